@@ -231,7 +231,8 @@ def assemble(
     """Kernels → plan → per target schedules, code, section → bundle, for graphs from anywhere."""
     clock = clock or _Clock(None)
     with clock.stage("plan"):
-        program, tensors = program_of(plans, options.states, options.extents)
+        halves = all(target(name).facts.halves for name in options.targets)
+        program, tensors = program_of(plans, options.states, options.extents, halves)
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
         facts = ModelFacts(

@@ -80,8 +80,9 @@ def random_thin(rng: Random) -> ThinSchedule:
 def random_matrices(rng: Random, types: str = "i8-i32") -> MatrixSchedule:
     """Any schedule by matrix units of these types."""
     m, n, k, width = rng.choice([*UNITS[types], (8, 8, 8, 32)])
-    one_or_two = [rng.choice([1, 2]) for _ in range(5)]
+    *one_or_two, r1 = (rng.choice([1, 2]) for _ in range(5))
+    slices = rng.choice([1, 1, 2])
     return MatrixSchedule(
-        types, m, n, k, width, *one_or_two, rng.choice([1, 4]), rng.random() < 0.5,
-        rng.random() < 0.5,
+        types, m, n, k, width, *one_or_two, r1 * slices, rng.choice([1, 4]), rng.random() < 0.5,
+        rng.random() < 0.5, slices,
     )  # fmt: skip

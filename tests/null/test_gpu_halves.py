@@ -6,6 +6,7 @@ Random products whose weights lie as halves, or have scales that do; float64 is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 import onnx
 import pytest
 from helpers import halves as halves_model
-from helpers.gpu import by_groups, random_matrices, random_tile
-from helpers.graphs import steps_of
+from helpers.gpu import ByGroups, by_groups, random_matrices, random_tile
+from helpers.graphs import interpret, run_steps, steps_of
+from helpers.loop_check import check_loops
 from helpers.seeds import seeds
 from onnx import TensorProto, helper, numpy_helper
 
@@ -23,6 +25,7 @@ from tilewright.base.dtypes import F32
 from tilewright.benchkernel import weight_of
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
+from tilewright.fusion.rounding import reading_halves
 from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
@@ -31,6 +34,8 @@ from tilewright.targets.gpu import halves, matrices, tiles
 from tilewright.targets.gpu.features import F16, FEATURES
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.places import operands
+from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
@@ -87,6 +92,41 @@ def test_any_schedule(
     assert (np.abs(got + x.astype(np.float64) @ weight) <= limit + 1e-6).all()
 
 
+class OfHalves(ByGroups):
+    """The same product once more, of rows that lie as halves: bit by bit the same."""
+
+    def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
+        super().__call__(kernel, buffers)
+        ops = operands(kernel)
+        other = reading_halves(kernel, ops.row.buffer)
+        fn = self.way.lower(other, self.pick(other))
+        check_loops(fn)
+        again = [np.zeros_like(buffers[0]), *buffers[1:]]
+        interpret(fn, again)
+        np.testing.assert_array_equal(again[0], buffers[0])
+
+
+@pytest.mark.parametrize(
+    ("way", "schedule"),
+    [
+        (matrices, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
+        (matrices, MatrixSchedule("f16-f32", 8, 16, 16, 16, 1, 1, 2, 1, ahead=False)),
+        (halves, HalfSchedule(4, 4, 4, 16, 16, 16, apart=True)),
+        (tiles, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
+    ],
+)
+@pytest.mark.parametrize("sizes", [(16, 16, 16, 16), (19, 20, 24, 16), (17, 32, 12, 4)])
+def test_rows_that_lie_as_halves(
+    way: Any, schedule: Schedule, sizes: tuple[int, int, int, int]
+) -> None:
+    m, k, _, _ = sizes
+    x = np.random.default_rng(1).standard_normal((m, k)).astype(np.float16).astype(np.float32)
+    packed = optimise(product_of(*sizes), PACKING)
+    execute = OfHalves(way, lambda _: schedule)
+    run_steps(packed, steps_of(packed), {"x": x}, execute)
+    assert execute.products == 1
+
+
 @pytest.mark.parametrize("bits", [32, 4])
 def test_products_of_f32_are_not_rounded(bits: int) -> None:
     """Nobody asked for less: only where the model has halves."""
@@ -123,6 +163,19 @@ def test_the_model_or_the_user_says_so() -> None:
     assert (in_halves(whole), in_halves(whole, rounded=True)) == ([False], [True])
     # its weights are halves, but it casts them: it multiplies in f32
     assert not any(in_halves(halves_model.model()))
+
+
+@pytest.mark.parametrize("bits", [16, 4])
+def test_matrices_lie_at_constant_places(bits: int) -> None:
+    """What depends on the subgroup is the part of shared memory alone: else Dawn asks in each load
+    whether the matrix lies within the array."""
+    kernel = kernel_of(product_of(64, 64, 64, bits))
+    text = str(WGSL.code(kernel, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 2, 2, 2, 2)).body)
+    places = re.findall(r"subgroupMatrix(?:Load|Store)<[^(]*>\(&b\d+(\[\w+\])?, ([^,]*), ", text)
+    assert len(places) == 2 * (2 + 2) + 4
+    assert all(part and re.fullmatch(r"\d+u", place) for part, place in places)
+    # eight halves at a time
+    assert re.search(r"var<workgroup> b\d+: array<array<vec4<u32>, \d+>, 2>;", text)
 
 
 @pytest.mark.parametrize("bits", [16, 4])

@@ -82,7 +82,7 @@ def test_the_space_has_some_for_each_unit() -> None:
     [
         ({"types": "i8-i8"}, "types is one of"),
         ({"m": 6}, "m and n are multiples"),
-        ({"rows": 8, "columns": 4}, "at most 16 results"),
+        ({"rows": 8, "columns": 4}, "at most 128 sums"),
         ({"down": 4, "along": 4}, "at most 256 threads"),
         ({"rows": 4, "columns": 4, "r1": 8}, "shares at most"),
     ],

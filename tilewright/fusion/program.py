@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tilewright.base.alignment import align
+from tilewright.base.dtypes import F32
 from tilewright.base.errors import UsageError
 from tilewright.base.limits import within
-from tilewright.fusion.halves import agreed
+from tilewright.fusion.halves import APART, agreed
+from tilewright.fusion.rounding import operand_to_round, reading_halves, rounding_of
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
@@ -48,13 +50,16 @@ def program_of(
     planned: Sequence[Planned],
     states: States | None = None,
     extents: Mapping[str, int] | None = None,
+    halves: bool = False,
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node that computes what files hold.
+
+    halves: whether values may lie as f16 where products round them anyway (rounding.py)
 
     `UsageError` where a state's input or output does not exist, or the two differ in dtype or
     shape, or the shape differs between buckets or follows an extent.
     """
-    shared = _Shared(states or {})
+    shared = _Shared(states or {}, halves)
     plans = tuple(_Maker(one, shared).plan() for one in planned)
     offsets = accumulate((align(t.bytes) for t in shared.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(shared.tensors, offsets, strict=False))
@@ -69,8 +74,8 @@ class _Shared:
     stored: for each of `tensors`, what files hold
     """
 
-    def __init__(self, pairs: States) -> None:
-        self.pairs = pairs
+    def __init__(self, pairs: States, halves: bool) -> None:
+        self.pairs, self.halves = pairs, halves
         self.kernels: dict[Kernel, int] = {}
         self.tensors: list[Tensor] = []
         self.stored: list[Node] = []
@@ -124,6 +129,8 @@ class _Maker:
         self.values: list[Value] = []
         self.numbers: dict[Node, int] = {}
         self.steps: list[Step] = []
+        #: Values that hold a part of another one as halves.
+        self.rounded: dict[tuple[Access, int], int] = {}
 
     def plan(self) -> Plan:
         kept = dict(map(self._pair, self.shared.pairs))
@@ -207,8 +214,21 @@ class _Maker:
         write, *reads = map(Access, numbers, step.offsets)
         if reads == [write] and _moves(step.kernel):
             return  # an update in place: its other elements are there already
-        kernel = self.shared.kernel(step.kernel)
-        self.steps.append(Step(kernel, write, tuple(reads), node=step.source))
+        kernel, number = step.kernel, operand_to_round(step.kernel) if self.shared.halves else 0
+        if number and step.offsets[number] % APART == 0:
+            kernel = reading_halves(kernel, number)
+            reads[number - 1] = self._as_halves(reads[number - 1], kernel.buffers[number].size)
+        self.steps.append(Step(self.shared.kernel(kernel), write, tuple(reads), node=step.source))
+        self.rounded = {k: v for k, v in self.rounded.items() if k[0].value != write.value}
+
+    def _as_halves(self, read: Access, size: int) -> Access:
+        """A copy of what a step reads, made once for all of them."""
+        if (read, size) not in self.rounded:
+            copy = self._value(Value("temporary", F32, (size,), halves=True))
+            kernel = self.shared.kernel(rounding_of(size))
+            self.steps.append(Step(kernel, Access(copy), (read,), node="as halves"))
+            self.rounded[read, size] = copy
+        return Access(self.rounded[read, size])
 
     def _in_place(
         self, old: Node, new: Node, kept: Mapping[Node, Node], wanted: Iterable[Node]

@@ -186,6 +186,17 @@ def product(kernel: Kernel) -> Operands | None:
     return form.operands if isinstance(form, products) else None
 
 
+def in_halves(kernel: Kernel) -> bool:
+    """True for a product of f32 that may round its operands to f16: its weights, or their scales,
+    are such numbers, and are loose."""
+    form = classify(kernel)
+    if not isinstance(form, (Contraction, BlockContraction)):
+        return False
+    weights = form.weights.scale if isinstance(form, BlockContraction) else form.operands.col
+    buffers = [kernel.buffers[x.buffer] for x in walk(weights) if isinstance(x, Load)]
+    return bool(buffers) and all(b.halves and b.loose for b in buffers)
+
+
 def turned(kernel: Kernel, axis: Var) -> list[Load]:
     """The loads that are contiguous along `axis` and far apart along the last one."""
     n = kernel.axes[-1]

@@ -188,10 +188,14 @@ class Scratch:
 
     Its contents do not outlive the tile.  Wasm: the worker's own scratch area; WGSL and CUDA:
     workgroup or shared memory.
+
+    part: elements of each of the equal parts that it consists of; 0: it is one.  A matrix lies
+          within one part, at a place that is the same in all of them
     """
 
     dtype: DType
     size: int
+    part: int = 0
 
 
 @dataclass(frozen=True)

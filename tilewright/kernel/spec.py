@@ -36,7 +36,8 @@ class Buffer:
 
     limit:  no element is larger in magnitude, where that is known (weights); 0 if not
     layout: how a packed operand lies in it
-    halves: every number is one of f16 (weights), so that a target may let them lie as such
+    halves: every number is one of f16 (weights), or is rounded by all who read it anyway, so that a
+            target may let them lie as such
     loose:  and products may round what they multiply with them to f16, too
     """
 

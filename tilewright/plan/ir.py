@@ -35,6 +35,7 @@ class Value:
     name:   of inputs, outputs and states; "" for others
     tensor: of weights: number in the program's table of tensors; of states: number of the state;
             -1 for others
+    halves: lies as f16 in memory: all who read and write it say so (`Buffer.halves`)
     first, last: the steps, both included, between which it must keep its contents; -1: before the
             first step; the number of steps: after the last
     """
@@ -46,6 +47,7 @@ class Value:
     tensor: int = -1
     first: int = -1
     last: int = -1
+    halves: bool = False
 
     @property
     def size(self) -> int:
@@ -196,6 +198,8 @@ def check(program: Program) -> None:
                 _need(0 <= access.value < len(plan.values), step.node, "no such value")
                 value = plan.values[access.value]
                 _need(value.dtype == buffer.dtype, kernel.name, f"{value} as {buffer}")
+                halves = buffer.halves and value.kind != "weight"
+                _need(value.halves == halves, kernel.name, f"{value} as {buffer}")
                 end = access.offset + buffer.size
                 _need(0 <= access.offset <= end <= value.size, kernel.name, f"beyond: {access}")
             written = plan.values[step.write.value].kind

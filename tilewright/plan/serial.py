@@ -24,6 +24,7 @@ def plan_to_data(plan: Plan) -> dict[str, Data]:
                 **({"name": v.name} if v.name else {}),
                 **({"tensor": v.tensor} if v.tensor >= 0 else {}),
                 "life": [v.first, v.last],
+                **({"halves": True} if v.halves else {}),
             }
             for v in plan.values
         ],
@@ -48,7 +49,8 @@ def plan_from_data(data: dict[str, Data]) -> Plan:
         values=tuple(
             Value(
                 v["kind"], DTYPES[v["dtype"]], tuple(v["shape"]), v.get("name", ""),
-                v.get("tensor", -1), *v["life"],
+                v.get("tensor", -1), first=v["life"][0], last=v["life"][1],
+                halves=v.get("halves", False),
             )
             for v in data["values"]
         ),

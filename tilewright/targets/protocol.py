@@ -57,6 +57,7 @@ class Facts:
     group:        the most threads of one tile; 1: one thread computes it
     subnormals:   whether f32 numbers below 2^-126 survive arithmetic
     packing:      how it asks weights to lie
+    halves:       whether values may lie in memory as f16
     """
 
     address_bits: int
@@ -66,6 +67,7 @@ class Facts:
     binding_bytes: int = 0
     group: int = 1
     subnormals: bool = True
+    halves: bool = False
 
 
 @dataclass(frozen=True)

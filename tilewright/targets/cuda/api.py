@@ -31,7 +31,7 @@ from tilewright.targets.simd.layouts import PACKING
 
 WARP = 32
 #: What every device has whose compute capability is 7.0 or more.
-FEATURES = frozenset((SUBGROUPS, size_of(WARP), PACKED, MORE_SHARED))
+FEATURES = frozenset((SUBGROUPS, size_of(WARP), PACKED, *MORE_SHARED))
 #: Bytes at the begin of memory for the word that tells of an index out of range.
 HEAD = 256
 
@@ -47,6 +47,7 @@ class Cuda(GroupTarget):
         packing=PACKING,
         features=FEATURES,
         group=GROUP,
+        halves=True,
     )
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
@@ -67,7 +68,7 @@ class Cuda(GroupTarget):
         states, arena = row([s.bytes for s in program.states], end)
         plans, files, size = [], [], arena
         for plan in program.plans:
-            offsets, total = arena_of(plan, lambda v: v.bytes)
+            offsets, total = arena_of(plan, lambda v: v.bytes // (1 + v.halves))
             size = max(size, arena + total)
             begin = [
                 tensors[v.tensor] if v.kind == "weight"

@@ -13,7 +13,7 @@ In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 f
 
 from __future__ import annotations
 
-from tilewright.base.dtypes import I8, U8, DType
+from tilewright.base.dtypes import F32, I8, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.expr import Call, Const, Dot, Subvector, dtype_of
 from tilewright.kernel.loops import Scratch, TileFn
@@ -74,7 +74,9 @@ class CudaDialect(CDialect):
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
         if lanes == 1:
             return f"b{buffer}[{at}] = {value};"
-        return f"*({self.type(dtype, lanes)} *)(b{buffer} + {at}) = {value};"
+        halves = buffer < len(self.buffers) and self.buffers[buffer].halves
+        kind = "vec4<unsigned>" if halves else self.type(dtype, lanes)
+        return f"*({kind} *)(b{buffer} + {at}) = {value};"
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
         if self.words(dtype, 4):
@@ -89,6 +91,8 @@ class CudaDialect(CDialect):
         return f"{vector}.{'xyzw'[lane]}"
 
     def join(self, dtype: DType, parts: list[str]) -> str:
+        if dtype == F32:
+            return f"halves_of({', '.join(parts)})"
         assert self.words(dtype, 4), f"no vectors of more than 4 {dtype}"
         return f"vec4<unsigned>{{{', '.join(parts)}}}"
 

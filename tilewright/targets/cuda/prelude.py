@@ -54,6 +54,19 @@ __device__ inline vec4<float> halves_at(const uint16_t *at) {
   const vec4<uint16_t> v = *reinterpret_cast<const vec4<uint16_t> *>(at);
   return {half_at(&v.x), half_at(&v.y), half_at(&v.z), half_at(&v.w)};
 }
+// The nearest half, ties to even.
+__device__ inline unsigned half_of(float x) {
+  const unsigned bits = __float_as_uint(x), size = bits & 0x7fffffffu;
+  const unsigned small = __float_as_uint(__int_as_float((int)size) + 0.5f) - 0x3f000000u;
+  const unsigned normal = (size - 0x37fff001u + (size >> 13 & 1u)) >> 13;
+  const unsigned finite = size < 0x38800000u ? small : normal;
+  const unsigned beyond = size > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return (size < 0x477ff000u ? finite : beyond) | (bits >> 16 & 0x8000u);
+}
+__device__ inline vec4<unsigned> halves_of(vec4<float> a, vec4<float> b) {
+  return {half_of(a.x) | half_of(a.y) << 16, half_of(a.z) | half_of(a.w) << 16,
+          half_of(b.x) | half_of(b.y) << 16, half_of(b.z) | half_of(b.w) << 16};
+}
 """
 
 

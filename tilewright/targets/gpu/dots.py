@@ -111,16 +111,16 @@ class Bytes(Side):
         for i in range(LANES):
             self.b.set(self.reg(n, i, I8).name, self._word(place + i, step))
 
-    def part(self, n: int, i: int) -> Expr:
+    def taken(self, n: int, i: int) -> Expr:
         """Four groups, one after the other."""
         return Join(tuple(self.reg(n, row, I8) for row in range(LANES)))
 
     def vector(self, n: int, i: int) -> Expr:
-        return self.part(n, i)
+        return self.taken(n, i)
 
     def write(self, depth: int) -> None:
         for n, place, step in self._units(depth):
-            self.b.store(self.piece.area, (self.offset(step) + place) * GROUP, self.part(n, 0))
+            self.b.store(self.piece.area, (self.offset(step) + place) * GROUP, self.taken(n, 0))
 
     def scratch(self, depth: int) -> Scratch:
         return Scratch(I8, self.size(depth) * GROUP)

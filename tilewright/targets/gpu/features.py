@@ -16,12 +16,18 @@ SUBGROUPS = "subgroups"
 PACKED = "packed_4x8_integer_dot_product"
 MATRIX = "chromium-experimental-subgroup-matrix"
 
-#: Bytes that groups share of kernels that ask for more than every device has.
-MORE = 32768
-MORE_SHARED = f"shared-memory-{MORE}"
+#: Bytes that groups share on every device, and of kernels that ask for more.
+EVERYWHERE, SHARED_SIZES = 16384, (32768, 49152)
+MORE_SHARED = tuple(f"shared-memory-{size}" for size in SHARED_SIZES)
 
 #: Threads of a subgroup that kernels may ask for.
 SIZES = (4, 8, 16, 32, 64, 128)
+
+
+def shared_of(size: int) -> set[str]:
+    """The feature by which groups share so many bytes; none where every device has them."""
+    enough = [n for n, most in zip(MORE_SHARED, SHARED_SIZES, strict=True) if size <= most]
+    return set() if size <= EVERYWHERE else set(enough[:1])
 
 
 def size_of(threads: int) -> str:
@@ -45,5 +51,5 @@ CONFIGURATIONS = tuple(
 )
 
 FEATURES = frozenset(
-    (F16, SUBGROUPS, PACKED, MATRIX, MORE_SHARED, *(size_of(n) for n in SIZES), *CONFIGURATIONS)
+    (F16, SUBGROUPS, PACKED, MATRIX, *MORE_SHARED, *map(size_of, SIZES), *CONFIGURATIONS)
 )

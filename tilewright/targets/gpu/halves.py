@@ -81,7 +81,7 @@ class _Halves(tiles.ProductTile):
     def _sides(self) -> tuple[Side, Side]:
         sides = super()._sides()
         for side in sides:
-            side.as_halves(self.kernel, 0)
+            side.as_halves(self.kernel)
         return sides
 
     def _multiply(self) -> None:

@@ -46,7 +46,7 @@ class Integers(Side):
         if not isinstance(self.weights.zero, Const):
             self.b.set(self.reg(n, 2).name, self._across(self.weights.zero, place, step))
 
-    def part(self, n: int, i: int) -> Expr:
+    def taken(self, n: int, i: int) -> Expr:
         """quantum - zero"""
         w = self.weights
         words = self.reg(n, 0, w.operands.col.dtype)

@@ -22,24 +22,29 @@ from itertools import product as every
 from math import ceil, gcd
 
 from tilewright.base.dtypes import F16, F32, I8, I32, DType
-from tilewright.kernel.expr import Load
-from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.form import BlockContraction, classify, in_halves
 from tilewright.kernel.loops import MatrixUnit, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.tree import walk
 from tilewright.targets.gpu import dots, features
 from tilewright.targets.gpu.dots import GROUP
-from tilewright.targets.gpu.features import MATRIX, MORE, MORE_SHARED, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.features import (
+    MATRIX,
+    SHARED_SIZES,
+    SIZES,
+    SUBGROUPS,
+    shared_of,
+    size_of,
+)
 from tilewright.targets.gpu.matrix_tiles import PAD, ByteTile, HalfTile, MatrixTile
 from tilewright.targets.gpu.places import fixed_product, operands, tile_of
-from tilewright.targets.gpu.schedule import MOST_SHARED, WORD, Sizes, beyond
-from tilewright.targets.gpu.space import BANDS, BEYOND, CORES, SHARED, UNUSUAL, Group
+from tilewright.targets.gpu.schedule import WORD, Sizes, beyond
+from tilewright.targets.gpu.space import BANDS, UNUSUAL, Group
 from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
-#: Result matrices of a subgroup beyond which NVIDIA's registers do not last.
-MOST_RESULTS = 16
+#: Sums of a thread beyond which NVIDIA's registers do not last.
+MOST_SUMS = 128
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class MatrixSchedule(Schedule):
     m, n, k: sizes of the unit's matrices;  types: of operands and results
     width:   threads of a subgroup
     r1:      matrices of the depth in a block
+    slices:  parts of each block's depth, each computed by down x along subgroups of its own, which
+             add up their sums in the end: work for more threads where tiles are few ("split-K")
     band, ahead, apart: as of `GroupSchedule`
     """
 
@@ -87,13 +94,13 @@ class MatrixSchedule(Schedule):
     band: int = 1
     ahead: bool = True
     apart: bool = False
+    slices: int = 1
 
     @property
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
-        more = {MORE_SHARED} if self.shared > MOST_SHARED else set[str]()
         own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, size_of(self.width), sizes}
-        return frozenset(own | more)
+        return frozenset(own | shared_of(self.shared))
 
     @property
     def x1(self) -> int:
@@ -105,7 +112,7 @@ class MatrixSchedule(Schedule):
 
     @property
     def subgroups(self) -> int:
-        return self.down * self.along
+        return self.slices * self.down * self.along
 
     @property
     def threads(self) -> int:
@@ -117,9 +124,14 @@ class MatrixSchedule(Schedule):
         return self.r1 * self.k // TYPES[self.types].group
 
     @property
-    def pitch(self) -> int:
-        """Groups from row to row in shared memory."""
-        return self.depth + (LANES if self.apart else 0)
+    def own(self) -> int:
+        """Steps of a slice of a block."""
+        return self.depth // self.slices
+
+    @property
+    def gap(self) -> int:
+        """Groups between rows of bytes in shared memory."""
+        return LANES if self.apart else 0
 
     @property
     def shared(self) -> int:
@@ -127,8 +139,12 @@ class MatrixSchedule(Schedule):
         subgroup."""
         patches = WORD * self.subgroups * self.m * self.n
         if TYPES[self.types].operand == F16:
-            return F16.size * self.depth * (self.x1 + self.y1 + 2 * PAD) + patches
-        return WORD * ((self.x1 + self.y1) * self.pitch + self.y1) + patches
+            # a gap follows each step of a part, or each of its rows or columns
+            rows = max(self.x1 * self.slices, self.depth * self.down)
+            columns = max(self.y1 * self.slices, self.depth * self.along)
+            return F16.size * (self.depth * (self.x1 + self.y1) + PAD * (rows + columns)) + patches
+        pitch = self.depth + self.slices * self.gap
+        return WORD * ((self.x1 + self.y1) * pitch + self.y1) + patches
 
     @property
     def unit(self) -> MatrixUnit:
@@ -142,14 +158,16 @@ class MatrixSchedule(Schedule):
             return f"width is one of {', '.join(map(str, SIZES))}"
         if self.m % LANES or self.n % LANES or self.k % (LANES * GROUP // 2):
             return f"m and n are multiples of {LANES}, k of {LANES * GROUP // 2}"
-        if self.rows * self.columns > MOST_RESULTS:
-            return f"a subgroup has at most {MOST_RESULTS} results"
+        if self.rows * self.columns * self.m * self.n > MOST_SUMS * self.width:
+            return f"a thread has at most {MOST_SUMS} sums"
+        if self.r1 % self.slices:
+            return "r1 is a multiple of slices"
         if self.types != types_of(kernel):
             return f"the operands of {kernel.name} are no {self.types}"
         form = classify(kernel)
         if isinstance(form, BlockContraction) and self.depth % form.weights.word:
             return f"r1 * k is a multiple of the {form.weights.word} weights in a word"
-        return beyond(self.threads, self.shared, MORE)
+        return beyond(self.threads, self.shared, SHARED_SIZES[-1])
 
 
 def types_of(kernel: Kernel) -> str:
@@ -159,11 +177,7 @@ def types_of(kernel: Kernel) -> str:
     ops = fixed_product(kernel)
     if ops is None or ops.n.extent < LANES:
         return ""
-    form = classify(kernel)
-    weights = form.weights.scale if isinstance(form, BlockContraction) else ops.col
-    loads = [x for x in walk(weights) if isinstance(x, Load)]
-    buffers = [kernel.buffers[x.buffer] for x in loads]
-    return "f16-f32" if buffers and all(b.halves and b.loose for b in buffers) else ""
+    return "f16-f32" if in_halves(kernel) else ""
 
 
 def suits(kernel: Kernel) -> bool:
@@ -179,6 +193,10 @@ def traffic(kernel: Kernel, schedule: MatrixSchedule) -> tuple[int, float]:
     return s.shared, float(loads + sizes.batch * sizes.rows * sizes.cols)
 
 
+def _unit(s: MatrixSchedule) -> tuple[int, int, int, int]:
+    return s.m, s.n, s.k, s.width
+
+
 def _tiles(s: MatrixSchedule, sizes: Sizes) -> int:
     return sizes.batch * ceil(sizes.rows / s.x1) * ceil(sizes.cols / s.y1)
 
@@ -189,22 +207,33 @@ UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "i8-i32": ((8, 8, 8, 8), (8, 16, 32, 16), (16, 16, 32, 32), (16, 8, 32, 32)),
     "f16-f32": ((8, 8, 8, 8), (8, 8, 8, 32), (8, 16, 16, 16), (16, 16, 16, 32), (16, 8, 16, 32)),
 }
-#: Units of GPUs that many have, for products that fill one: NVIDIA's and Intel's.
+#: Units of GPUs that many have, for products that fill one: NVIDIA's and Intel's; and the one that
+#: is faster on NVIDIA's with weights of few bits.
 USUAL = frozenset({(16, 16, 32, 32), (16, 16, 16, 32), (8, 16, 32, 16), (8, 16, 16, 16)})
-#: Results of a subgroup; subgroups of a tile; bytes of the depth in a block.
-RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4))
+FEW_BITS = (16, 8, 16, 32)
+#: Results of a subgroup; subgroups of a tile; bytes of the depth in a slice of a block; slices.
+RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (4, 8))
 SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
 BLOCKS = (32, 64)
-#: Candidates of each unit, and how much faster than products of f32 they are expected to be.
+SLICES = (1, 2)
+#: Candidates of each unit, and how much faster than products of f32 large tiles are.
 EACH, PACE = 8, 8.0
-#: Threads of a tile with which a core is busy; steps of a block that its barriers take as long as.
-ENOUGH_THREADS, WAIT = 128, 8
+#: Cores of the GPU on which this was measured.
+CORES = 132
+#: Threads with which a core is busy; what half of them take for the same work; what it costs that
+#: they are of one group, and all wait for its barriers.
+BUSY, HALF_BUSY, ONE_GROUP = 256, 0.9, 1.2
+#: The time of a multiply-add by large tiles: what it is alone, what reads of memory and of shared
+#: memory add for each row and column; bytes of a slice's depth that barriers take as long as.
+ALONE, READ, LOAD, WAIT = 0.1, 25.6, 16.0, 64
+#: Elements that a thread copies in a block, beyond which registers do not last.
+MOST_COPIED = 64
 
 
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[MatrixSchedule, float], ...]:
     """Of each unit the likely best: large tiles that leave no core without work."""
     del core
-    found, most = list[tuple[MatrixSchedule, float]](), max(group.shared, MORE)
+    found, most = list[tuple[MatrixSchedule, float]](), max(group.shared, SHARED_SIZES[-1])
     for ranked in each_unit(kernel):
         able = [p for p in ranked if p[0].threads <= group.threads and p[0].shared <= most]
         found += able[:EACH]
@@ -215,18 +244,22 @@ def usual(kernel: Kernel) -> tuple[MatrixSchedule, ...]:
     """The likely best of each unit in `USUAL`: what is tried first where nothing was tuned."""
     if not suits(kernel):
         return ()
-    best = [ranked[0][0] for ranked in each_unit(kernel) if ranked]
-    return tuple(s for s in best if (s.m, s.n, s.k, s.width) in USUAL)
+    ranked = {_unit(found[0][0]): [s for s, _ in found] for found in each_unit(kernel) if found}
+    units = [unit for unit in ranked if unit in USUAL]
+    if isinstance(classify(kernel), BlockContraction):
+        units = [FEW_BITS, *units]
+    # devices that share less have one, too
+    limits = SHARED_SIZES[::-1]
+    best = (next((s for s in ranked[u] if s.shared <= m), None) for u, m in every(units, limits))
+    return tuple(dict.fromkeys(s for s in best if s is not None))
 
 
 def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
     """All that may be tried with their costs, unit by unit, the likely best first."""
     types, sizes = types_of(kernel), Sizes.of(kernel)
-    # few registers hold words of weights ahead, many hold numbers
-    ahead = types == "i8-i32" or isinstance(classify(kernel), BlockContraction)
     for unit in UNITS[types]:
         able = (s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel))
-        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead == ahead else UNUSUAL)) for s in able)
+        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead else UNUSUAL)) for s in able)
         yield sorted(costs, key=lambda pair: (pair[1], str(pair[0])))
 
 
@@ -234,23 +267,31 @@ def _of_unit(
     types: str, m: int, n: int, k: int, width: int, sizes: Sizes
 ) -> Iterator[MatrixSchedule]:
     size = TYPES[types].operand.size
-    choices = every(RESULTS, SUBGROUPS_OF, BLOCKS, (True, False))
-    for (rows, columns), (down, along), block, ahead in choices:
-        r1 = max(1, block // (k * size))
-        s = MatrixSchedule(types, m, n, k, width, rows, columns, down, along, r1, ahead=ahead)
-        if s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
+    choices = every(RESULTS, SUBGROUPS_OF, BLOCKS, (True, False), SLICES)
+    for (rows, columns), (down, along), block, ahead, slices in choices:
+        r1 = slices * max(1, block // (k * size))
+        s = MatrixSchedule(
+            types, m, n, k, width, rows, columns, down, along, r1, ahead=ahead, slices=slices
+        )
+        fits = (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
+        if fits and s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
             yield replace(s, band=gcd(BANDS[-1], ceil(sizes.rows / s.x1)))
 
 
 def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
-    """In the unit of space.py: multiply-adds with their words, over how much is at work."""
-    tiles = _tiles(s, sizes)
-    work = tiles * s.x1 * s.y1 * ceil(sizes.steps / s.depth) * s.depth
-    each = 1 / PACE + BEYOND * (1 / s.x1 + 1 / s.y1)
-    each += SHARED / s.m / s.rows + SHARED / s.n / s.columns
-    waits = 1 + WAIT / s.depth
-    spread = tiles / (CORES * ceil(tiles / CORES))
-    return work * each * waits / (spread * min(1.0, s.threads / ENOUGH_THREADS))
+    """In the unit of space.py: multiply-adds with their words, as if all cores were busy.
+
+    A core has several groups at a time, and is not busy with the last ones if these are few.
+    """
+    most = ceil(_tiles(s, sizes) / CORES)
+    together = max(1, BUSY // s.threads)
+    last = most % together
+    rounds = most - last + (max(last, BUSY * HALF_BUSY / s.threads) if last else 0)
+    work = CORES * rounds * s.x1 * s.y1 * ceil(sizes.steps / s.depth) * s.depth
+    each = ALONE + READ * (1 / s.x1 + 1 / s.y1) + LOAD * (1 / s.m / s.rows + 1 / s.n / s.columns)
+    types = TYPES[s.types]
+    waits = 1 + WAIT / (s.own * types.group * types.operand.size)
+    return work * each / PACE * waits * (ONE_GROUP if s.threads >= BUSY else 1)
 
 
 def lower(kernel: Kernel, schedule: MatrixSchedule) -> TileFn:

@@ -1,5 +1,8 @@
 """What the subgroups of one tile do with their matrices: of bytes, and of halves.
 
+Shared memory has a part for the rows of each subgroup, and one for its columns: so a matrix lies at
+a constant place within the part that the subgroup's number selects.
+
 Input: a tile of a product, a `MatrixSchedule`.  Output: its loop nest, whose parts matrices.py
 shows.  Operands of another type need another `MatrixTile`.
 """
@@ -28,13 +31,14 @@ from tilewright.kernel.loops import (
 from tilewright.targets.gpu import dots
 from tilewright.targets.gpu.dots import GROUP, Bytes, ColumnCounts
 from tilewright.targets.gpu.integers import sides
+from tilewright.targets.gpu.lines import side_in_lines
 from tilewright.targets.gpu.places import Placed, Sums
 from tilewright.targets.gpu.staging import LANES, Side, own, staged
 
 if TYPE_CHECKING:
     from tilewright.targets.gpu.matrices import MatrixSchedule
 
-#: Halves between a step and the next one in shared memory, so that a matrix is read from all banks.
+#: Halves between a line and the next one in shared memory, so that a matrix is read from all banks.
 PAD = 8
 
 
@@ -49,15 +53,24 @@ class MatrixTile(ABC):
         b = self.b
         subgroup, self.lane = (b.let(i, "t") for i in unflatten(b.thread, (s.subgroups, s.width)))
         self.subgroup = subgroup
-        self.down, self.along = unflatten(subgroup, (s.down, s.along))
+        shape = (s.slices, s.down, s.along)
+        self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, shape))
+        #: The numbers of the parts of shared memory with this subgroup's rows and its columns.
+        self.parts = (
+            b.let(self.slice * s.down + self.down, "part"),
+            b.let(self.slice * s.along + self.along, "part"),
+        )
 
     def count(self) -> None:
         """What else is done with a block in shared memory: nothing, unless a tile says so."""
         return
 
     @abstractmethod
-    def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
-        """Rows, or columns, from a place of the tile on, at a matrix of the block's depth."""
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        """The subgroup's rows, or columns, with this number, at a matrix of the slice's depth.
+
+        The place has the number of the part as it is: texts tell the part by it (`Scratch`).
+        """
 
     def settle(self, area: int) -> list[Scratch]:
         """What is left to do before sums are stored, and its shared areas, from this number on."""
@@ -73,38 +86,40 @@ class MatrixTile(ABC):
         for i, j in results:
             b.add(ZeroMatrix(_result(i, j)))
         with staged(b, self.sides, self.places.ops.steps, s.depth, s.ahead):
-            for step in range(s.r1):
+            for step in range(s.r1 // s.slices):
                 for i in range(s.rows):
-                    row = (self.down * s.rows + i) * s.m
-                    b.add(self.load(f"left{i}_{step}", False, step, row))
+                    b.add(self.load(f"left{i}_{step}", False, step, i))
                 for j in range(s.columns):
-                    col = (self.along * s.columns + j) * s.n
-                    b.add(self.load(f"right{j}_{step}", True, step, col))
+                    b.add(self.load(f"right{j}_{step}", True, step, j))
                 for i, j in results:
                     b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
             self.count()
         areas = [side.scratch(s.depth) for side in self.sides]
         areas += self.settle(len(self.kernel.buffers) + len(areas))
         self._store(len(self.kernel.buffers) + len(areas))
-        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.n)]
+        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.n, s.m * s.n)]
         return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
 
     def _store(self, patches: int) -> None:
-        """Each result by way of the subgroup's patch."""
+        """Each result by way of the subgroup's patch; those of all slices are added up by turns."""
         b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
-        patch = self.subgroup * (s.m * s.n)
-        units = s.m * s.n // LANES
+        each, others = s.m * s.n, s.down * s.along
+        place = self.down * s.along + self.along
+        units, threads = each // LANES, s.width * s.slices
         for i, j in every(range(s.rows), range(s.columns)):
-            b.add(StoreMatrix(patches, b.address(patch), _result(i, j), s.n))
+            b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.n))
             b.add(Barrier())
-            for n in range(ceil(units / s.width)):
-                with own(b, self.lane + n * s.width, units) as flat:
+            for n in range(ceil(units / threads)):
+                with own(b, self.slice * s.width + self.lane + n * threads, units) as flat:
                     down, across = unflatten(flat, (s.m, s.n // LANES))
                     row = (self.down * s.rows + i) * s.m + down
                     col = (self.along * s.columns + j) * s.n + across * LANES
-                    at = patch + down * s.n + across * LANES
+                    at = place * each + down * s.n + across * LANES
                     total = Reg("total", self.unit.result, LANES)
-                    b.set(total.name, Load(patches, at, self.unit.result, LANES))
+                    b.set(total.name, Load(patches, at, total.dtype, LANES))
+                    for slice_ in range(1, s.slices):
+                        more = Load(patches, at + slice_ * others * each, total.dtype, LANES)
+                        b.set(total.name, Call("add", (total, more), total.dtype, LANES))
                     total = self.whole(total, col)
                     output.put(b.let(self.row0 + row, "row"), b.let(self.col0 + col, "col"), total)
             b.add(Barrier())
@@ -119,20 +134,23 @@ class HalfTile(MatrixTile):
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
-        self.sides = sides(tile, (s.x1, s.y1))
-        for side in self.sides:
-            side.as_halves(tile.kernel, PAD)
+        rows, columns = sides(tile, (s.x1, s.y1))
+        parts = (rows, s.x1 // s.down), (columns, s.y1 // s.along)
+        made = (side_in_lines(side, tile.kernel, part, s.own, PAD) for side, part in parts)
+        self.sides = next(made), next(made)
 
-    def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
-        side = self.sides[right]
-        at = self.b.address(side.offset(index(step * self.s.k)) + place)
-        return LoadMatrix(name, right, side.piece.area, at, side.stride, True)
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        side, s = self.sides[right], self.s
+        place = side.within(index(number * (s.n if right else s.m)), index(step * s.k))
+        at = self.parts[right] * side.size(s.own) + place
+        return LoadMatrix(name, right, side.piece.area, at, side.stride, not side.along)
 
 
 class _Words(Bytes):
     """Bytes whose rows (or columns) are contiguous along the depth; a thread copies groups."""
 
-    pitch = 0
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        self.part, self.own, self.stride = part, own, own + gap
 
     def read(self, block: Index, depth: int) -> None:
         for n, place, step in self._groups(depth):
@@ -142,12 +160,19 @@ class _Words(Bytes):
         for n, place, step in self._groups(depth):
             self.b.store(self.piece.area, self.place(place, step), self.reg(n, 0, I8))
 
-    def place(self, place: Index, step: Index) -> Index:
-        """Where a group lies in shared memory, in bytes."""
-        return (place * self.pitch + step) * GROUP
+    def within(self, place: Index, step: Index) -> Index:
+        return place * self.stride + step
 
     def size(self, depth: int) -> int:
-        return self.piece.width * self.pitch
+        return self.part * self.stride
+
+    def place(self, place: Index, step: Index) -> Index:
+        """Where a group lies in shared memory, in bytes."""
+        return self.where(place, step) * GROUP
+
+    def scratch(self, depth: int) -> Scratch:
+        groups = Side.scratch(self, depth)
+        return Scratch(I8, groups.size * GROUP, groups.part * GROUP)
 
     def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, place and step of each group of this thread; neighbours read neighbours."""
@@ -167,14 +192,15 @@ class ByteTile(MatrixTile):
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         self.sides = dots.sides(tile, (s.x1, s.y1), False, kind=_Words)
-        for side in self.sides:
-            side.pitch = s.pitch
+        for side, parts in zip(self.sides, (s.down, s.along), strict=True):
+            side.in_parts(side.piece.width // parts, s.own, s.gap)
         self.counts = ColumnCounts(self.b, s.y1)
 
-    def load(self, name: str, right: bool, step: int, place: Index) -> LoadMatrix:
-        side = self.sides[right]
-        at = self.b.address(side.place(place, index(step * self.s.k // GROUP)))
-        return LoadMatrix(name, right, side.piece.area, at, self.s.pitch * GROUP)
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        side, s = self.sides[right], self.s
+        place = side.within(index(number * (s.n if right else s.m)), index(step * s.k // GROUP))
+        at = (self.parts[right] * side.size(s.own) + place) * GROUP
+        return LoadMatrix(name, right, side.piece.area, at, side.stride * GROUP)
 
     def count(self) -> None:
         cols = self.sides[1]

@@ -11,6 +11,7 @@ from math import prod
 
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.features import EVERYWHERE
 from tilewright.targets.gpu.places import operands
 from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.schedule import Schedule
@@ -19,7 +20,7 @@ WORD = 4
 
 #: WebGPU's default limits: threads of a group, and bytes that they share.
 MOST_THREADS = 256
-MOST_SHARED = 16384
+MOST_SHARED = EVERYWHERE
 
 #: Elements that steps of columns lie apart at most; those of rows LANES.
 MOST_GAP = 8

@@ -24,6 +24,7 @@ from tilewright.kernel.expr import (
     Const,
     Expr,
     Guard,
+    Join,
     Lane,
     Lanes,
     Load,
@@ -65,31 +66,40 @@ class Piece:
 class Side(ABC):
     """One operand: how its block comes to shared memory, `width` rows or columns for each step.
 
-    each:   steps of a unit
+    each:   steps of a unit;  lanes: its rows or columns
     run:    units that lie side by side at one step: those of a panel, or all
     deep:   it does not lie along its rows or columns, but along the depth
     stride: elements from step to step in shared memory;  gap: more of them from unit to unit
     dtype:  of elements in shared memory, f32 or f16
+    part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), slice by
+               slice of the steps; 0: it is one
+    along:  in shared memory it lies along the depth (lines.py)
     """
 
     each = 1
+    lanes = LANES
     deep = False
     gap = 0
     dtype = F32
+    part = own = 0
+    along = False
 
     def __init__(self, b: Builder, piece: Piece, panel: int = 1) -> None:
         """panel: columns that lie together"""
         self.b, self.piece, self.stride = b, piece, piece.width
         in_panels = panel > 1 and panel % LANES == 0 and piece.width % panel == 0
         self.panel = panel if in_panels else 0
-        self.run = (self.panel or piece.width) // LANES
+
+    @property
+    def run(self) -> int:
+        return (self.panel or self.piece.width) // self.lanes
 
     @abstractmethod
     def take(self, n: int, place: Index, step: Index) -> None:
         """Registers of unit n := what begins at a place and a step, 0 beyond the ends."""
 
     @abstractmethod
-    def part(self, n: int, i: int) -> Expr:
+    def taken(self, n: int, i: int) -> Expr:
         """Step i of unit n, as a vector, without its factor."""
 
     def factor(self, n: int) -> Expr | None:
@@ -98,24 +108,44 @@ class Side(ABC):
 
     def vector(self, n: int, i: int) -> Expr:
         """Step i of unit n, as a vector."""
-        part, factor = self.part(n, i), self.factor(n)
-        return part if factor is None else Call("mul", (part, factor), F32, LANES)
+        taken, factor = self.taken(n, i), self.factor(n)
+        return taken if factor is None else Call("mul", (taken, factor), F32, LANES)
 
-    def as_halves(self, kernel: Kernel, gap: int) -> None:
-        """Elements come to shared memory as halves, with a gap between steps."""
-        self.dtype, self.stride = F16, self.stride + gap
+    def as_halves(self, kernel: Kernel) -> None:
+        """Elements come to shared memory as halves."""
+        self.dtype = F16
+
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        """Shared memory has parts of so many rows or columns and so many steps, with a gap from
+        line to line."""
+        self.part, self.own, self.stride = part, own, part + gap
 
     def offset(self, step: Index) -> Index:
-        """Where a step of the block begins in shared memory."""
+        """Where a step of the block begins in shared memory, or in each part of it."""
         return step * self.stride + step // self.each * self.gap
 
+    def within(self, place: Index, step: Index) -> Index:
+        """Where an element lies in shared memory, or in a part of it."""
+        return self.offset(step) + place
+
+    def where(self, place: Index, step: Index) -> Index:
+        """Where an element of the block lies in shared memory."""
+        if not self.part:
+            return self.within(place, step)
+        number = step // self.own * (self.piece.width // self.part) + place // self.part
+        inside = self.within(place % self.part, step % self.own)
+        return number * self.size(self.own) + inside
+
     def size(self, depth: int) -> int:
-        """Elements of shared memory for so many steps."""
+        """Elements of shared memory, or of a part of it, for so many steps."""
         return depth * self.stride + ceil(depth / self.each) * self.gap
 
     def scratch(self, depth: int) -> Scratch:
         """The shared area for so many steps."""
-        return Scratch(self.dtype, self.size(depth))
+        if not self.part:
+            return Scratch(self.dtype, self.size(depth))
+        size, parts = self.size(self.own), self.piece.width // self.part * (depth // self.own)
+        return Scratch(self.dtype, parts * size, size)
 
     def read(self, block: Index, depth: int) -> None:
         """Registers := this thread's units of the block, 0 beyond the ends."""
@@ -126,26 +156,29 @@ class Side(ABC):
         """Shared memory := the registers, steps outermost."""
         for n, place, step in self._units(depth):
             for i in range(self.each):
-                vector = self.vector(n, i)
-                if dtype_of(vector) != self.dtype:
-                    vector = Call("cast", (vector,), self.dtype, LANES)
-                self.b.store(self.piece.area, self.offset(step + i) + place, vector)
+                self.b.store(self.piece.area, self.where(place, step + i), self.kept(n, i))
+
+    def kept(self, n: int, i: int) -> Expr:
+        """Step i of unit n as it lies in shared memory."""
+        vector = self.vector(n, i)
+        same = dtype_of(vector) == self.dtype
+        return vector if same else Call("cast", (vector,), self.dtype, LANES)
 
     def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
         """The conditions that an element exists."""
         return Bound(place, self.piece.extent), Bound(step, self.piece.steps)
 
-    def in_vectors(self, load: Load) -> bool:
+    def in_vectors(self, load: Load, lanes: int = LANES) -> bool:
         """True if neighbouring rows or columns lie side by side, as whole vectors."""
-        q = index(Var("q", -(-self.piece.extent // LANES))) * LANES
+        q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
         k = index(Var("k", self.piece.steps))
-        run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(LANES)]
-        return self.piece.extent % LANES == 0 and side_by_side(run) and multiple(run[0])
+        run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(lanes)]
+        return self.piece.extent % lanes == 0 and side_by_side(run) and multiple(run[0], lanes)
 
     def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
-        """An element of each of LANES neighbouring rows or columns; as one load if `whole`."""
+        """An element of each neighbouring row or column of a unit; as one load if `whole`."""
         if whole:
-            return self.element(load, place, step, LANES)
+            return self.element(load, place, step, self.lanes)
         return Lanes(tuple(self.element(load, place + i, step) for i in range(LANES)))
 
     def element(self, load: Load, place: Index, step: Index, lanes: int = 1) -> Expr:
@@ -155,7 +188,7 @@ class Side(ABC):
     def _shape(self, depth: int) -> tuple[int, int, int]:
         """How threads are dealt the units, the last part to neighbours: of a deep operand parts of
         the depth, places, units of such a part; else runs, steps, units of a run."""
-        places, along = self.piece.width // LANES, depth // self.each
+        places, along = self.piece.width // self.lanes, depth // self.each
         if self.deep:
             together = gcd(along, LINE // self.each)
             return along // together, places, together
@@ -171,10 +204,10 @@ class Side(ABC):
                     place, step = middle, major * shape[2] + minor
                 else:
                     place, step = major * self.run + minor, middle
-                yield n, place * LANES, step * self.each
+                yield n, place * self.lanes, step * self.each
 
     def reg(self, n: int, part: int = 0, dtype: DType = F32) -> Reg:
-        return Reg(f"{self.piece.name}{n}_{part}", dtype, LANES)
+        return Reg(f"{self.piece.name}{n}_{part}", dtype, self.lanes)
 
 
 class Floats(Side):
@@ -201,10 +234,10 @@ class Floats(Side):
         self.stride += between if apart else 0
         self.gap = LANES if apart and self.each > 1 else 0
 
-    def as_halves(self, kernel: Kernel, gap: int) -> None:
-        """Elements come to shared memory as halves, with a gap between steps; those that lie as
-        such are not widened on their way."""
-        self.dtype, self.stride = F16, self.stride + gap
+    def as_halves(self, kernel: Kernel) -> None:
+        """Elements come to shared memory as halves; those that lie as such are not widened on their
+        way."""
+        self.dtype = F16
         if kernel.buffers[self.load.buffer].halves:
             self.load = replace(self.load, dtype=F16)
 
@@ -218,7 +251,7 @@ class Floats(Side):
             there = self.element(self.load, place + i, step, LANES)
             self.b.set(self.reg(n, i, dtype).name, there)
 
-    def part(self, n: int, i: int) -> Expr:
+    def taken(self, n: int, i: int) -> Expr:
         dtype = self.load.dtype
         if self.each == 1:
             return self.reg(n, 0, dtype)
@@ -228,7 +261,11 @@ class Floats(Side):
 def guarded(value: Expr, ends: tuple[Bound, ...], default: float = 0) -> Expr:
     """The value where all bounds hold, else the default in all lanes."""
     unsure = _unsure(ends)
-    other = Const(default, dtype_of(value), lanes_of(value))
+    dtype, lanes = dtype_of(value), lanes_of(value)
+    if lanes > LANES:
+        other: Expr = Join((Const(default, dtype, LANES),) * (lanes // LANES))
+    else:
+        other = Const(default, dtype, lanes)
     return Guard(unsure, value, other) if unsure else value
 
 
@@ -261,10 +298,10 @@ def in_vectors(at: Index, axis: Var) -> bool:
     return whole and multiple(at.substitute({axis: q}))
 
 
-def multiple(at: Index) -> bool:
-    """True if an index is certainly a multiple of LANES."""
-    return at.const % LANES == 0 and all(
-        c % LANES == 0 or (isinstance(atom, Mod) and atom.by % LANES == 0 and multiple(atom.value))
+def multiple(at: Index, of: int = LANES) -> bool:
+    """True if an index is certainly a multiple of a number."""
+    return at.const % of == 0 and all(
+        c % of == 0 or (isinstance(atom, Mod) and atom.by % of == 0 and multiple(atom.value, of))
         for atom, c in at.terms
     )
 

@@ -21,6 +21,7 @@ from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.reductions import ReductionSchedule
+from tilewright.targets.gpu.rounding import lower_rounding
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.single import SingleSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
@@ -55,13 +56,13 @@ def group_of(fn: TileFn) -> int:
 
 
 def halves_of(program: Program) -> frozenset[int]:
-    """The tensors that lie as halves, two in a word: all readers say so (fusion/halves.py)."""
+    """The weights that lie as halves, two in a word: all readers say so (fusion/halves.py)."""
     return frozenset(
         plan.values[access.value].tensor
         for plan in program.plans
         for step in plan.steps
         for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
-        if buffer.halves
+        if buffer.halves and plan.values[access.value].kind == "weight"
     )
 
 
@@ -107,7 +108,9 @@ class GroupTarget(PlainTarget):
         if way is not None:
             fn: TileFn = way.lower(kernel, schedule)
             return fn
-        return lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
+        return (
+            lower_rounding(kernel) or lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
+        )
 
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float

@@ -138,7 +138,7 @@ def _multiply(b: Builder, places: Places, side: Side, i: int, unit: int, step: I
     if factor is not None:
         b.set(total.name, identity("sum", F32, LANES))
     for j, left in enumerate(_row(b, places, i, step, side.each)):
-        factors = (Splat(left, LANES), side.part(unit, j), total)
+        factors = (Splat(left, LANES), side.taken(unit, j), total)
         b.set(total.name, Call("fma", factors, F32, LANES))
     if factor is not None:
         b.set(_sum(i).name, Call("fma", (total, factor, _sum(i)), F32, LANES))

@@ -50,6 +50,7 @@ class Wgsl(GroupTarget):
         packing=PACKING,
         features=FEATURES,
         group=GROUP,
+        halves=True,
         subnormals=False,
     )
 
@@ -216,9 +217,11 @@ def _most(program: Program) -> int:
 
 
 def _in(value: Value, tensors: frozenset[int]) -> bool:
-    return value.kind == "weight" and value.tensor in tensors
+    """Whether a value lies as halves."""
+    return value.halves or (value.kind == "weight" and value.tensor in tensors)
 
 
 def _words(tensor: Tensor | State | Value) -> int:
-    """How many words it takes, if not as halves."""
-    return tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]
+    """How many words it takes, a weight if not as halves."""
+    words = tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]
+    return words // 2 if isinstance(tensor, Value) and tensor.halves else words

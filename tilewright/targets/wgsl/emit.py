@@ -8,7 +8,7 @@ scalars.
     f32 of which all are halves        half a word, the first in its low bits
 
 In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four: in registers,
-and in shared areas, of which every byte is read or written so.
+and in shared areas, of which every byte is read or written so.  Vectors of 8 halves are four words.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.nibbles import small
 from tilewright.targets.wgsl.prelude import prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
+
+#: Halves of four words.
+EIGHT = 8
 
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
@@ -62,6 +65,7 @@ class WgslDialect(Dialect):
             and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
         )
         self.areas = fn.scratch
+        self.lanes = vectors(fn.body)
         #: Whether the whole memory is.
         whole = {n for n in vectors(fn.body) if n < self.buffers}
         self.apart = apart
@@ -74,17 +78,21 @@ class WgslDialect(Dialect):
     def type(self, dtype: DType, lanes: int) -> str:
         if self.words(dtype, lanes):
             return "u32" if lanes == 4 else f"vec{lanes // 4}<u32>"
-        return _type(dtype, lanes)
+        return "vec4<u32>" if (dtype, lanes) == (F16, EIGHT) else _type(dtype, lanes)
 
     def area(self, number: int, area: Scratch) -> str:
         """The declaration of a scratch area; what {} stands for says where."""
-        words = self.words(area.dtype)
+        each = self._each(number)
+        kind = f"array<{self.type(area.dtype, each)}, {(area.part or area.size) // each}>"
+        if area.part:
+            kind = f"array<{kind}, {area.size // area.part}>"
+        return f"var{{}} b{number}: {kind};"
+
+    def _each(self, number: int) -> int:
+        """How many numbers an element of a scratch area has."""
         if number not in self.wide:
-            if words:
-                return f"var{{}} b{number}: array<u32, {area.size // 4}>;"
-            return f"var{{}} b{number}: array<{TYPES[area.dtype.name]}, {area.size}>;"
-        element = "vec4<u32>" if words else _type(area.dtype, 4)
-        return f"var{{}} b{number}: array<{element}, {area.size // (16 if words else 4)}>;"
+            return 4 if self.words(self.areas[number - self.buffers].dtype) else 1
+        return self.lanes[number]
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if dtype == BOOL:
@@ -144,6 +152,8 @@ class WgslDialect(Dialect):
             place = self._word(buffer, word, lanes)
             if lanes == 1:
                 return _cut(f"half_at({place}, u32({at}))", dtype)
+            if lanes == EIGHT:
+                return place
             return f"{'raw' if dtype == F16 else 'halves'}_at({place}, {word})"
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
@@ -157,6 +167,9 @@ class WgslDialect(Dialect):
         return _UNPACK[TYPES[dtype.name]].format(place)
 
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
+        if buffer in self.halves:
+            assert lanes == EIGHT, f"halves are stored by {EIGHT}, not {lanes}"
+            return f"{self._word(buffer, f'(u32({at}) >> 1u) + at({buffer}u)', lanes)} = {value};"
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return f"{place} = {value};"
@@ -172,13 +185,26 @@ class WgslDialect(Dialect):
     def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
         """An element, or a vector from there on, of an array of either."""
         if buffer >= self.buffers and self.words(dtype, lanes):
-            return _element(f"b{buffer}", f"u32({at}) >> 2u", buffer in self.wide, lanes // 4)
+            return self._scratch(buffer, f"u32({at}) >> 2u", lanes // 4)
+        if buffer >= self.buffers and self._each(buffer) == EIGHT:
+            assert lanes == EIGHT, f"b{buffer} has vectors of {EIGHT}, not {lanes}"
+            return self._scratch(buffer, f"u32({at})", lanes)
         assert lanes in (1, 4), f"vectors have 4 lanes, not {lanes}"
         if buffer >= self.buffers:
-            return _element(f"b{buffer}", f"u32({at})", buffer in self.wide, lanes)
+            return self._scratch(buffer, f"u32({at})", lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
         word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
         return self._word(buffer, word, lanes)
+
+    def _scratch(self, number: int, at: str, lanes: int) -> str:
+        """The same of a scratch area; its parts are arrays in an array."""
+        area, name = self.areas[number - self.buffers], f"b{number}"
+        if area.part:
+            size = f"{area.part // (4 if self.words(area.dtype) else 1)}u"
+            name, at = f"{name}[({at}) / {size}]", f"({at}) % {size}"
+        if self._each(number) == EIGHT:
+            return f"{name}[({at}) >> 3u]"
+        return _element(name, at, number in self.wide, lanes)
 
     def _word(self, buffer: int, word: str, lanes: int) -> str:
         """A word of the array that a buffer lies in, or the vector of words that has it."""
@@ -192,6 +218,10 @@ class WgslDialect(Dialect):
         return f"{_type(dtype, 4)}({', '.join(parts)})"
 
     def join(self, dtype: DType, parts: list[str]) -> str:
+        if dtype == F16:
+            return f"vec4<u32>({', '.join(f'bitcast<vec2<u32>>({part})' for part in parts)})"
+        if dtype == F32:
+            return f"vec4<u32>({', '.join(f'halves_of({part})' for part in parts)})"
         assert self.words(dtype), f"no vectors of more than 4 {dtype}"
         return f"vec4<u32>({', '.join(parts)})"
 
@@ -215,11 +245,18 @@ class WgslDialect(Dialect):
         return statement(s, unit, self._shared)
 
     def _shared(self, buffer: int, index: Index, stride: int) -> tuple[str, int]:
-        """A place in a shared area, and the stride, in the area's elements."""
-        dtype = self.areas[buffer - self.buffers].dtype
-        each = (4 if self.words(dtype) else 1) * (4 if buffer in self.wide else 1)
+        """A place in a shared area, and the stride, in the area's elements.
+
+        A place within a part is a constant.  Dawn asks of others in every load whether they lie
+        within the array, and takes another stride if not: so drivers know neither.
+        """
+        area, each, part = self.areas[buffer - self.buffers], self._each(buffer), ""
         assert stride % each == 0, f"rows of b{buffer} begin between its elements"
-        return f"&b{buffer}, u32({at(index)}) / {each}u", stride // each
+        if area.part:
+            part, index = f"[{at(index // area.part)}]", index % area.part
+        if index.is_const:
+            return f"&b{buffer}{part}, {index.const // each}u", stride // each
+        return f"&b{buffer}{part}, u32({at(index)}) / {each}u", stride // each
 
     def result(self, name: str, unit: MatrixUnit) -> str:
         return f"var {name}: {kind_of('result', unit)};"

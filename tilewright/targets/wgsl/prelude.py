@@ -85,6 +85,19 @@ fn halves_at(words: vec4<u32>, n: u32) -> vec4<f32> {
 fn raw_at(words: vec4<u32>, n: u32) -> vec4<f16> {
   return bitcast<vec4<f16>>(select(words.xy, words.zw, (n & 2u) != 0u));
 }
+// The nearest half, ties to even, exactly: what pack2x16float does beyond the largest one is open.
+fn half_of(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let size = bits & 0x7fffffffu;
+  let small = bitcast<u32>(bitcast<f32>(size) + 0.5) - 0x3f000000u;
+  let normal = (size - 0x37fff001u + ((size >> 13u) & 1u)) >> 13u;
+  let finite = select(normal, small, size < 0x38800000u);
+  let value = select(finite, select(0x7c00u, 0x7e00u, size > 0x7f800000u), size >= 0x477ff000u);
+  return value | ((bits >> 16u) & 0x8000u);
+}
+fn halves_of(x: vec4<f32>) -> vec2<u32> {
+  return vec2<u32>(half_of(x.x) | (half_of(x.y) << 16u), half_of(x.z) | (half_of(x.w) << 16u));
+}
 fn clamped(x: f32, low: i32, high: i32) -> i32 {
   if (x != x) { return 0; }
   if (x >= f32(high)) { return high; }

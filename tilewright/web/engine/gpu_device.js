@@ -24,8 +24,8 @@ const [FEATURES, LANGUAGE] = [/** @type {any} */ (['shader-f16', 'subgroups', 's
 /** By which a pipeline has subgroups of one size, where the adapter has several; and sizes that kernels ask for. @type {[any, number[]]} */
 const [CONTROL, SIZES] = ['subgroup-size-control', [4, 8, 16, 32, 64, 128]];
 /** Bytes that a group shares of kernels that ask for more than every device has. */
-const MORE_SHARED = 32768;
-const SHARED = `shared-memory-${MORE_SHARED}`;
+const SHARED = [32768, 49152];
+const sharing = (/** @type {number} */ bytes) => `shared-memory-${bytes}`;
 /** How a text says that its subgroups have one size. */
 const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
@@ -37,7 +37,7 @@ function featuresOf({ features, info, limits }) {
     ...FEATURES.filter((name) => features.has(name)),
     ...LANGUAGE.filter((name) => language?.has(name)),
     ...SIZES.filter((size) => size >= least && size <= most && (least === most || features.has(CONTROL))).map((size) => `subgroups-${size}`),
-    ...(limits.maxComputeWorkgroupStorageSize >= MORE_SHARED ? [SHARED] : []),
+    ...SHARED.filter((bytes) => limits.maxComputeWorkgroupStorageSize >= bytes).map(sharing),
     ...[...configs].map(({ componentType, resultComponentType, M, N, K }) => `subgroup-matrix-${componentType}-${resultComponentType}-${M}x${N}x${K}`),
   ];
 }
@@ -64,7 +64,8 @@ export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}
   /** @type {GPUFeatureName[]} */
   const wanted = ['timestamp-query', ...FEATURES.filter((name) => about.features.includes(name))];
   const requiredFeatures = wanted.filter((name) => adapter.features.has(name));
-  const shared = about.features.includes(SHARED) && { maxComputeWorkgroupStorageSize: MORE_SHARED };
+  const mostShared = SHARED.findLast((bytes) => about.features.includes(sharing(bytes)));
+  const shared = mostShared && { maxComputeWorkgroupStorageSize: mostShared };
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28), ...shared } });
   return { device, adapter: about };
 }

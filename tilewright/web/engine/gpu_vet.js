@@ -13,7 +13,7 @@ const [MOST_BYTES, MOST_THREADS, MOST_LETTERS, MOST_WORK] = [1 << 18, 256, 2 ** 
 const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
 const MATRIX = 'chromium-experimental-subgroup-matrix';
 /** The only pointers: matrices are read from shared areas, and written there.  No variable of a loop is an array. */
-const PLACED = /\b(subgroupMatrix(?:Load|Store)<[\w<>, ]{1,80}>\()&(?=b\d{1,4}, )/g;
+const PLACED = /\b(subgroupMatrix(?:Load|Store)<[\w<>, ]{1,80}>\()&(?=b\d{1,4}(?:\[\w{1,80}\])?, )/g;
 /** How a text asks for features, in this order, before all else (targets/wgsl/features.py). */
 const ASKED = {
   'shader-f16': 'enable f16;\n',
