@@ -165,7 +165,7 @@ def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "") -> Node
 
 def _halves(name: str, value: np.ndarray[Any, Any]) -> Node:
     rounded = value.astype(np.float16).astype(np.float32)
-    return node(ops.Weight(name, value.shape, F32, lambda: rounded, "f16", True))
+    return node(ops.Weight(name, value.shape, F32, lambda: rounded, "f16", "f16"))
 
 
 def _weight(name: str, value: np.ndarray[Any, Any]) -> Node:

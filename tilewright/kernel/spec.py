@@ -37,7 +37,8 @@ class Buffer:
     limit:  no element is larger in magnitude, where that is known (weights); 0 if not
     layout: how a packed operand lies in it
     halves: every number is one of f16 (weights), so that a target may let them lie as such
-    loose:  and products may round what they multiply with them to f16, too
+    loose:  what products may round to what they multiply with it: "f16" where it has halves,
+            "i8", or "" for nothing
     """
 
     dtype: DType
@@ -45,7 +46,7 @@ class Buffer:
     limit: int = 0
     layout: Layout = ROWS
     halves: bool = False
-    loose: bool = False
+    loose: str = ""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tilewright.kernel.expr import (
     Lane,
     Lanes,
     Load,
+    Nibbles,
     Reg,
     Splat,
     Subvector,
@@ -70,6 +71,9 @@ class Dialect(ABC):
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         raise CompilerBug("no text for dot products")
+
+    def nibbles(self, e: Nibbles, words: str) -> str:
+        raise CompilerBug("no text for the nibbles of words")
 
     def matrix(self, s: l.MatrixStmt, unit: l.MatrixUnit) -> str:
         """A statement on a subgroup's matrices."""
@@ -257,6 +261,8 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.swapped(value_of(value, d), bits)
         case Dot(acc, row, col, _):
             return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))
+        case Nibbles(words, _):
+            return d.nibbles(e, value_of(words, d))
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)
         case Guard(bounds, value, default):

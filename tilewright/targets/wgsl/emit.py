@@ -17,7 +17,7 @@ import math
 import struct
 
 from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
-from tilewright.kernel.expr import Call, Dot, Subvector, dtype_of
+from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.targets.gpu.target import group_of
@@ -106,6 +106,8 @@ class WgslDialect(Dialect):
         dtype = dtype_of(e.operands[-1])
         if self.words(e.dtype, e.lanes):
             return on_bytes(e, args)
+        if self.words(dtype, e.lanes):  # taken apart again
+            args = [f"unpack4x{dtype.name.upper()}({args[0]})"]
         known = small(e, lambda words: value_of(words, self))
         if known is not None:
             return known
@@ -210,6 +212,10 @@ class WgslDialect(Dialect):
             return f"({acc} + {text.format(row, col)})"
         products = ", ".join(text.format(row, f"{col}.{part}") for part in "xyzw")
         return f"({acc} + vec4<i32>({products}))"
+
+    def nibbles(self, e: Nibbles, words: str) -> str:
+        kind = self.type(I8, e.lanes)
+        return f"(({kind}({words}) >> {kind}({4 * e.upper})) & {kind}(0x0f0f0f0fu))"
 
     def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
         return statement(s, unit, self._shared)
