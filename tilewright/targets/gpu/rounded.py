@@ -10,7 +10,7 @@ Weights are read as they lie.  One instruction multiplies and adds four of them:
         for every slices-th 16 steps:
             part := (lower nibbles * even bytes + upper nibbles * odd bytes) - zero * sum of bytes
             sums of each row += part * (scale of the weights * size of a byte)
-    slices are added up as in thin.py, four at a time
+    slices are added up as in thin.py, eight at a time
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RoundedSchedule(ThinSchedule):
     """
 
     form = "rounded"
-    fan: ClassVar[int] = 4
+    fan: ClassVar[int] = 8
     r0: int = 4
     y1: int = 32
     slices: int = 32
@@ -217,28 +217,29 @@ class _Tile:
     def emit(self) -> TileFn:
         b, s, blocks = self.b, self.s, ceil(self.steps / UNIT / self.units)
         each, rest = divmod(self.units, s.slices)
-        whole, left = divmod(each, s.r0)
+        together = min(s.r0, max(1, each))
+        whole, left = divmod(each, together)
         early = s.ahead and whole > 0
         with b.loop("block", Index(), index(blocks), 1, blocks) as block:
             first = block * self.units
             if early:
-                self._take(first, Index(), s.r0)
+                self._take(first, Index(), together)
             self._round(first)
             b.add(Barrier())
             last = whole - 1 if early else whole
             with b.loop("pass", Index(), index(last), 1, max(1, last)) as number:
                 if not early:
-                    self._take(first, number * s.r0, s.r0)
-                self._multiply(number * s.r0, s.r0)
+                    self._take(first, number * together, together)
+                self._multiply(number * together, together)
                 if early:
-                    self._take(first, (number + 1) * s.r0, s.r0)
+                    self._take(first, (number + 1) * together, together)
             if early:
-                self._multiply(index(last * s.r0), s.r0)
+                self._multiply(index(last * together), together)
             if left:
-                self._take(first, index(whole * s.r0), left)
-                self._multiply(index(whole * s.r0), left)
-            with inside(b, (Bound(self.tile.part, rest),)):
-                if rest:
+                self._take(first, index(whole * together), left)
+                self._multiply(index(whole * together), left)
+            if rest:
+                with inside(b, (Bound(self.tile.part, rest),)):
                     self._take(first, index(each), 1)
                     self._multiply(index(each), 1)
             if blocks > 1:
@@ -269,7 +270,7 @@ class _Tile:
         b.set(high.name, reduce(_larger, map(_abs, fours)))
         b.set(size.name, reduce(_larger, [_abs(Lane(high, n)) for n in range(LANES)]))
         # of what is 0 everywhere, too, bytes are 0
-        b.set(size.name, Call("max", (size, Const(TINY, F32)), F32))
+        b.set(size.name, _larger(_abs(size), Const(TINY, F32)))
         b.set("times", Call("div", (Const(LARGEST, F32), size), F32))
         packed = Reg("packed", I8, UNIT)
         b.set(

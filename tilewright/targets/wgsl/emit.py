@@ -25,6 +25,7 @@ from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
 from tilewright.targets.wgsl.features import head
+from tilewright.targets.wgsl.magnitudes import larger
 from tilewright.targets.wgsl.nibbles import small
 from tilewright.targets.wgsl.prelude import prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
@@ -108,7 +109,7 @@ class WgslDialect(Dialect):
             return on_bytes(e, args)
         if self.words(dtype, e.lanes):  # taken apart again
             args = [f"unpack4x{dtype.name.upper()}({args[0]})"]
-        known = small(e, lambda words: value_of(words, self))
+        known = small(e, lambda words: value_of(words, self)) or larger(e, args)
         if known is not None:
             return known
         if e.fn == "cast":

@@ -56,8 +56,9 @@ def on_bytes(e: Call, args: list[str]) -> str:
     """What is computed on packed bytes: a step of 128, the other sign, and f32 rounded to i8."""
     match e:
         case Call("cast", (Call("round", _),)) if e.dtype == I8 and dtype_of(e.operands[0]) == F32:
-            # the last bits of such a sum are those of the whole number
-            whole = f"clamp({args[0]}, vec4<f32>(-128.0), vec4<f32>(127.0)) + vec4<f32>(12582912.0)"
+            # such a sum is rounded, and its last bits are those of the whole number
+            x = args[0].removeprefix("round")
+            whole = f"clamp({x}, vec4<f32>(-128.0), vec4<f32>(127.0)) + vec4<f32>(12582912.0)"
             return f"pack4xU8(bitcast<vec4<u32>>({whole}))"
         case Call("sub", (_, Const(128, _, _))):
             return f"({args[0]} ^ 0x80808080u)"
