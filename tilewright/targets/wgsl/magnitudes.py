@@ -1,5 +1,5 @@
-"""The larger of two magnitudes, compared as integers: numbers that are not negative are in the order
-of their bits, with NaN above all.  So nobody has to ask for NaN, and vectors can be compared, too.
+"""The larger of two magnitudes, compared as integers: numbers that are not negative lie in the
+order of their bits, with NaN above all.  So nobody has to ask for NaN, and vectors can be compared.
 
 Input: an expression.  Output: its text, if it is such a maximum; else None.
 """
