@@ -319,6 +319,20 @@ class Nibbles(Expr):
 
 
 @record
+class Reciprocal(Wrapper):
+    """1 / value, as the device divides, which may be wrong by 2.5 ULP; of an infinity anything."""
+
+    value: Expr
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of(self.value)
+
+    def __str__(self) -> str:
+        return f"reciprocal({self.value})"
+
+
+@record
 class Pairs(Wrapper):
     """Sums of neighbouring lanes: (a0+a1, a2+a3, ..., b0+b1, b2+b3, ...)."""
 

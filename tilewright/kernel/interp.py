@@ -29,6 +29,7 @@ from tilewright.kernel.expr import (
     Load,
     Nibbles,
     Pairs,
+    Reciprocal,
     Reg,
     Shuffle,
     Splat,
@@ -237,6 +238,8 @@ class _Machine:
             case Nibbles(words, upper):
                 places = range(4 if upper else 0, 32, 8)
                 return [word >> at & 15 for word in self.value(words) for at in places]
+            case Reciprocal(value):
+                return [convert(SCALARS["div"].meaning(1.0, x), e.dtype) for x in self.value(value)]
             case Join(parts):
                 return [x for part in parts for x in self.value(part)]
             case Lane(value, lane):

@@ -5,9 +5,9 @@ Input: a product of thin.py whose weights have 4 bits, and whose other operand m
 Weights are read as they lie.  One instruction multiplies and adds four of them:
 
     for block of r1 steps:
-        rows := 16 steps at a time:  bytes, 127 for the largest;  its size;  minus their sum
+        rows := 16 or 32 steps at a time:  bytes, 127 for the largest;  its size;  minus their sum
         barrier
-        for every slices-th 16 steps:
+        for every slices-th of these:
             part := (lower nibbles * even bytes + upper nibbles * odd bytes) - zero * sum of bytes
             sums of each row += part * (scale of the weights * size of a byte)
     slices are added up as in thin.py, eight at a time
@@ -33,6 +33,7 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Nibbles,
+    Reciprocal,
     Reg,
     Splat,
     Subvector,
@@ -63,26 +64,27 @@ from tilewright.targets.gpu.staging import (
 from tilewright.targets.gpu.thin import LEAST_STEPS, ThinSchedule, ThinTile, total
 from tilewright.targets.lite import Core
 
-#: Integers of a word, words of a unit; so many steps are rounded together.
-WEIGHTS, WORDS = 8, 2
-UNIT = WEIGHTS * WORDS
-#: What is shared of a unit of a row: its bytes, and two numbers.
-SHARED = UNIT + 2 * WORD
+#: Integers of a word; so many bytes of a row are read as one vector.
+WEIGHTS, VECTOR = 8, 16
+#: Steps that are rounded together, and read by a thread at a time: of blocks that such units fill.
+UNITS = (32, 16)
+#: Beside its bytes, two numbers of a unit of a row are shared.
+NUMBERS = 2
 #: The largest byte, and the least size of what it stands for.
 LARGEST, TINY = 127.0, 2.0**-100
 
 
 @dataclass(frozen=True)
 class RoundedSchedule(ThinSchedule):
-    """Tiles of y1 columns; each of `slices` groups of threads has a part of the units of 16 steps,
-    r0 of which are read together; r1 steps of the rows lie in shared memory at a time (0: all).
+    """Tiles of y1 columns; each of `slices` groups of threads has a part of the units of steps, r0
+    of which are read ahead; r1 steps of the rows lie in shared memory at a time (0: all).
 
     ahead: the first units are read before the rows are rounded
     """
 
     form = "rounded"
     fan: ClassVar[int] = 8
-    r0: int = 4
+    r0: int = 2
     y1: int = 32
     slices: int = 32
     r1: int = 0
@@ -93,19 +95,19 @@ class RoundedSchedule(ThinSchedule):
         return frozenset({PACKED})
 
     def units(self, kernel: Kernel) -> int:
-        """Units of 16 steps that lie in shared memory at a time."""
-        return min(self.r1 or MOST_SHARED, operands(kernel).steps) // UNIT
+        """Units that lie in shared memory at a time."""
+        return min(self.r1 or MOST_SHARED, operands(kernel).steps) // _unit(kernel)
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory."""
-        rows = operands(kernel).m.extent
-        return super().shared(kernel) + SHARED * rows * self.units(kernel)
+        each = _unit(kernel) + NUMBERS * WORD
+        return super().shared(kernel) + each * operands(kernel).m.extent * self.units(kernel)
 
     def objection(self, kernel: Kernel) -> str:
         if not may_round(kernel):
             return f"the rows of {kernel.name} may not be rounded to bytes"
-        if self.r1 % UNIT:
-            return f"r1 is a multiple of {UNIT}"
+        if self.r1 % _unit(kernel):
+            return f"r1 is a multiple of {_unit(kernel)}"
         return super().objection(kernel)
 
 
@@ -117,7 +119,16 @@ def may_round(kernel: Kernel) -> bool:
     weights = form.weights
     scales = [kernel.buffers[x.buffer] for x in walk(weights.scale) if isinstance(x, Load)]
     loose = bool(scales) and all(b.loose == "i8" for b in scales)
-    return loose and weights.word == WEIGHTS and weights.size % UNIT == 0
+    return loose and weights.word == WEIGHTS and weights.size % min(UNITS) == 0
+
+
+def unit_of(weights: Quantised) -> int:
+    """Steps that are rounded together."""
+    return next(unit for unit in UNITS if weights.size % unit == 0)
+
+
+def _unit(kernel: Kernel) -> int:
+    return unit_of(form_as(kernel, BlockContraction).weights)
 
 
 def suits(kernel: Kernel) -> bool:
@@ -130,20 +141,20 @@ def default(kernel: Kernel) -> RoundedSchedule:
     ops = operands(kernel)
     y1 = next((y for y in (32, 16) if ops.n.extent >= MANY_COLUMNS * y), 8)
     slices = MOST_THREADS * LANES // y1
-    while slices > 1 and slices * LEAST_STEPS * UNIT > ops.steps:
+    unit, parts = _unit(kernel), 1
+    while slices > 1 and slices * LEAST_STEPS * unit > ops.steps:
         slices //= 2
     made = RoundedSchedule(y1=y1, slices=slices)
-    parts = 1
     while made.shared(kernel) > MOST_SHARED:
         parts += 1
-        made = replace(made, r1=UNIT * ceil(ops.steps / UNIT / parts))
+        made = replace(made, r1=unit * ceil(ops.steps / unit / parts))
     return made
 
 
 #: With so many times as many columns as a tile has, there are tiles for every core.
 MANY_COLUMNS = 256
 #: Settings that are tried, and how many candidates there are.
-SETTINGS = {"r0": (2, 4, 8), "y1": (8, 16, 32, 64), "slices": (8, 16, 32, 64, 128)}
+SETTINGS = {"r0": (1, 2, 4), "y1": (8, 16, 32, 64), "slices": (8, 16, 32, 64, 128)}
 EACH = 16
 #: How much faster than products of f32 they are expected to be.
 PACE = 2.0
@@ -184,21 +195,30 @@ class _Words(Integers):
         self, b: Builder, piece: Piece, weights: Quantised, *, apart: bool = False, panel: int = 1
     ) -> None:
         super().__init__(b, piece, weights, apart=apart, panel=panel)
-        self.each = UNIT
+        self.each = unit_of(weights)
+        self.words = self.each // WEIGHTS
 
     def take(self, n: int, place: Index, step: Index) -> None:
         col = self.weights.operands.col
-        for j in range(WORDS):
+        for j in range(self.words):
             words = self.neighbours(col, place, step + j * WEIGHTS, self.whole[col])
             self.b.set(self.reg(n, j, col.dtype).name, words)
-        self.b.set(self.reg(n, WORDS).name, self.across(self.weights.scale, place, step))
+        self.b.set(self.reg(n, self.words).name, self.across(self.weights.scale, place, step))
         if not isinstance(self.weights.zero, Const):
-            self.b.set(self.reg(n, WORDS + 1).name, self.across(self.weights.zero, place, step))
+            self.b.set(
+                self.reg(n, self.words + 1).name, self.across(self.weights.zero, place, step)
+            )
 
     def zero(self, n: int) -> Expr:
         """The zero points of unit n."""
         zero = self.weights.zero
-        return Const(zero.value, F32, LANES) if isinstance(zero, Const) else self.reg(n, WORDS + 1)
+        if isinstance(zero, Const):
+            return Const(zero.value, F32, LANES)
+        return self.reg(n, self.words + 1)
+
+    def scale(self, n: int) -> Expr:
+        """The scales of unit n."""
+        return self.reg(n, self.words)
 
 
 class _Tile:
@@ -215,41 +235,45 @@ class _Tile:
         self.bytes, self.numbers = len(kernel.buffers), len(kernel.buffers) + 1
 
     def emit(self) -> TileFn:
-        b, s, blocks = self.b, self.s, ceil(self.steps / UNIT / self.units)
-        each, rest = divmod(self.units, s.slices)
-        together = min(s.r0, max(1, each))
-        whole, left = divmod(each, together)
-        early = s.ahead and whole > 0
+        b, blocks = self.b, ceil(self.steps / self.side.each / self.units)
         with b.loop("block", Index(), index(blocks), 1, blocks) as block:
-            first = block * self.units
-            if early:
-                self._take(first, Index(), together)
-            self._round(first)
-            b.add(Barrier())
-            last = whole - 1 if early else whole
-            with b.loop("pass", Index(), index(last), 1, max(1, last)) as number:
-                if not early:
-                    self._take(first, number * together, together)
-                self._multiply(number * together, together)
-                if early:
-                    self._take(first, (number + 1) * together, together)
-            if early:
-                self._multiply(index(last * together), together)
-            if left:
-                self._take(first, index(whole * together), left)
-                self._multiply(index(whole * together), left)
-            if rest:
-                with inside(b, (Bound(self.tile.part, rest),)):
-                    self._take(first, index(each), 1)
-                    self._multiply(index(each), 1)
+            self._block(block * self.units)
             if blocks > 1:
                 b.add(Barrier())
         count = len(self.rows) * self.units
-        return self.tile.finish(Scratch(I8, count * UNIT), Scratch(F32, count * 2))
+        bytes_, numbers = Scratch(I8, count * self.side.each), Scratch(F32, count * NUMBERS)
+        return self.tile.finish(bytes_, numbers)
 
-    def _own(self, number: Index, u: int) -> Index:
-        """The place in a block of this thread's unit number + u."""
-        return (number + u) * self.s.slices + self.tile.part
+    def _block(self, first: Index) -> None:
+        """sums += products of the units from there on: r0 are always on their way"""
+        b, each, rest = self.b, *divmod(self.units, self.s.slices)
+        ring = min(self.s.r0, max(1, each))
+        whole, left = divmod(each, ring)
+        if self.s.ahead:
+            self._take_ring(first, whole and ring)
+        self._round(first)
+        b.add(Barrier())
+        if not self.s.ahead:
+            self._take_ring(first, whole and ring)
+        with b.loop("pass", Index(), index(whole - 1), 1, max(1, whole - 1)) as number:
+            for u in range(ring):
+                self._multiply(u, number * ring + u)
+                self._take(u, first, (number + 1) * ring + u)
+        done = (whole - 1) * ring if whole else 0
+        for u in range(ring if whole else 0):
+            self._multiply(u, index(done + u))
+            if u < left:
+                self._take(u, first, index(done + ring + u))
+        for u in range(left):
+            self._multiply(u, index(done + ring + u))
+        if rest:
+            with inside(b, (Bound(self.tile.part, rest),)):
+                self._take(0, first, index(each))
+                self._multiply(0, index(each))
+
+    def _own(self, number: Index) -> Index:
+        """The place in a block of this thread's unit with a number."""
+        return number * self.s.slices + self.tile.part
 
     # ---- rows ------------------------------------------------------------------------------------
 
@@ -259,11 +283,11 @@ class _Tile:
             for n in range(ceil(self.units / self.b.threads)):
                 number = self.b.thread + n * self.b.threads
                 with own(self.b, number, self.units) as unit:
-                    self._round_unit(i, unit, (first + unit) * UNIT)
+                    self._round_unit(i, unit, (first + unit) * self.side.each)
 
     def _round_unit(self, i: int, unit: Index, step: Index) -> None:
-        b, place = self.b, unit + i * self.units
-        fours = [Reg(f"row{n}", F32, LANES) for n in range(UNIT // LANES)]
+        b, place, each = self.b, unit + i * self.units, self.side.each
+        fours = [Reg(f"row{n}", F32, LANES) for n in range(each // LANES)]
         for n, four in enumerate(fours):
             b.set(four.name, self._four(i, step + n * LANES))
         high, size = Reg("high", F32, LANES), Reg("size", F32)
@@ -271,19 +295,19 @@ class _Tile:
         b.set(size.name, reduce(_larger, [_abs(Lane(high, n)) for n in range(LANES)]))
         # of what is 0 everywhere, too, bytes are 0
         b.set(size.name, _larger(_abs(size), Const(TINY, F32)))
-        b.set("times", Call("div", (Const(LARGEST, F32), size), F32))
-        packed = Reg("packed", I8, UNIT)
-        b.set(
-            packed.name, Join(tuple(_bytes(a, c, odd) for a, c in _pairs(fours) for odd in (0, 1)))
-        )
-        b.store(self.bytes, place * UNIT, packed)
-        counts = Reg("counts", I32, LANES)
-        b.set(counts.name, Dot(Const(0, I32, LANES), Const(1, I8, LANES), packed))
+        b.set("times", Call("mul", (Const(LARGEST, F32), Reciprocal(size)), F32))
+        packed, counts = Reg("packed", I8, VECTOR), Reg("counts", I32, LANES)
+        b.set(counts.name, Const(0, I32, LANES))
+        words = [_bytes(a, c, odd) for a, c in _pairs(fours) for odd in (0, 1)]
+        for n in range(0, len(words), LANES):
+            b.set(packed.name, Join(tuple(words[n : n + LANES])))
+            b.store(self.bytes, place * each + n * LANES, packed)
+            b.set(counts.name, Dot(counts, Const(1, I8, LANES), packed))
         lanes: list[Expr] = [Lane(counts, n) for n in range(LANES)]
-        count = reduce(_plus, lanes)
-        minus = Call("neg", (Call("cast", (count,), F32),), F32)
-        b.store(self.numbers, place * 2, Call("mul", (size, Const(1 / LARGEST, F32)), F32))
-        b.store(self.numbers, place * 2 + 1, minus)
+        minus = Call("neg", (Call("cast", (reduce(_plus, lanes),), F32),), F32)
+        scaled = Call("mul", (size, Const(1 / LARGEST, F32)), F32)
+        b.store(self.numbers, place * NUMBERS, scaled)
+        b.store(self.numbers, place * NUMBERS + 1, minus)
 
     def _four(self, i: int, step: Index) -> Expr:
         """Row i at four steps."""
@@ -296,39 +320,47 @@ class _Tile:
 
     # ---- products --------------------------------------------------------------------------------
 
-    def _take(self, first: Index, number: Index, count: int) -> None:
-        """Registers := this thread's units from a number on."""
+    def _take_ring(self, first: Index, count: int) -> None:
         for u in range(count):
-            self.side.take(u, self.tile.col, (first + self._own(number, u)) * UNIT)
+            self._take(u, first, index(u))
 
-    def _multiply(self, number: Index, count: int) -> None:
-        """sums of each row += products of the units that were taken"""
-        for u in range(count):
-            for j in range(WORDS):
-                words = self.side.reg(u, j, I32)
-                for upper in (False, True):
-                    self.b.set(_nibbles(j, upper).name, Nibbles(words, upper))
-            for i in self.rows:
-                self._add(i, u, self._own(number, u) + i * self.units)
+    def _take(self, u: int, first: Index, number: Index) -> None:
+        """Registers u := this thread's unit with a number."""
+        self.side.take(u, self.tile.col, (first + self._own(number)) * self.side.each)
+
+    def _multiply(self, u: int, number: Index) -> None:
+        """sums of each row += products of the unit in registers u"""
+        for j in range(self.side.words):
+            words = self.side.reg(u, j, I32)
+            for upper in (False, True):
+                self.b.set(_nibbles(j, upper).name, Nibbles(words, upper))
+        for i in self.rows:
+            self._add(i, u, self._own(number) + i * self.units)
 
     def _add(self, i: int, u: int, place: Index) -> None:
-        b, row = self.b, Reg("row", I8, UNIT)
-        b.set(row.name, Load(self.bytes, place * UNIT, I8, UNIT))
+        b, row = self.b, Reg("row", I8, VECTOR)
         dots: Expr = Const(0, I32, LANES)
-        for n in range(UNIT // LANES):
-            j, upper = divmod(n, 2)
-            dots = Dot(dots, Subvector(row, n * LANES, LANES), _nibbles(j, bool(upper)))
-        part: Expr = Call("cast", (dots,), F32, LANES)
+        for j in range(self.side.words):
+            at, first = divmod(j * WEIGHTS, VECTOR)
+            if not first:
+                b.set(row.name, Load(self.bytes, place * self.side.each + at * VECTOR, I8, VECTOR))
+            for upper in (False, True):
+                part = Subvector(row, first + LANES * upper, LANES)
+                dots = Dot(dots, part, _nibbles(j, upper))
+            if first or j == self.side.words - 1:
+                b.set("dots", dots)
+                dots = Reg("dots", I32, LANES)
+        whole: Expr = Call("cast", (dots,), F32, LANES)
         if not self.centred:
-            minus = Splat(Load(self.numbers, place * 2 + 1, F32), LANES)
-            part = Call("fma", (minus, self.side.zero(u), part), F32, LANES)
-        size = Splat(Load(self.numbers, place * 2, F32), LANES)
-        factor = Call("mul", (self.side.reg(u, WORDS), size), F32, LANES)
-        b.set(total(i).name, Call("fma", (part, factor, total(i)), F32, LANES))
+            minus = Splat(Load(self.numbers, place * NUMBERS + 1, F32), LANES)
+            whole = Call("fma", (minus, self.side.zero(u), whole), F32, LANES)
+        size = Splat(Load(self.numbers, place * NUMBERS, F32), LANES)
+        factor = Call("mul", (self.side.scale(u), size), F32, LANES)
+        b.set(total(i).name, Call("fma", (whole, factor, total(i)), F32, LANES))
 
 
 def _nibbles(j: int, upper: bool) -> Reg:
-    return Reg(f"{'upper' if upper else 'lower'}{j}", I8, UNIT)
+    return Reg(f"{'upper' if upper else 'lower'}{j}", I8, VECTOR)
 
 
 def _pairs(fours: list[Reg]) -> list[tuple[Reg, Reg]]:
