@@ -31,10 +31,6 @@ const random = new Uint32Array(1 << 20).map(() => Math.random() * 2 ** 32);
 const half = () => 0x2000 + Math.floor(Math.random() * 0x800); // about 0.01
 const scalesH = new Uint32Array(1 << 20).map(() => half() | half() << 16);
 const scalesF = new Float32Array(1 << 20).map(() => 0.008 + 0.008 * Math.random());
-function fill(buffer, word, count, kind) {
-  const source = kind === 'w' ? random : kind === 'h' ? scalesH : scalesF;
-  for (let at = 0; at < count; at += source.length) device.queue.writeBuffer(buffer, (word + at) * 4, source, 0, Math.min(source.length, count - at));
-}
 const pad = (n) => Math.ceil(n / 64) * 64;
 async function make(code) {
   return device.createComputePipelineAsync({ layout: pipelineLayout, compute: { module: device.createShaderModule({ code }), entryPoint: 'main' } });
@@ -71,28 +67,36 @@ for (const [name, body, moved] of [['copy', 'b[n] = a[n];', 2], ['read', 'sum ^=
   console.log(name, (moved * G * 256 * 8 * 16 / us / 1e3).toFixed(0), 'GB/s');
 }
 // 3. the cases
+const LARGE = 20000;
+const keys = new Float32Array(1 << 20).map(() => Math.random() * 2 - 1);
 for (const c of cases) {
-  const [k, n] = c.shape, [out, x, w, s] = c.sizes;
-  const bytes = (w + s) * 4, layers = Math.max(1, Math.min(32, Math.floor((tiny ? 8e6 : 400e6) / bytes)));
-  const key = `${c.shape} ${c.halves}`;
+  const { sizes, fills } = c;
+  const large = sizes.reduce((sum, size, at) => sum + (size > LARGE ? size : 0), 0);
+  const bytes = large * 4 * (c.part ?? 1), layers = large ? Math.max(1, Math.min(32, Math.floor((tiny ? 8e6 : 400e6) / (large * 4)))) : 1;
+  const key = JSON.stringify([c.shape, sizes, fills]);
   if (key !== shapeNow) {
     shapeNow = key; reference = null;
     let at = 64; const take = (size) => { const here = at; at += pad(size); return here; };
-    places = { out: take(out), x: take(x), w: [], s: [] };
-    for (let l = 0; l < layers; l++) { places.w.push(take(w)); places.s.push(take(s)); }
-    const row = new Float32Array(x).map(() => Math.random() * 2 - 1 + Math.random() - 0.5);
-    device.queue.writeBuffer(memory, places.x * 4, row);
-    for (let l = 0; l < layers; l++) for (const b of [memory, bank]) { fill(b, places.w[l], w, 'w'); fill(b, places.s[l], s, c.halves ? 'h' : 'f'); }
-    console.log(`--- ${k} -> ${n}, ${c.halves ? 'f16' : 'f32'} scales, ${layers} layers of ${(bytes / 1e6).toFixed(1)} MB`);
+    places = sizes.map((size) => Array.from({ length: size > LARGE ? layers : 1 }, () => take(size)));
+    sizes.forEach((size, n) => places[n].forEach((word) => {
+      const kind = fills[n];
+      if (kind === 'o') return;
+      for (const b of [memory, bank]) {
+        if (typeof kind === 'number') device.queue.writeBuffer(b, word * 4, new Int32Array([kind]));
+        else if (kind === 'x') device.queue.writeBuffer(b, word * 4, new Float32Array(size).map(() => Math.random() * 2 - 1 + Math.random() - 0.5));
+        else { const source = { w: random, h: scalesH, f: scalesF, k: keys }[kind];
+          for (let i = 0; i < size; i += source.length) device.queue.writeBuffer(b, (word + i) * 4, source, 0, Math.min(source.length, size - i)); }
+      }
+    }));
+    console.log(`--- ${c.shape}, ${fills.join()}, ${layers} layers of ${(bytes / 1e6).toFixed(1)} MB`);
   }
   const start = performance.now();
   let p; try { p = await make(c.text); } catch (e) { console.log(c.name, 'FAILED', String(e.message).slice(0, 400)); continue; }
   const made = performance.now() - start;
-  blocks(places.w.map((word, l) => [c.groups * c.threads, places.out, places.x, word, places.s[l]]));
+  blocks(Array.from({ length: layers }, (_, l) => [c.invocations, ...places.map((list) => list[l % list.length])]));
   const us = await clock(p, [c.groups], layers);
-  // the result of layer 0
   const e = device.createCommandEncoder(); const pass = e.beginComputePass(); pass.setPipeline(p); pass.setBindGroup(0, group, [0]); pass.dispatchWorkgroups(c.groups); pass.end(); device.queue.submit([e.finish()]);
-  const got = new Float32Array(await readWords(memory, places.out * 4, out * 4));
+  const got = new Float32Array(await readWords(memory, places[0][0] * 4, Math.min(sizes[0], 16384) * 4));
   reference ??= got;
   let d = 0, q = 0; got.forEach((v, i) => { d += (v - reference[i]) ** 2; q += reference[i] ** 2; });
   console.log(`${us.toFixed(2).padStart(8)} us ${(bytes / us / 1e3).toFixed(0).padStart(6)} GB/s  ${c.groups}x${c.threads}  err ${Math.sqrt(d / q).toExponential(1)}  pipeline ${made.toFixed(0)} ms  ${c.name}`);

@@ -42,7 +42,7 @@ shapes = (
 cases = []
 
 
-def add(kern, shape, schedule, note="", apart=False, edit=None):
+def add(kern, shape, schedule, note="", apart=False, edit=None, fills=None, part=1):
     if schedule.objection(kern):
         print("skipped", shape, schedule, schedule.objection(kern))
         return
@@ -57,10 +57,12 @@ def add(kern, shape, schedule, note="", apart=False, edit=None):
             "name": f"{schedule} {note}{' bank' if apart else ''}".strip(),
             "text": text,
             "apart": apart,
-            "groups": code.loops.tiles,
+            "groups": code.loops.tiles if code.loops.thread else -(-code.loops.tiles // 64),
+            "invocations": code.loops.tiles * (group_of(code.loops) if code.loops.thread else 1),
             "threads": group_of(code.loops),
             "sizes": [b.size // (2 if b.halves else 1) for b in kern.buffers],
-            "halves": kern.buffers[3].halves,
+            "fills": fills or ["o", "x", "w", "h" if kern.buffers[3].halves else "f"],
+            "part": part,
         }
     )
 
@@ -89,9 +91,32 @@ for shape in shapes:
                 break
     add(kern, shape, R(r0=2, y1=32, slices=32, r1=d.r1, ahead=False))
     add(kern, shape, R(r0=d.r0, y1=d.y1, slices=d.slices, r1=d.r1), "NO ROUNDING", edit=cut)
-    add(kern, shape, R(r0=d.r0, y1=d.y1, slices=d.slices, r1=d.r1), "MIN CLAMP OFF? f32", edit=lambda t: t)
+    add(kern, shape, R(r0=d.r0, y1=d.y1, slices=d.slices, r1=d.r1), "again")
     kern = kernel(k, n, "")
     add(kern, shape, rounded.default(kern), "f32 scales")
+sys.path.insert(0, str(ROOT / "tests"))
+from helpers.llama import Sizes, llama
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load
+from tilewright.targets.gpu import attention, reductions
+from tilewright.targets.gpu.heads import HeadSchedule as H
+from tilewright.targets.gpu.reductions import ReductionSchedule as Q
+sizes = Sizes(layers=1, width=512 if tiny else 4096, heads=4 if tiny else 32, kv_heads=4 if tiny else 32, hidden=256, words=512 if tiny else 8192, room=1024, token="greedy")
+program = compile_model(load(llama(sizes)), Options(targets=("wgsl",), buckets={"n": (1,)}, states=sizes.states)).program
+for kern in program.kernels:
+    if kern.name.startswith("attention"):
+        fills, part = ["o", 575, "x", "k", "k"], 576 / 1024
+        add(kern, kern.name, attention.default(kern), "default", fills=fills, part=part)
+        for y1, th, ps in [(256, 256, 8), (256, 256, 4), (256, 256, 16), (256, 256, 32), (256, 128, 8), (512, 256, 8), (512, 256, 4), (512, 256, 1), (1024, 256, 1), (1024, 256, 2), (128, 128, 8), (512, 128, 8), (256, 64, 8)]:
+            add(kern, kern.name, H(x1=1, y1=y1, threads=th, parts=ps), fills=fills, part=part)
+    elif reductions.suits(kern) and kern.anchor == "rowwise":
+        fills = ["o"] + ["x" if b.dtype == F32 else 7 for b in kern.buffers[1:]]
+        add(kern, kern.name, reductions.default(kern), "default", fills=fills)
+        for th, w in [(256, 0), (128, 0), (256, 32), (128, 32)]:
+            add(kern, kern.name, Q(th, w), fills=fills)
+    elif kern.name.startswith(("update", "add_")) and kern.buffers[0].size > 100:
+        fills = ["o"] + ["x" if b.dtype == F32 else 7 for b in kern.buffers[1:]]
+        add(kern, kern.name, W.default(kern, ""), "default", fills=fills)
 print(f"{len(cases)} texts in {time.time() - start:.1f} s", flush=True)
 dawn = require_dawn()
 with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as f:
