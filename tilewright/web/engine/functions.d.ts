@@ -191,7 +191,7 @@ export type StartWorker = (start: (name: string) => Worker, fail: Fail) => Lodge
 export type Fail = (message: string, hint: string, facts?: ErrorFacts) => void;
 /** A worker, and the Web Lock that it holds while it lives. */
 export type Lodged = { worker: Worker; lock: string };
-/** Runs jobs one after the other; starts a job synchronously if none is open. */
+/** Runs jobs one after the other, but for those that may overlap each other; starts a job synchronously if none is open. */
 export type Enqueue = (job: () => Promise<any>, overlaps?: unknown) => Promise<any>;
 /** Requests without an answer yet, by id. */
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
