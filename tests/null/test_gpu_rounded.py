@@ -104,27 +104,26 @@ def made(case: Case) -> tuple[Graph, np.ndarray, np.ndarray]:
     return Graph("product", (("x", x),), (("y", elementwise("neg", y)),)), given, values
 
 
-def in_bytes(x: np.ndarray, block: int) -> np.ndarray:
-    """Each 32 steps of a row as 127 parts of their largest; 16 where blocks have them."""
-    unit = min(block, 32)
+def in_bytes(x: np.ndarray, unit: int) -> np.ndarray:
+    """Each `unit` steps of a row as 127 parts of their largest."""
     units = np.pad(x, ((0, 0), (0, -x.shape[1] % unit))).reshape(len(x), -1, unit).astype("f8")
     size = np.maximum(np.abs(units).max(-1, keepdims=True), 2.0**-100) / 127
     return (np.rint(units / size) * size).reshape(len(x), -1)[:, : x.shape[1]]
 
 
 def random_rounded(rng: Random) -> RoundedSchedule:
-    r1 = rng.choice([0, 0, 64, 96, 256])
-    return RoundedSchedule(**vars(random_thin(rng)), r1=r1, ahead=rng.random() < 0.5)
+    r1, unit = rng.choice([0, 0, 64, 96, 256]), rng.choice([8, 16])
+    return RoundedSchedule(**vars(random_thin(rng)), r1=r1, unit=unit, ahead=rng.random() < 0.5)
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("seed", seeds(3, nightly=20))
 def test_any_schedule(name: str, seed: int) -> None:
-    case = CASES[name]
-    graph, x, values = made(case)
+    graph, x, values = made(CASES[name])
     rng = Random(f"rounded {name} {seed}")
-    got = by_groups(rounded, graph, {"x": x}, lambda _: random_rounded(rng))
-    want = -(in_bytes(x, case.block) @ values)
+    schedule = random_rounded(rng)
+    got = by_groups(rounded, graph, {"x": x}, lambda _: schedule)
+    want = -(in_bytes(x, schedule.unit) @ values)
     size = np.abs(x.astype("f8")) @ np.abs(values)
     # a number in the middle between two bytes may become either
     assert (np.abs(got - want) <= 2.0**-12 * size + 1e-6).all()
@@ -145,7 +144,7 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
     x[0, :16] = number
     got = by_groups(rounded, graph, {"x": x}, rounded.default)
     if np.isfinite(number):
-        want = -(in_bytes(x, case.block) @ values)
+        want = -(in_bytes(x, RoundedSchedule.unit) @ values)
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
     else:
         assert not np.isfinite(got).any()
@@ -178,7 +177,7 @@ def test_candidates_need_packed_dots() -> None:
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        (RoundedSchedule(r1=24), "multiple of 32"),
+        (RoundedSchedule(r1=24), "multiple of 16"),
         (RoundedSchedule(slices=3), "power of two"),
         (RoundedSchedule(y1=64, slices=128), "at most 256 threads"),
     ],

@@ -5,7 +5,7 @@ Input: a product of thin.py whose weights have 4 bits, and whose other operand m
 Weights are read as they lie.  One instruction multiplies and adds four of them:
 
     for block of r1 steps:
-        rows := 16 or 32 steps at a time:  bytes, 127 for the largest;  its size;  minus their sum
+        rows := 8 or 16 steps at a time:  bytes, 127 for the largest;  its size;  minus their sum
         barrier
         for every slices-th of these:
             part := (lower nibbles * even bytes + upper nibbles * odd bytes) - zero * sum of bytes
@@ -21,7 +21,6 @@ from math import ceil
 from typing import ClassVar
 
 from tilewright.base.dtypes import F32, I8, I32
-from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import (
     Bound,
     Call,
@@ -37,13 +36,11 @@ from tilewright.kernel.expr import (
     Reg,
     Splat,
     Subvector,
-    dtype_of,
     lanes_of,
 )
 from tilewright.kernel.form import BlockContraction, classify, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
-from tilewright.kernel.quantised import Quantised
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.targets.gpu import thin
@@ -54,7 +51,6 @@ from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD
 from tilewright.targets.gpu.space import LEAST_THREADS, Group, nearby
 from tilewright.targets.gpu.staging import (
     LANES,
-    Piece,
     guarded,
     inside,
     multiple,
@@ -64,10 +60,10 @@ from tilewright.targets.gpu.staging import (
 from tilewright.targets.gpu.thin import LEAST_STEPS, ThinSchedule, ThinTile, total
 from tilewright.targets.lite import Core
 
-#: Integers of a word; so many bytes of a row are read as one vector.
+#: Integers of a word, bytes of a row that are read as one vector, where a unit has so many.
 WEIGHTS, VECTOR = 8, 16
-#: Steps that are rounded together, and read by a thread at a time: of blocks that such units fill.
-UNITS = (32, 16)
+#: Steps that are rounded together.  With 32, neighbours read too far apart: 1.3 times the time.
+UNITS = (8, 16)
 #: Beside its bytes, two numbers of a unit of a row are shared.
 NUMBERS = 2
 #: The largest byte, and the least size of what it stands for.
@@ -79,15 +75,17 @@ class RoundedSchedule(ThinSchedule):
     """Tiles of y1 columns; each of `slices` groups of threads has a part of the units of steps, r0
     of which are read ahead; r1 steps of the rows lie in shared memory at a time (0: all).
 
+    unit:  steps that are rounded together, and that a thread multiplies at a time
     ahead: the first units are read before the rows are rounded
     """
 
     form = "rounded"
     fan: ClassVar[int] = 8
-    r0: int = 2
+    r0: int = 4
     y1: int = 32
     slices: int = 32
     r1: int = 0
+    unit: int = 16
     ahead: bool = True
 
     @property
@@ -96,18 +94,20 @@ class RoundedSchedule(ThinSchedule):
 
     def units(self, kernel: Kernel) -> int:
         """Units that lie in shared memory at a time."""
-        return min(self.r1 or MOST_SHARED, operands(kernel).steps) // _unit(kernel)
+        return min(self.r1 or MOST_SHARED, operands(kernel).steps) // self.unit
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory."""
-        each = _unit(kernel) + NUMBERS * WORD
+        each = self.unit + NUMBERS * WORD
         return super().shared(kernel) + each * operands(kernel).m.extent * self.units(kernel)
 
     def objection(self, kernel: Kernel) -> str:
         if not may_round(kernel):
             return f"the rows of {kernel.name} may not be rounded to bytes"
-        if self.r1 % _unit(kernel):
-            return f"r1 is a multiple of {_unit(kernel)}"
+        if self.unit not in UNITS:
+            return f"unit is one of {', '.join(map(str, UNITS))}"
+        if self.r1 % self.unit:
+            return f"r1 is a multiple of {self.unit}"
         return super().objection(kernel)
 
 
@@ -119,16 +119,7 @@ def may_round(kernel: Kernel) -> bool:
     weights = form.weights
     scales = [kernel.buffers[x.buffer] for x in walk(weights.scale) if isinstance(x, Load)]
     loose = bool(scales) and all(b.loose == "i8" for b in scales)
-    return loose and weights.word == WEIGHTS and weights.size % min(UNITS) == 0
-
-
-def unit_of(weights: Quantised) -> int:
-    """Steps that are rounded together."""
-    return next(unit for unit in UNITS if weights.size % unit == 0)
-
-
-def _unit(kernel: Kernel) -> int:
-    return unit_of(form_as(kernel, BlockContraction).weights)
+    return loose and weights.word == WEIGHTS and weights.size % max(UNITS) == 0
 
 
 def suits(kernel: Kernel) -> bool:
@@ -141,7 +132,7 @@ def default(kernel: Kernel) -> RoundedSchedule:
     ops = operands(kernel)
     y1 = next((y for y in (32, 16) if ops.n.extent >= MANY_COLUMNS * y), 8)
     slices = MOST_THREADS * LANES // y1
-    unit, parts = _unit(kernel), 1
+    unit, parts = RoundedSchedule.unit, 1
     while slices > 1 and slices * LEAST_STEPS * unit > ops.steps:
         slices //= 2
     made = RoundedSchedule(y1=y1, slices=slices)
@@ -154,7 +145,7 @@ def default(kernel: Kernel) -> RoundedSchedule:
 #: With so many times as many columns as a tile has, there are tiles for every core.
 MANY_COLUMNS = 256
 #: Settings that are tried, and how many candidates there are.
-SETTINGS = {"r0": (1, 2, 4), "y1": (8, 16, 32, 64), "slices": (8, 16, 32, 64, 128)}
+SETTINGS = {"unit": UNITS, "r0": (2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)}
 EACH = 16
 #: How much faster than products of f32 they are expected to be.
 PACE = 2.0
@@ -191,12 +182,10 @@ def lower(kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
 class _Words(Integers):
     """Registers of a unit: the words of four columns, then their scales and zeros."""
 
-    def __init__(
-        self, b: Builder, piece: Piece, weights: Quantised, *, apart: bool = False, panel: int = 1
-    ) -> None:
-        super().__init__(b, piece, weights, apart=apart, panel=panel)
-        self.each = unit_of(weights)
-        self.words = self.each // WEIGHTS
+    @property
+    def words(self) -> int:
+        """Words of a column in a unit."""
+        return self.each // WEIGHTS
 
     def take(self, n: int, place: Index, step: Index) -> None:
         col = self.weights.operands.col
@@ -229,6 +218,7 @@ class _Tile:
         self.b, self.places, self.rows = self.tile.b, self.tile.places, self.tile.rows
         side = self.tile.side
         assert isinstance(side, _Words)
+        side.each = s.unit
         self.side, self.centred = side, form_as(kernel, BlockContraction).weights.centred
         self.units, self.steps = s.units(kernel), self.places.ops.steps
         #: Numbers of the shared areas: bytes, and sizes with sums.
@@ -296,17 +286,21 @@ class _Tile:
         # of what is 0 everywhere, too, bytes are 0
         b.set(size.name, _larger(_abs(size), Const(TINY, F32)))
         b.set("times", Call("mul", (Const(LARGEST, F32), Reciprocal(size)), F32))
-        packed, counts = Reg("packed", I8, VECTOR), Reg("counts", I32, LANES)
-        b.set(counts.name, Const(0, I32, LANES))
-        words = [_bytes(a, c, odd) for a, c in _pairs(fours) for odd in (0, 1)]
-        for n in range(0, len(words), LANES):
-            b.set(packed.name, Join(tuple(words[n : n + LANES])))
-            b.store(self.bytes, place * each + n * LANES, packed)
-            b.set(counts.name, Dot(counts, Const(1, I8, LANES), packed))
-        lanes: list[Expr] = [Lane(counts, n) for n in range(LANES)]
-        minus = Call("neg", (Call("cast", (reduce(_plus, lanes),), F32),), F32)
+        count, words = Reg("count", I32), list[Reg]()
+        b.set(count.name, Const(0, I32))
+        for n, (a, c) in enumerate(zip(fours[::2], fours[1::2], strict=True)):
+            for odd in (0, 1):
+                words.append(Reg(f"bytes{2 * n + odd}", I8, LANES))
+                b.set(words[-1].name, _bytes(a, c, odd))
+                b.set(count.name, Dot(count, Const(1, I8, LANES), words[-1]))
+        if each == VECTOR:
+            b.store(self.bytes, place * each, Join(tuple(words)))
+        else:
+            for n, word in enumerate(words):
+                b.store(self.bytes, place * each + n * LANES, word)
         scaled = Call("mul", (size, Const(1 / LARGEST, F32)), F32)
         b.store(self.numbers, place * NUMBERS, scaled)
+        minus = Call("neg", (Call("cast", (count,), F32),), F32)
         b.store(self.numbers, place * NUMBERS + 1, minus)
 
     def _four(self, i: int, step: Index) -> Expr:
@@ -338,18 +332,16 @@ class _Tile:
             self._add(i, u, self._own(number) + i * self.units)
 
     def _add(self, i: int, u: int, place: Index) -> None:
-        b, row = self.b, Reg("row", I8, VECTOR)
+        b, row, each = self.b, Reg("row", I8, VECTOR), self.side.each
+        if each == VECTOR:
+            b.set(row.name, Load(self.bytes, place * each, I8, VECTOR))
         dots: Expr = Const(0, I32, LANES)
-        for j in range(self.side.words):
-            at, first = divmod(j * WEIGHTS, VECTOR)
-            if not first:
-                b.set(row.name, Load(self.bytes, place * self.side.each + at * VECTOR, I8, VECTOR))
-            for upper in (False, True):
-                part = Subvector(row, first + LANES * upper, LANES)
-                dots = Dot(dots, part, _nibbles(j, upper))
-            if first or j == self.side.words - 1:
-                b.set("dots", dots)
-                dots = Reg("dots", I32, LANES)
+        for n in range(each // LANES):
+            j, upper = divmod(n, 2)
+            part: Expr = Subvector(row, n * LANES, LANES)
+            if each != VECTOR:
+                part = Load(self.bytes, place * each + n * LANES, I8, LANES)
+            dots = Dot(dots, part, _nibbles(j, bool(upper)))
         whole: Expr = Call("cast", (dots,), F32, LANES)
         if not self.centred:
             minus = Splat(Load(self.numbers, place * NUMBERS + 1, F32), LANES)
@@ -361,11 +353,6 @@ class _Tile:
 
 def _nibbles(j: int, upper: bool) -> Reg:
     return Reg(f"{'upper' if upper else 'lower'}{j}", I8, VECTOR)
-
-
-def _pairs(fours: list[Reg]) -> list[tuple[Reg, Reg]]:
-    """The vectors of each word."""
-    return list(zip(fours[::2], fours[1::2], strict=True))
 
 
 def _bytes(a: Reg, c: Reg, odd: int) -> Expr:
@@ -381,7 +368,3 @@ def _abs(e: Expr) -> Expr:
 
 def _larger(a: Expr, c: Expr) -> Expr:
     return Call("max", (a, c), F32, lanes_of(a))
-
-
-def _plus(a: Expr, c: Expr) -> Expr:
-    return Call("add", (a, c), dtype_of(a))
