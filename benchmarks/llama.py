@@ -39,7 +39,7 @@ from tilewright.targets.wgsl.banks import BANK
 SLOWEST = 15
 
 
-def build(sizes: Sizes, prompt: int, bank: int, halves: bool, folder: Path) -> dict[str, Any]:
+def build(sizes: Sizes, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Writes the bundle; plans, steps and seconds."""
     start = time.perf_counter()
     path = folder / "llama.onnx"
@@ -47,8 +47,8 @@ def build(sizes: Sizes, prompt: int, bank: int, halves: bool, folder: Path) -> d
         onnx.save(llama(sizes, file=file), path)
     made = time.perf_counter()
     options = Options(
-        targets=("wgsl",), buckets={"n": (1, prompt)}, states=sizes.states,
-        settings={"bank": bank}, halves=halves,
+        targets=("wgsl",), buckets={"n": (1, args.prompt)}, states=sizes.states,
+        settings={"bank": args.bank}, halves=args.halves, bytes=args.bytes,
     )  # fmt: skip
     compiled = compile_model(path, options)
     write(compiled.contents, folder / "bundle")
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--bank", type=int, default=BANK, help="most bytes of a buffer of weights")
     parser.add_argument("--halves", action="store_true", help="scales of weights in 16 bits")
+    parser.add_argument("--bytes", action="store_true", help="rows are rounded to 8 bits")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="also the slowest kernels")
     parser.add_argument("--no-clock", dest="clock", action="store_false", help="no GPU timestamps")
@@ -148,14 +149,14 @@ def main() -> None:
         raise SystemExit(f"--room {sizes.room} is too small for the prompt and the tokens")
     dawn = require_dawn()
     with tempfile.TemporaryDirectory(prefix="llama-") as folder, BrowserHost(dawn) as host:
-        built = build(sizes, args.prompt, args.bank, args.halves, Path(folder))
+        built = build(sizes, args, Path(folder))
         print(json.dumps(built), flush=True)
         model = host.load(Path(folder, "bundle"))
         print(json.dumps(model.info["adapter"]), model.info["memoryBytes"], flush=True)
         row = (
             asdict(sizes)
             | built
-            | {"halves": args.halves}
+            | {"halves": args.halves, "bytes": args.bytes}
             | {"memory_bytes": model.info["memoryBytes"]}
         )
         row |= measure(model, sizes, args)

@@ -82,19 +82,20 @@ def product(
     weight: bool,
     times: int = 1,
     bits: int = 32,
+    loose: str = "",
     options: Options | None = None,
 ) -> Subject:
     """contract(equation, a, b) of random data, `times` in one plan: inputs a and, if no weight, b.
 
     Repeated products of a weight take as many weights; of two inputs, one more batch axis.
-    bits: of a weight's elements (see `weight_of`)
+    bits, loose: of a weight's elements (see `weight_of`)
     """
     dims = dict(zip(equation.split("->")[0].replace(",", ""), (*a, *b), strict=True))
     outputs: list[Node]
     inputs: tuple[tuple[str, Node], ...]
     if weight:
         x = graph_input("a", a, F32)
-        weights = [weight_of(b, i, bits) for i in range(times)]
+        weights = [weight_of(b, i, bits, loose=loose) for i in range(times)]
         outputs = [contract(equation, x, w) for w in weights]
         inputs = (("a", x),)
     else:
@@ -145,10 +146,11 @@ def _scaled(shape: Shape, seed: int) -> np.ndarray[Any, Any]:
 BLOCK = 32
 
 
-def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "") -> Node:
+def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "", loose: str = "") -> Node:
     """A weight of random numbers: f32, f16, or [k, n] of 4 bits, a scale per block of 32 rows.
 
     scales: how these are stored, if not as they are: "f16"
+    loose:  what products may round their other operand to, where weights have 4 bits: "i8"
     """
     if bits == 16:
         return _halves(f"w{seed}", _scaled(shape, seed))
@@ -160,12 +162,14 @@ def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "") -> Node
     scale = (rng.random((k // BLOCK, 1, n), np.float32) + 1) / np.float32(8 * np.sqrt(k))
     centred = elementwise("sub", cast(_weight(f"q{seed}", whole), F32), constant(8.0, F32))
     kept = (_halves if scales else _weight)(f"s{seed}", scale)
+    if loose and isinstance(kept.op, ops.Weight):
+        kept = node(replace(kept.op, loose=loose))
     return reshape(elementwise("mul", centred, kept), shape)
 
 
 def _halves(name: str, value: np.ndarray[Any, Any]) -> Node:
     rounded = value.astype(np.float16).astype(np.float32)
-    return node(ops.Weight(name, value.shape, F32, lambda: rounded, "f16", True))
+    return node(ops.Weight(name, value.shape, F32, lambda: rounded, "f16", "f16"))
 
 
 def _weight(name: str, value: np.ndarray[Any, Any]) -> Node:

@@ -46,6 +46,7 @@ class Options:
     variants: which of the targets' variants to build; all of them if none is named
     states:   by the name of an input, the output that is its contents in the next run
     halves:   whether f32 weights of two axes or more are rounded to f16, to be stored as such
+    bytes:    whether products with weights of 4 bits may round their other operand to i8
     assets:   files to put into the bundle for the page, such as tokenizer.json
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
     without:  names of optional passes of targets that do not run
@@ -59,6 +60,7 @@ class Options:
     variants: tuple[str, ...] = ()
     states: States = field(default_factory=dict)
     halves: bool = False
+    bytes: bool = False
     assets: tuple[Path, ...] = ()
     name: str = ""
     schedule: Choose | None = None
@@ -103,8 +105,8 @@ def compile_model(
     clock = _Clock(progress)
     with clock.stage("read"):
         model = load(source)
-        if options.halves:
-            model = replace(model, halves=True, _constants={})
+        if options.halves or options.bytes:
+            model = replace(model, halves=options.halves, bytes=options.bytes, _constants={})
     options = replace(options, states=_all_states(model, options.states))
     # what all combinations share is imported, rewritten, packed and fused once
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()

@@ -18,20 +18,33 @@ from helpers.llama import TINY, Sizes, llama
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import compile_model
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
+from tilewright.targets.gpu import rounded
+from tilewright.targets.schedule import Schedule
 
 #: Rows of the prompt's bucket, and tokens that are then generated.
 PROMPT, TOKENS = 8, 20
 
 
-def built(folder: Path, sizes: Sizes, target: str, **settings: int) -> Path:
+def built(folder: Path, sizes: Sizes, name: str, **settings: int) -> Path:
     """A bundle of the model for single tokens and for prompts; beside it model.onnx, the same in
     operators that onnxruntime has."""
-    onnx.save(llama(replace(sizes, plain=False)), folder / "model.onnx")
+    onnx.save(llama(replace(sizes, plain=False, level=0)), folder / "model.onnx")
     onnx.save(llama(sizes), folder / "compiled.onnx")
-    options = replace(options_for(target), buckets={"n": (1, PROMPT)}, states=sizes.states)
+    options = replace(options_for(name), buckets={"n": (1, PROMPT)}, states=sizes.states)
     options = replace(options, settings=settings)
+    if sizes.level and name == "cuda":  # there it is no first choice
+        options = replace(options, schedule=_rounded)
     write(compile_model(folder / "compiled.onnx", options).contents, folder / "bundle")
     return folder / "bundle"
+
+
+def _rounded(kernel: Kernel, variant: Any) -> Schedule:
+    """Rows in bytes wherever that is allowed."""
+    if rounded.suits(kernel):
+        return rounded.default(kernel)
+    return target("cuda").default(kernel, variant.name)
 
 
 def whole(folder: Path, sizes: Sizes, ids: list[int]) -> np.ndarray:
@@ -125,6 +138,22 @@ def test_weights_in_several_buffers(
         got = opened.run(step(ids, 0)).outputs["logits"]
         np.testing.assert_allclose(got, whole(tmp_path, sizes, ids), rtol=1e-4, atol=2e-5)
         ids.append(int(got.argmax()))
+
+
+def test_rows_may_be_rounded_to_bytes(
+    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """Where the model allows it and the device has packed dot products; others compute in f32."""
+    sizes = replace(TINY, layers=1, width=256, hidden=544, words=520, block=32, level=4)
+    opened, ids = open_host(built(tmp_path, sizes, TARGETS[host_name])), [5, 9, 2]
+    for _ in range(2):
+        got = opened.run(step(ids[-1:], len(ids) - 1) if ids[3:] else step(ids, 0))
+        found, want = got.outputs["logits"], whole(tmp_path, sizes, ids)
+        error = np.linalg.norm(found - want) / np.linalg.norm(want)
+        assert error < 0.03
+        ids.append(int(want.argmax()))
+    if host_name in ("dawn", "cuda-cpu"):
+        assert error > 1e-4
 
 
 @pytest.mark.parametrize("token", ["greedy", "top-k"])

@@ -25,6 +25,7 @@ class Sizes:
 
     room:  rows of the caches
     bits:  of weights: 4 or 8 by MatMulNBits; 32 by MatMul
+    level: accuracy_level of MatMulNBits
     token: "" for logits; "greedy" or "top-k" for one token id
     plain: norms, rotary embeddings and attention in operators of ONNX alone, as PyTorch's exporters
            write them, with the same weights
@@ -39,6 +40,7 @@ class Sizes:
     room: int = 1024
     bits: int = 4
     block: int = 32
+    level: int = 0
     token: str = ""
     top: int = 40
     plain: bool = False
@@ -108,7 +110,7 @@ class _Maker:
         scale = (0.5 + rng.random((columns, blocks), "f4")) * spread
         made = self.node(
             "MatMulNBits", x, self.weight(data), self.weight(scale), domain=MICROSOFT,
-            K=depth, N=columns, bits=s.bits, block_size=s.block,
+            K=depth, N=columns, bits=s.bits, block_size=s.block, accuracy_level=s.level,
         )  # fmt: skip
         return str(made)
 

@@ -25,6 +25,7 @@ from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner, targets
 from tilewright.cli.options import (
     OBJECTIVES,
     Buckets,
+    Bytes,
     Client,
     Extents,
     Force,
@@ -61,6 +62,7 @@ def build(
     extent: Extents = None,
     state: States = None,
     halves: Halves = False,
+    as_bytes: Bytes = False,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
@@ -92,6 +94,7 @@ def build(
     compiled = _compile(
         model, shape, bucket, extent, as_json,
         assets=_assets(asset or ()), targets=targets, states=states, halves=halves,
+        bytes=as_bytes,
     )  # fmt: skip
     write(compiled.contents, output, signer)
     bundle = open_bundle(output)

@@ -81,6 +81,14 @@ Halves = Annotated[
         help="Round weights to f16: half the download, and on GPUs half the memory that is read.",
     ),
 ]
+Bytes = Annotated[
+    bool,
+    typer.Option(
+        "--bytes",
+        help="Let products with weights of 4 bits round their other operand to 8 bits, which costs "
+        "about 0.4 % of each sum: on GPUs language models give tokens faster.",
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
 ]

@@ -63,6 +63,7 @@ class Model:
     """A model, read once; graphs of all shapes are made from it.
 
     halves: whether weights are rounded to f16 (tensors.py)
+    bytes:  whether products may round what they multiply with weights to i8
     """
 
     name: str
@@ -74,6 +75,7 @@ class Model:
     folder: Path | None
     skeleton: ModelProto
     halves: bool = False
+    bytes: bool = False
     #: By `id` of the tensor, which is valid because the tensor is kept alive here.
     _constants: dict[int, tuple[TensorProto, Node]] = field(default_factory=dict, repr=False)
 
@@ -82,7 +84,7 @@ class Model:
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (
                 tensor,
-                tensor_node(tensor, self.folder, name, self.halves),
+                tensor_node(tensor, self.folder, name, self.halves, self.bytes),
             )
         return self._constants[id(tensor)][1]
 

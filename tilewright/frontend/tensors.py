@@ -64,11 +64,16 @@ def dtype_of(kind: int) -> DType:
 
 
 def tensor_node(
-    tensor: TensorProto, folder: Path | None, name: str = "", halves: bool = False
+    tensor: TensorProto,
+    folder: Path | None,
+    name: str = "",
+    halves: bool = False,
+    bytes_: bool = False,
 ) -> Node:
     """A constant if the tensor is small or may decide shapes, else a lazy weight.
 
     halves: whether f32 of two axes or more are rounded to f16; not where one is too large for it
+    bytes_: whether products may round what they multiply with it to i8
     """
     name = name or tensor.name
     dtype = HALVES.get(tensor.data_type) or dtype_of(tensor.data_type)
@@ -80,7 +85,8 @@ def tensor_node(
     stored = WIDENED.get(tensor.data_type, "")
     if halves and tensor.data_type == TensorProto.FLOAT and len(shape) > 1 and _fits(load()):
         load, stored = partial(_rounded, load), "f16"
-    return node(ops.Weight(name, shape, dtype, load, stored, stored == "f16"))
+    loose = "i8" if bytes_ and dtype.is_float else "f16" if stored == "f16" else ""
+    return node(ops.Weight(name, shape, dtype, load, stored, loose))
 
 
 def _fits(value: Array) -> bool:

@@ -16,7 +16,7 @@ from tilewright.fusion.fuse import LEAVES
 from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
 from tilewright.graph.extents import NONE, Extents
-from tilewright.graph.narrow import in_halves, is_loose
+from tilewright.graph.narrow import in_halves, looseness
 from tilewright.graph.node import Node, computed, fact, literal, toposort
 from tilewright.graph.passes.pack_blocks import from_blocks
 from tilewright.graph.views import Indices
@@ -63,10 +63,10 @@ def buffer_of(n: Node) -> Buffer:
     """A buffer; weights of 8 bits that keep to 7 say so, and weights that are halves."""
     small = n.dtype == I8 and n.constant and _keeps_to_pairs(n)
     layout = n.op.layout if isinstance(n.op, ops.Realize) else ROWS
-    halves = in_halves(n)
-    return Buffer(
-        n.dtype, n.size, PAIR_LIMIT if small else 0, layout, halves, halves and is_loose(n)
-    )
+    halves, loose = in_halves(n), looseness(n)
+    if not halves and loose == "f16":
+        loose = ""
+    return Buffer(n.dtype, n.size, PAIR_LIMIT if small else 0, layout, halves, loose)
 
 
 @fact()

@@ -47,10 +47,11 @@ def in_halves(n: Node) -> bool:
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
-def is_loose(n: Node, operands: list[bool]) -> bool:
-    """Whether products may round what they multiply with a constant to the type that it has in
-    files."""
-    return n.op.loose if isinstance(n.op, ops.Weight) else bool(operands) and all(operands)
+def looseness(n: Node, operands: list[str]) -> str:
+    """The type that products may round to what they multiply with a constant; "" if none."""
+    if isinstance(n.op, ops.Weight):
+        return n.op.loose
+    return min(operands, key=ops.LOOSE.index, default="")
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())

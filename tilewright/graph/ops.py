@@ -41,13 +41,17 @@ class Input(Op):
     dtype: DType
 
 
+#: What products may round their other operand to, each type with all before it.
+LOOSE = ("", "f16", "i8")
+
+
 @dataclass(frozen=True, eq=False)
 class Weight(Op):
     """A tensor of the model file, read only when it is needed.  Its name is for people.
 
     stored: "f16" or "bf16" if that was its element type, so that each number is one of those
-    loose:  the model computes in that type, or the user wants it so: products may round what they
-            multiply with it as well
+    loose:  the type that products may round to what they multiply with it, since the model computes
+            so or the user wants it: "f16" or "i8", which allows "f16" too; "" if none
     """
 
     name: str
@@ -55,7 +59,7 @@ class Weight(Op):
     dtype: DType
     load: Callable[[], Array]
     stored: str = ""
-    loose: bool = False
+    loose: str = ""
 
     @cached_property
     def digest(self) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import copysign
 
-from tilewright.base.dtypes import I64, DType
+from tilewright.base.dtypes import I8, I64, DType
 from tilewright.base.record import computed, record
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.tree import fields_of, indices_of, rewrite
@@ -297,6 +297,39 @@ class Dot(Wrapper):
 
     def __str__(self) -> str:
         return f"dot{self.depth}({self.row}, {self.col}, {self.acc})"
+
+
+@record
+class Nibbles(Expr):
+    """The lower 4 bits of each byte of words of 32 bits, or the upper ones, as bytes."""
+
+    value: Expr
+    upper: bool
+
+    @property
+    def dtype(self) -> DType:
+        return I8
+
+    @property
+    def lanes(self) -> int:
+        return 4 * lanes_of(self.value)
+
+    def __str__(self) -> str:
+        return f"{'upper' if self.upper else 'lower'}({self.value})"
+
+
+@record
+class Reciprocal(Wrapper):
+    """1 / value, as the device divides, which may be wrong by 2.5 ULP; of an infinity anything."""
+
+    value: Expr
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of(self.value)
+
+    def __str__(self) -> str:
+        return f"reciprocal({self.value})"
 
 
 @record

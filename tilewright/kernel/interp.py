@@ -27,7 +27,9 @@ from tilewright.kernel.expr import (
     Lane,
     Lanes,
     Load,
+    Nibbles,
     Pairs,
+    Reciprocal,
     Reg,
     Shuffle,
     Splat,
@@ -227,6 +229,17 @@ class _Machine:
             case Pairs(a, b):
                 both = self.value(a) + self.value(b)
                 return [convert(x + y, e.dtype) for x, y in zip(both[::2], both[1::2], strict=True)]
+            case _:
+                return self.parts(e)
+
+    def parts(self, e: Expr) -> list[Any]:
+        """A value that consists of what other values have."""
+        match e:
+            case Nibbles(words, upper):
+                places = range(4 if upper else 0, 32, 8)
+                return [word >> at & 15 for word in self.value(words) for at in places]
+            case Reciprocal(value):
+                return [convert(SCALARS["div"].meaning(1.0, x), e.dtype) for x in self.value(value)]
             case Join(parts):
                 return [x for part in parts for x in self.value(part)]
             case Lane(value, lane):

@@ -58,7 +58,7 @@ def _buffer(b: Buffer) -> Data:
     return [b.dtype.name, b.size, b.limit, layout_to_data(b.layout), *_facts(b)]
 
 
-def _facts(b: Buffer) -> list[bool]:
+def _facts(b: Buffer) -> list[bool | str]:
     """Only what is true, so that other kernels read as they always have."""
     return [b.halves, b.loose] if b.loose else [True] if b.halves else []
 

@@ -38,7 +38,8 @@ class Buffer:
     layout: how a packed operand lies in it
     halves: every number is one of f16 (weights), or is rounded by all who read it anyway, so that a
             target may let them lie as such
-    loose:  and products may round what they multiply with them to f16, too
+    loose:  what products may round to what they multiply with it: "f16" where it has halves,
+            "i8", or "" for nothing
     """
 
     dtype: DType
@@ -46,7 +47,7 @@ class Buffer:
     limit: int = 0
     layout: Layout = ROWS
     halves: bool = False
-    loose: bool = False
+    loose: str = ""
 
 
 @dataclass(frozen=True)

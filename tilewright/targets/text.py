@@ -25,6 +25,8 @@ from tilewright.kernel.expr import (
     Lane,
     Lanes,
     Load,
+    Nibbles,
+    Reciprocal,
     Reg,
     Splat,
     Subvector,
@@ -70,6 +72,9 @@ class Dialect(ABC):
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         raise CompilerBug("no text for dot products")
+
+    def nibbles(self, e: Nibbles, words: str) -> str:
+        raise CompilerBug("no text for the nibbles of words")
 
     def matrix(self, s: l.MatrixStmt, unit: l.MatrixUnit) -> str:
         """A statement on a subgroup's matrices."""
@@ -234,6 +239,11 @@ def condition(bounds: tuple[Bound, ...], d: Dialect) -> str:
     return d.all(parts)
 
 
+def _derived(e: Nibbles | Reciprocal, d: Dialect) -> str:
+    text = value_of(e.value, d)
+    return d.nibbles(e, text) if isinstance(e, Nibbles) else f"({d.literal(1, e.dtype)} / {text})"
+
+
 def value_of(e: Expr, d: Dialect) -> str:
     match e:
         case Const(value, dtype, lanes):
@@ -257,6 +267,8 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.swapped(value_of(value, d), bits)
         case Dot(acc, row, col, _):
             return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))
+        case Nibbles() | Reciprocal():
+            return _derived(e, d)
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)
         case Guard(bounds, value, default):

@@ -241,9 +241,9 @@ def clip(x: Node, low: Node | None = None, high: Node | None = None) -> Node:
 
 @operator("Cast", ignore=("saturate", "round_mode"))
 def cast_to(x: Node, *, to: int) -> Node:
-    if to == TensorProto.FLOAT and isinstance(x.op, ops.Weight) and x.op.loose:
+    if to == TensorProto.FLOAT and isinstance(x.op, ops.Weight) and x.op.loose == "f16":
         # what is multiplied with it is f32, and stays so
-        return node(replace(x.op, loose=False))
+        return node(replace(x.op, loose=""))
     return _cast(x, dtype_of(to))
 
 

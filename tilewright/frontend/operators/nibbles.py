@@ -9,16 +9,22 @@ more than the integers.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.base.dtypes import F32, I16, I32, U8
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.quantization import scaled
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, constant, reshape, transpose
+from tilewright.graph import ops
+from tilewright.graph.node import Node, cast, constant, node, reshape, transpose
+
+#: The least type of `a` by `accuracy_level`; the others ask for more (f32), or for nothing.
+LEVELS = {2: "f16", 4: "i8"}
 
 
-@operator("MatMulNBits", domain="com.microsoft", ignore=("accuracy_level",))
+@operator("MatMulNBits", domain="com.microsoft")
 def matmul_nbits(
     a: Node,
     b: Node,
@@ -31,8 +37,9 @@ def matmul_nbits(
     N: int,
     block_size: int,
     bits: int = 4,
+    accuracy_level: int = 0,
 ) -> Node:
-    """Exact up to the rounding of f32 sums, whatever accuracy the model would allow."""
+    """Exact up to the rounding of f32 sums, but where the model allows less for `a` (`LEVELS`)."""
     _check(a, b, g_idx, K, bits, block_size)
     blocks = -(-K // block_size)
     whole = reshape(_integers(b, bits), (N, blocks, block_size))
@@ -40,7 +47,7 @@ def matmul_nbits(
     if zeros is not None:
         zeros = zeros if zeros.dtype.is_float else _integers(reshape(zeros, (N, -1)), bits)
         zero = reshape(al.take(reshape(zeros, (N, -1)), 1, 0, blocks), (N, blocks, 1))
-    scale = cast(reshape(scales, (N, blocks, 1)), F32)
+    scale = cast(reshape(_loosened(scales, accuracy_level), (N, blocks, 1)), F32)
     if zero.dtype.is_float:
         weight = al.mul(al.sub(cast(whole, F32), cast(zero, F32)), scale)
     else:
@@ -48,6 +55,14 @@ def matmul_nbits(
     weight = al.take(reshape(weight, (N, blocks * block_size)), 1, 0, K)
     made = matmul(a, transpose(weight, (1, 0)))
     return made if bias is None else al.add(made, bias)
+
+
+def _loosened(scales: Node, level: int) -> Node:
+    """Scales that say what products may round their other operand to."""
+    if not isinstance(scales.op, ops.Weight):
+        return scales
+    loose = max(scales.op.loose, LEVELS.get(level, ""), key=ops.LOOSE.index)
+    return node(replace(scales.op, loose=loose))
 
 
 def _check(a: Node, b: Node, g_idx: Node | None, depth: int, bits: int, block: int) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import F32, I8, U8, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.kernel.expr import Call, Const, Dot, Subvector, dtype_of
+from tilewright.kernel.expr import Call, Const, Dot, Expr, Nibbles, Subvector, dtype_of
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.targets.c.emit import TYPES, CDialect
 from tilewright.targets.gpu.target import group_of
@@ -55,14 +55,21 @@ class CudaDialect(CDialect):
         return f"__align__(16) {TYPES[area.dtype.name]} b{number}[{area.size}];"
 
     def call(self, e: Call, args: list[str]) -> str:
-        if self.words(e.dtype, e.lanes):
+        if self.words(e.dtype, e.lanes) and self.words(dtype_of(e.operands[0]), e.lanes):
             return _on_bytes(e, args)
         if e.lanes == 1:
             return super().call(e, args)
         names = "abc"[: len(args)]
         kinds = (TYPES[dtype_of(x).name] for x in e.operands)
         given = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
-        return f"each([]({given}) {{ return {super().call(e, list(names))}; }}, {', '.join(args)})"
+        args = [self._apart(x, arg) for x, arg in zip(e.operands, args, strict=True)]
+        text = f"each([]({given}) {{ return {super().call(e, list(names))}; }}, {', '.join(args)})"
+        return f"word_of({text})" if self.words(e.dtype, e.lanes) else text
+
+    def _apart(self, e: Expr, text: str) -> str:
+        """A vector; one of packed bytes is taken apart."""
+        dtype = dtype_of(e)
+        return f"bytes_of<{TYPES[dtype.name]}>({text})" if self.words(dtype, 4) else text
 
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
         if buffer < len(self.buffers) and self.buffers[buffer].halves:
@@ -112,6 +119,12 @@ class CudaDialect(CDialect):
             return one.format(row, col, acc)
         text = one.format(row, "b", "a")
         return f"each([&](int a, unsigned b) {{ return {text}; }}, {acc}, {col})"
+
+    def nibbles(self, e: Nibbles, words: str) -> str:
+        text = f"(((unsigned){{}} >> {4 * e.upper}) & 0x0f0f0f0fu)"
+        if e.lanes == 4:
+            return text.format(words)
+        return f"each([](int a) {{ return {text.format('a')}; }}, {words})"
 
     def scalar(self, number: int) -> str:
         return f"n{number}"

@@ -41,6 +41,13 @@ __device__ inline auto each(F f, vec4<A> a, vec4<B> b, vec4<C> c) {
   return vec4<decltype(f(a.x, b.x, c.x))>{f(a.x, b.x, c.x), f(a.y, b.y, c.y), f(a.z, b.z, c.z),
                                           f(a.w, b.w, c.w)};
 }
+template <class T> __device__ inline vec4<T> bytes_of(unsigned v) {
+  return {(T)v, (T)(v >> 8), (T)(v >> 16), (T)(v >> 24)};
+}
+template <class T> __device__ inline unsigned word_of(vec4<T> v) {
+  return (unsigned)(uint8_t)v.x | (unsigned)(uint8_t)v.y << 8 | (unsigned)(uint8_t)v.z << 16 |
+         (unsigned)(uint8_t)v.w << 24;
+}
 __device__ inline float half_at(const uint16_t *at) {
 #ifdef CUDA_ON_CPU
   return float_of_half(*at);

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product as every
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from tilewright.base.dtypes import BOOL, F32, I32
 from tilewright.kernel.builder import Builder, Values
@@ -59,6 +59,8 @@ from tilewright.targets.masks import last_seen
 #: Two numbers to one.
 Op = Callable[[Expr, Expr], Expr]
 
+#: Vectors of values that a thread reads together where tiles have one row, and of each key.
+TOGETHER, KEYS_TOGETHER = 8, 2
 #: Maxima and sums of so many threads are combined by one.
 FAN = 4
 
@@ -159,19 +161,20 @@ class _Tile:
             b.let(i, "t") for i in unflatten(b.thread, (self.s.threads // parts, parts))
         )
         dealt = [number + j * (self.s.threads // parts) for j in range(len(keys) * parts)]
-        with b.loop("d", Index(), index(steps), 1, steps) as first:
-            d = first * parts + part
-            for j, key in enumerate(start + n for n in dealt):
+        together = gcd(steps, KEYS_TOGETHER) if self.s.x1 == 1 else 1
+        with b.loop("d", Index(), index(steps), together, steps) as first:
+            depths = [(first + u) * parts + part for u in range(together)]
+            for (u, d), (j, n) in every(enumerate(depths), enumerate(dealt)):
+                key = start + n
                 at = self._at(form.k, {form.keys: key, form.depth: d * width})
                 load = Load(form.k.buffer, at, F32, width)
-                b.set(f"keys_{j}", guarded(load, (Bound(key, form.keys.extent),)))
-            for i in range(width):
-                for g in self.groups:
-                    at = (d * width + i) * self.s.x1 + g * self.lanes
-                    b.set("query", Load(self.queries, at, F32, self.lanes))
-                    for j in range(len(dealt)):
-                        factor = _lane(Reg(f"keys_{j}", F32, width), i)
-                        self._multiply(self._reg(f"dot{j}_", g), factor, self._reg("query"))
+                b.set(f"keys{u}_{j}", guarded(load, (Bound(key, form.keys.extent),)))
+            for (u, d), i, g in every(enumerate(depths), range(width), self.groups):
+                at = (d * width + i) * self.s.x1 + g * self.lanes
+                b.set("query", Load(self.queries, at, F32, self.lanes))
+                for j in range(len(dealt)):
+                    factor = _lane(Reg(f"keys{u}_{j}", F32, width), i)
+                    self._multiply(self._reg(f"dot{j}_", g), factor, self._reg("query"))
         if parts > 1:
             self._add_parts(dealt, part)
         for g in self.groups:
@@ -277,18 +280,21 @@ class _Tile:
                     for g in self.groups:
                         both = (self._context(c, g), self._reg("factor", g))
                         b.set(both[0].name, Call("mul", both, F32, self.lanes))
-            with b.loop("n", Index(), index(count), 1, count) as n:
-                number = n * own_columns.slices + self.part
-                there = {form.keys: start + number, form.n: self.unit * own_columns.width}
-                load = Load(form.v.buffer, self._at(form.v, there), F32, own_columns.width)
-                value = guarded(load, (Bound(start + number, form.keys.extent),))
-                b.set("value", value)
-                for g in self.groups:
+            # a tile of one row waits for its reads, and no other group of its core hides that
+            together = gcd(count, TOGETHER) if self.s.x1 == 1 else 1
+            with b.loop("n", Index(), index(count), together, count) as n:
+                numbers = [(n + u) * own_columns.slices + self.part for u in range(together)]
+                values = [Reg(f"value{u}", F32, own_columns.width) for u in range(together)]
+                for number, value in zip(numbers, values, strict=True):
+                    there = {form.keys: start + number, form.n: self.unit * own_columns.width}
+                    load = Load(form.v.buffer, self._at(form.v, there), F32, own_columns.width)
+                    end = Bound(start + number, form.keys.extent)
+                    b.set(value.name, guarded(load, (end,)))
+                for (number, value), g in every(zip(numbers, values, strict=True), self.groups):
                     at = number * self.s.x1 + g * self.lanes
                     b.set("power", Load(self.scores, at, F32, self.lanes))
                     for c in range(own_columns.width):
-                        factor = _lane(Reg("value", F32, own_columns.width), c)
-                        self._multiply(self._context(c, g), factor, self._reg("power"))
+                        self._multiply(self._context(c, g), _lane(value, c), self._reg("power"))
 
     def _add_up(self) -> None:
         """context of slice 0 += those of all others"""

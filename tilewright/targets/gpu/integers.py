@@ -42,9 +42,9 @@ class Integers(Side):
         col = self.weights.operands.col
         words = self.neighbours(col, place, step, self.whole[col])
         self.b.set(self.reg(n, 0, col.dtype).name, words)
-        self.b.set(self.reg(n, 1).name, self._across(self.weights.scale, place, step))
+        self.b.set(self.reg(n, 1).name, self.across(self.weights.scale, place, step))
         if not isinstance(self.weights.zero, Const):
-            self.b.set(self.reg(n, 2).name, self._across(self.weights.zero, place, step))
+            self.b.set(self.reg(n, 2).name, self.across(self.weights.zero, place, step))
 
     def taken(self, n: int, i: int) -> Expr:
         """quantum - zero"""
@@ -59,7 +59,7 @@ class Integers(Side):
     def factor(self, n: int) -> Expr:
         return self.reg(n, 1)
 
-    def _across(self, e: Expr, place: Index, step: Index) -> Expr:
+    def across(self, e: Expr, place: Index, step: Index) -> Expr:
         """A scale or a zero point of each of LANES neighbouring columns."""
         return _lanes(e, lambda x: self.neighbours(x, place, step, self.whole[x]))
 
@@ -72,13 +72,14 @@ def columns(
     *,
     apart: bool = False,
     widest: int,
+    kind: type[Integers] = Integers,
 ) -> Side:
     """The column operand, as it lies in memory; panels of more than `widest` columns count as
-    rows."""
+    rows.  kind: of those that are integers"""
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
     if isinstance(form, BlockContraction):
-        return Integers(b, piece, form.weights, apart=apart, panel=panel)
+        return kind(b, piece, form.weights, apart=apart, panel=panel)
     return Floats(b, piece, ops.col, apart=apart, panel=panel)
 
 

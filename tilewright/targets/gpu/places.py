@@ -141,23 +141,26 @@ def add_up(
     area: int,
     sums: Sequence[Reg],
     place: Callable[[Index, int], Index],
+    fan: int = 2,
 ) -> None:
-    """sums of part 0 += those of all other parts, halves to halves
+    """sums of part 0 += those of all other parts: of every `fan` parts one adds up the others
 
     place: where in the area a part, by its number, puts its sum number i
     """
-    half = slices // 2
-    while half:
-        with inside(b, (Bound(part - half, half),)):
+    count = slices
+    while count > 1:
+        first = count // min(fan, count)
+        with inside(b, (Bound(part - first, count - first),)):
             for i, total in enumerate(sums):
-                b.store(area, place(part - half, i), total)
+                b.store(area, place(part - first, i), total)
         b.add(Barrier())
-        with inside(b, (Bound(part, half),)):
-            for i, total in enumerate(sums):
-                other = Load(area, place(part, i), F32, total.lanes)
-                b.set(total.name, Call("add", (total, other), F32, total.lanes))
-        half //= 2
-        if half:
+        with inside(b, (Bound(part, first),)):
+            for other in range(0, count - first, first):
+                for i, total in enumerate(sums):
+                    found = Load(area, place(part + other, i), F32, total.lanes)
+                    b.set(total.name, Call("add", (total, found), F32, total.lanes))
+        count = first
+        if count > 1:
             b.add(Barrier())
 
 

@@ -15,12 +15,22 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import attention, dots, halves, matrices, reductions, thin, tiles
+from tilewright.targets.gpu import (
+    attention,
+    dots,
+    halves,
+    matrices,
+    reductions,
+    rounded,
+    thin,
+    tiles,
+)
 from tilewright.targets.gpu.dots import DotSchedule
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.reductions import ReductionSchedule
+from tilewright.targets.gpu.rounded import RoundedSchedule
 from tilewright.targets.gpu.rounding import lower_rounding
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.gpu.single import SingleSchedule
@@ -37,12 +47,13 @@ GROUP = 64
 #: ways that suit a kernel the first has its default.
 WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
-    MatrixSchedule: matrices, HalfSchedule: halves, ReductionSchedule: reductions,
+    MatrixSchedule: matrices, HalfSchedule: halves, RoundedSchedule: rounded,
+    ReductionSchedule: reductions,
 }  # fmt: skip
 
 
 #: Those that only add candidates to those of another.
-FURTHER = (matrices, halves)
+FURTHER = (matrices, halves, rounded)
 
 
 def way_of(kernel: Kernel) -> Any | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import ClassVar
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder
@@ -23,7 +24,7 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.integers import columns, panel_of
+from tilewright.targets.gpu.integers import Integers, columns, panel_of
 from tilewright.targets.gpu.places import Places, Sums, add_up, fixed_product, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
 from tilewright.targets.gpu.space import LEAST_THREADS, Group, nearby
@@ -53,6 +54,8 @@ class ThinSchedule(Schedule):
     are unrolled."""
 
     form = "thin"
+    #: Slices of which one adds up all, at a time.
+    fan: ClassVar[int] = 2
     r0: int = 4
     y1: int = 8
     slices: int = 128
@@ -70,7 +73,11 @@ class ThinSchedule(Schedule):
 
     def shared(self, kernel: Kernel) -> int:
         """Bytes of shared memory."""
-        return WORD * operands(kernel).m.extent * self.y1 * self.slices // 2
+        return WORD * self.sums(operands(kernel).m.extent)
+
+    def sums(self, rows: int) -> int:
+        """Sums of all slices that come to others to be added up."""
+        return rows * self.y1 * (self.slices - self.slices // self.fan)
 
 
 def suits(kernel: Kernel) -> bool:
@@ -88,60 +95,86 @@ def _alone(kernel: Kernel) -> Side:
     return _columns(Builder({}, 1, kernel), kernel, Places(ops, {v: index(v) for v in ops.outer}))
 
 
-def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> Side:
+def _columns(
+    b: Builder,
+    kernel: Kernel,
+    places: Places,
+    width: int = LANES,
+    kind: type[Integers] = Integers,
+) -> Side:
     """The column operand: vectors of `width` columns."""
     ops = places.ops
     piece = places.columns(width, Index(), 0)
-    return columns(b, kernel, ops, piece, widest=ops.n.extent)
+    return columns(b, kernel, ops, piece, widest=ops.n.extent, kind=kind)
+
+
+class ThinTile:
+    """One tile: where this thread's columns lie, its sums, and what becomes of them.
+
+    own:  the number of its vector in the tile;  part: its slice;  col: its first column
+    """
+
+    def __init__(self, kernel: Kernel, s: ThinSchedule, kind: type[Integers] = Integers) -> None:
+        """kind: of columns that are integers"""
+        self.kernel, self.s, ops = kernel, s, operands(kernel)
+        outer = tuple(v.extent for v in ops.outer)
+        cols, self.rows = ceil(ops.n.extent / s.y1), range(ops.m.extent)
+        self.b = b = Builder({}, prod(outer) * cols, kernel, s.threads)
+        *others, tile = unflatten(b.tile, (*outer, cols))
+        self.places = Places(ops, dict(zip(ops.outer, others, strict=True)))
+        self.side = _columns(b, kernel, self.places, s.y1, kind)
+        # neighbouring threads read neighbouring vectors: those of a panel, then its next steps
+        run = self.side.run
+        shape = (s.y1 // LANES // run, s.slices, run)
+        major, part, unit = unflatten(b.thread, shape)
+        self.own, self.part = b.let(major * run + unit, "t"), b.let(part, "t")
+        self.col = b.let(tile * s.y1 + self.own * LANES, "col")
+        for i in self.rows:
+            b.set(total(i).name, identity("sum", F32, LANES))
+
+    def finish(self, *areas: Scratch) -> TileFn:
+        """Slices are added up, in an area after these, and slice 0 stores."""
+        b, s, count = self.b, self.s, len(self.rows)
+
+        def place(number: Index, i: int) -> Index:
+            return (number * count + i) * s.y1 + self.own * LANES
+
+        sums = [total(i) for i in self.rows]
+        add_up(b, self.part, s.slices, len(self.kernel.buffers) + len(areas), sums, place, s.fan)
+        output = Sums(b, self.kernel, self.places)
+        with inside(b, (Bound(self.part, 1),)):
+            for i in self.rows:
+                output.put(index(i), self.col, total(i))
+        more = (Scratch(F32, s.sums(count)),) if s.slices > 1 else ()
+        return b.finish(self.kernel, (*areas, *more))
 
 
 def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
     """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
-    ops, s = operands(kernel), schedule
-    outer = tuple(v.extent for v in ops.outer)
-    cols, rows = ceil(ops.n.extent / s.y1), range(ops.m.extent)
-    b = Builder({}, prod(outer) * cols, kernel, s.threads)
-    *others, tile = unflatten(b.tile, (*outer, cols))
-    places = Places(ops, dict(zip(ops.outer, others, strict=True)))
-    side = _columns(b, kernel, places, s.y1)
-    # neighbouring threads read neighbouring vectors: those of a panel, then its next steps
-    run, part, unit = unflatten(b.thread, (s.y1 // LANES // side.run, s.slices, side.run))
-    own, part = b.let(run * side.run + unit, "t"), b.let(part, "t")
-    col = b.let(tile * s.y1 + own * LANES, "col")
-    for i in rows:
-        b.set(_sum(i).name, identity("sum", F32, LANES))
-    blocks = ceil(ops.steps / (s.slices * s.r0 * side.each))
+    tile, s = ThinTile(kernel, schedule), schedule
+    b, side, steps = tile.b, tile.side, tile.places.ops.steps
+    blocks = ceil(steps / (s.slices * s.r0 * side.each))
     with b.loop("block", Index(), index(blocks), 1, blocks) as block:
-        steps = [((block * s.r0 + u) * s.slices + part) * side.each for u in range(s.r0)]
-        for u, step in enumerate(steps):
-            side.take(u, col, step)
-        for u, step in enumerate(steps):
-            for i in rows:
-                _multiply(b, places, side, i, u, step)
-
-    def place(number: Index, i: int) -> Index:
-        return (number * len(rows) + i) * s.y1 + own * LANES
-
-    add_up(b, part, s.slices, len(kernel.buffers), [_sum(i) for i in rows], place)
-    output = Sums(b, kernel, places)
-    with inside(b, (Bound(part, 1),)):
-        for i in rows:
-            output.put(index(i), col, _sum(i))
-    scratch = (Scratch(F32, len(rows) * s.slices // 2 * s.y1),) if s.slices > 1 else ()
-    return b.finish(kernel, scratch)
+        firsts = [((block * s.r0 + u) * s.slices + tile.part) * side.each for u in range(s.r0)]
+        for u, step in enumerate(firsts):
+            side.take(u, tile.col, step)
+        for u, step in enumerate(firsts):
+            for i in tile.rows:
+                _multiply(b, tile.places, side, i, u, step)
+    return tile.finish()
 
 
 def _multiply(b: Builder, places: Places, side: Side, i: int, unit: int, step: Index) -> None:
     """sum of row i += row * columns, for each step of a unit; their factor comes in once"""
     factor = side.factor(unit)
-    total = _sum(i) if factor is None else _part(i)
+    to = total(i) if factor is None else _part(i)
     if factor is not None:
-        b.set(total.name, identity("sum", F32, LANES))
+        b.set(to.name, identity("sum", F32, LANES))
     for j, left in enumerate(_row(b, places, i, step, side.each)):
-        factors = (Splat(left, LANES), side.taken(unit, j), total)
-        b.set(total.name, Call("fma", factors, F32, LANES))
+        factors = (Splat(left, LANES), side.taken(unit, j), to)
+        b.set(to.name, Call("fma", factors, F32, LANES))
     if factor is not None:
-        b.set(_sum(i).name, Call("fma", (total, factor, _sum(i)), F32, LANES))
+        b.set(total(i).name, Call("fma", (to, factor, total(i)), F32, LANES))
 
 
 def _row(b: Builder, places: Places, i: int, step: Index, count: int) -> Iterator[Expr]:
@@ -157,7 +190,8 @@ def _row(b: Builder, places: Places, i: int, step: Index, count: int) -> Iterato
         yield from (Lane(left, lane) for lane in range(lanes)) if whole else (left,)
 
 
-def _sum(i: int) -> Reg:
+def total(i: int) -> Reg:
+    """The sums of row i."""
     return Reg(f"sum{i}", F32, LANES)
 
 

@@ -21,13 +21,14 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program, State, Tensor, Value
 from tilewright.plan.arena import arena_of, row
-from tilewright.targets.gpu import matrices
+from tilewright.targets.gpu import matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.tiles import LANES
 from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import Plain, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
@@ -102,7 +103,9 @@ class Wgsl(GroupTarget):
         whole: whether their buffers begin at whole vectors
         """
         usual = self.default(code.kernel, VARIANT)
-        further = matrices.usual(code.kernel) if code.schedule == usual else ()
+        further: tuple[Schedule, ...] = ()
+        if code.schedule == usual:
+            further = (*matrices.usual(code.kernel), *rounded.usual(code.kernel))
         others = dict.fromkeys((usual, Plain()))
         others.pop(code.schedule, None)
         made = (self.code(code.kernel, s) for s in others)

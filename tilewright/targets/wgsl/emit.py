@@ -17,7 +17,7 @@ import math
 import struct
 
 from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
-from tilewright.kernel.expr import Call, Dot, Subvector, dtype_of
+from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.targets.gpu.target import group_of
@@ -25,6 +25,7 @@ from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
 from tilewright.targets.wgsl.features import head
+from tilewright.targets.wgsl.magnitudes import larger
 from tilewright.targets.wgsl.nibbles import small
 from tilewright.targets.wgsl.prelude import prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
@@ -114,7 +115,9 @@ class WgslDialect(Dialect):
         dtype = dtype_of(e.operands[-1])
         if self.words(e.dtype, e.lanes):
             return on_bytes(e, args)
-        known = small(e, lambda words: value_of(words, self))
+        if self.words(dtype, e.lanes):  # taken apart again
+            args = [f"unpack4x{dtype.name.upper()}({args[0]})"]
+        known = small(e, lambda words: value_of(words, self)) or larger(e, args)
         if known is not None:
             return known
         if e.fn == "cast":
@@ -240,6 +243,10 @@ class WgslDialect(Dialect):
             return f"({acc} + {text.format(row, col)})"
         products = ", ".join(text.format(row, f"{col}.{part}") for part in "xyzw")
         return f"({acc} + vec4<i32>({products}))"
+
+    def nibbles(self, e: Nibbles, words: str) -> str:
+        kind = self.type(I8, e.lanes)
+        return f"(({kind}({words}) >> {kind}({4 * e.upper})) & {kind}(0x0f0f0f0fu))"
 
     def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
         return statement(s, unit, self._shared)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.base.dtypes import I8, U8
+from tilewright.base.dtypes import F32, I8, U8
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.expr import Call, Const, dtype_of
 from tilewright.kernel.index import Index
@@ -53,8 +53,13 @@ def kind_of(role: str, unit: MatrixUnit) -> str:
 
 
 def on_bytes(e: Call, args: list[str]) -> str:
-    """What is computed on packed bytes: a step of 128, and the other sign."""
+    """What is computed on packed bytes: a step of 128, the other sign, and f32 rounded to i8."""
     match e:
+        case Call("cast", (Call("round", _),)) if e.dtype == I8 and dtype_of(e.operands[0]) == F32:
+            # such a sum is rounded, and its last bits are those of the whole number
+            x = args[0].removeprefix("round")
+            whole = f"clamp({x}, vec4<f32>(-128.0), vec4<f32>(127.0)) + vec4<f32>(12582912.0)"
+            return f"pack4xU8(bitcast<vec4<u32>>({whole}))"
         case Call("sub", (_, Const(128, _, _))):
             return f"({args[0]} ^ 0x80808080u)"
         case Call("cast", (x,)) if dtype_of(x) in (I8, U8):

@@ -68,6 +68,8 @@ function makeEngine(link, info, parts, near) {
   let open = 0;
   /** Resolves when all queued jobs have ended. @type {Promise<unknown>} */
   let queue = Promise.resolve();
+  /** The same of those that nothing may overlap. */
+  let apart = queue;
 
   function requireLive() {
     if (disposed) throw new EngineError('disposed', 'The engine was disposed', 'Load the bundle again');
@@ -79,12 +81,13 @@ function makeEngine(link, info, parts, near) {
   let kernels = [];
 
   /** @type {T.Enqueue} */
-  function enqueue(job) {
+  function enqueue(job, overlaps = false) {
     const work = () => job().finally(() => engine.onjob(--open));
-    const result = open++ ? queue.then(work) : work();
+    const result = open++ ? (overlaps ? apart : queue).then(work) : work();
     engine.onjob(open);
     // The queue must not keep results alive.
     queue = result.then(() => {}, () => {});
+    if (!overlaps) apart = queue;
     return result;
   }
 
@@ -138,7 +141,8 @@ function makeEngine(link, info, parts, near) {
         // An aborted caller may already reuse its `into` arrays.
         refuseIf(signal);
         return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
-      });
+        // A GPU begins a run before the one before it came back.
+      }, info.adapter);
       const { milliseconds, outputs } = await orAborted(done, signal);
       if (++runs === 1) firstMilliseconds = milliseconds;
       return {
@@ -185,7 +189,7 @@ function makeEngine(link, info, parts, near) {
 
     dispose() {
       disposed = true;
-      link.close(new EngineError('host', 'The engine was disposed while it worked', 'Wait for open runs before dispose()'));
+      link.close(new EngineError('host', 'The engine was disposed', 'Wait for open runs before dispose()'));
     },
   };
   const { run } = engine;

@@ -59,7 +59,10 @@ export type Dispatched = { slot: number; tiles: number | number[]; group: number
 export type Listed = Dispatched & { better?: Omit<Dispatched, 'words'>[] };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
 /** `from`: another buffer than the model's. */
-export type ReadPlaces = (places: Placed[], from?: GPUBuffer) => Promise<{ trapped: boolean; arrays: any[] }>;
+export type ReadPlaces = (places: Placed[], from?: GPUBuffer, carries?: boolean) => Promise<{ trapped: boolean; arrays: any[] }>;
+/** The place of an output in the buffer that the next run may go on with; its bytes are those on the device. */
+export type Carry = (encoder: GPUCommandEncoder, place: Placed, sizes: number[], at: number) => Placed;
+export type InTurn = <Value>(job: () => Promise<Value>) => Promise<Value>;
 export type Submit = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => void;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
@@ -95,6 +98,7 @@ export type GpuObjectionTo = (bytes: Bytes, tiles: number, features?: string[]) 
 // Functions of generate.js.
 
 export type GenerateSizes = (engine: Engine) => { rows: number[]; room: number };
+export type GenerateRun = (data: number[], count: number) => Promise<RunResult>;
 export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
 export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
 
@@ -187,8 +191,8 @@ export type StartWorker = (start: (name: string) => Worker, fail: Fail) => Lodge
 export type Fail = (message: string, hint: string, facts?: ErrorFacts) => void;
 /** A worker, and the Web Lock that it holds while it lives. */
 export type Lodged = { worker: Worker; lock: string };
-/** Runs jobs one after the other; starts a job synchronously if none is open. */
-export type Enqueue = (job: () => Promise<any>) => Promise<any>;
+/** Runs jobs one after the other, but for those that may overlap each other; starts a job synchronously if none is open. */
+export type Enqueue = (job: () => Promise<any>, overlaps?: unknown) => Promise<any>;
 /** Requests without an answer yet, by id. */
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
 /** Sends a request to the worker, or runs it on the machine `here`.  Inputs go into shared memory if there is any, else with the message. */

@@ -61,7 +61,7 @@ export function checkOutputs(infos, places, sizes, into) {
     if (data === undefined || (data instanceof arrayOf(dtype) && data.length === elementsOf(shape))) return { name, dtype, shape, data };
     const found = `${typeName(data)} of ${data?.length ?? 'no'} elements`;
     throw new EngineError('input', `The array for output '${name}' does not fit: expected ${expected}, found ${found}`,
-      'Give an array as a run returns it', { input: name, expected, found });
+      'Give an array as runs return it', { input: name, expected, found });
   });
 }
 
@@ -70,8 +70,8 @@ const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @type {T.Convert} */
 function convert(info, given) {
-  // Of a frame (frames.js).
-  if (given?.pixels) return given;
+  // Of a frame (frames.js), or what an output of the run before was (webgpu.js).
+  if (given?.pixels || given?.from) return given;
   const { name, dtype } = info;
   const { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
@@ -85,7 +85,7 @@ function convert(info, given) {
   if (index >= 0) {
     const expected = range ? `an integer from ${range[0]} to ${range[1]}` : 'a number';
     throw new EngineError('input', `Element ${index} of input '${name}' does not fit ${dtype}: expected ${expected}, found ${String(given[index])}`,
-      'Convert the values before the run', { input: name, index, dtype });
+      'Convert the values', { input: name, index, dtype });
   }
   if (dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
   return plain ? array.from(given) : given;
@@ -112,7 +112,7 @@ function inferShape(info, elements) {
 /** @type {T.CheckShape} */
 function checkShape(info, shape, elements, sizes) {
   const fail = (/** @type {string} */ what) => inputError(info, `${what}: expected ${describe(info)}, found [${shape.join(', ')}] with ${elements} elements`,
-    'Give what the shape says, in row-major order', { expected: info.shape, found: shape, elements });
+    'Give what the shape says, row by row', { expected: info.shape, found: shape, elements });
   if (shape.length !== info.shape.length) throw fail('has the wrong rank');
   info.shape.forEach((entry, axis) => {
     const size = shape[axis];

@@ -249,7 +249,7 @@ export interface Engine {
   /** What was loaded, where it runs, and what this host costs. */
   readonly info: Info;
   /**
-   * Runs the model once.  Runs are queued in the order of the calls.  Inputs are copied before this returns, but for frames
+   * Runs the model once.  Runs are queued in the order of the calls; on WebGPU one begins before the one before came back.  Inputs are copied before this returns, but for frames
    * (`FrameInput`), whose run is queued a little later.
    * Rejects with `input` for bad arguments, `kernel-trap`, `host`, `disposed`, or an AbortError.  An aborted run
    * rejects at once; if it has already started, it finishes in the worker and its result is dropped.

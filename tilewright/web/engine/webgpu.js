@@ -21,6 +21,8 @@ const [FIRST_PIECE, MOST_PIECE] = [8, 128];
 const MOST_SLOTS = 65535;
 /** Bytes of a buffer for results that is kept for the next ones. */
 const MOST_IDLE = 2 ** 20;
+/** Bytes of all outputs of a run that the next one may go on with. */
+const MOST_CARRIED = 64;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -94,8 +96,12 @@ export async function load({ manifest, files, meter, reached }, limits) {
   /** For the next results of the same size: those of a run are as long as those before. @type {GPUBuffer | null} */
   let idle = null;
 
+  /** What a run gave, for the next one: their places in `carrier`. @type {T.Placed[]} */
+  let carried = [];
+  const carrier = device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+
   /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
-  async function read(places, from = memory) {
+  async function read(places, from = memory, carries = false) {
     const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
     const total = WORD + sizes.reduce((sum, size) => sum + size, 0);
     const back = idle?.size === total ? idle : device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
@@ -107,6 +113,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
       if (sizes[at]) encoder.copyBufferToBuffer(from, address, back, end, sizes[at]);
       end += sizes[at];
     });
+    if (carries) carried = total - WORD > MOST_CARRIED ? [] : places.map((place, at) => carry(encoder, place, sizes, at));
     device.queue.submit([encoder.finish()]);
     await back.mapAsync(GPUMapMode.READ).catch(() => { throw gone(); });
     const words = new Uint32Array(back.getMappedRange().slice(0));
@@ -117,6 +124,24 @@ export async function load({ manifest, files, meter, reached }, limits) {
     let first = 1;
     const arrays = places.map(({ dtype }, at) => narrow(dtype, words.subarray(first, (first += sizes[at] / WORD))));
     return { trapped: words[0] > 0, arrays };
+  }
+
+  /** An output of a run stays on the device, too. @type {T.Carry} */
+  function carry(encoder, place, sizes, at) {
+    const address = sizes.slice(0, at).reduce((sum, size) => sum + size, 0);
+    if (sizes[at]) encoder.copyBufferToBuffer(memory, place.address, carrier, address, sizes[at]);
+    return { ...place, address, bytes: sizes[at] };
+  }
+
+  /** An input := what an output of the run before was, which need not have come back. @type {(place: T.Placed, from: string) => void} */
+  function follow(place, from) {
+    const output = carried.find(({ name, dtype }) => name === from && dtype === place.dtype);
+    if (output?.bytes !== wordsOf(place.dtype, elementsOf(place.shape)) * WORD) {
+      throw new EngineError('input', `Input '${place.name}' cannot be what '${from}' was: the run before gave no such output`, 'Give an array', { input: place.name, from });
+    }
+    const encoder = device.createCommandEncoder();
+    encoder.copyBufferToBuffer(carrier, output.address, memory, place.address, output.bytes);
+    device.queue.submit([encoder.finish()]);
   }
 
   const gone = () => new EngineError('host', `The GPU device was lost: ${lost || 'it did not answer'}`, 'Load the bundle again', { lost: true });
@@ -153,6 +178,15 @@ export async function load({ manifest, files, meter, reached }, limits) {
   /** What takes frames; made for the first of them. @type {Promise<T.TakeFrame> | undefined} */
   let framing;
 
+  /** Runs are recorded one after the other. @type {Promise<unknown>} */
+  let turn = Promise.resolve();
+  /** @type {T.InTurn} */
+  function inTurn(job) {
+    const done = turn.then(job);
+    turn = done.catch(() => {});
+    return done;
+  }
+
   /** @type {(work: T.RunWork) => Promise<void>} */
   async function take({ plan, sizes, tensors: given }) {
     plans[plan].resize(sizesOf(program.plans[plan], sizes));
@@ -163,7 +197,8 @@ export async function load({ manifest, files, meter, reached }, limits) {
       const takeFrame = await (framing ??= import('./gpu_frames.js').then(({ frameTaker }) => frameTaker(device, memory)));
       for (const [at, place] of all.entries()) if (isFrame(place, at)) await takeFrame(place, given[at].shape, given[at].data);
     }
-    const isArray = (/** @type {unknown} */ _, /** @type {number} */ at) => !isFrame(_, at);
+    for (const [at, place] of all.entries()) if (given[at]?.data.from) follow(place, given[at].data.from);
+    const isArray = (/** @type {unknown} */ _, /** @type {number} */ at) => !isFrame(_, at) && !given[at]?.data.from;
     const inputs = all.filter(isArray);
     const { buffer, places } = staged(inputs);
     writeInputs(buffer, places, given.filter(isArray));
@@ -258,11 +293,15 @@ export async function load({ manifest, files, meter, reached }, limits) {
     ],
 
     async run({ wanted: outputs = [], ...work }) {
-      await take(work);
-      const start = performance.now();
-      submit(work.plan);
       const places = program.plans[work.plan].outputs;
-      const { trapped, arrays } = await read(places);
+      // A run is recorded as a whole before the next one, which may follow before this one came back.
+      const { start, reading } = await inTurn(async () => {
+        await take(work);
+        const start = performance.now();
+        submit(work.plan);
+        return { start, reading: read(places, memory, true) };
+      });
+      const { trapped, arrays } = await reading;
       const milliseconds = performance.now() - start;
       if (trapped) throw stopped(work.plan);
       const { buffer, places: local } = staged(places);

@@ -1,0 +1,370 @@
+"""Products of few rows by packed dot products: rows are rounded to bytes where they are used.
+
+Input: a product of thin.py whose weights have 4 bits, and whose other operand may be rounded to i8
+(docs/decisions/0025-products-of-rounded-rows.md); a schedule.  Output: the loop nest of one tile.
+Weights are read as they lie.  One instruction multiplies and adds four of them:
+
+    for block of r1 steps:
+        rows := 8 or 16 steps at a time:  bytes, 127 for the largest;  its size;  minus their sum
+        barrier
+        for every slices-th of these:
+            part := (lower nibbles * even bytes + upper nibbles * odd bytes) - zero * sum of bytes
+            sums of each row += part * (scale of the weights * size of a byte)
+    slices are added up as in thin.py, eight at a time
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import ceil
+from typing import ClassVar
+
+from tilewright.base.dtypes import F32, I8, I32
+from tilewright.kernel.expr import (
+    Bound,
+    Call,
+    Const,
+    Dot,
+    Expr,
+    Join,
+    Lane,
+    Lanes,
+    Load,
+    Nibbles,
+    Reciprocal,
+    Reg,
+    Splat,
+    Subvector,
+    lanes_of,
+)
+from tilewright.kernel.form import BlockContraction, classify, form_as
+from tilewright.kernel.index import Index, index
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import walk
+from tilewright.targets.gpu import thin
+from tilewright.targets.gpu.features import PACKED
+from tilewright.targets.gpu.integers import Integers
+from tilewright.targets.gpu.places import operands
+from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD
+from tilewright.targets.gpu.space import LEAST_THREADS, Group, nearby
+from tilewright.targets.gpu.staging import (
+    LANES,
+    guarded,
+    inside,
+    multiple,
+    own,
+    side_by_side,
+)
+from tilewright.targets.gpu.thin import LEAST_STEPS, ThinSchedule, ThinTile, total
+from tilewright.targets.lite import Core
+
+#: Integers of a word, bytes of a row that are read as one vector, where a unit has so many.
+WEIGHTS, VECTOR = 8, 16
+#: Steps that are rounded together.  With 32, neighbours read too far apart: 1.3 times the time.
+UNITS = (8, 16)
+#: Beside its bytes, two numbers of a unit of a row are shared.
+NUMBERS = 2
+#: The largest byte, and the least size of what it stands for.
+LARGEST, TINY = 127.0, 2.0**-100
+
+
+@dataclass(frozen=True)
+class RoundedSchedule(ThinSchedule):
+    """Tiles of y1 columns; each of `slices` groups of threads has a part of the units of steps, r0
+    of which are read ahead; r1 steps of the rows lie in shared memory at a time (0: all).
+
+    unit:  steps that are rounded together, and that a thread multiplies at a time
+    ahead: the first units are read before the rows are rounded
+    """
+
+    form = "rounded"
+    fan: ClassVar[int] = 8
+    r0: int = 4
+    y1: int = 32
+    slices: int = 32
+    r1: int = 0
+    unit: int = 16
+    ahead: bool = True
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({PACKED})
+
+    def units(self, kernel: Kernel) -> int:
+        """Units that lie in shared memory at a time."""
+        return min(self.r1 or MOST_SHARED, operands(kernel).steps) // self.unit
+
+    def shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory."""
+        each = self.unit + NUMBERS * WORD
+        return super().shared(kernel) + each * operands(kernel).m.extent * self.units(kernel)
+
+    def objection(self, kernel: Kernel) -> str:
+        if not may_round(kernel):
+            return f"the rows of {kernel.name} may not be rounded to bytes"
+        if self.unit not in UNITS:
+            return f"unit is one of {', '.join(map(str, UNITS))}"
+        if self.r1 % self.unit:
+            return f"r1 is a multiple of {self.unit}"
+        return super().objection(kernel)
+
+
+def may_round(kernel: Kernel) -> bool:
+    """True for products with weights of 4 bits whose other operand may be i8."""
+    form = classify(kernel)
+    if not isinstance(form, BlockContraction):
+        return False
+    weights = form.weights
+    scales = [kernel.buffers[x.buffer] for x in walk(weights.scale) if isinstance(x, Load)]
+    loose = bool(scales) and all(b.loose == "i8" for b in scales)
+    return loose and weights.word == WEIGHTS and weights.size % max(UNITS) == 0
+
+
+def suits(kernel: Kernel) -> bool:
+    """True for such products of few rows."""
+    return thin.suits(kernel) and may_round(kernel)
+
+
+def default(kernel: Kernel) -> RoundedSchedule:
+    """A whole group of threads; more columns for each where there are many."""
+    ops = operands(kernel)
+    y1 = next((y for y in (32, 16) if ops.n.extent >= MANY_COLUMNS * y), 8)
+    slices = MOST_THREADS * LANES // y1
+    unit, parts = RoundedSchedule.unit, 1
+    while slices > 1 and slices * LEAST_STEPS * unit > ops.steps:
+        slices //= 2
+    made = RoundedSchedule(y1=y1, slices=slices)
+    while made.shared(kernel) > MOST_SHARED:
+        parts += 1
+        made = replace(made, r1=unit * ceil(ops.steps / unit / parts))
+    return made
+
+
+#: With so many times as many columns as a tile has, there are tiles for every core.
+MANY_COLUMNS = 256
+#: Settings that are tried, and how many candidates there are.
+SETTINGS = {"unit": UNITS, "r0": (2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)}
+EACH = 16
+#: How much faster than products of f32 they are expected to be.
+PACE = 2.0
+
+
+def usual(kernel: Kernel) -> tuple[RoundedSchedule, ...]:
+    """What is tried first where nothing was tuned."""
+    return (default(kernel),) if suits(kernel) else ()
+
+
+def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[RoundedSchedule, float], ...]:
+    """The likely best, then those nearest to it."""
+    del core
+    ops, first = operands(kernel), default(kernel)
+
+    def fits(s: RoundedSchedule) -> bool:
+        within = LEAST_THREADS <= s.threads <= group.threads and s.shared(kernel) <= group.shared
+        return within and s.y1 < 2 * ops.n.extent and not s.objection(kernel)
+
+    found = nearby(first, SETTINGS, fits)
+    return tuple((s, cost / PACE) for s, cost in found[:EACH])
+
+
+def traffic(kernel: Kernel, schedule: RoundedSchedule) -> tuple[int, float]:
+    """Bytes of shared memory; words loaded and stored beyond it."""
+    return thin.traffic(kernel, schedule)
+
+
+def lower(kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
+    """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
+    return _Tile(kernel, schedule).emit()
+
+
+class _Words(Integers):
+    """Registers of a unit: the words of four columns, then their scales and zeros."""
+
+    @property
+    def words(self) -> int:
+        """Words of a column in a unit."""
+        return self.each // WEIGHTS
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        col = self.weights.operands.col
+        for j in range(self.words):
+            words = self.neighbours(col, place, step + j * WEIGHTS, self.whole[col])
+            self.b.set(self.reg(n, j, col.dtype).name, words)
+        self.b.set(self.reg(n, self.words).name, self.across(self.weights.scale, place, step))
+        if not isinstance(self.weights.zero, Const):
+            self.b.set(
+                self.reg(n, self.words + 1).name, self.across(self.weights.zero, place, step)
+            )
+
+    def zero(self, n: int) -> Expr:
+        """The zero points of unit n."""
+        zero = self.weights.zero
+        if isinstance(zero, Const):
+            return Const(zero.value, F32, LANES)
+        return self.reg(n, self.words + 1)
+
+    def scale(self, n: int) -> Expr:
+        """The scales of unit n."""
+        return self.reg(n, self.words)
+
+
+class _Tile:
+    """One tile: its parts in their order."""
+
+    def __init__(self, kernel: Kernel, s: RoundedSchedule) -> None:
+        self.tile, self.s = ThinTile(kernel, s, _Words), s
+        self.b, self.places, self.rows = self.tile.b, self.tile.places, self.tile.rows
+        side = self.tile.side
+        assert isinstance(side, _Words)
+        side.each = s.unit
+        self.side, self.centred = side, form_as(kernel, BlockContraction).weights.centred
+        self.units, self.steps = s.units(kernel), self.places.ops.steps
+        #: Numbers of the shared areas: bytes, and sizes with sums.
+        self.bytes, self.numbers = len(kernel.buffers), len(kernel.buffers) + 1
+
+    def emit(self) -> TileFn:
+        b, blocks = self.b, ceil(self.steps / self.side.each / self.units)
+        with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+            self._block(block * self.units)
+            if blocks > 1:
+                b.add(Barrier())
+        count = len(self.rows) * self.units
+        bytes_, numbers = Scratch(I8, count * self.side.each), Scratch(F32, count * NUMBERS)
+        return self.tile.finish(bytes_, numbers)
+
+    def _block(self, first: Index) -> None:
+        """sums += products of the units from there on: r0 are always on their way"""
+        b, each, rest = self.b, *divmod(self.units, self.s.slices)
+        ring = min(self.s.r0, max(1, each))
+        whole, left = divmod(each, ring)
+        if self.s.ahead:
+            self._take_ring(first, whole and ring)
+        self._round(first)
+        b.add(Barrier())
+        if not self.s.ahead:
+            self._take_ring(first, whole and ring)
+        with b.loop("pass", Index(), index(whole - 1), 1, max(1, whole - 1)) as number:
+            for u in range(ring):
+                self._multiply(u, number * ring + u)
+                self._take(u, first, (number + 1) * ring + u)
+        done = (whole - 1) * ring if whole else 0
+        for u in range(ring if whole else 0):
+            self._multiply(u, index(done + u))
+            if u < left:
+                self._take(u, first, index(done + ring + u))
+        for u in range(left):
+            self._multiply(u, index(done + ring + u))
+        if rest:
+            with inside(b, (Bound(self.tile.part, rest),)):
+                self._take(0, first, index(each))
+                self._multiply(0, index(each))
+
+    def _own(self, number: Index) -> Index:
+        """The place in a block of this thread's unit with a number."""
+        return number * self.s.slices + self.tile.part
+
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def _round(self, first: Index) -> None:
+        """Shared memory := the units of a block, rounded; 0 beyond the end."""
+        for i in self.rows:
+            for n in range(ceil(self.units / self.b.threads)):
+                number = self.b.thread + n * self.b.threads
+                with own(self.b, number, self.units) as unit:
+                    self._round_unit(i, unit, (first + unit) * self.side.each)
+
+    def _round_unit(self, i: int, unit: Index, step: Index) -> None:
+        b, place, each = self.b, unit + i * self.units, self.side.each
+        fours = [Reg(f"row{n}", F32, LANES) for n in range(each // LANES)]
+        for n, four in enumerate(fours):
+            b.set(four.name, self._four(i, step + n * LANES))
+        high, size = Reg("high", F32, LANES), Reg("size", F32)
+        b.set(high.name, reduce(_larger, map(_abs, fours)))
+        b.set(size.name, reduce(_larger, [_abs(Lane(high, n)) for n in range(LANES)]))
+        # of what is 0 everywhere, too, bytes are 0
+        b.set(size.name, _larger(_abs(size), Const(TINY, F32)))
+        b.set("times", Call("mul", (Const(LARGEST, F32), Reciprocal(size)), F32))
+        count, words = Reg("count", I32), list[Reg]()
+        b.set(count.name, Const(0, I32))
+        for n, (a, c) in enumerate(zip(fours[::2], fours[1::2], strict=True)):
+            for odd in (0, 1):
+                words.append(Reg(f"bytes{2 * n + odd}", I8, LANES))
+                b.set(words[-1].name, _bytes(a, c, odd))
+                b.set(count.name, Dot(count, Const(1, I8, LANES), words[-1]))
+        if each == VECTOR:
+            b.store(self.bytes, place * each, Join(tuple(words)))
+        else:
+            for n, word in enumerate(words):
+                b.store(self.bytes, place * each + n * LANES, word)
+        scaled = Call("mul", (size, Const(1 / LARGEST, F32)), F32)
+        b.store(self.numbers, place * NUMBERS, scaled)
+        minus = Call("neg", (Call("cast", (count,), F32),), F32)
+        b.store(self.numbers, place * NUMBERS + 1, minus)
+
+    def _four(self, i: int, step: Index) -> Expr:
+        """Row i at four steps."""
+        row = self.places.ops.row
+        ats = [row.index.substitute(self.places.row(index(i), step + j)) for j in range(LANES)]
+        ends = [(Bound(step + j, self.steps),) for j in range(LANES)]
+        if side_by_side(ats) and multiple(ats[0]):
+            return guarded(Load(row.buffer, ats[0], F32, LANES), ends[0])
+        return Lanes(tuple(guarded(row.at(at), end) for at, end in zip(ats, ends, strict=True)))
+
+    # ---- products --------------------------------------------------------------------------------
+
+    def _take_ring(self, first: Index, count: int) -> None:
+        for u in range(count):
+            self._take(u, first, index(u))
+
+    def _take(self, u: int, first: Index, number: Index) -> None:
+        """Registers u := this thread's unit with a number."""
+        self.side.take(u, self.tile.col, (first + self._own(number)) * self.side.each)
+
+    def _multiply(self, u: int, number: Index) -> None:
+        """sums of each row += products of the unit in registers u"""
+        for j in range(self.side.words):
+            words = self.side.reg(u, j, I32)
+            for upper in (False, True):
+                self.b.set(_nibbles(j, upper).name, Nibbles(words, upper))
+        for i in self.rows:
+            self._add(i, u, self._own(number) + i * self.units)
+
+    def _add(self, i: int, u: int, place: Index) -> None:
+        b, row, each = self.b, Reg("row", I8, VECTOR), self.side.each
+        if each == VECTOR:
+            b.set(row.name, Load(self.bytes, place * each, I8, VECTOR))
+        dots: Expr = Const(0, I32, LANES)
+        for n in range(each // LANES):
+            j, upper = divmod(n, 2)
+            part: Expr = Subvector(row, n * LANES, LANES)
+            if each != VECTOR:
+                part = Load(self.bytes, place * each + n * LANES, I8, LANES)
+            dots = Dot(dots, part, _nibbles(j, bool(upper)))
+        whole: Expr = Call("cast", (dots,), F32, LANES)
+        if not self.centred:
+            minus = Splat(Load(self.numbers, place * NUMBERS + 1, F32), LANES)
+            whole = Call("fma", (minus, self.side.zero(u), whole), F32, LANES)
+        size = Splat(Load(self.numbers, place * NUMBERS, F32), LANES)
+        factor = Call("mul", (self.side.scale(u), size), F32, LANES)
+        b.set(total(i).name, Call("fma", (whole, factor, total(i)), F32, LANES))
+
+
+def _nibbles(j: int, upper: bool) -> Reg:
+    return Reg(f"{'upper' if upper else 'lower'}{j}", I8, VECTOR)
+
+
+def _bytes(a: Reg, c: Reg, odd: int) -> Expr:
+    """The bytes that meet the lower nibbles of a word, or the upper ones: every other step."""
+    lanes = Lanes((Lane(a, odd), Lane(a, 2 + odd), Lane(c, odd), Lane(c, 2 + odd)))
+    scaled = Call("mul", (lanes, Splat(Reg("times", F32), LANES)), F32, LANES)
+    return Call("cast", (Call("round", (scaled,), F32, LANES),), I8, LANES)
+
+
+def _abs(e: Expr) -> Expr:
+    return Call("abs", (e,), F32, lanes_of(e))
+
+
+def _larger(a: Expr, c: Expr) -> Expr:
+    return Call("max", (a, c), F32, lanes_of(a))
