@@ -2,7 +2,7 @@
 // Input: descriptions of files.py.  Output: tensors; `last` asks for the channels-last form.
 
 /** @type {Record<string, any>} */
-export const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8Array, i32: Int32Array, i64: BigInt64Array, bool: Uint8Array };
+export const ARRAYS = { f32: Float32Array, f16: Uint16Array, f64: Float64Array, i8: Int8Array, u8: Uint8Array, i32: Int32Array, i64: BigInt64Array, bool: Uint8Array };
 
 /**
  * @param {string} base
