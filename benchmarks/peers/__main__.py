@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_find import require
 
 from .cases import CASES, GROUPS, QUICK, Case, chosen
-from .engines import ENGINES, HERE
+from .engines import ENGINES, HERE, Engine
 from .files import Absent, Files, prepared
 from .machine import ENGINE as MACHINE
 from .machine import facts as limit_facts
@@ -165,9 +165,9 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def install() -> None:
+def install(engines: Mapping[str, Engine] = ENGINES) -> None:
     """The pinned packages, if they are not there yet."""
-    if all((HERE / "node_modules" / e.package).is_dir() for e in ENGINES.values() if e.package):
+    if all((HERE / "node_modules" / e.package).is_dir() for e in engines.values() if e.package):
         return
     say("installing the other engines (npm ci)")
     command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]

@@ -1,8 +1,8 @@
 """One engine with one number of threads in a separate browser, driven over a socket.
 
 Input: an engine's name, threads, the browser or Node with Dawn.  Output: load times, outputs, times
-of runs, memory.  A browser per engine: a pool that spins, a crash or a hang then disturbs nobody else, and the memory
-of its page is that engine's memory.
+of runs, memory.  A browser per engine: a pool that spins, a crash or a hang then disturbs nobody
+else, and the memory of its page is that engine's memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // jax-js: kernels through jit, models through its ONNX loader, which wants every size fixed.
 // On Wasm its pool has as many workers as the browser names cores; without SharedArrayBuffer it has none.
 
-import { fetchAll, fetchBytes } from '../tensors.js';
+import { fetchAll, fetchBytes, widened } from '../tensors.js';
 
 const JAX = '@jax-js/jax';
 const ONNX = '@jax-js/onnx';
@@ -21,11 +21,11 @@ export async function start(threads, device) {
   const backend = device ?? 'wasm';
   await jax.init(backend);
   jax.defaultDevice(backend);
-  const array = (/** @type {import('../page.js').Tensor} */ { dtype, data, shape }) => {
-    if (dtype === 'f16') return jax.numpy.array(Float32Array.from(data, wide), { shape }).astype(jax.numpy.float16);
-    return jax.numpy.array(data instanceof BigInt64Array ? Int32Array.from(data, Number) : data, { shape });
+  const array = (/** @type {import('../page.js').Tensor} */ tensor) => {
+    const { data, shape } = widened(tensor);
+    const made = jax.numpy.array(data instanceof BigInt64Array ? Int32Array.from(data, Number) : data, { shape });
+    return tensor.dtype === 'f16' ? made.astype(jax.numpy.float16) : made;
   };
-  /** Not every engine of JavaScript has arrays of halves. */
   const outputOf = async (/** @type {string} */ name, /** @type {any} */ made) => {
     const y = made.dtype === 'float16' ? made.astype(jax.numpy.float32) : made;
     const { shape } = y;
@@ -68,10 +68,4 @@ export async function start(threads, device) {
       };
     },
   };
-}
-
-/** A half as a number. @param {number} bits */
-function wide(bits) {
-  const [sign, exponent, fraction] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
 }

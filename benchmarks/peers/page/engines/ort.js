@@ -1,7 +1,7 @@
-// onnxruntime-web, all graph optimisations: its Wasm build without WebGPU, tensors reused; or its WebGPU build, inputs and outputs in the
-// device's memory, its dispatches captured in the first runs and replayed if asked for.
+// onnxruntime-web, all graph optimisations: its Wasm build without WebGPU, tensors reused; or its WebGPU build, inputs and outputs in buffers
+// that stay, its dispatches captured in the first run and replayed if asked for.
 
-import { fetchAll, fetchBytes } from '../tensors.js';
+import { ARRAYS, fetchAll, fetchBytes, widened } from '../tensors.js';
 
 const DIST = '/npm/onnxruntime-web/dist/';
 /** @type {Record<string, string>} */
@@ -9,6 +9,8 @@ const DTYPES = { f32: 'float32', f16: 'float16', f64: 'float64', i8: 'int8', u8:
 const NAMES = Object.fromEntries(Object.entries(DTYPES).map(([ours, theirs]) => [theirs, ours]));
 /** Buffers of the device have whole words. */
 const WORD = 4;
+const elementsOf = (/** @type {number[]} */ shape) => shape.reduce((all, size) => all * size, 1);
+const bytesOf = (/** @type {string} */ dtype, /** @type {number[]} */ shape) => Math.ceil(elementsOf(shape) * ARRAYS[dtype].BYTES_PER_ELEMENT / WORD) * WORD;
 
 /**
  * @param {number} threads
@@ -26,30 +28,53 @@ export async function start(threads, device, captured) {
   const place = onGpu ? { executionProviders: ['webgpu'], preferredOutputLocation: 'gpu-buffer', enableGraphCapture: captured } : { executionProviders: ['wasm'] };
   return {
     about: { version: ort.env.versions.web },
-    async open({ base, inputs, dims }) {
+    async open({ base, inputs, results, dims }) {
       const session = await ort.InferenceSession.create(`${base}model.onnx`, { ...place, graphOptimizationLevel: 'all', freeDimensionOverrides: dims });
-      const gpu = onGpu && await ort.env.webgpu.device;
-      const tensorOf = (/** @type {import('../page.js').Tensor} */ { dtype, data, shape }) => {
-        if (!gpu) return new ort.Tensor(DTYPES[dtype], data, shape);
-        const size = Math.ceil(data.byteLength / WORD) * WORD;
-        const buffer = gpu.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC });
-        const bytes = new Uint8Array(size);
+      const given = await fetchAll(base, inputs);
+      if (!onGpu) {
+        const feeds = Object.fromEntries(given.map(({ name, dtype, data, shape }) => [name, new ort.Tensor(DTYPES[dtype], data, shape)]));
+        return {
+          async run() {
+            const outputs = await session.run(feeds);
+            return Object.entries(outputs).map(([name, /** @type {any} */ { type, dims, data }]) => ({ name, dtype: NAMES[type], shape: dims, data }));
+          },
+          dispose: () => session.release(),
+        };
+      }
+      /** @type {GPUDevice} */
+      const gpu = await ort.env.webgpu.device;
+      const buffers = [...given, ...results].map(({ dtype, shape }) => gpu.createBuffer({ size: bytesOf(dtype, shape), usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC }));
+      const tensors = [...given, ...results].map(({ name, dtype, shape }, at) => [name, ort.Tensor.fromGpuBuffer(buffers[at], { dataType: DTYPES[dtype], dims: shape })]);
+      given.forEach(({ data }, at) => {
+        const bytes = new Uint8Array(buffers[at].size);
         bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-        gpu.queue.writeBuffer(buffer, 0, bytes);
-        return ort.Tensor.fromGpuBuffer(buffer, { dataType: DTYPES[dtype], dims: shape });
-      };
-      const feeds = Object.fromEntries((await fetchAll(base, inputs)).map((tensor) => [tensor.name, tensorOf(tensor)]));
-      /** A replay writes to the same buffers every time. */
-      const free = (/** @type {Record<string, any>} */ outputs) => captured || Object.values(outputs).forEach((tensor) => tensor.dispose());
+        gpu.queue.writeBuffer(buffers[at], 0, bytes);
+      });
+      const [feeds, into] = [tensors.slice(0, given.length), tensors.slice(given.length)].map(Object.fromEntries);
+      const made = buffers.slice(given.length);
+      const back = gpu.createBuffer({ size: made.reduce((sum, { size }) => sum + size, 0), usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
       return {
         async run() {
-          const outputs = await session.run(feeds);
-          const found = await Promise.all(Object.entries(outputs).map(async ([name, /** @type {any} */ tensor]) => ({ name, dtype: NAMES[tensor.type], shape: tensor.dims, data: gpu ? await tensor.getData() : tensor.data })));
-          if (gpu) free(outputs);
-          return found;
+          await session.run(feeds, into);
+          const encoder = gpu.createCommandEncoder();
+          let end = 0;
+          for (const buffer of made) {
+            encoder.copyBufferToBuffer(buffer, 0, back, end, buffer.size);
+            end += buffer.size;
+          }
+          gpu.queue.submit([encoder.finish()]);
+          await back.mapAsync(GPUMapMode.READ);
+          const all = back.getMappedRange().slice(0);
+          back.unmap();
+          let start = 0;
+          return results.map(({ name, dtype, shape }, at) => {
+            const data = new ARRAYS[dtype](all, start, elementsOf(shape));
+            start += made[at].size;
+            return widened({ name, dtype, shape, data });
+          });
         },
         async stream(runs) {
-          for (let run = 0; run < runs; run++) free(await session.run(feeds));
+          for (let run = 0; run < runs; run++) await session.run(feeds, into);
           await gpu.queue.onSubmittedWorkDone();
         },
         dispose: () => session.release(),

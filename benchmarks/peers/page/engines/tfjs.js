@@ -25,6 +25,7 @@ export async function start(threads, device) {
   return {
     about: { version: tf.version_core, threads: threads > 1 ? tf.wasm.getThreadsCount() : 1 },
     async open(task) {
+      if (task.inputs.some(({ dtype }) => dtype === 'f16')) throw new Error('It has no 16-bit floats');
       const load = async (/** @type {any[]} */ list) => Object.fromEntries((await fetchAll(task.base, list, true)).map(({ name, dtype, data, shape }) => [name, dtype === 'f32' ? tf.tensor(data, shape) : tf.tensor(Int32Array.from(data, Number), shape, 'int32')]));
       const tensors = { ...await load(task.inputs), ...await load(task.constants) };
       const model = task.op in KERNELS ? null : await tf.loadGraphModel(`${task.base}model.json`);

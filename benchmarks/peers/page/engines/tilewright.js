@@ -1,6 +1,6 @@
 // Tilewright, loaded as a page would load it: engine from /engine/, bundle from /bundles/.
 
-import { fetchAll } from '../tensors.js';
+import { fetchAll, widened } from '../tensors.js';
 
 /**
  * @param {number} threads
@@ -16,7 +16,7 @@ export async function start(threads, device) {
     about,
     async open({ name, base, inputs }) {
       const engine = await load(`/bundles/${name}/`, { threads, device: device ?? 'wasm' });
-      const given = await fetchAll(base, inputs);
+      const given = (await fetchAll(base, inputs)).map(widened);
       // In place, as a page would write them there; runs leave them alone.  The bundle has this one size.  A GPU's memory is not the page's.
       const feeds = Object.fromEntries(given.map(({ name: key, data, shape }) => {
         if (device) return [key, { data, shape }];
