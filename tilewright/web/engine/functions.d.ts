@@ -57,7 +57,7 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
 export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number };
 /** The same with kernels that need features, best first: a device runs the first of them that it can. */
 export type Listed = Dispatched & { better?: Omit<Dispatched, 'words'>[] };
-export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
+export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
 /** `from`: another buffer than the model's. */
 export type ReadPlaces = (places: Placed[], from?: GPUBuffer) => Promise<{ trapped: boolean; arrays: any[] }>;
 export type Submit = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => void;
