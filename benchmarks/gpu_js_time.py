@@ -1,8 +1,8 @@
 """How long JavaScript works for a run of a 12-layer encoder on WebGPU, the GPU's time aside.
 
-Input: Node, the npm package `webgpu`, a GPU or a software adapter.  Output: results/gpu_js_time.json.
-gpu_js_time.mjs runs the engine's own code in one thread; what messages between page and worker cost
-is not in it.
+Input: Node, the npm package `webgpu`, a GPU or a software adapter.  Output:
+results/gpu_js_time.json.  gpu_js_time.mjs runs the engine's own code in one thread; what messages
+between page and worker cost is not in it.
 
     python benchmarks/gpu_js_time.py [--runs 200] [--small]
 """
@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import common
-from benchmarks.gpu import WGSL, software
+from benchmarks.gpu import WGSL, facts
 from benchmarks.peers.models import Text, roberta
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
@@ -80,14 +80,7 @@ def main() -> None:
     print(json.dumps(row))
     if args.small:
         return
-    facts = {
-        "machine": common.machine() | common.nvidia_driver(),
-        "versions": common.versions() | software(dawn, None),
-        "options": list(dawn.options),
-        "adapter": dict(dawn.adapter),
-        "commit": args.commit or common.commit(),
-    }
-    print(common.save("gpu_js_time", [row], **facts))
+    print(common.save("gpu_js_time", [row], **facts(dawn, args.commit)))
 
 
 if __name__ == "__main__":

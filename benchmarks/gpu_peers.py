@@ -16,25 +16,23 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import onnx
 
 from benchmarks import common
-from benchmarks.gpu import software
-from benchmarks.peers.__main__ import install, say
+from benchmarks.gpu import facts
+from benchmarks.peers.__main__ import Sessions, install, say, sessions
 from benchmarks.peers.cases import Case, Model
 from benchmarks.peers.engines import ON_GPU
 from benchmarks.peers.files import BUILD, Files, prepared
-from benchmarks.peers.gpu_cases import CASES, chosen, small
+from benchmarks.peers.gpu_cases import chosen, small
 from benchmarks.peers.measure import (
     Lane,
     Plan,
@@ -47,7 +45,6 @@ from benchmarks.peers.measure import (
     warmed,
 )
 from benchmarks.peers.models import MODELS
-from benchmarks.peers.session import Session
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_dawn import require_dawn
 
@@ -70,42 +67,49 @@ def made(case: Case, kinds: Sequence[str]) -> Files:
     return prepared(case, MODELS_FOLDER, kinds, TARGETS)
 
 
-@contextmanager
-def lanes(files: Files, engines: Sequence[str]) -> Iterator[list[Lane]]:
-    """An open session for each engine that can run the case, and rows of those that cannot."""
-    found = []
-    with ExitStack() as stack:
-        for name in engines:
-            row: Row = {"engine": name, "status": "ok", "why": "", "version": ON_GPU[name].version}
-            session = Session(name, 1, BROWSER, ON_GPU[name].asked)
-            lane = Lane(session, files, row, stream=files.case.group != "model")
-            found.append(lane)
-            if (why := files.missing.get(ON_GPU[name].needs)) is not None:
-                row |= {"status": "skipped", "why": why}
-                continue
-            say(f"  {name} …")
-            try:
-                stack.enter_context(session)
-            except TilewrightError as error:
-                lane.fail(error)
-                continue
-            session.add(files)
-            attempt(lane, partial(opened, lane, "cold"), say)
-        yield found
+def lane(files: Files, pool: Sessions, name: str) -> Lane | Row:
+    """An engine with the case loaded and its answer checked; a row that says why not."""
+    engine, model = ON_GPU[name], files.case.group == "model"
+    row: Row = {"engine": name, "status": "ok", "why": "", "version": engine.version}
+    if (why := files.missing.get(engine.needs)) is not None:
+        return row | {"status": "skipped", "why": why}
+    for fresh in (model, True):
+        try:
+            session = pool.get(name, 1, fresh)
+        except TilewrightError as error:
+            return row | {"status": "failed", "why": str(error)}
+        session.add(files)
+        found = Lane(session, files, dict(row), stream=not model)
+        attempt(found, partial(opened, found, "again"), say)
+        # what an earlier case left behind must not count
+        if found.alive:
+            break
+    return found
 
 
-def measure(files: Files, engines: Sequence[str], plan: Plan) -> list[Row]:
-    with lanes(files, engines) as found:
-        timed(found, plan)
-        if files.case.group == "model":
-            # the same in a row, beside what one run takes
-            also = [replace(x, row=dict(x.row), stream=True, rounds=[], inside=[]) for x in found]
-            timed(also, plan)
-            for lane, streamed in zip(found, also, strict=True):
-                facts = {k: streamed.row.get(k) for k in ("median_ms", "spread", "batch", "n")}
-                lane.row |= {f"stream_{k}": v for k, v in facts.items() if v is not None}
-    dropped = ("code_bytes", "code_gzip_bytes")
-    return [{k: v for k, v in lane.row.items() if k not in dropped} for lane in found]
+def measure(files: Files, pool: Sessions, engines: Sequence[str], plan: Plan) -> list[Row]:
+    with ThreadPoolExecutor(len(engines)) as threads:
+        made = list(threads.map(partial(lane, files, pool), engines))
+    lanes = [each for each in made if isinstance(each, Lane)]
+    timed(lanes, plan)
+    if files.case.group == "model":
+        # the same in a row, beside what one run takes
+        also = [replace(x, row=dict(x.row), stream=True, rounds=[], inside=[]) for x in lanes]
+        timed(also, plan)
+        for each, streamed in zip(lanes, also, strict=True):
+            taken = {k: streamed.row.get(k) for k in ("median_ms", "spread", "batch", "n")}
+            each.row |= {f"stream_{k}": v for k, v in taken.items() if v is not None}
+    for each in lanes:
+        attempt(each, each.session.close, say)
+        if files.case.group == "model" or not each.alive:
+            pool.drop((each.session.engine, 1))
+    return [_kept(each.row if isinstance(each, Lane) else each) for each in made]
+
+
+def _kept(row: Row) -> Row:
+    """Without what is not measured here: engines load side by side, their code from the disk."""
+    dropped = ("code_bytes", "code_gzip_bytes", "first_ms")
+    return {key: value for key, value in row.items() if key not in dropped}
 
 
 def timed(found: Sequence[Lane], plan: Plan) -> None:
@@ -123,7 +127,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1.0, help="for an engine on a case")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="small forms, for software adapters")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that prepare files")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of --prepare")
+    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
     parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     return parser.parse_args()
@@ -137,29 +142,27 @@ def main() -> None:
     install(ON_GPU)
     plan = Plan(args.seconds, args.rounds, visits=False, settle=0.0 if args.small else SETTLE_MS)
     dawn = require_dawn()
-    facts: dict[str, Any] = {
-        "machine": common.machine() | common.nvidia_driver(),
-        "versions": common.versions() | software(dawn, None),
-        "adapter": dict(dawn.adapter),
-        "options": list(dawn.options),
-    }
-    if args.commit:
-        facts["commit"] = args.commit
+    known = facts(dawn, args.commit)
     cases = chosen([name for name in args.only.split(",") if name])
     cases = [small(case) for case in cases] if args.small else cases
     kinds = [ON_GPU[name].needs for name in engines]
     run = uuid.uuid4().hex[:8]
-    with ProcessPoolExecutor(args.jobs) as pool:
-        for case, files in zip(cases, pool.map(partial(made, kinds=kinds), cases), strict=True):
-            say(f"{case.name} {files.missing or ''}")
-            rows = measure(files, engines, plan)
+    if args.prepare:
+        with ProcessPoolExecutor(args.jobs) as processes:
+            for files in processes.map(partial(made, kinds=kinds), cases):
+                say(f"{files.case.name} {files.missing}")
+        return
+    with sessions(BROWSER, ON_GPU) as pool:
+        for case in cases:
+            say(case.name)
+            rows = measure(made(case, kinds), pool, engines, plan)
             for row in rows:
                 say(f"  {row['engine']:12} {about(row)} {row.get('stream_median_ms', '')}")
             rows = [{"case": case.name, "group": case.group, "run": run, **row} for row in rows]
-            if not args.no_save:
-                common.merge("gpu_peers", rows, KEY, **facts)
-            else:
+            if args.no_save:
                 print(json.dumps(rows))
+            else:
+                common.merge("gpu_peers", rows, KEY, **known)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ and peers/models.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,9 @@ class Net:
         self.nodes.append(helper.make_node(kind, list(inputs), [out], name=out, **attributes))
         return out
 
-    def split(self, x: str, parts: int, axis: int) -> list[str]:
-        """Equal parts."""
-        names = [f"split_{len(self.nodes)}_{n}" for n in range(parts)]
-        self.nodes.append(helper.make_node("Split", [x], names, axis=axis))
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
+        names = [f"split_{len(self.nodes)}_{n}" for n in range(len(sizes))]
+        self.nodes.append(helper.make_node("Split", [x, self.ints(*sizes)], names, axis=axis))
         return names
 
     def weight(self, *shape: int, scale: float = 0.05) -> str:

@@ -57,8 +57,8 @@ KEY = ("case", "browser", "engine", "threads")
 class Sessions:
     """Sessions that kernels share; one that failed is ended, the next case gets a new one."""
 
-    def __init__(self, browser: str) -> None:
-        self.browser = browser
+    def __init__(self, browser: str, engines: Mapping[str, Engine] = ENGINES) -> None:
+        self.browser, self.engines = browser, engines
         self._open: dict[tuple[str, int], Session] = {}
         self.limits: list[Lane] = []
 
@@ -82,7 +82,8 @@ class Sessions:
         if fresh:
             self.drop(key)
         if key not in self._open:
-            self._open[key] = Session(engine, threads, self.browser).__enter__()
+            asked = self.engines[engine].asked
+            self._open[key] = Session(engine, threads, self.browser, asked).__enter__()
         return self._open[key]
 
     def drop(self, key: tuple[str, int]) -> None:
@@ -95,8 +96,8 @@ class Sessions:
 
 
 @contextmanager
-def sessions(browser: str) -> Iterator[Sessions]:
-    made = Sessions(browser)
+def sessions(browser: str, engines: Mapping[str, Engine] = ENGINES) -> Iterator[Sessions]:
+    made = Sessions(browser, engines)
     try:
         yield made
     finally:

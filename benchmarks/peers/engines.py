@@ -1,7 +1,7 @@
 """The engines: their names, packages, and which numbers of threads they can be given.
 
-Input: nothing.  Output: `ENGINES` for browsers, each with a page/engines/<name>.js of the same name;
-`ON_GPU` for WebGPU, which run the same adapters.
+Input: nothing.  Output: `ENGINES` for browsers, each with a page/engines/<name>.js of the same
+name; `ON_GPU` for WebGPU, which run the same adapters.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def gpt2(s: Text) -> onnx.ModelProto:
     b = Transformer(s)
     x, causal = b.placed(b.words("input_ids")), b.causal()
     for _ in range(s.layers):
-        q, k, v = b.split(b.project(b.norm(x), s.width, 3 * s.width), 3, 2)
+        q, k, v = b.split(b.project(b.norm(x), s.width, 3 * s.width), [s.width] * 3, 2)
         x = b.added(x, b.project(b.mix(q, k, v, causal), s.width, s.width))
         x = b.added(x, b.feed_forward(b.norm(x), b.gelu_by_tanh))
     return b.done("gpt2", b.norm(x), "input_ids")

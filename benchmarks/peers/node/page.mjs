@@ -58,7 +58,8 @@ const { fetch: fetchAny } = globalThis;
 Object.assign(globalThis, {
   Worker: PageWorker,
   crossOriginIsolated: false,
-  fetch: (/** @type {string | URL} */ url, /** @type {RequestInit} */ init) => fetchAny(new URL(url, address), init),
+  // Node may take a connection that the server is just closing, and does not try again as a browser would.
+  fetch: (/** @type {string | URL} */ url, /** @type {RequestInit} */ init) => fetchAny(new URL(url, address), init).catch(() => fetchAny(new URL(url, address), init)),
   document: { baseURI: address, getElementById: () => ({}), createElement: () => ({}), head: { append } },
 });
 globalThis.addEventListener ??= () => {};
