@@ -26,12 +26,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import onnx
 
-from benchmarks import common
+from benchmarks import common, nets
 from benchmarks.gpu import facts
+from benchmarks.peers import models
 from benchmarks.peers.__main__ import Sessions, install, say, sessions
 from benchmarks.peers.cases import Case, Model
 from benchmarks.peers.engines import ON_GPU
-from benchmarks.peers.files import BUILD, Files, prepared
+from benchmarks.peers.files import BUILD, Files, prepared, source
 from benchmarks.peers.gpu_cases import chosen, small
 from benchmarks.peers.measure import (
     Lane,
@@ -44,13 +45,13 @@ from benchmarks.peers.measure import (
     rounds,
     warmed,
 )
-from benchmarks.peers.models import MODELS
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_dawn import require_dawn
 
 BROWSER = "dawn"
 TARGETS = ("wgsl",)
-MODELS_FOLDER = BUILD / "models"
+#: By the source of what writes them.
+MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__) for m in (nets, models)))[:16]
 #: An idle card runs at a fraction of its clock.
 SETTLE_MS = 50.0
 KEY = ("case", "engine")
@@ -63,7 +64,7 @@ def made(case: Case, kinds: Sequence[str]) -> Files:
         if not path.exists():
             MODELS_FOLDER.mkdir(parents=True, exist_ok=True)
             name = case.name.removesuffix("-small")
-            onnx.save(MODELS[name](name != case.name), path)
+            onnx.save(models.MODELS[name](name != case.name), path)
     return prepared(case, MODELS_FOLDER, kinds, TARGETS)
 
 

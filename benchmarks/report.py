@@ -19,6 +19,7 @@ from typing import Any
 
 import report_crowd
 import report_gpu
+import report_gpu_peers
 import report_headroom
 import report_passes
 import report_peers
@@ -156,6 +157,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "gpu": report_gpu.gpu,
     "llama": report_gpu.llama,
+    **report_gpu_peers.TABLES,
     "threads": threads,
     "conv": conv,
     "passes": report_passes.passes,
@@ -197,6 +199,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "Llama 2 7B's architecture with random weights, through Dawn in Node by the engine's own "
         "loop; each token is chosen on the GPU and comes back before the next step begins.",
     ),
+    **report_gpu_peers.ABOUT,
     "threads": ("Threads", "The same work with one thread and with more."),
     "conv": ("Convolutions", "Layers of models on one thread."),
     "passes": ("WebAssembly passes", "K0 with no pass, then with one more in each line."),
@@ -315,6 +318,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
         yield "passes.svg", bars("K0 after each further Wasm pass, GFLOP/s", rows, "")
     if "peers" in records:
         yield from report_peers.charts(records["peers"])
+    if "gpu_peers" in records:
+        yield from report_gpu_peers.charts(records["gpu_peers"])
     if "space" in records:
         yield from report_space.charts(records["space"])
     yield from report_space.pictures()

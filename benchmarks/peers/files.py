@@ -92,7 +92,7 @@ def prepared(
         plan = open_bundle(folder / "bundle").manifest.plans[-1]
         made.flops = case.flops or sum(step.flops for step in plan.steps)
     if isinstance(work, Model) and "fixed.onnx" in kinds:
-        _stamped(made, "fixed.onnx", _source(Path(fixed.__file__)), _write_fixed)
+        _stamped(made, "fixed.onnx", source(Path(fixed.__file__)), _write_fixed)
     if isinstance(work, Model):
         _links(made, "tfjs", {n: models / "tfjs" / work.stem / n for n in TFJS_FILES})
     name = f"{work.stem if isinstance(work, Model) else case.name}.tflite"
@@ -153,7 +153,7 @@ def _expected(path: Path, inputs: Arrays) -> Arrays:
 
 
 @cache
-def _source(*paths: Path) -> str:
+def source(*paths: Path) -> str:
     """A digest of source files."""
     total = hashlib.sha256()
     for path in paths:
@@ -162,7 +162,7 @@ def _source(*paths: Path) -> str:
 
 
 def _compiler() -> str:
-    return _source(*sorted(Path(tilewright.__file__).parent.rglob("*.py")))
+    return source(*sorted(Path(tilewright.__file__).parent.rglob("*.py")))
 
 
 def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
