@@ -114,18 +114,18 @@ def rows_of(name: str) -> list[dict[str, Any]]:
     return found
 
 
-def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str]) -> Path:
+def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str], **facts: Any) -> Path:
     """Replaces the rows of results/NAME.json with the same `key`; the others stay.
 
     Rows may come from different runs, so each has its date, commit and processor.  Parts of the
-    key that an older row lacks count as equal.
+    key that an older row lacks count as equal.  `facts` are those of `save`.
     """
     before = rows_of(name)
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    own = {"date": when, "commit": commit(), "cpu": cpu()}
+    own = {"date": when, "commit": facts.get("commit") or commit(), "cpu": cpu()}
     new = [{**row, **own} for row in rows]
     kept = [old for old in before if not any(_replaces(row, old, key) for row in new)]
-    return save(name, kept + new)
+    return save(name, kept + new, **facts)
 
 
 def _replaces(row: dict[str, Any], old: dict[str, Any], key: Sequence[str]) -> bool:

@@ -91,6 +91,17 @@ def software(dawn: Dawn, torch: Any) -> dict[str, str]:
     return found | ({"torch": torch.__version__, "cuda": torch.version.cuda} if torch else {})
 
 
+def facts(dawn: Dawn, commit: str = "") -> dict[str, Any]:
+    """What a record says of where it was measured; `commit` where there is no git."""
+    return {
+        "machine": common.machine() | common.nvidia_driver(),
+        "versions": common.versions() | software(dawn, None),
+        "options": list(dawn.options),
+        "adapter": dict(dawn.adapter),
+        "commit": commit or common.commit(),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="cases that begin so")
@@ -104,8 +115,8 @@ def main() -> None:
         if args.smoke:
             smoke(host, dawn, Path(folder))
             return
-        facts = memory(dawn, args.copy_bytes)
-        print(json.dumps(facts["memory"]), flush=True)
+        moved = memory(dawn, args.copy_bytes)
+        print(json.dumps(moved["memory"]), flush=True)
         rows = []
         for number, case in enumerate(chosen(args.only)):
             ours = OnDawn(host, case, Path(folder, str(number)))
@@ -114,13 +125,9 @@ def main() -> None:
             print(rows[-1], flush=True)
     if args.only:
         return
-    facts |= {
-        "machine": common.machine() | common.nvidia_driver(),
-        "versions": common.versions() | software(dawn, torch),
-        "options": list(dawn.options),
-        "commit": args.commit or common.commit(),
-    }
-    print(common.save("gpu", rows, **facts))
+    known = facts(dawn, args.commit) | moved
+    known["versions"] |= software(dawn, torch)
+    print(common.save("gpu", rows, **known))
 
 
 def smoke(host: BrowserHost, dawn: Dawn, folder: Path) -> None:

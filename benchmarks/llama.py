@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import common
 import numpy as np
 import onnx
-from gpu import software
+from gpu import facts
 from helpers.llama import TINY, Sizes, llama
 
 from tilewright.bundle import write
@@ -163,14 +163,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
     if args.smoke:
         return
-    facts = {
-        "machine": common.machine() | common.nvidia_driver(),
-        "versions": common.versions() | software(dawn, None),
-        "options": list(dawn.options),
-        "adapter": dict(dawn.adapter),
-        "commit": args.commit or common.commit(),
-    }
-    print(common.save("llama", [row], **facts))
+    print(common.save("llama", [row], **facts(dawn, args.commit)))
 
 
 if __name__ == "__main__":

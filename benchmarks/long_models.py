@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from nets import Net
 
 LENGTH, HEADS, CHANNELS, WIDTH = 64, 4, 8, 32
 
@@ -33,36 +32,8 @@ def mixed(nodes: int) -> onnx.ModelProto:
     return b.model({"image": (1, CHANNELS, 8, 8)}, {x: (LENGTH, width)})
 
 
-class _Builder:
-    """Collects nodes and weights; every method returns the name of the tensor that it makes."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.stored: list[onnx.TensorProto] = []
-        self._random = np.random.default_rng(0)
-
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
-        out = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [out], name=out, **attributes))
-        return out
-
-    def weight(self, *shape: int) -> str:
-        return self._store(self._random.standard_normal(shape, np.float32) * np.float32(0.05))
-
-    def number(self, value: float) -> str:
-        return self._store(np.array(value, np.float32))
-
-    def ints(self, *values: int) -> str:
-        return self._store(np.array(values, np.int64))
-
-    def _store(self, value: np.ndarray) -> str:
-        name = f"w{len(self.stored)}"
-        self.stored.append(numpy_helper.from_array(value, name))
-        return name
-
-    def linear(self, x: str, inside: int, outside: int) -> str:
-        made = self.op("MatMul", x, self.weight(inside, outside))
-        return self.op("Add", made, self.weight(outside))
+class _Builder(Net):
+    """The layers of such a model."""
 
     def norm(self, x: str, width: int) -> str:
         rest = {"axes": [-1], "keepdims": 1}
@@ -102,22 +73,7 @@ class _Builder:
         wide = self.weight(channels, channels, 3, 3)
         y = self.op("Conv", x, wide, self.weight(channels), pads=[1, 1, 1, 1])
         scale, bias, mean = (self.weight(channels) for _ in range(3))
-        y = self.op("BatchNormalization", y, scale, bias, mean, self._store(_ones(channels)))
+        y = self.op("BatchNormalization", y, scale, bias, mean, self.ones(channels))
         narrow = self.weight(channels, channels, 1, 1)
         y = self.op("Conv", self.op("Relu", y), narrow, self.weight(channels))
         return self.op("Relu", self.op("Add", x, y))
-
-    def model(
-        self, inputs: dict[str, tuple[int, ...]], outputs: dict[str, tuple[int, ...]]
-    ) -> onnx.ModelProto:
-        given, made = (
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in named.items()]
-            for named in (inputs, outputs)
-        )
-        graph = helper.make_graph(self.nodes, "mixed", given, made, self.stored)
-        opset = helper.make_opsetid("", 17)
-        return helper.make_model(graph, opset_imports=[opset], ir_version=8)
-
-
-def _ones(count: int) -> np.ndarray:
-    return np.ones(count, np.float32)

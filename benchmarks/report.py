@@ -20,6 +20,7 @@ from typing import Any
 import report_corun
 import report_crowd
 import report_gpu
+import report_gpu_peers
 import report_headroom
 import report_passes
 import report_peers
@@ -158,6 +159,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "gpu": report_gpu.gpu,
     "llama": report_gpu.llama,
     "corun": report_corun.corun,
+    **report_gpu_peers.TABLES,
     "threads": threads,
     "conv": conv,
     "passes": report_passes.passes,
@@ -204,6 +206,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "A critical model and normal ones under each policy. Latencies of the critical model "
         "have waiting in them and are multiples of those alone.",
     ),
+    **report_gpu_peers.ABOUT,
     "threads": ("Threads", "The same work with one thread and with more."),
     "conv": ("Convolutions", "Layers of models on one thread."),
     "passes": ("WebAssembly passes", "K0 with no pass, then with one more in each line."),
@@ -324,6 +327,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
         yield from report_corun.charts(records["corun"])
     if "peers" in records:
         yield from report_peers.charts(records["peers"])
+    if "gpu_peers" in records:
+        yield from report_gpu_peers.charts(records["gpu_peers"])
     if "space" in records:
         yield from report_space.charts(records["space"])
     yield from report_space.pictures()

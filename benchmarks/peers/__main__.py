@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_find import require
 
 from .cases import CASES, GROUPS, QUICK, Case, chosen
-from .engines import ENGINES, HERE
+from .engines import ENGINES, HERE, Engine
 from .files import Absent, Files, prepared
 from .machine import ENGINE as MACHINE
 from .machine import facts as limit_facts
@@ -57,8 +57,8 @@ KEY = ("case", "browser", "engine", "threads")
 class Sessions:
     """Sessions that kernels share; one that failed is ended, the next case gets a new one."""
 
-    def __init__(self, browser: str) -> None:
-        self.browser = browser
+    def __init__(self, browser: str, engines: Mapping[str, Engine] = ENGINES) -> None:
+        self.browser, self.engines = browser, engines
         self._open: dict[tuple[str, int], Session] = {}
         self.limits: list[Lane] = []
 
@@ -82,7 +82,8 @@ class Sessions:
         if fresh:
             self.drop(key)
         if key not in self._open:
-            self._open[key] = Session(engine, threads, self.browser).__enter__()
+            asked = self.engines[engine].asked
+            self._open[key] = Session(engine, threads, self.browser, asked).__enter__()
         return self._open[key]
 
     def drop(self, key: tuple[str, int]) -> None:
@@ -95,8 +96,8 @@ class Sessions:
 
 
 @contextmanager
-def sessions(browser: str) -> Iterator[Sessions]:
-    made = Sessions(browser)
+def sessions(browser: str, engines: Mapping[str, Engine] = ENGINES) -> Iterator[Sessions]:
+    made = Sessions(browser, engines)
     try:
         yield made
     finally:
@@ -165,9 +166,9 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def install() -> None:
+def install(engines: Mapping[str, Engine] = ENGINES) -> None:
     """The pinned packages, if they are not there yet."""
-    if all((HERE / "node_modules" / e.package).is_dir() for e in ENGINES.values() if e.package):
+    if all((HERE / "node_modules" / e.package).is_dir() for e in engines.values() if e.package):
         return
     say("installing the other engines (npm ci)")
     command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]

@@ -15,12 +15,16 @@ F32_BYTES = 4
 
 @dataclass(frozen=True)
 class Matmul:
-    """x[batch, m, k] times w[batch, k, n]; without a batch, w is a constant as in real layers."""
+    """x[batch, m, k] times w[batch, k, n]; without a batch, w is a constant as in real layers.
+
+    halves: all of it in f16
+    """
 
     m: int
     k: int
     n: int
     batch: int = 0
+    halves: bool = False
 
     op = "matmul"
 
@@ -150,7 +154,7 @@ def _count(shape: Shape) -> int:
 STREAM = Case("stream", "machine", Add(1 << 24), 0.0)
 PEAK = "peak"
 
-_KERNELS = (
+KERNELS = (
     Case("k0", "kernel", Matmul(384, 768, 768)),
     Case("k1", "kernel", Matmul(640, 768, 3072)),
     Case("k2", "kernel", Matmul(384, 384, 64, batch=12)),
@@ -216,7 +220,7 @@ _MODELS = (
 )
 
 CASES: tuple[Case, ...] = (
-    *_KERNELS,
+    *KERNELS,
     *(Case(f"gemm_{m}x{k}x{n}", "gemm", Matmul(m, k, n)) for m, k, n in _GEMMS),
     *(Case(f"conv_{name}", "conv", conv) for name, conv in _CONVS),
     *_MODELS,

@@ -1,6 +1,7 @@
 """The engines: their names, packages, and which numbers of threads they can be given.
 
-Input: nothing.  Output: `ENGINES`, each with a page/engines/<name>.js of the same name.
+Input: nothing.  Output: `ENGINES` for browsers, each with a page/engines/<name>.js of the same
+name; `ON_GPU` for WebGPU, which run the same adapters.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Engine:
-    """title: in tables;  package: on npm, "" for Tilewright;  needs: files of a case"""
+    """title: in tables;  package: on npm, "" for Tilewright;  needs: files of a case
+
+    asked: what a page's address tells of it, where its name is not its adapter's
+    """
 
     name: str
     title: str
     package: str = ""
     needs: str = ""
+    asked: str = ""
 
     @property
     def version(self) -> str:
@@ -42,3 +47,18 @@ ENGINES: dict[str, Engine] = {
         Engine("jax", "jax-js", "@jax-js/jax", needs="fixed.onnx"),
     )
 }
+
+_WEBGPU = "device=webgpu&engine="
+ON_GPU: dict[str, Engine] = {
+    e.name: e
+    for e in (
+        Engine("tilewright", "Tilewright", "", "bundle", f"{_WEBGPU}tilewright"),
+        Engine("ort", "onnxruntime-web", "onnxruntime-web", "", f"{_WEBGPU}ort"),
+        Engine(
+            "ort-captured", "onnxruntime-web, captured", "onnxruntime-web", "",
+            f"{_WEBGPU}ort&captured=1",
+        ),
+        Engine("jax", "jax-js", "@jax-js/jax", "fixed.onnx", f"{_WEBGPU}jax"),
+        Engine("tfjs", "TF.js", "@tensorflow/tfjs-backend-webgpu", "tfjs", f"{_WEBGPU}tfjs"),
+    )
+}  # fmt: skip

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import tilewright
 from tilewright.base.dtypes import BY_NUMPY
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
+from tilewright.targets import DEFAULT
 
 from . import fixed
 from .cases import Add, Case, Conv, Matmul, Model
@@ -66,9 +67,11 @@ class Files:
         return self.case.requantised if own and self.case.requantised else self.case.tolerance
 
 
-def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:
+def prepared(
+    case: Case, models: Path, kinds: Collection[str], targets: Sequence[str] = DEFAULT
+) -> Files:
     """What `kinds` of engines need for `case`; Absent if its model is not there."""
-    folder = BUILD / case.name
+    folder = BUILD / "-".join(targets) / case.name
     folder.mkdir(parents=True, exist_ok=True)
     work, constants = case.work, Arrays()
     if isinstance(work, Model):
@@ -84,12 +87,12 @@ def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:
         onnx.save(onnx_of(case.name, work, constants), path)
     made = Files(case, folder, path, inputs, {}, {}, case.flops, dims=dims)
     made.expected = _expected(path, inputs)
-    _stamped(made, "bundle", _compiler(), _write_bundle)
+    _stamped(made, "bundle", _compiler(), partial(_write_bundle, targets))
     if "bundle" not in made.missing:
         plan = open_bundle(folder / "bundle").manifest.plans[-1]
         made.flops = case.flops or sum(step.flops for step in plan.steps)
     if isinstance(work, Model) and "fixed.onnx" in kinds:
-        _stamped(made, "fixed.onnx", _source(Path(fixed.__file__)), _write_fixed)
+        _stamped(made, "fixed.onnx", source(Path(fixed.__file__)), _write_fixed)
     if isinstance(work, Model):
         _links(made, "tfjs", {n: models / "tfjs" / work.stem / n for n in TFJS_FILES})
     name = f"{work.stem if isinstance(work, Model) else case.name}.tflite"
@@ -102,6 +105,7 @@ def prepared(case: Case, models: Path, kinds: Collection[str]) -> Files:
         "inputs": [_described(folder, name, value) for name, value in inputs.items()],
         "constants": [_described(folder, name, value) for name, value in constants.items()],
         "outputs": list(made.expected),
+        "results": [_facts(name, value) for name, value in made.expected.items()],
     }
     _link(folder / "model.onnx", path)
     return made
@@ -120,15 +124,17 @@ def onnx_of(name: str, work: Matmul | Conv | Add, constants: Arrays) -> onnx.Mod
     else:
         node = helper.make_node({"matmul": "MatMul", "add": "Add"}[work.op], names, ["y"])
     shapes = {"x": work.x, "w": work.w}
+    halves = isinstance(work, Matmul) and work.halves
+    kind = TensorProto.FLOAT16 if halves else TensorProto.FLOAT
     graph = helper.make_graph(
         [node],
         name,
         [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+            helper.make_tensor_value_info(n, kind, shape)
             for n, shape in shapes.items()
             if n not in constants
         ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, work.y)],
+        [helper.make_tensor_value_info("y", kind, work.y)],
         [numpy_helper.from_array(value, n) for n, value in constants.items()],
     )
     opsets = [helper.make_opsetid("", OPSET)]
@@ -147,7 +153,7 @@ def _expected(path: Path, inputs: Arrays) -> Arrays:
 
 
 @cache
-def _source(*paths: Path) -> str:
+def source(*paths: Path) -> str:
     """A digest of source files."""
     total = hashlib.sha256()
     for path in paths:
@@ -156,7 +162,7 @@ def _source(*paths: Path) -> str:
 
 
 def _compiler() -> str:
-    return _source(*sorted(Path(tilewright.__file__).parent.rglob("*.py")))
+    return source(*sorted(Path(tilewright.__file__).parent.rglob("*.py")))
 
 
 def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
@@ -183,11 +189,12 @@ def _sizes(made: Files) -> str:
     return json.dumps([shapes, made.dims], sort_keys=True)
 
 
-def _write_bundle(made: Files, folder: Path) -> None:
+def _write_bundle(targets: Sequence[str], made: Files, folder: Path) -> None:
     """Tilewright's bundle for exactly these shapes; its flops count for all engines."""
     shutil.rmtree(folder, ignore_errors=True)
     shapes = {name: value.shape for name, value in made.inputs.items()}
-    write(compile_model(made.onnx, Options(shapes=shapes)).contents, folder)
+    options = Options(shapes=shapes, targets=tuple(targets))
+    write(compile_model(made.onnx, options).contents, folder)
 
 
 def _write_fixed(made: Files, target: Path) -> None:
@@ -207,14 +214,18 @@ def _described(folder: Path, name: str, value: Array) -> dict[str, Any]:
     """Writes the tensor as raw bytes: as it is, and channels-last if it is an image."""
     file = f"{name.replace('/', '_').replace(':', '_')}.bin"
     _store(folder / file, value)
-    dtype = BY_NUMPY[value.dtype.name].name
-    facts: dict[str, Any] = {"name": name, "dtype": dtype, "shape": list(value.shape)}
+    facts = _facts(name, value)
     if value.ndim == 4:
         # activations NCHW to NHWC, filters OIHW to HWIO
         last = value.transpose((2, 3, 1, 0) if name == "w" else (0, 2, 3, 1))
         _store(folder / f"last_{file}", last)
         facts |= {"last": {"file": f"last_{file}", "shape": list(last.shape)}}
     return facts | {"file": file}
+
+
+def _facts(name: str, value: Array) -> dict[str, Any]:
+    dtype = "f16" if value.dtype == np.float16 else BY_NUMPY[value.dtype.name].name
+    return {"name": name, "dtype": dtype, "shape": list(value.shape)}
 
 
 def _store(path: Path, value: Array) -> None:

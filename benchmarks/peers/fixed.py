@@ -88,9 +88,14 @@ class Rewriter:
             return None
         return [helper.make_node("Identity", node.input, node.output)]
 
+    def global_average_pool(self, node: NodeProto) -> list[NodeProto]:
+        """GlobalAveragePool of an image → ReduceMean."""
+        return [helper.make_node("ReduceMean", node.input, node.output, axes=[2, 3], keepdims=1)]
+
 
 REWRITES: dict[str, Callable[[Rewriter, NodeProto], list[NodeProto] | None]] = {
     "AveragePool": Rewriter.average_pool,
     "GatherND": Rewriter.gather_nd,
+    "GlobalAveragePool": Rewriter.global_average_pool,
     "Reshape": Rewriter.reshape,
 }

@@ -43,12 +43,14 @@ class Plan:
     rounds:   turns per engine, at most; a slow engine gets LEAST_ROUNDS, however long they take
     patience: an engine whose first run takes that many seconds runs once more, and that is all
     visits:   models are loaded a second time in the same browser
+    settle:   milliseconds of runs before each turn, in which a GPU gets back to its clock
     """
 
     seconds: float = 4.0
     rounds: int = 12
     patience: float = 8.0
     visits: bool = True
+    settle: float = 0.0
 
     @property
     def warm_ms(self) -> float:
@@ -67,12 +69,14 @@ class Lane:
     """One engine with one number of threads on a case, and what is known of it so far.
 
     driver: the engine's own time counts instead of the page's
+    stream: many runs are timed together; their outputs stay on the device
     """
 
     session: Session
     files: Files
     row: Row
     driver: bool = False
+    stream: bool = False
     samples: int = 1
     batch: int = 1
     rounds: list[list[float]] = field(default_factory=list)
@@ -132,8 +136,11 @@ def warmed(lane: Lane, plan: Plan) -> None:
     """Warm, and how many runs make a turn."""
     if lane.slow(plan):
         return
-    fastest = max(lane.session.warm(plan.warm_ms, WARM_RUNS), 1e-4)
-    lane.batch = 1 if lane.driver else max(1, math.ceil(SAMPLE_MS / fastest))
+    if lane.stream:
+        fastest, lane.batch = lane.session.warm_stream(plan.warm_ms)
+    else:
+        fastest = max(lane.session.warm(plan.warm_ms, WARM_RUNS), 1e-4)
+        lane.batch = 1 if lane.driver else max(1, math.ceil(SAMPLE_MS / fastest))
     lane.samples = max(1, round(plan.turn_ms / (fastest * lane.batch)))
 
 
@@ -147,12 +154,12 @@ def rounds(lanes: Sequence[Lane], plan: Plan, clock: Callable[[], float], say: S
             if number >= (1 if lane.slow(plan) else LEAST_ROUNDS) and spent[at] > plan.seconds / 2:
                 continue
             start = clock()
-            attempt(lane, partial(_turn, lane), say)
+            attempt(lane, partial(_turn, lane, plan.settle), say)
             spent[at] += clock() - start
 
 
-def _turn(lane: Lane) -> None:
-    found = lane.session.round(lane.samples, lane.batch)
+def _turn(lane: Lane, settle: float) -> None:
+    found = lane.session.round(lane.samples, lane.batch, lane.stream, settle)
     lane.rounds.append(found["inside" if lane.driver else "times"])
     lane.inside += found["inside"]
 

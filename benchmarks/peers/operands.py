@@ -24,6 +24,8 @@ def operands(work: Matmul | Conv | Add) -> tuple[Arrays, Arrays]:
         return source.standard_normal(shape, np.float32) * np.float32(scale)
 
     x, w = normal(work.x), normal(work.w)
+    if isinstance(work, Matmul) and work.halves:
+        x, w = x.astype(np.float16), w.astype(np.float16)
     if isinstance(work, Conv):
         return {"x": x}, {"w": w * np.float32(0.1), "b": normal((work.filters,))}
     if isinstance(work, Matmul) and not work.batch:

@@ -1,20 +1,23 @@
 """One engine with one number of threads in a separate browser, driven over a socket.
 
-Input: an engine's name, threads, the browser.  Output: load times, outputs, times of runs, memory.
-A browser per engine: a pool that spins, a crash or a hang then disturbs nobody else, and the memory
-of its page is that engine's memory.
+Input: an engine's name, threads, the browser or Node with Dawn.  Output: load times, outputs, times
+of runs, memory.  A browser per engine: a pool that spins, a crash or a hang then disturbs nobody
+else, and the memory of its page is that engine's memory.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import HostError, TilewrightError
+from tilewright.hosts.browser_dawn import Dawn, require_dawn
 from tilewright.hosts.browser_find import require
 from tilewright.hosts.browser_link import Link, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
+from tilewright.hosts.browser_programs import PageProgram
 from tilewright.server import BackgroundServer
 
 from . import process
@@ -33,13 +36,31 @@ Json = dict[str, Any]
 MEASURED = {"chromium": ("--enable-blink-features=ForceEagerMeasureMemory",)}
 
 
-class Session:
-    """`with Session("ort", 2, "chromium") as session: session.open(files) …`."""
+#: Runs page/ in Node.
+_NODE_PAGE = Path(__file__).parent / "node" / "page.mjs"
 
-    def __init__(self, engine: str, threads: int, browser: str) -> None:
+
+class DawnPage(Dawn):
+    """Node with Dawn, for the pages of this folder."""
+
+    def command(self, profile: Path, url: str) -> list[str]:
+        del profile
+        flags = ("--experimental-websocket", "--no-warnings")
+        words = (str(_NODE_PAGE), str(self.package), " ".join(self.options), url)
+        return [str(self.path), *flags, *words]
+
+
+class Session:
+    """`with Session("ort", 2, "chromium") as session: session.open(files) …`.
+
+    browser: the name of one, or "dawn": Node, with Chromium's WebGPU
+    asked:   what the page's address tells of the engine, where its name is not its adapter's
+    """
+
+    def __init__(self, engine: str, threads: int, browser: str, asked: str = "") -> None:
         self.engine, self.threads = engine, threads
-        found = require(browser)
-        self.browser = replace(found, flags=MEASURED.get(browser, ()))
+        self.browser = _program(browser)
+        self._asked = asked or f"engine={engine}"
         self.site = Site()
         self.user_agent = ""
         self._stack = ExitStack()
@@ -81,9 +102,19 @@ class Session:
         found = self._ask("warm", RUN_SECONDS, milliseconds=milliseconds, most=most)
         return float(found["fastest"])
 
-    def round(self, samples: int, batch: int) -> Json:
-        """Times of `samples` batches of runs, in milliseconds per run."""
-        return self._ask("round", RUN_SECONDS, samples=samples, batch=batch)
+    def warm_stream(self, milliseconds: float) -> tuple[float, int]:
+        """The same for runs in a row: the fastest's milliseconds, and runs that a sample takes."""
+        found = self._ask("warmStream", RUN_SECONDS, milliseconds=milliseconds)
+        return float(found["fastest"]), int(found["batch"])
+
+    def round(self, samples: int, batch: int, stream: bool = False, settle: float = 0.0) -> Json:
+        """Times of `samples` batches of runs, in milliseconds per run.
+
+        stream: the runs of a batch leave their outputs on the device, which is waited for once
+        settle: milliseconds of runs before, in which a GPU gets back to its clock
+        """
+        asked = {"samples": samples, "batch": batch, "stream": stream, "settle": settle}
+        return self._ask("round", RUN_SECONDS, **asked)
 
     def memory(self) -> Json:
         """Bytes of Wasm memory and JavaScript heap now, and the page's resident peak."""
@@ -111,7 +142,7 @@ class Session:
     def _new_page(self, go: bool = False) -> str:
         link = Link(self._check_alive)
         self.site.links[link.token] = link
-        address = f"/page/index.html?token={link.token}&engine={self.engine}&threads={self.threads}"
+        address = f"/page/index.html?token={link.token}&{self._asked}&threads={self.threads}"
         if go:
             self._ask("go", MEMORY_SECONDS, url=address)
         self._link = link
@@ -132,6 +163,12 @@ class Session:
     def _check_alive(self) -> None:
         if self._process is not None and self._process.exit_code is not None:
             raise HostError("The browser ended while it was needed", hint="See its memory")
+
+
+def _program(browser: str) -> PageProgram:
+    if browser == "dawn":
+        return DawnPage(**vars(require_dawn()))
+    return replace(require(browser), flags=MEASURED.get(browser, ()))
 
 
 def quietly_closed(session: Session) -> None:

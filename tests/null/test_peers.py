@@ -40,7 +40,7 @@ def test_every_engine_has_its_adapter_title_and_pinned_package() -> None:
 def test_adapters_keep_the_interface() -> None:
     for path in (BENCHMARKS / "peers" / "page" / "engines").glob("*.js"):
         text = path.read_text()
-        for part in ("export async function start(threads)", "async open(", "dispose", "run"):
+        for part in ("export async function start(threads", "async open(", "dispose", "run"):
             assert part in text, f"{path.name}: {part}"
 
 
@@ -111,7 +111,7 @@ class FakeSession:
         self.engine, self.milliseconds, self.fails_in = engine, milliseconds, fails_in
         self.turns = 0
 
-    def round(self, samples: int, batch: int) -> dict[str, Any]:
+    def round(self, samples: int, *_: object) -> dict[str, Any]:
         from tilewright.base.errors import HostError
 
         self.turns += 1

@@ -55,6 +55,37 @@ def test_charts_of_a_small_record() -> None:
     assert all(text.startswith("<svg") and "nan" not in text for text in found.values())
 
 
+ON_GPU: dict[str, Any] = {
+    "rows": [
+        row("gemm", "gemm", "tilewright", 1.0),
+        row("gemm", "gemm", "ort", 8.0),
+        row("gemm", "gemm", "ort-captured", 4.0),
+        row("gemm", "gemm", "tfjs", 1.0) | {"status": "failed", "why": "gemm has 16 bits"},
+        row("net", "model", "tilewright", 2.0, stream_median_ms=1.0),
+        row("net", "model", "ort", 6.0, stream_median_ms=5.0),
+        row("net", "model", "ort-captured", 7.0, stream_median_ms=4.0),
+        row("other", "model", "tilewright", 2.0),
+        row("other", "model", "ort", 24.0),
+        row("other", "model", "jax", 4.0, run="r0"),
+    ]
+}
+
+
+def test_report_of_engines_on_a_gpu() -> None:
+    """onnxruntime-web counts with its faster form; a ratio needs one run."""
+    report = module("report_gpu_peers")
+    products, models, streamed, missing = report.peers(ON_GPU).split("\n\n")
+    assert products.splitlines()[2].startswith("| gemm | 1.00 | 0.25 | – | – | 1,000.0 | 4.00× |")
+    net, other, means = models.splitlines()[2:]
+    assert "| 3.00× | – |" in net
+    assert "| 12.00× | – | – |" in other
+    assert "6.00× (2)" in means
+    assert "| 4.00× | – |" in streamed.splitlines()[2]
+    assert "… has 16 bits" in missing
+    found = dict(report.charts(ON_GPU))
+    assert list(found) == ["gpu-peers-kernel.svg", "gpu-peers-model.svg"]
+
+
 def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The cells of each line by its name."""
     records = {name: {"rows": found} for name, found in rows.items()}

@@ -7,14 +7,17 @@ import { watchMemories } from './memories.js';
 
 /**
  * What files.py says of a case, with `base`, the address of its files.
- * @typedef {{name: string, op: string, base: string, dims: Record<string, number>, conv: any, inputs: any[], constants: any[], outputs: string[]}} Task
+ * @typedef {{name: string, op: string, base: string, dims: Record<string, number>, conv: any, inputs: any[], constants: any[], outputs: string[], results: any[]}} Task
  * @typedef {{name: string, dtype: string, shape: number[], data: any}} Tensor
- * @typedef {{run(): Promise<Tensor[]>, dispose(): unknown, memoryBytes?: () => number, inside?: () => number}} Model
+ * `stream`: so many runs whose outputs stay on the device, until it has done them.
+ * @typedef {{run(): Promise<Tensor[]>, stream?: (runs: number) => Promise<unknown>, dispose(): unknown, memoryBytes?: () => number, inside?: () => number}} Model
  * @typedef {{about: any, open(task: Task): Promise<Model>}} Engine
  */
 
 const PROTOCOL = 1;
 const MEMORY_MS = 1500;
+/** Milliseconds that runs in a row last at least, to be timed together, and at most how many. */
+const [STREAM_MS, MOST_STREAM] = [20, 512];
 const query = new URLSearchParams(location.search);
 const memories = watchMemories();
 /** Chromium's questions about memory are not in the types. @type {any} */
@@ -26,6 +29,13 @@ let engine = null;
 /** @type {any} */
 let model = null;
 
+/** @param {() => Promise<unknown>} work */
+async function timed(work) {
+  const start = performance.now();
+  await work();
+  return performance.now() - start;
+}
+
 /** @type {Record<string, (params: any) => Promise<any>>} */
 const METHODS = {
   /** Engine (if it is not there yet) and model, ready to run. */
@@ -33,7 +43,7 @@ const METHODS = {
     const start = performance.now();
     if (!engine) {
       const { start: begin } = await import(`./engines/${query.get('engine')}.js`);
-      engine = await begin(Number(query.get('threads')));
+      engine = await begin(Number(query.get('threads')), query.get('device'), query.has('captured'));
     }
     model = await engine.open({ ...task, base: `/cases/${task.name}/` });
     return { milliseconds: performance.now() - start, about: engine.about };
@@ -58,14 +68,31 @@ const METHODS = {
     return { fastest };
   },
 
-  async round({ samples, batch }) {
+  /** The same for runs in a row, and how many of them a sample takes. */
+  async warmStream({ milliseconds }) {
+    const end = performance.now() + milliseconds;
+    let [fastest, batch] = [Infinity, 1];
+    do {
+      const spent = await timed(() => model.stream(batch));
+      fastest = Math.min(fastest, spent / batch);
+      if (spent < STREAM_MS && batch < MOST_STREAM) batch *= 2;
+    } while (performance.now() < end);
+    return { fastest, batch };
+  },
+
+  /** `settle`: milliseconds of runs before, in which a GPU gets back to its clock. */
+  async round({ samples, batch, stream, settle }) {
+    const runs = async () => {
+      if (stream) return model.stream(batch);
+      for (let run = 0; run < batch; run++) await model.run();
+    };
+    const end = performance.now() + settle;
+    while (performance.now() < end) await runs();
     const times = [];
     const inside = [];
     for (let sample = 0; sample < samples; sample++) {
-      const start = performance.now();
-      for (let run = 0; run < batch; run++) await model.run();
-      times.push((performance.now() - start) / batch);
-      if (model.inside) inside.push(model.inside());
+      times.push(await timed(runs) / batch);
+      if (model.inside && !stream) inside.push(model.inside());
     }
     return { times, inside };
   },

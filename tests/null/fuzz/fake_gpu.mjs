@@ -51,9 +51,8 @@ class Pass {
     this.#pipeline = true;
   }
 
-  setBindGroup(_, { uniform }, [offset]) {
-    require(offset % 256 === 0 && offset + uniform.size <= uniform.buffer.size, `a block at ${offset}`);
-    this.#bound = true;
+  setBindGroup(_, { uniform }) {
+    this.#bound = Boolean(uniform);
   }
 
   dispatchWorkgroups(...counts) {
@@ -93,7 +92,9 @@ const device = () => ({
   createPipelineLayout: () => ({}),
   createBindGroup({ entries: [{ resource: { buffer } }, { resource: uniform }] }) {
     require(buffer.usage & STORAGE && buffer.size >= 4, 'no storage');
-    require(uniform.buffer.usage & UNIFORM && uniform.size <= UNIFORM_BYTES, `a block of ${uniform.size} bytes`);
+    const { offset = 0, size = uniform.buffer.size } = uniform;
+    require(uniform.buffer.usage & UNIFORM && size <= UNIFORM_BYTES, `a block of ${size} bytes`);
+    require(offset % 256 === 0 && offset + size <= uniform.buffer.size, `a block at ${offset}`);
     return { uniform };
   },
   createShaderModule: ({ code }) => ({

@@ -57,7 +57,7 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
 export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number };
 /** The same with kernels that need features, best first: a device runs the first of them that it can. */
 export type Listed = Dispatched & { better?: Omit<Dispatched, 'words'>[] };
-export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; offset: number; groups: [number, number] };
+export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
 /** `from`: another buffer than the model's. */
 export type ReadPlaces = (places: Placed[], from?: GPUBuffer, carries?: boolean) => Promise<{ trapped: boolean; arrays: any[] }>;
 /** The place of an output in the buffer that the next run may go on with; its bytes are those on the device. */

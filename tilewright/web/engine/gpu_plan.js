@@ -60,16 +60,16 @@ export function planOf(device, layout, memory, pipelines, calls, steps, banks = 
   const stride = strideOf(calls);
   const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
-  /** One for each bank, or the only one. */
-  const bindings = (banks.length ? banks : [null]).map((bank) => device.createBindGroup({
-    layout,
-    entries: [
-      { binding: 0, resource: { buffer: memory } }, { binding: 1, resource: { buffer: uniform, size: stride } },
-      ...(bank ? [{ binding: 2, resource: { buffer: bank } }] : []),
-    ],
-  }));
   /** @type {T.Dispatch[]} */
-  const dispatches = calls.map(({ slot, bank = 1 }, at) => ({ pipeline: pipelines[slot], bindings: bindings[bank - 1], offset: at * stride, groups: [0, 0] }));
+  const dispatches = calls.map(({ slot, bank = 1 }, at) => ({
+    pipeline: pipelines[slot],
+    bindings: device.createBindGroup({
+      layout,
+      entries: [{ buffer: memory }, { buffer: uniform, offset: at * stride, size: stride }, ...banks.slice(bank - 1, bank).map((buffer) => ({ buffer }))]
+        .map((resource, binding) => ({ binding, resource })),
+    }),
+    groups: [0, 0],
+  }));
   let last = '';
   /** By kernel, what is in use instead of the bundle's own. @type {Map<number, T.GpuTuned>} */
   let tuned = new Map();

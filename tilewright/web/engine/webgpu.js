@@ -164,9 +164,9 @@ export async function load({ manifest, files, meter, reached }, limits) {
       const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
       let set;
       for (const end = Math.min(done + size, count); done < end; done++) {
-        const { pipeline, bindings, offset, groups } = own[done % own.length];
+        const { pipeline, bindings, groups } = own[done % own.length];
         if (pipeline !== set) pass.setPipeline(set = pipeline);
-        pass.setBindGroup(0, bindings, [offset]);
+        pass.setBindGroup(0, bindings);
         pass.dispatchWorkgroups(groups[0], groups[1]);
       }
       pass.end();

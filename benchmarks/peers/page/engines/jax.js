@@ -1,8 +1,7 @@
-// jax-js on its Wasm backend: kernels through jit, models through its ONNX loader,
-// which wants every size fixed.
-// Its pool has as many workers as the browser names cores; without SharedArrayBuffer it has none.
+// jax-js: kernels through jit, models through its ONNX loader, which wants every size fixed.
+// On Wasm its pool has as many workers as the browser names cores; without SharedArrayBuffer it has none.
 
-import { fetchAll, fetchBytes } from '../tensors.js';
+import { fetchAll, fetchBytes, widened } from '../tensors.js';
 
 const JAX = '@jax-js/jax';
 const ONNX = '@jax-js/onnx';
@@ -12,16 +11,23 @@ const DTYPES = { float32: 'f32', int32: 'i32', bool: 'bool', uint32: 'i32', floa
 
 /**
  * @param {number} threads
+ * @param {string | null} device
  * @returns {Promise<import('../page.js').Engine>}
  */
-export async function start(threads) {
-  if (threads === 1) Reflect.deleteProperty(globalThis, 'SharedArrayBuffer');
-  else Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads });
+export async function start(threads, device) {
+  if (threads === 1 && !device) Reflect.deleteProperty(globalThis, 'SharedArrayBuffer');
+  else if (!device) Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads });
   const jax = await import(JAX);
-  await jax.init('wasm');
-  jax.defaultDevice('wasm');
-  const array = (/** @type {import('../page.js').Tensor} */ { data, shape }) => jax.numpy.array(data instanceof BigInt64Array ? Int32Array.from(data, Number) : data, { shape });
-  const outputOf = async (/** @type {string} */ name, /** @type {any} */ y) => {
+  const backend = device ?? 'wasm';
+  await jax.init(backend);
+  jax.defaultDevice(backend);
+  const array = (/** @type {import('../page.js').Tensor} */ tensor) => {
+    const { data, shape } = widened(tensor);
+    const made = jax.numpy.array(data instanceof BigInt64Array ? Int32Array.from(data, Number) : data, { shape });
+    return tensor.dtype === 'f16' ? made.astype(jax.numpy.float16) : made;
+  };
+  const outputOf = async (/** @type {string} */ name, /** @type {any} */ made) => {
+    const y = made.dtype === 'float16' ? made.astype(jax.numpy.float32) : made;
     const { shape } = y;
     const dtype = DTYPES[y.dtype];
     return { name, dtype, shape, data: await y.data() };
@@ -31,6 +37,14 @@ export async function start(threads) {
     matmul: () => ({ x, w }) => jax.numpy.matmul(x, w),
     conv: ({ stride, pad, groups }) => ({ x, w, b }) => jax.lax.convGeneralDilated(x, w, [stride, stride], [[pad, pad], [pad, pad]], { featureGroupCount: groups }).add(b.reshape([1, -1, 1, 1])),
   };
+  const results = (/** @type {any} */ made) => (made instanceof jax.Array ? [made] : Object.values(made));
+  /** Nothing is computed of an array that nobody asks for: its buffer is, unread. */
+  const stream = (/** @type {() => any} */ once) => async (/** @type {number} */ runs) => {
+    for (let run = 0; run < runs; run++) {
+      for (const y of results(once())) await y.gpuBuffer();
+    }
+    await jax.getWebGPUDevice().queue.onSubmittedWorkDone();
+  };
   return {
     about: {},
     async open(task) {
@@ -39,13 +53,14 @@ export async function start(threads) {
       const dispose = () => Object.values(arrays).forEach((value) => value.dispose());
       if (task.op in kernels) {
         const kernel = jax.jit(kernels[task.op](task.conv));
-        return { run: async () => [await outputOf('y', kernel(kept()))], dispose };
+        return { run: async () => [await outputOf('y', kernel(kept()))], stream: stream(() => kernel(kept())), dispose };
       }
       const { ONNXModel } = await import(ONNX);
       const onnx = new ONNXModel(await fetchBytes(`${task.base}fixed.onnx`));
       const model = jax.jit(onnx.run);
       return {
         run: async () => Promise.all(Object.entries(model(kept())).map(([name, y]) => outputOf(name, y))),
+        stream: stream(() => model(kept())),
         dispose() {
           dispose();
           onnx.dispose();

@@ -1,4 +1,4 @@
-// TF.js with its Wasm backend: the SIMD build for one thread, the threaded one for more.
+// TF.js with its WebGPU backend, or its Wasm one: the SIMD build for one thread, the threaded one for more.
 // Kernels are ops on tensors that stay in its memory; models are graph models.
 
 import { fetchAll } from '../tensors.js';
@@ -9,36 +9,39 @@ const script = (/** @type {string} */ src) => new Promise((resolve, reject) => {
 
 /**
  * @param {number} threads
+ * @param {string | null} device
  * @returns {Promise<import('../page.js').Engine>}
  */
-export async function start(threads) {
-  for (const [name, file] of [['core', 'tf-core'], ['backend-cpu', 'tf-backend-cpu'], ['converter', 'tf-converter'], ['backend-wasm', 'tf-backend-wasm']]) {
+export async function start(threads, device) {
+  const backend = device ?? 'wasm';
+  for (const [name, file] of [['core', 'tf-core'], ['backend-cpu', 'tf-backend-cpu'], ['converter', 'tf-converter'], [`backend-${backend}`, `tf-backend-${backend}`]]) {
     await script(`/npm/@tensorflow/tfjs-${name}/dist/${file}.min.js`);
   }
   /** @type {any} */
   const { tf } = /** @type {any} */ (globalThis);
-  tf.wasm.setWasmPaths('/npm/@tensorflow/tfjs-backend-wasm/dist/');
-  tf.env().set('WASM_HAS_MULTITHREAD_SUPPORT', threads > 1);
-  if (threads > 1) {
-    tf.wasm.setThreadsCount(threads);
-    // Its pool has at most half of the cores that the browser names, whatever it is told.
-    Object.defineProperty(navigator, 'hardwareConcurrency', { value: 2 * threads });
-  }
-  await tf.setBackend('wasm');
+  if (!device) useThreads(tf, threads);
+  await tf.setBackend(backend);
   await tf.ready();
   return {
     about: { version: tf.version_core, threads: threads > 1 ? tf.wasm.getThreadsCount() : 1 },
     async open(task) {
+      if (task.inputs.some(({ dtype }) => dtype === 'f16')) throw new Error('It has no 16-bit floats');
       const load = async (/** @type {any[]} */ list) => Object.fromEntries((await fetchAll(task.base, list, true)).map(({ name, dtype, data, shape }) => [name, dtype === 'f32' ? tf.tensor(data, shape) : tf.tensor(Int32Array.from(data, Number), shape, 'int32')]));
       const tensors = { ...await load(task.inputs), ...await load(task.constants) };
       const model = task.op in KERNELS ? null : await tf.loadGraphModel(`${task.base}model.json`);
+      const once = () => (model ? model.execute(tensors) : KERNELS[task.op](tf, tensors, task.conv));
       return {
         async run() {
-          const y = model ? model.execute(tensors) : KERNELS[task.op](tf, tensors, task.conv);
+          const y = once();
           const data = await y.data();
           const { shape, dtype } = y;
           y.dispose();
           return [{ name: task.outputs[0], dtype: dtype === 'float32' ? 'f32' : 'i32', shape, data }];
+        },
+        async stream(runs) {
+          for (let run = 0; run < runs; run++) tf.dispose(once());
+          tf.backend().submitQueue();
+          await tf.backend().device.queue.onSubmittedWorkDone();
         },
         dispose() {
           Object.values(tensors).forEach((tensor) => tensor.dispose());
@@ -47,6 +50,17 @@ export async function start(threads) {
       };
     },
   };
+}
+
+/** @param {any} tf @param {number} threads */
+function useThreads(tf, threads) {
+  tf.wasm.setWasmPaths('/npm/@tensorflow/tfjs-backend-wasm/dist/');
+  tf.env().set('WASM_HAS_MULTITHREAD_SUPPORT', threads > 1);
+  if (threads > 1) {
+    tf.wasm.setThreadsCount(threads);
+    // Its pool has at most half of the cores that the browser names, whatever it is told.
+    Object.defineProperty(navigator, 'hardwareConcurrency', { value: 2 * threads });
+  }
 }
 
 /** @type {Record<string, (tf: any, operands: any, conv: any) => any>} */

@@ -209,7 +209,7 @@ function submit({ tiles, group, pipeline }, times, stamped) {
   const encoder = device.createCommandEncoder();
   const pass = encoder.beginComputePass(stamped && stamps ? { timestampWrites: { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 } } : {});
   pass.setPipeline(pipeline);
-  pass.setBindGroup(0, place().bindings, [0]);
+  pass.setBindGroup(0, place().bindings);
   const [columns, rows] = groupsOf(tiles, group);
   for (let time = 0; time < times; time++) pass.dispatchWorkgroups(columns, rows);
   pass.end();

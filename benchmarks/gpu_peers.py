@@ -1,0 +1,170 @@
+"""Tilewright, onnxruntime-web, jax-js and TF.js on a real GPU, by turns, each in a Node with Dawn.
+
+Input: a GPU, Node, the npm packages `webgpu` and those of peers/package.json.  Output:
+results/gpu_peers.json.  Kernels are timed as many runs in a row whose outputs stay on the GPU;
+models so, too, and from the call to the outputs in JavaScript.  Every answer is compared with
+onnxruntime's on the CPU first.  What runs in the pages, and the statistics, are peers/'s.
+
+    python benchmarks/gpu_peers.py [--only k0,model] [--engines tilewright,ort] [--seconds 1]
+    python benchmarks/gpu_peers.py --small --no-save
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import onnx
+
+from benchmarks import common, nets
+from benchmarks.gpu import facts
+from benchmarks.peers import models
+from benchmarks.peers.__main__ import Sessions, install, say, sessions
+from benchmarks.peers.cases import Case, Model
+from benchmarks.peers.engines import ON_GPU
+from benchmarks.peers.files import BUILD, Files, prepared, source
+from benchmarks.peers.gpu_cases import chosen, small
+from benchmarks.peers.measure import (
+    Lane,
+    Plan,
+    Row,
+    about,
+    attempt,
+    finished,
+    opened,
+    rounds,
+    warmed,
+)
+from tilewright.base.errors import TilewrightError
+from tilewright.hosts.browser_dawn import require_dawn
+
+BROWSER = "dawn"
+TARGETS = ("wgsl",)
+#: By the source of what writes them.
+MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__) for m in (nets, models)))[:16]
+#: An idle card runs at a fraction of its clock.
+SETTLE_MS = 50.0
+KEY = ("case", "engine")
+
+
+def made(case: Case, kinds: Sequence[str]) -> Files:
+    """The files of a case; a model is written first, if it is not there."""
+    if isinstance(case.work, Model):
+        path = MODELS_FOLDER / f"{case.work.stem}.onnx"
+        if not path.exists():
+            MODELS_FOLDER.mkdir(parents=True, exist_ok=True)
+            name = case.name.removesuffix("-small")
+            onnx.save(models.MODELS[name](name != case.name), path)
+    return prepared(case, MODELS_FOLDER, kinds, TARGETS)
+
+
+def lane(files: Files, pool: Sessions, name: str) -> Lane | Row:
+    """An engine with the case loaded and its answer checked; a row that says why not."""
+    engine, model = ON_GPU[name], files.case.group == "model"
+    row: Row = {"engine": name, "status": "ok", "why": "", "version": engine.version}
+    if (why := files.missing.get(engine.needs)) is not None:
+        return row | {"status": "skipped", "why": why}
+    for fresh in (model, True):
+        try:
+            session = pool.get(name, 1, fresh)
+        except TilewrightError as error:
+            return row | {"status": "failed", "why": str(error)}
+        session.add(files)
+        found = Lane(session, files, dict(row), stream=not model)
+        attempt(found, partial(opened, found, "again"), say)
+        # what an earlier case left behind must not count
+        if found.alive:
+            break
+    return found
+
+
+def measure(files: Files, pool: Sessions, engines: Sequence[str], plan: Plan) -> list[Row]:
+    with ThreadPoolExecutor(len(engines)) as threads:
+        made = list(threads.map(partial(lane, files, pool), engines))
+    lanes = [each for each in made if isinstance(each, Lane)]
+    timed(lanes, plan)
+    if files.case.group == "model":
+        # the same in a row, beside what one run takes
+        also = [replace(x, row=dict(x.row), stream=True, rounds=[], inside=[]) for x in lanes]
+        timed(also, plan)
+        for each, streamed in zip(lanes, also, strict=True):
+            taken = {k: streamed.row.get(k) for k in ("median_ms", "spread", "batch", "n")}
+            each.row |= {f"stream_{k}": v for k, v in taken.items() if v is not None}
+    for each in lanes:
+        attempt(each, each.session.close, say)
+        if files.case.group == "model" or not each.alive:
+            pool.drop((each.session.engine, 1))
+    return [_kept(each.row if isinstance(each, Lane) else each) for each in made]
+
+
+def _kept(row: Row) -> Row:
+    """Without what is not measured here: engines load side by side, their code from the disk."""
+    dropped = ("code_bytes", "code_gzip_bytes", "first_ms")
+    return {key: value for key, value in row.items() if key not in dropped}
+
+
+def timed(found: Sequence[Lane], plan: Plan) -> None:
+    for lane in found:
+        attempt(lane, partial(warmed, lane, plan), say)
+    rounds([lane for lane in found if lane.alive], plan, time.monotonic, say)
+    for lane in found:
+        finished(lane)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="cases or groups, with commas")
+    parser.add_argument("--engines", default=",".join(ON_GPU), help="with commas")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for an engine on a case")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="small forms, for software adapters")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of --prepare")
+    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
+    parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
+    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    engines = args.engines.split(",")
+    if unknown := set(engines) - set(ON_GPU):
+        raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ON_GPU)}")
+    install(ON_GPU)
+    plan = Plan(args.seconds, args.rounds, visits=False, settle=0.0 if args.small else SETTLE_MS)
+    dawn = require_dawn()
+    known = facts(dawn, args.commit)
+    cases = chosen([name for name in args.only.split(",") if name])
+    cases = [small(case) for case in cases] if args.small else cases
+    kinds = [ON_GPU[name].needs for name in engines]
+    run = uuid.uuid4().hex[:8]
+    if args.prepare:
+        with ProcessPoolExecutor(args.jobs) as processes:
+            for files in processes.map(partial(made, kinds=kinds), cases):
+                say(f"{files.case.name} {files.missing}")
+        return
+    with sessions(BROWSER, ON_GPU) as pool:
+        for case in cases:
+            say(case.name)
+            rows = measure(made(case, kinds), pool, engines, plan)
+            for row in rows:
+                say(f"  {row['engine']:12} {about(row)} {row.get('stream_median_ms', '')}")
+            rows = [{"case": case.name, "group": case.group, "run": run, **row} for row in rows]
+            if args.no_save:
+                print(json.dumps(rows))
+            else:
+                common.merge("gpu_peers", rows, KEY, **known)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Tuning a whole 12-layer encoder on a GPU, through Dawn in Node: seconds, candidates, gain.
+
+Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu_tuning.json.  RoBERTa-base's
+sizes, 384 tokens, random weights; the page's own tuner goes on from the compiler's defaults until
+it has nothing left to try or the time is over.  The gain is that of whole inferences by the GPU's
+own clock, by turns with the model as it was built.
+
+    python benchmarks/gpu_tuning.py [--seconds 20] [--small]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import common
+from gpu import WGSL, facts
+from gpu_js_time import SMALL
+from sessions import page, told, tuned
+
+from benchmarks.peers.models import Text, roberta
+from tilewright.bundle import write
+from tilewright.compiler import compile_model
+from tilewright.hosts.browser import BrowserModel
+from tilewright.hosts.browser_dawn import require_dawn
+
+HOST = "dawn"
+ROUNDS, REPEATS, RUNS = 5, 8, 3
+
+
+def by_clock(model: BrowserModel, repeats: int) -> list[float]:
+    """Milliseconds of an inference by the GPU's own clock."""
+    return model.time(RUNS, 1, repeat=repeats).milliseconds
+
+
+def measure(bundle: Path, seconds: float, repeats: int) -> dict[str, Any]:
+    with page(HOST) as host:
+        model, session, summary = tuned(host, bundle, seconds)
+        plain = host.load(bundle)
+        plain.time(3)
+        times: dict[str, list[float]] = {"built": [], "tuned": []}
+        for _ in range(ROUNDS):
+            times["built"] += by_clock(plain, repeats)
+            times["tuned"] += by_clock(model, repeats)
+    tried = Counter(trial["spec"] for trial in session.trials)
+    built, after = (statistics.median(times[key]) for key in ("built", "tuned"))
+    return {
+        "device": session.device,
+        "kernels": len(summary["kernels"]),
+        "candidates": sum(tried.values()),
+        "most_of_a_kernel": max(tried.values(), default=0),
+        "verdicts": dict(Counter(trial["verdict"] for trial in session.trials)),
+        "swaps": len(session.current),
+        "seconds": round(session.spent, 2),
+        "last_swap_s": round(session.last_swap, 2),
+        "swaps_at_s": [round(at, 2) for at in session.seconds],
+        "built_ms": round(built, 4),
+        "tuned_ms": round(after, 4),
+        "gain": round(built / after, 4),
+        "spread": round(common.spread(times["tuned"]), 4),
+        **told(summary),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="most of the session")
+    parser.add_argument("--small", action="store_true", help="narrow layers; nothing is written")
+    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
+    args = parser.parse_args()
+    sizes, dawn = SMALL if args.small else Text(), require_dawn()
+    with tempfile.TemporaryDirectory(prefix="gpu-tuning-") as folder:
+        write(compile_model(roberta(sizes), WGSL).contents, Path(folder))
+        found = measure(Path(folder), args.seconds, 1 if args.small else REPEATS)
+    row = {"model": "RoBERTa-base", **vars(sizes), "most_seconds": args.seconds, **found}
+    print(json.dumps(row))
+    if args.small:
+        return
+    print(common.save("gpu_tuning", [row], **facts(dawn, args.commit)))
+
+
+if __name__ == "__main__":
+    main()
