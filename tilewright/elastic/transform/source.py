@@ -1,0 +1,179 @@
+"""A CUDA source as text and as a syntax tree, and edits of its text.
+
+Input: text of a file, and the folder where its local headers lie.  Output: nodes of the tree with
+their text and where they came from.  Nothing is preprocessed: macros stay as they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+#: What the grammar does not know.  Blanks take its place in the copy that is parsed.
+_UNKNOWN = re.compile(
+    rb"(?:__align__|__builtin_align__|alignas|__maxnreg__|__cluster_dims__|__block_size__)"
+    rb"\s*\((?:[^()]|\([^()]*\))*\)|__grid_constant__"
+)
+_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+#: Headers with none of these words stay includes.
+_DEVICE = re.compile(r"__device__|__global__|__shared__|__constant__|\b(?:block|grid)(?:Idx|Dim)\b")
+_ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Bytes [start, end) become `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Source:
+    """A file with those of its local headers that hold device code, in their place.
+
+    text: UTF-8;  places: where each line came from
+    """
+
+    def __init__(self, text: bytes, places: tuple[Place, ...]) -> None:
+        self.text, self.places = text, places
+
+    @cached_property
+    def root(self) -> Node:
+        blank = _UNKNOWN.sub(lambda found: re.sub(rb"[^\n]", b" ", found[0]), self.text)
+        return _parser().parse(blank).root_node  # type: ignore[no-any-return]
+
+    def of(self, node: Node) -> str:
+        return self.between(node.start_byte, node.end_byte)
+
+    def between(self, start: int, end: int) -> str:
+        return self.text[start:end].decode(errors="replace")
+
+    def place(self, node: Node) -> Place:
+        return self.places[min(node.start_point[0], len(self.places) - 1)]
+
+    def edited(self, start: int, end: int, edits: Iterable[Edit]) -> str:
+        """Bytes [start, end) with the edits that lie within; of nested ones the outer counts."""
+        parts, at = [], start
+        for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+            if edit.start < at or edit.end > end:
+                continue
+            parts += [self.between(at, edit.start), edit.text]
+            at = edit.end
+        return "".join([*parts, self.between(at, end)])
+
+
+def read(text: str, name: str, folder: Path | None = None) -> Source:
+    """A file, and its local headers from `folder` where they hold device code.
+
+    Raises UsageError if the parser is not installed.
+    """
+    rows = list(_rows(text, name, folder, set()))
+    return Source("".join(row for row, _ in rows).encode(), tuple(place for _, place in rows))
+
+
+def _rows(
+    text: str, name: str, folder: Path | None, taken: set[Path]
+) -> Iterator[tuple[str, Place]]:
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        row = line + "\n"
+        found = _INCLUDE.match(row)
+        header = (folder / found[1]).resolve() if found and folder else None
+        inner = _header(header) if header else None
+        if header is None or inner is None:
+            once = _ONCE.match(row)
+            yield ("\n" if once else row), Place(name, number)
+        elif header not in taken:
+            taken.add(header)
+            yield from _rows(inner, header.name, header.parent, taken)
+            yield "\n", Place(name, number)
+
+
+def _header(path: Path) -> str | None:
+    """The text of a header with device code."""
+    if not path.is_file():
+        return None
+    text = path.read_text(errors="replace")
+    return text if _DEVICE.search(text) else None
+
+
+@cache
+def _parser() -> Any:
+    try:
+        import tree_sitter
+        import tree_sitter_cuda
+    except ImportError as error:
+        raise UsageError(
+            "the parser of CUDA sources is not installed",
+            hint="Install it: pip install 'tilewright[elastic]'",
+        ) from error
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+
+
+def inside(node: Node, *, skip: frozenset[str] = frozenset()) -> Iterator[Node]:
+    """The node and all named ones below it, in the order of the text; none below a `skip` type."""
+    pending = [node]
+    while pending:
+        found = pending.pop()
+        yield found
+        if found is node or found.type not in skip:
+            pending += reversed(found.named_children)
+
+
+def above(node: Node, stop: Node) -> Iterator[Node]:
+    """What encloses the node, from inside out, up to `stop` alone."""
+    found = node.parent
+    while found is not None and found.id != stop.id:
+        yield found
+        found = found.parent
+
+
+def name_of(node: Node | None) -> Node | None:
+    """The identifier that names what an expression, a declarator or a callee refers to."""
+    while node is not None:
+        if node.type in ("identifier", "field_identifier", "type_identifier"):
+            return node
+        node = (
+            node.child_by_field_name("name")
+            or node.child_by_field_name("field")
+            or node.child_by_field_name("declarator")
+            or next(
+                (
+                    child
+                    for child in node.named_children
+                    if child.type.endswith(("declarator", "identifier", "template_method"))
+                    or child.type in ("template_function", "dependent_name")
+                ),
+                None,
+            )
+        )
+    return None
+
+
+def is_shared(source: Source, declaration: Node) -> bool:
+    """Whether it declares variables in shared memory."""
+    return any(
+        source.of(child) == "__shared__"
+        for child in declaration.named_children
+        if child.type == "type_qualifier"
+    )
