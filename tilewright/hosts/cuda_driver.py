@@ -61,14 +61,17 @@ def cubin(text: str, capability: tuple[int, int]) -> bytes:
     return code
 
 
-def compiled(text: str, options: Sequence[str]) -> bytes:
+def compiled(text: str, options: Sequence[str], names: Sequence[str] = ()) -> bytes:
     """A text compiled by NVRTC, for which no GPU is needed: cubin for `sm_…`, PTX for `compute_…`.
 
+    names: templates to instantiate ("scale<float>")
     Raises HostError with the compiler's first error.
     """
     _, nvrtc = bindings()
     program = _done(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
     try:
+        for name in names:
+            _done(nvrtc, nvrtc.nvrtcAddNameExpression(program, name.encode()))
         given = [option.encode() for option in options]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:

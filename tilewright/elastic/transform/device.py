@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Headers that device code needs and its compiler has.
 _KEPT = re.compile(r"cuda_fp16|cuda_bf16|cooperative_groups|mma\.h|cuda/|cub/|crt/|cuda_pipeline")
-_DEVICE = re.compile(r"__device__|__global__|\bconstexpr\b")
 _SCOPES = frozenset({"function_definition", "lambda_expression", "compound_statement"})
 
 
@@ -33,18 +32,12 @@ def _lines(module: Module, node: Node) -> str:
 
 def _hosts(module: Module) -> Iterator[Node]:
     of = module.source.of
-    called = {n for k in module.kernels for n in module.behind(module.calls_in(k.body))}
     for node in inside(module.source.root, skip=_SCOPES):
         if node.type == "preproc_include" and not _KEPT.search(of(node)):
             yield node
         elif node.type == "function_definition" and not _inside_type(node):
-            outer = whole(node)
-            body = node.child_by_field_name("body")
-            end = body.start_byte if body is not None else node.end_byte
-            head = module.source.between(outer.start_byte, end)
-            names = {f.name for f in module.functions if f.node.id == node.id}
-            if not _DEVICE.search(head) and not names & called and not _by_macro(module, head):
-                yield outer
+            if not module.is_device(node):
+                yield whole(node)
         elif node.type in ("declaration", "expression_statement", "using_declaration"):
             outer = whole(node)
             parent = outer.parent
@@ -72,11 +65,3 @@ def _inside_type(node: Node) -> bool:
         parent = parent.parent
     return False
 
-
-def _by_macro(module: Module, head: str) -> bool:
-    """Whether a macro in the function's head marks it as the device's."""
-    return any(
-        _DEVICE.search(m.value)
-        for word in set(re.findall(r"\w+", head))
-        for m in module.macros.get(word, ())
-    )

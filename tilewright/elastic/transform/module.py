@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.source import Source, inside, name_of
+from tilewright.elastic.transform.source import Source, declared, inside, name_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -32,6 +32,7 @@ LANES = re.compile(r"__(?:shfl(?:_\w+)?|ballot|any|all|reduce_\w+|match_\w+)_syn
 REGISTER = re.compile(r"%(?:n?ctaid|n?tid)\b")
 NAMES = ("identifier", "field_identifier", "type_identifier")
 WORD = re.compile(rf"{REGISTER.pattern}|[A-Za-z_]\w*")
+_DEVICE = re.compile(r"__device__|__global__|\bconstexpr\b")
 #: Definitions that stand around a function and belong to its text.
 _AROUND = ("template_declaration", "linkage_specification")
 
@@ -100,16 +101,21 @@ class Module:
     def kernels(self) -> list[Function]:
         return [f for f in self.functions if f.kernel]
 
+    def is_device(self, node: Node) -> bool:
+        """Whether a definition is marked as the device's, perhaps by a macro."""
+        body = node.child_by_field_name("body")
+        end = body.start_byte if body is not None else node.end_byte
+        head = self.source.between(whole(node).start_byte, end)
+        texts = [head, *(m.value for w in WORD.findall(head) for m in self.macros.get(w, ()))]
+        return any(_DEVICE.search(text) for text in texts)
+
     @cached_property
     def named(self) -> dict[str, list[Function]]:
-        """What kernels may call.  Where some functions of a name are marked as the device's, they
-        alone; a macro may hide the mark."""
+        """By name, what kernels may call."""
         found: dict[str, list[Function]] = {}
         for function in self.functions:
-            if not function.kernel:
+            if not function.kernel and self.is_device(function.node):
                 found.setdefault(function.name, []).append(function)
-        for name, functions in found.items():
-            found[name] = [f for f in functions if _marked(self.source, f)] or functions
         return found
 
     @cached_property
@@ -120,7 +126,7 @@ class Module:
     @cached_property
     def calls(self) -> dict[str, frozenset[str]]:
         """By the same names: what they may call, and macros that they use."""
-        return self._of_each(lambda macro: macro.words & self._names, lambda f: self.calls_in(f.body))
+        return self._of_each(lambda macro: macro.words & self._names, self.calls_in)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -148,10 +154,10 @@ class Module:
                 found.update(REGISTER.findall(self.source.of(inner)))
         return frozenset(found)
 
-    def calls_in(self, node: Node) -> frozenset[str]:
-        """Names of the file that are called below a node, constructed, or are macros."""
-        found = set()
-        for inner in inside(node):
+    def calls_in(self, function: Function) -> frozenset[str]:
+        """Names of the file that a function calls or constructs, and macros that it uses."""
+        found = set[str]()
+        for inner in inside(function.body):
             if inner.type == "call_expression":
                 name = name_of(inner.child_by_field_name("function"))
                 found |= {self.source.of(name)} if name else set()
@@ -159,7 +165,11 @@ class Module:
                 inner.type == "identifier" and self.source.of(inner) in self.macros
             ):
                 found.add(self.source.of(inner))
-        return self._names & found
+        return (self._names & found) - self.locals_of(function)
+
+    def locals_of(self, function: Function) -> frozenset[str]:
+        """Names that mean something of the function's own."""
+        return declared(self.source, function.parameters) | declared(self.source, function.body)
 
     def behind(self, names: Iterable[str]) -> frozenset[str]:
         """These names, and what they reach over any number of calls."""
@@ -179,13 +189,8 @@ class Module:
 
     def bodies(self, function: Function) -> list[Function]:
         """The function, and all of the file that it may call."""
-        names = sorted(self.behind(self.calls_in(function.body)))
+        names = sorted(self.behind(self.calls_in(function)))
         return [function, *(f for name in names for f in self.named.get(name, ()))]
-
-
-def _marked(source: Source, function: Function) -> bool:
-    head = source.between(function.whole.start_byte, function.body.start_byte)
-    return "__device__" in head
 
 
 def module(source: Source) -> Module:

@@ -66,6 +66,7 @@ class Rewriter:
         """Of the body, and of default values of parameters."""
         found: list[Edit] = []
         syncs = {n.id for n in self.rules.group_syncs(function)} if drained else set()
+        own = self.module.locals_of(function)
         for node in inside(function.whole):
             if node.type == "gnu_asm_expression":
                 found += self._assembly(node, drained)
@@ -73,7 +74,7 @@ class Rewriter:
                 if node.id in syncs:
                     found.append(Edit(node.start_byte, node.end_byte, "tw.barrier()"))
                 else:
-                    found += self._call(node, drained, live)
+                    found += self._call(node, drained, live, own)
             elif node.type == "identifier":
                 found += self._word(node)
         return found
@@ -85,7 +86,9 @@ class Rewriter:
         elif word in self.module.macros and word in self.copied:
             yield Edit(node.start_byte, node.end_byte, copy_of(word))
 
-    def _call(self, call: Node, drained: bool, live: bool) -> Iterator[Edit]:
+    def _call(
+        self, call: Node, drained: bool, live: bool, own: frozenset[str]
+    ) -> Iterator[Edit]:
         name = name_of(call.child_by_field_name("function"))
         arguments = call.child_by_field_name("arguments")
         if name is None or arguments is None:
@@ -99,7 +102,7 @@ class Rewriter:
                 yield Edit(given[0].end_byte, given[0].end_byte, ") & tw.live")
             else:
                 yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, "tw.live")
-        elif word in self.copied and word in self.module.named:
+        elif word in self.copied & self.module.named.keys() - own:
             yield Edit(name.start_byte, name.end_byte, copy_of(word))
             more = "tw, " if given else "tw"
             yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, more)

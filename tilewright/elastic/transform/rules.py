@@ -19,6 +19,7 @@ from tilewright.elastic.transform.module import (
     BARRIERS,
     BLOCK,
     LANES,
+    NAMES,
     THREAD,
     Function,
     Module,
@@ -164,9 +165,9 @@ class Rules:
         return any(ptx.BARRIER.search(ptx.code_of(source, a)) for a in self.assemblies(function))
 
     def mentions(self, function: Function, wanted: frozenset[str]) -> list[Node]:
-        """Names below the body that are wanted."""
-        return [n for n in inside(function.body)
-                if n.type.endswith("identifier") and self._of(n) in wanted]  # fmt: skip
+        """Names below the body that are wanted, and mean nothing of the function's own."""
+        names = wanted - self.module.locals_of(function)
+        return [n for n in inside(function.body) if n.type in NAMES and self._of(n) in names]
 
     def plan(self, kernel: Function) -> Plan:
         bodies = self.module.bodies(kernel)
@@ -209,9 +210,7 @@ class Rules:
         words = self.identities | of_identity
         for odd in self.module.odd:
             body = odd.child_by_field_name("body")
-            if body is not None and self.module.words_in(body) & words and _is_device(
-                self.module.source.between(odd.start_byte, body.start_byte)
-            ):
+            if body is not None and self.module.words_in(body) & words and self.module.is_device(odd):
                 yield self._reason(odd, "an operator or constructor reads the block's number "
                                         "or waits")  # fmt: skip
 
@@ -247,10 +246,10 @@ class Rules:
 
     def _addresses(self, bodies: list[Function]) -> Iterator[Reason]:
         """Functions that know their place and are not called where they are named."""
-        reading = self.module.reaching(self.identities) & self.module.named.keys()
+        reading = frozenset(self.module.reaching(self.identities) & self.module.named.keys())
         for function in bodies:
-            for node in inside(function.body):
-                if node.type == "identifier" and self._of(node) in reading and not _called(node):
+            for node in self.mentions(function, reading):
+                if node.type == "identifier" and not _called(node):
                     yield self._reason(node, "a pointer to a function that reads the block's number")
 
     def _libraries(
@@ -314,8 +313,4 @@ def _called(node: Node) -> bool:
     parent = node.parent
     callee = parent.child_by_field_name("function") if parent is not None else None
     return callee is not None and callee.id == node.id
-
-
-def _is_device(head: str) -> bool:
-    return "__device__" in head
 

@@ -83,38 +83,39 @@ class Source:
         return "".join([*parts, self.between(at, end)])
 
 
-def read(text: str, name: str, folder: Path | None = None) -> Source:
-    """A file, and its local headers from `folder` where they hold device code.
+def read(text: str, name: str, folder: Path | None = None, every: bool = False) -> Source:
+    """A file, and its local headers from `folder`: those that hold device code, or `every` one.
 
     Raises UsageError if the parser is not installed.
     """
-    rows = list(_rows(text, name, folder, set()))
+    wanted = re.compile("") if every else _DEVICE
+    rows = list(_rows(text, name, folder, wanted, set()))
     return Source("".join(row for row, _ in rows).encode(), tuple(place for _, place in rows))
 
 
 def _rows(
-    text: str, name: str, folder: Path | None, taken: set[Path]
+    text: str, name: str, folder: Path | None, wanted: re.Pattern[str], taken: set[Path]
 ) -> Iterator[tuple[str, Place]]:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         row = line + "\n"
         found = _INCLUDE.match(row)
         header = (folder / found[1]).resolve() if found and folder else None
-        inner = _header(header) if header else None
+        inner = _header(header, wanted) if header else None
         if header is None or inner is None:
             once = _ONCE.match(row)
             yield ("\n" if once else row), Place(name, number)
         elif header not in taken:
             taken.add(header)
-            yield from _rows(inner, header.name, header.parent, taken)
+            yield from _rows(inner, header.name, header.parent, wanted, taken)
             yield "\n", Place(name, number)
 
 
-def _header(path: Path) -> str | None:
-    """The text of a header with device code."""
+def _header(path: Path, wanted: re.Pattern[str]) -> str | None:
+    """The text of a header with something wanted in it."""
     if not path.is_file():
         return None
     text = path.read_text(errors="replace")
-    return text if _DEVICE.search(text) else None
+    return text if wanted.search(text) else None
 
 
 @cache
@@ -177,3 +178,13 @@ def is_shared(source: Source, declaration: Node) -> bool:
         for child in declaration.named_children
         if child.type == "type_qualifier"
     )
+
+
+def declared(source: Source, node: Node) -> frozenset[str]:
+    """Names of variables and parameters that are declared below a node."""
+    found = set()
+    for inner in inside(node):
+        if inner.type.endswith("declaration") or inner.type == "for_range_loop":
+            names = [name_of(d) for d in inner.children_by_field_name("declarator")]
+            found |= {source.of(name) for name in names if name is not None}
+    return frozenset(found)

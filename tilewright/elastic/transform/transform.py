@@ -64,7 +64,10 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class Transformed:
+    """plain: the same text without the elastic forms"""
+
     text: str
+    plain: str
     kernels: tuple[KernelReport, ...]
 
     def require(self) -> None:
@@ -93,7 +96,7 @@ def transform(
     Raises UsageError if the parser is not installed.
     """
     chosen = options or Options()
-    source = read(text, name, folder)
+    source = read(text, name, folder, chosen.device)
     found = module(source)
     rules = Rules(found, chosen.fold)
     plans = [rules.plan(kernel) for kernel in found.kernels]
@@ -108,10 +111,11 @@ def transform(
             added.append((plan.function.whole.end_byte, forms(source, plan, body, chosen.fold)))
         reports.append(_report(found, plan, padded))
     edits = [Edit(at, at, more) for at, more in sorted(added, key=lambda a: a[0])]
-    if chosen.device:
-        edits += device_part(found)
-    made = source.edited(0, len(source.text), edits)
-    return Transformed((PRELUDE if kept else "") + made, tuple(reports))
+    taken = device_part(found) if chosen.device else []
+    size = len(source.text)
+    made = source.edited(0, size, edits + taken)
+    plain = source.edited(0, size, taken)
+    return Transformed((PRELUDE if kept else "") + made, plain, tuple(reports))
 
 
 def _report(found: Module, plan: Plan, padded: Padding) -> KernelReport:

@@ -101,6 +101,8 @@ class Trial:
         Raises HostError if the tiles are not all done after more rounds than there are tiles.
         """
         first, last = tiles or (0, launch.tiles)
+        if first >= last:
+            return 0
         at = 0 if table is None else table.ctypes.data
         given = shard(launch.grid, launch.block, first, last, at)
         budget, words, slots, complete, told = (
