@@ -37,6 +37,7 @@ from tilewright.hosts.cuda_driver import compiled
 #: What the host's headers would have defined.
 SHIM = """
 #ifndef __CUDACC_RTC__
+#include <cooperative_groups.h>
 #include <cstdint>
 #include <cfloat>
 #include <climits>
@@ -64,7 +65,7 @@ typedef unsigned int uint;
 typedef unsigned short ushort;
 #define MINI_DATASET
 """
-ARCHITECTURE = ("--gpu-architecture=sm_90", "-std=c++17")
+ARCHITECTURE = ("--gpu-architecture=sm_90", "-std=c++17", "--device-as-default-execution-space")
 #: Template arguments that are tried, by kind of parameter.
 TYPES, NUMBERS = ("float", "int"), ("32", "16", "256", "128", "8", "64", "4")
 
@@ -72,10 +73,13 @@ TYPES, NUMBERS = ("float", "int"), ("32", "16", "256", "128", "8", "64", "4")
 class File:
     """A source, transformed."""
 
-    def __init__(self, path: Path, folder: Path, include: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, folder: Path, include: Sequence[str], headers: Sequence[Path]
+    ) -> None:
         self.path, self.name = path, path.relative_to(folder).as_posix()
         text = path.read_text(errors="replace")
-        self.made: Transformed = transform(text, path.name, path.parent, Options(device=True))
+        places = [path.parent, *headers]
+        self.made: Transformed = transform(text, path.name, places, Options(device=True))
         self.options = [*ARCHITECTURE, *(f"--include-path={i}" for i in include)]
         self.names = _names_of_types(self.made.plain)
 
@@ -210,6 +214,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--include", action="append", default=[], help="headers of CUDA")
+    parser.add_argument("--headers", action="append", default=[], type=Path, help="the suites'")
     parser.add_argument("--only", default="", help="a kernel's name")
     parser.add_argument("--part", default="1/1", help="which of how many parts of the files")
     parser.add_argument("--rows", type=Path, help="write rows there, one a line, and go on there")
@@ -227,7 +232,7 @@ def main() -> None:
                 continue
             start = time.monotonic()
             new = [{"suite": folder.name} | r
-                   for r in rows_of(File(path, folder, args.include), args.only)]  # fmt: skip
+                   for r in rows_of(File(path, folder, args.include, args.headers), args.only)]  # fmt: skip
             rows += new
             for row in new:
                 print(json.dumps(row), flush=True)

@@ -7,7 +7,7 @@ their text and where they came from.  Nothing is preprocessed: macros stay as th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ _UNKNOWN = re.compile(
     rb"(?:__align__|__builtin_align__|alignas|__maxnreg__|__cluster_dims__|__block_size__)"
     rb"\s*\((?:[^()]|\([^()]*\))*\)|__grid_constant__"
 )
-_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+_INCLUDE = re.compile(r'\s*#\s*include\s*["<]([^">]+)[">]')
 #: Headers with none of these words stay includes.
 _DEVICE = re.compile(r"__device__|__global__|__shared__|__constant__|\b(?:block|grid)(?:Idx|Dim)\b")
 _ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
@@ -83,39 +83,35 @@ class Source:
         return "".join([*parts, self.between(at, end)])
 
 
-def read(text: str, name: str, folder: Path | None = None, every: bool = False) -> Source:
-    """A file, and its local headers from `folder`: those that hold device code, or `every` one.
+def read(text: str, name: str, folders: Sequence[Path] = (), every: bool = False) -> Source:
+    """A file, and headers from these folders: those that hold device code, or `every` one.
 
     Raises UsageError if the parser is not installed.
     """
     wanted = re.compile("") if every else _DEVICE
-    rows = list(_rows(text, name, folder, wanted, set()))
+    rows = list(_rows(text, name, folders, wanted, set()))
     return Source("".join(row for row, _ in rows).encode(), tuple(place for _, place in rows))
 
 
 def _rows(
-    text: str, name: str, folder: Path | None, wanted: re.Pattern[str], taken: set[Path]
+    text: str, name: str, folders: Sequence[Path], wanted: re.Pattern[str], taken: set[Path]
 ) -> Iterator[tuple[str, Place]]:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        row = line + "\n"
+        row, place = line + "\n", Place(name, number)
         found = _INCLUDE.match(row)
-        header = (folder / found[1]).resolve() if found and folder else None
-        inner = _header(header, wanted) if header else None
-        if header is None or inner is None:
-            once = _ONCE.match(row)
-            yield ("\n" if once else row), Place(name, number)
+        header = _header(found[1], folders) if found else None
+        inner = header.read_text(errors="replace") if header else ""
+        if header is None or not wanted.search(inner):
+            yield ("\n" if _ONCE.match(row) else row), place
         elif header not in taken:
             taken.add(header)
-            yield from _rows(inner, header.name, header.parent, wanted, taken)
-            yield "\n", Place(name, number)
+            yield from _rows(inner, header.name, (header.parent, *folders), wanted, taken)
+            yield "\n", place
 
 
-def _header(path: Path, wanted: re.Pattern[str]) -> str | None:
-    """The text of a header with something wanted in it."""
-    if not path.is_file():
-        return None
-    text = path.read_text(errors="replace")
-    return text if wanted.search(text) else None
+def _header(name: str, folders: Sequence[Path]) -> Path | None:
+    paths = ((folder / name).resolve() for folder in folders)
+    return next((path for path in paths if path.is_file()), None)
 
 
 @cache

@@ -7,6 +7,7 @@ source is not run, not preprocessed, and its own kernels stay as they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,15 +89,15 @@ class Transformed:
 
 
 def transform(
-    text: str, name: str, folder: Path | None = None, options: Options | None = None
+    text: str, name: str, folders: Sequence[Path] = (), options: Options | None = None
 ) -> Transformed:
     """Elastic forms for the kernels of a source.
 
-    name: of the file, for reports;  folder: where its local headers lie; None: they stay includes
+    name: of the file, for reports;  folders: where headers are looked for; others stay includes
     Raises UsageError if the parser is not installed.
     """
     chosen = options or Options()
-    source = read(text, name, folder, chosen.device)
+    source = read(text, name, folders, chosen.device)
     found = module(source)
     rules = Rules(found, chosen.fold)
     plans = [rules.plan(kernel) for kernel in found.kernels]
