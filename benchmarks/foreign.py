@@ -1,7 +1,7 @@
 """Kernels that others wrote, made elastic: how many, whether both compile, and the same bits.
 
-Input: folders with CUDA sources, which stay where they are.  Output: results/foreign.json: a row for
-each kernel with counts and reasons, none of its text.
+Input: folders with CUDA sources, which stay where they are.  Output: results/foreign.json, a row
+for each kernel with counts and reasons, none of its text.
 
 * text: `transform` gives elastic forms, or a reason;
 * NVRTC: the device's part of the file compiles before and after (no GPU is needed);
@@ -27,10 +27,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
-from foreign_trial import Parameter, Verdict, judge, parameter
+from foreign_trial import Outcome, Parameter, judge, parameter
 
 from tilewright.base.errors import HostError
-from tilewright.elastic.transform import KernelReport, Options, Transformed, transform
+from tilewright.elastic.transform import (
+    ElasticOptions,
+    KernelReport,
+    Transformed,
+    text_of,
+    transform,
+)
 from tilewright.elastic.transform.trial import Trial
 from tilewright.hosts.cuda_driver import compiled
 
@@ -77,14 +83,14 @@ class File:
         self, path: Path, folder: Path, include: Sequence[str], headers: Sequence[Path]
     ) -> None:
         self.path, self.name = path, path.relative_to(folder).as_posix()
-        text = path.read_text(errors="replace")
+        text = text_of(path)
         places = [path.parent, *headers]
-        self.made: Transformed = transform(text, path.name, places, Options(device=True))
+        self.made: Transformed = transform(text, path.name, places, ElasticOptions(device=True))
         self.options = [*ARCHITECTURE, *(f"--include-path={i}" for i in include)]
         self.names = _names_of_types(self.made.plain)
 
     def compiles(self, text: str, names: Sequence[str] = ()) -> str:
-        """"" or NVRTC's first error."""
+        """ "" or NVRTC's first error."""
         try:
             compiled(SHIM + text, self.options, names)
         except HostError as error:
@@ -113,16 +119,14 @@ class File:
 
     def parameters(self, kernel: KernelReport, instance: str) -> list[Parameter] | None:
         """None: there are others than pointers and numbers."""
-        found = re.search(
-            rf"\b{re.escape(kernel.name)}\s*\(([^()]*)\)\s*\{{", self.made.plain
-        )
+        found = re.search(rf"\b{re.escape(kernel.name)}\s*\(([^()]*)\)\s*\{{", self.made.plain)
         if not found:
             return None
         inner = re.sub(r"//[^\n]*|/\*.*?\*/", "", found[1], flags=re.DOTALL)
         names = dict(self.names)
         if "<" in instance:
             first = instance.partition("<")[2].split(",")[0].strip("> ")
-            names |= {name: first for name in ("T", "Real", "real", "DATA_TYPE", "T1", "REAL")}
+            names |= dict.fromkeys(("T", "Real", "real", "DATA_TYPE", "T1", "REAL"), first)
         parts = [p for p in inner.split(",") if p.strip() and p.strip() != "void"]
         made = [parameter(p.split("=")[0], names) for p in parts]
         return None if None in made else [p for p in made if p is not None]
@@ -171,7 +175,7 @@ def _bits(file: File, kernel: KernelReport) -> dict[str, Any]:
         except HostError as error:
             why = error.message
             continue
-        verdict: Verdict = judge(trial, "k", parameters)
+        verdict: Outcome = judge(trial, "k", parameters)
         why = verdict.why
         if verdict.equal is None:
             continue
@@ -231,8 +235,8 @@ def main() -> None:
             if number % parts != part - 1 or (folder.name, name) in known:
                 continue
             start = time.monotonic()
-            new = [{"suite": folder.name} | r
-                   for r in rows_of(File(path, folder, args.include, args.headers), args.only)]  # fmt: skip
+            file = File(path, folder, args.include, args.headers)
+            new = [{"suite": folder.name} | row for row in rows_of(file, args.only)]
             rows += new
             for row in new:
                 print(json.dumps(row), flush=True)

@@ -1,8 +1,8 @@
 """Runs one foreign kernel on random data on the CPU, plain and elastic, and compares the bits.
 
-Input: a compiled text and a kernel's parameters as they are written.  Output: a verdict.  Each run is
-a process of its own: a kernel may write anywhere when its numbers make no sense, and all runs find
-the same memory.
+Input: a compiled text and a kernel's parameters as they are written.  Output: a verdict.  Each run
+is a process of its own: a kernel may write anywhere when its numbers make no sense, and all runs
+find the same memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.elastic.transform.trial import Extents, Launch, Trial, Workers, looks_of
+from tilewright.elastic.transform.trial import Crew, Extents, KernelRun, Trial, looks_of
 
 #: Elements of an array that a kernel gets, and seconds that a run may take.
 ELEMENTS, SECONDS = 1 << 18, 20
@@ -91,7 +91,7 @@ def arguments(parameters: Sequence[Parameter], number: int, seed: int) -> tuple[
 class Run:
     """What a run left: a digest of its arrays, or why there is none."""
 
-    def __init__(self, launch: Launch, run: Callable[[], object]) -> None:
+    def __init__(self, launch: KernelRun, run: Callable[[], object]) -> None:
         self.digest, self.why = "", ""
         read, write = os.pipe()
         child = os.fork()
@@ -107,7 +107,9 @@ class Run:
         if answer.startswith("ok "):
             self.digest = answer[3:]
         else:
-            crashed = f"crashes ({os.waitstatus_to_exitcode(status)})" if ready else "takes too long"
+            crashed = (
+                f"crashes ({os.waitstatus_to_exitcode(status)})" if ready else "takes too long"
+            )
             self.why = answer or crashed
 
     def __eq__(self, other: object) -> bool:
@@ -116,7 +118,7 @@ class Run:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _child(launch: Launch, run: Callable[[], object], pipe: int) -> None:
+def _child(launch: KernelRun, run: Callable[[], object], pipe: int) -> None:
     try:
         run()
         digest = hashlib.sha256()
@@ -131,7 +133,7 @@ def _child(launch: Launch, run: Callable[[], object], pipe: int) -> None:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """equal: None: not run;  order: the original depends on the order of its blocks"""
 
     equal: bool | None
@@ -141,14 +143,14 @@ class Verdict:
     shape: Any = None
 
 
-def judge(trial: Trial, name: str, parameters: Sequence[Parameter]) -> Verdict:
+def judge(trial: Trial, name: str, parameters: Sequence[Parameter]) -> Outcome:
     """The first shape on which the original runs, does something, and repeats itself."""
     why = "the original does nothing on random data"
     for shape in SHAPES:
         grid, block, number = shape
-        launch = Launch(grid, block, arguments(parameters, number, 1), shared=32 << 10)
+        launch = KernelRun(grid, block, arguments(parameters, number, 1), shared=32 << 10)
 
-        def plain(launch: Launch = launch) -> None:
+        def plain(launch: KernelRun = launch) -> None:
             trial.plain(name, launch)
 
         first = Run(launch, plain)
@@ -160,10 +162,10 @@ def judge(trial: Trial, name: str, parameters: Sequence[Parameter]) -> Verdict:
             why = "the original does not repeat itself"
         else:
             return _compared(trial, name, launch, first, shape)
-    return Verdict(None, why)
+    return Outcome(None, why)
 
 
-def _compared(trial: Trial, name: str, launch: Launch, plain: Run, shape: Any) -> Verdict:
+def _compared(trial: Trial, name: str, launch: KernelRun, plain: Run, shape: Any) -> Outcome:
     x, y, _ = launch.grid
     numbers = np.arange(launch.tiles)[::-1]
     table = np.stack([numbers % x, numbers // x % y, numbers // (x * y)], -1).astype(np.uint32)
@@ -171,19 +173,19 @@ def _compared(trial: Trial, name: str, launch: Launch, plain: Run, shape: Any) -
     order = plain != backwards
     forces = [
         (f"{workers} workers, look {look}",
-         Workers(workers, looks=lambda n, look=look: 0 if n else look))
+         Crew(workers, looks=lambda n, look=look: 0 if n else look))
         for workers in ((1,) if order else (1, 3))
         for look in (0, *range(2, looks_of(launch, workers) + 1))
     ]  # fmt: skip
     if not order:
-        away = Workers(4, processors=2, looks=lambda n: 3 if n < 2 else 0)
+        away = Crew(4, processors=2, looks=lambda n: 3 if n < 2 else 0)
         forces.append(("two processors", away))
     for runs, (what, force) in enumerate(forces, 1):
 
-        def elastic(force: Workers = force) -> None:
+        def elastic(force: Crew = force) -> None:
             trial.elastic(name, launch, force)
 
         found = Run(launch, elastic)
         if found != plain:
-            return Verdict(False, f"{what}: {found.why or 'other bits'}", order, runs, shape)
-    return Verdict(True, "", order, len(forces), shape)
+            return Outcome(False, f"{what}: {found.why or 'other bits'}", order, runs, shape)
+    return Outcome(True, "", order, len(forces), shape)

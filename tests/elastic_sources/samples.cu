@@ -84,9 +84,10 @@ __global__ void bodies(const float4 *at, float4 *force, int n) {
   __shared__ float4 some[32];
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
+  const int here = min(n - (int)(blockIdx.x * blockDim.x), (int)blockDim.x);
   float4 sum = make_float4(0, 0, 0, 0);
   for (int first = 0; first < n; first += 32) {
-    if (first + threadIdx.x < n) some[threadIdx.x] = at[first + threadIdx.x];
+    for (int j = threadIdx.x; j < 32 && first + j < n; j += here) some[j] = at[first + j];
     BARRIER();
     for (int j = 0; j < 32 && first + j < n; j++) {
       const float dx = some[j].x - at[i].x, dy = some[j].y - at[i].y;

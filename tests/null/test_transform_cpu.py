@@ -5,6 +5,7 @@ Kernels run on the CPU; each is one of tests/elastic_sources/samples.cu.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import HostError
-from tilewright.elastic.transform import Options, transform
+from tilewright.elastic.transform import ElasticOptions, transform
 from tilewright.elastic.transform.trial import (
+    Crew,
     Extents,
-    Launch,
+    KernelRun,
     Trial,
-    Workers,
     bits,
     copies,
     every_look,
@@ -41,13 +42,13 @@ def _dim3(*extents: int) -> Any:
     return np.void(np.array(extents, np.uint32).tobytes())
 
 
-def _launch(grid: Extents, block: Extents, *args: Any, shared: int = 0) -> Launch:
-    return Launch(grid, block, args, shared)
+def _launch(grid: Extents, block: Extents, *args: Any, shared: int = 0) -> KernelRun:
+    return KernelRun(grid, block, args, shared)
 
 
 BYTES = RNG.integers(0, 256, 1000).astype(np.uint8)
 #: How C++ calls each kernel, and a launch with an odd grid.
-CASES: dict[str, tuple[str, Launch]] = {
+CASES: dict[str, tuple[str, KernelRun]] = {
     "reduce": ("reduce", _launch((7, 1, 1), (64, 1, 1), _f(425), _f(7), I(425), shared=256)),
     "scan": ("scan", _launch((5, 1, 1), (64, 1, 1), _i(0, 9, 300), _i(0, 1, 300), I(300))),
     "transpose": (
@@ -89,10 +90,10 @@ ALONE = ("stencil", "by_hand", "scaled", "shifted", "specialised")
 
 @pytest.fixture(scope="module")
 def trial() -> Trial:
-    return _trial(Options(), CASES)
+    return _trial(ElasticOptions(), CASES)
 
 
-def _trial(options: Options, cases: Any) -> Trial:
+def _trial(options: ElasticOptions, cases: Any) -> Trial:
     try:
         compiler()
     except HostError as error:
@@ -116,7 +117,7 @@ def test_sent_away_at_every_look(trial: Trial, name: str) -> None:
     for count in (1, 3):
         for look in every_look(launch, count):
             given = copies(launch)
-            workers = Workers(count, looks=lambda n, look=look: 0 if n else look)
+            workers = Crew(count, looks=lambda n, look=look: 0 if n else look)
             assert trial.elastic(name, given, workers) <= 2
             assert bits(given) == expected, (count, look)
 
@@ -129,7 +130,7 @@ def test_sent_away_again_and_again(trial: Trial, name: str) -> None:
     for count in (1, 2, launch.tiles, launch.tiles + 3):
         for looks in (2, 3, 5):
             given = copies(launch)
-            workers = Workers(count, processors=2, looks=lambda n, looks=looks: looks)
+            workers = Crew(count, processors=2, looks=lambda n, looks=looks: looks)
             rounds.append(trial.elastic(name, given, workers))
             assert bits(given) == expected, (count, looks)
     assert max(rounds) > 1
@@ -143,11 +144,11 @@ def test_slices_of_any_size(trial: Trial, name: str) -> None:
     for borders in ([0, 1, launch.tiles], [0, 2, 3, launch.tiles]):
         for kind in ("slice", "elastic"):
             given = copies(launch)
-            for first, last in zip(borders, borders[1:], strict=False):
+            for first, last in pairwise(borders):
                 if kind == "slice":
                     trial.slice(name, given, first, last, workers=2)
                 else:
-                    trial.elastic(name, given, Workers(2), (first, last))
+                    trial.elastic(name, given, Crew(2), (first, last))
             assert bits(given) == expected, (borders, kind)
 
 
@@ -162,18 +163,18 @@ def test_a_table_of_blocks(trial: Trial) -> None:
         if form == "slice":
             trial.slice("transpose", given, 0, len(table), table=table)
         else:
-            trial.elastic("transpose", given, Workers(2), table=table)
+            trial.elastic("transpose", given, Crew(2), table=table)
         assert bits(given) == expected
     given = copies(launch)
     given.args[1][:] = 0
-    trial.elastic("transpose", given, Workers(2), (0, 3), table=table)
+    trial.elastic("transpose", given, Crew(2), (0, 3), table=table)
     assert (given.args[1][:, :32] == 0).all()
     assert (given.args[1][:, 32:] == launch.args[0][32:].T).all()
 
 
 @pytest.fixture(scope="module")
 def folded() -> Trial:
-    return _trial(Options(fold=True), ALONE)
+    return _trial(ElasticOptions(fold=True), ALONE)
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -183,19 +184,19 @@ def test_blocks_of_fewer_threads(folded: Trial, name: str, threads: int) -> None
     launch = CASES[name][1]
     for look in every_look(launch, 2):
         given = copies(launch)
-        workers = Workers(2, looks=lambda n, look=look: 0 if n else look, threads=threads)
+        workers = Crew(2, looks=lambda n, look=look: 0 if n else look, threads=threads)
         folded.elastic(name, given, workers)
         assert bits(given) == expected
 
 
 def test_padded_rows_hold_the_same() -> None:
-    padded = _trial(Options(pad=True), ["transpose"])
+    padded = _trial(ElasticOptions(pad=True), ["transpose"])
     expected = _expected(padded, "transpose")
     given = copies(CASES["transpose"][1])
-    padded.elastic("transpose", given, Workers(2))
+    padded.elastic("transpose", given, Crew(2))
     assert bits(given) == expected
 
 
 def test_what_never_ends_is_an_error(trial: Trial) -> None:
     with pytest.raises(HostError, match="does not end"):
-        trial.elastic("scan", copies(CASES["scan"][1]), Workers(looks=lambda _: 1))
+        trial.elastic("scan", copies(CASES["scan"][1]), Crew(looks=lambda _: 1))

@@ -1,0 +1,1 @@
+"""Co-running models on one GPU."""

@@ -1,7 +1,7 @@
 """Which parts of a source only the host's compiler needs.
 
-Input: a `Module`.  Output: edits that take them out: functions of the host, and includes of system
-headers.  NVRTC, and kernels on the CPU, are then given what is left.
+Input: a `CudaSource`.  Output: edits that take them out: functions of the host, and includes of
+system headers.  NVRTC, and kernels on the CPU, are then given what is left.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.module import Module, whole
+from tilewright.elastic.transform.module import CudaSource, whole
 from tilewright.elastic.transform.source import Edit, inside
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ _KEPT = re.compile(r"cuda_fp16|cuda_bf16|cooperative_groups|mma\.h|cuda/|cub/|cr
 _SCOPES = frozenset({"function_definition", "lambda_expression", "compound_statement"})
 
 
-def device_part(module: Module) -> list[Edit]:
+def device_part(module: CudaSource) -> list[Edit]:
     return [Edit(node.start_byte, node.end_byte, _lines(module, node)) for node in _hosts(module)]
 
 
-def _lines(module: Module, node: Node) -> str:
-    """Line numbers stay."""
+def _lines(module: CudaSource, node: Node) -> str:
+    """SourceLine numbers stay."""
     return "\n" * module.source.of(node).count("\n")
 
 
-def _hosts(module: Module) -> Iterator[Node]:
+def _hosts(module: CudaSource) -> Iterator[Node]:
     of = module.source.of
     for node in inside(module.source.root, skip=_SCOPES):
         if node.type == "preproc_include" and not _KEPT.search(of(node)):
@@ -64,4 +64,3 @@ def _inside_type(node: Node) -> bool:
             return True
         parent = parent.parent
     return False
-

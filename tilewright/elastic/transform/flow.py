@@ -1,6 +1,6 @@
 """Which returns of a kernel all threads of a block take together, and what follows the others.
 
-Input: a function of a `Module`.  Output: names whose values may differ between the threads of a
+Input: a function of a `CudaSource`.  Output: names whose values may differ between the threads of a
 block, and returns that only some threads may take.  What is unknown counts as different.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.module import BLOCK, Function, Module
-from tilewright.elastic.transform.source import above, inside, name_of
+from tilewright.elastic.transform.module import BLOCK, CudaSource, Definition
+from tilewright.elastic.transform.source import above, declared, inside, name_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -30,13 +30,9 @@ _PURE = frozenset({
 class Flow:
     """varying: locals and parameters of the function that may differ between threads"""
 
-    def __init__(self, module: Module, function: Function) -> None:
+    def __init__(self, module: CudaSource, function: Definition) -> None:
         self.module, self.function, self._of = module, function, module.source.of
-        self._known = self._constants() | {
-            self._of(name)
-            for parameter in self.function.parameters.named_children
-            if (name := name_of(parameter.child_by_field_name("declarator"))) is not None
-        }
+        self._known = self._constants() | declared(module.source, function.parameters)
         self.varying: set[str] = set()
         writes = list(self._writes())
         self._known |= {name for name, _, _ in writes}
@@ -153,14 +149,14 @@ class Flow:
 
         A macro with a return in it counts as one.
         """
+        macros = self.module.macros
+        returning = {name for name in macros if any("return" in m.words for m in macros[name])}
         return [
             node
             for node in inside(self.function.body, skip=LAMBDA)
             if (
-                node.type == "return_statement"
-                and self.divergent(node)
-                or node.type == "identifier"
-                and any("return" in m.words for m in self.module.macros.get(self._of(node), ()))
+                (node.type == "return_statement" and self.divergent(node))
+                or (node.type == "identifier" and self._of(node) in returning)
             )
         ]
 

@@ -1,6 +1,6 @@
 """The second forms of a kernel: a tile as a device function, workers that draw tiles, and a slice.
 
-Input: a kernel with its plan.  Output: text of CUDA C++.  The extra parameters of the forms are
+Input: a kernel with its verdict.  Output: text of CUDA C++.  The extra parameters of the forms are
 `tilewright::Shard` and `tilewright::Turn`; arguments.py has them for Python.
 """
 
@@ -10,17 +10,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.module import Function
+from tilewright.elastic.transform.module import Definition
 from tilewright.elastic.transform.rewrite import TILE
-from tilewright.elastic.transform.rules import Plan, Waits
+from tilewright.elastic.transform.rules import Verdict, Waits
 from tilewright.elastic.transform.source import Edit, Source, inside, name_of
 from tilewright.targets.turns import TURNS
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+#: How a file with elastic forms begins.
+MARK = "// Elastic forms made by Tilewright"
 #: What the forms call.  It stands before the source, so macros of the source do not change it.
-PRELUDE = f"""// Elastic forms made by Tilewright: docs/elastic-transform.md, docs/elastic-form.md.
+PRELUDE = f"""{MARK}: docs/elastic-transform.md, docs/elastic-form.md.
 #ifndef TILEWRIGHT_ELASTIC
 #define TILEWRIGHT_ELASTIC
 namespace tilewright {{
@@ -106,19 +108,19 @@ class Head:
     arguments: str
 
 
-def forms(source: Source, plan: Plan, body: str, fold: bool) -> str:
+def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
     """The three functions, after the kernel's own text.  body: of the tile"""
-    head = head_of(source, plan.function)
-    kernel = plan.function
+    head = head_of(source, verdict.function)
+    kernel = verdict.function
     of_tile = [re.sub(r"\b__grid_constant__\b", "", p) for p in head.parameters]
-    call = _call(head, plan.waits, fold)
+    call = _call(head, verdict.waits, fold)
     tile = (
         f"{head.template}__device__ __forceinline__ void {_named(head, 'tile')}"
         f"({', '.join([f'{TILE} tw', *of_tile])}) {body}"
     )
     elastic = _headed(source, kernel, head, "elastic", SHARD, TURN)
     slice_ = _headed(source, kernel, head, "slice", SHARD)
-    waits = plan.waits.name
+    waits = verdict.waits.name
     return f"""
 // ---- elastic forms of {kernel.name}
 {tile}
@@ -167,7 +169,7 @@ def _named(head: Head, form: str) -> str:
     return re.sub(r"^\w+", lambda found: f"{found[0]}_{form}", head.label)
 
 
-def _headed(source: Source, kernel: Function, head: Head, form: str, *more: str) -> str:
+def _headed(source: Source, kernel: Definition, head: Head, form: str, *more: str) -> str:
     """The kernel's own text up to its body, with another name and more parameters."""
     label, parameters = kernel.labels, kernel.parameters
     given = f"({', '.join([*head.parameters, *more])})"
@@ -178,7 +180,7 @@ def _headed(source: Source, kernel: Function, head: Head, form: str, *more: str)
     return source.edited(kernel.whole.start_byte, kernel.body.start_byte, edits).strip()
 
 
-def head_of(source: Source, kernel: Function) -> Head:
+def head_of(source: Source, kernel: Definition) -> Head:
     parameters, names = [], []
     given = [n for n in kernel.parameters.named_children if n.type.endswith("declaration")]
     if [source.of(n) for n in given] == ["void"]:
@@ -221,8 +223,11 @@ def _arguments(source: Source, parameters: Node) -> list[str]:
     for node in parameters.named_children:
         if node.type == "comment":
             continue
-        name = name_of(node) if node.type.startswith(("type_", "variadic_type", "optional_type")) \
+        name = (
+            name_of(node)
+            if node.type.startswith(("type_", "variadic_type", "optional_type"))
             else name_of(node.child_by_field_name("declarator")) or _last_name(node)
+        )
         if name is not None:
             pack = "variadic" in node.type or any(
                 n.type == "variadic_declarator" for n in inside(node)

@@ -1,13 +1,13 @@
 """What a CUDA source defines: kernels, device functions, macros, and which of them reach what.
 
-Input: a `Source`.  Output: a `Module`.  Functions are known by name alone: where one of several
+Input: a `Source`.  Output: a `CudaSource`.  Functions are known by name alone: where one of several
 overloads reads the block's number, all of them are taken to.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -32,13 +32,16 @@ LANES = re.compile(r"__(?:shfl(?:_\w+)?|ballot|any|all|reduce_\w+|match_\w+)_syn
 REGISTER = re.compile(r"%(?:n?ctaid|n?tid)\b")
 NAMES = ("identifier", "field_identifier", "type_identifier")
 WORD = re.compile(rf"{REGISTER.pattern}|[A-Za-z_]\w*")
+#: Where the mark of a kernel belongs.
+_HOMES = ("function_definition", "declaration", "field_declaration", "friend_declaration",
+          "template_instantiation", "ERROR")  # fmt: skip
 _DEVICE = re.compile(r"__device__|__global__|\bconstexpr\b")
 #: Definitions that stand around a function and belong to its text.
 _AROUND = ("template_declaration", "linkage_specification")
 
 
 @dataclass(frozen=True)
-class Function:
+class Definition:
     """A definition; `whole` is it with its template and linkage, `declarator` its name and
     parameters."""
 
@@ -88,17 +91,20 @@ class Macro:
 
 
 @dataclass(frozen=True, eq=False)
-class Module:
-    """declarations: of functions, without a body;  odd: operators and others without a name"""
+class CudaSource:
+    """declarations: of functions, without a body;  odd: operators and others without a name
+    lost: where a kernel begins that the parser did not find
+    """
 
     source: Source
-    functions: tuple[Function, ...]
+    functions: tuple[Definition, ...]
     macros: dict[str, tuple[Macro, ...]]
     declarations: tuple[Node, ...]
     odd: tuple[Node, ...]
+    lost: tuple[Node, ...]
 
     @property
-    def kernels(self) -> list[Function]:
+    def kernels(self) -> list[Definition]:
         return [f for f in self.functions if f.kernel]
 
     def is_device(self, node: Node) -> bool:
@@ -110,9 +116,9 @@ class Module:
         return any(_DEVICE.search(text) for text in texts)
 
     @cached_property
-    def named(self) -> dict[str, list[Function]]:
+    def named(self) -> dict[str, list[Definition]]:
         """By name, what kernels may call."""
-        found: dict[str, list[Function]] = {}
+        found: dict[str, list[Definition]] = {}
         for function in self.functions:
             if not function.kernel and self.is_device(function.node):
                 found.setdefault(function.name, []).append(function)
@@ -135,7 +141,7 @@ class Module:
     def _of_each(
         self,
         of_macro: Callable[[Macro], frozenset[str]],
-        of_function: Callable[[Function], frozenset[str]],
+        of_function: Callable[[Definition], frozenset[str]],
     ) -> dict[str, frozenset[str]]:
         found: dict[str, frozenset[str]] = {}
         for name in self._names:
@@ -154,7 +160,7 @@ class Module:
                 found.update(REGISTER.findall(self.source.of(inner)))
         return frozenset(found)
 
-    def calls_in(self, function: Function) -> frozenset[str]:
+    def calls_in(self, function: Definition) -> frozenset[str]:
         """Names of the file that a function calls or constructs, and macros that it uses."""
         found = set[str]()
         for inner in inside(function.body):
@@ -167,7 +173,7 @@ class Module:
                 found.add(self.source.of(inner))
         return (self._names & found) - self.locals_of(function)
 
-    def locals_of(self, function: Function) -> frozenset[str]:
+    def locals_of(self, function: Definition) -> frozenset[str]:
         """Names that mean something of the function's own."""
         return declared(self.source, function.parameters) | declared(self.source, function.body)
 
@@ -187,14 +193,14 @@ class Module:
             name for name in self._names if any(self.words[n] & wanted for n in self.behind([name]))
         )
 
-    def bodies(self, function: Function) -> list[Function]:
+    def bodies(self, function: Definition) -> list[Definition]:
         """The function, and all of the file that it may call."""
         names = sorted(self.behind(self.calls_in(function)))
         return [function, *(f for name in names for f in self.named.get(name, ()))]
 
 
-def module(source: Source) -> Module:
-    functions: list[Function] = []
+def module(source: Source) -> CudaSource:
+    functions: list[Definition] = []
     odd: list[Node] = []
     macros: dict[str, list[Macro]] = {}
     declarations: list[Node] = []
@@ -215,7 +221,22 @@ def module(source: Source) -> Module:
             if declarator is not None and function_in(declarator) is not None:
                 declarations.append(node)
     made_macros = {name: tuple(found) for name, found in macros.items()}
-    return Module(source, tuple(functions), made_macros, tuple(declarations), tuple(odd))
+    lost = tuple(_lost(source.root))
+    return CudaSource(source, tuple(functions), made_macros, tuple(declarations), tuple(odd), lost)
+
+
+def _lost(root: Node) -> Iterator[Node]:
+    """The mark of a kernel outside of any definition or declaration."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        pending += reversed(node.children)
+        if node.type == "__global__":
+            outer = node.parent
+            while outer is not None and outer.type not in _HOMES:
+                outer = outer.parent
+            if outer is None or outer.type == "ERROR":
+                yield node
 
 
 def function_in(declarator: Node) -> Node | None:
@@ -235,11 +256,9 @@ def whole(node: Node) -> Node:
     return node
 
 
-def _function(source: Source, node: Node) -> Function | None:
+def _function(source: Source, node: Node) -> Definition | None:
     """None: it has no name by which it is called, such as an operator or a constructor."""
-    declarator, body, result = (
-        node.child_by_field_name(f) for f in ("declarator", "body", "type")
-    )
+    declarator, body, result = (node.child_by_field_name(f) for f in ("declarator", "body", "type"))
     if declarator is None or body is None or result is None:
         return None
     found = function_in(declarator)
@@ -247,4 +266,4 @@ def _function(source: Source, node: Node) -> Function | None:
     if found is None or name is None:
         return None
     kernel = any(child.type == "__global__" for child in node.children)
-    return Function(source.of(name), node, whole(node), found, body, kernel)
+    return Definition(source.of(name), node, whole(node), found, body, kernel)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.module import Function, Module
+from tilewright.elastic.transform.module import CudaSource, Definition
 from tilewright.elastic.transform.source import Edit, inside, is_shared, name_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Padding:
     notes: tuple[str, ...] = ()
 
 
-def padding(module: Module, kernel: Function) -> Padding:
+def padding(module: CudaSource, kernel: Definition) -> Padding:
     of = module.source.of
     edits, notes = [], []
     columns = _by_thread(module, kernel)
@@ -40,8 +40,8 @@ def padding(module: Module, kernel: Function) -> Padding:
             name, sizes = name_of(declarator), _sizes(declarator)
             if kind is None or name is None or len(sizes) != 2:
                 continue
-            uses = [n for n in inside(kernel.body)
-                    if n.type == "identifier" and of(n) == of(name) and n.id != name.id]  # fmt: skip
+            words = [n for n in inside(kernel.body) if n.type == "identifier"]
+            uses = [n for n in words if of(n) == of(name) and n.id != name.id]
             rows = [_row_of(use) for use in uses]
             if not rows or any(row is None for row in rows):
                 continue
@@ -85,13 +85,13 @@ def _row_of(use: Node) -> Node | None:
     return first.child_by_field_name("indices") if first is not None else None
 
 
-def _names(module: Module, node: Node) -> set[str]:
+def _names(module: CudaSource, node: Node) -> set[str]:
     found = {module.source.of(n) for n in inside(node) if n.type == "identifier"}
     text = module.source.of(node).replace(" ", "")
     return found | ({"threadIdx.x"} if "threadIdx.x" in text else set())
 
 
-def _by_thread(module: Module, kernel: Function) -> set[str]:
+def _by_thread(module: CudaSource, kernel: Definition) -> set[str]:
     """Names whose values follow threadIdx.x."""
     found, before = {"threadIdx.x"}, 0
     while before != len(found):
@@ -99,7 +99,8 @@ def _by_thread(module: Module, kernel: Function) -> set[str]:
         for node in inside(kernel.body):
             name = name_of(node.child_by_field_name("declarator"))
             value = node.child_by_field_name("value")
-            if node.type == "init_declarator" and name is not None and value is not None:
-                if _names(module, value) & found:
-                    found.add(module.source.of(name))
+            if node.type != "init_declarator" or name is None or value is None:
+                continue
+            if _names(module, value) & found:
+                found.add(module.source.of(name))
     return found

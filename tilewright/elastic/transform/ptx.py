@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: What a tile may not do in assembly, and why.
 REFUSED = (
     (re.compile(r"\bexit\b"), "assembly ends the thread, and so the worker"),
-    (re.compile(r"\b(?:cluster|mapa|multimem)\b|%+\w*cluster"), "assembly uses a cluster of blocks"),
+    (re.compile(r"\b(?:cluster|mapa|multimem)\b|%+\w*cluster"), "assembly uses a cluster"),
     (re.compile(r"\bmbarrier\b|cp\.async\.bulk|cp\.reduce\.async"),
      "assembly uses barrier objects in shared memory, which each tile would initialise again"),
     (re.compile(r"\b(?:tcgen05|setmaxnreg|griddepcontrol)\b"),
@@ -35,7 +35,9 @@ def code_of(source: Source, asm: Node) -> str:
     code = asm.child_by_field_name("assembly_code")
     if code is None:
         return ""
-    return "".join(source.of(n) for n in inside(code) if n.type in ("string_content", "escape_sequence"))
+    return "".join(
+        source.of(n) for n in inside(code) if n.type in ("string_content", "escape_sequence")
+    )
 
 
 def reasons(source: Source, asm: Node, drained: bool) -> Iterator[str]:

@@ -16,12 +16,12 @@ from tilewright.elastic.transform.module import (
     BARRIERS,
     LANES,
     WORD,
-    Function,
+    Definition,
     Macro,
     function_in,
     whole,
 )
-from tilewright.elastic.transform.rules import Plan, Rules, outer_if
+from tilewright.elastic.transform.rules import GROUP_INDEX, Rulebook, Verdict, outer_if
 from tilewright.elastic.transform.source import Edit, inside, name_of
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ def copy_of(name: str) -> str:
     return f"{name}_tw"
 
 
-class Rewriter:
-    """plans: of the kernels that become elastic"""
+class Copier:
+    """verdicts: of the kernels that become elastic"""
 
-    def __init__(self, rules: Rules, plans: list[Plan]) -> None:
+    def __init__(self, rules: Rulebook, verdicts: list[Verdict]) -> None:
         self.rules, self.module, self.source = rules, rules.module, rules.module.source
         self.of = self.source.of
         self.values = BLOCK_VALUES | (THREAD_VALUES if rules.fold else {})
         self.registers = BLOCK_REGISTERS | (THREAD_REGISTERS if rules.fold else {})
-        self.drained = any(p.waits for p in plans)
-        self.live = any(p.live for p in plans)
+        self.drained = any(p.waits for p in verdicts)
+        self.live = any(p.live for p in verdicts)
 
     @cached_property
     def copied(self) -> frozenset[str]:
@@ -62,7 +62,7 @@ class Rewriter:
 
     # ---- bodies ----------------------------------------------------------------------------------
 
-    def edits(self, function: Function, drained: bool, live: bool) -> list[Edit]:
+    def edits(self, function: Definition, drained: bool, live: bool) -> list[Edit]:
         """Of the body, and of default values of parameters."""
         found: list[Edit] = []
         syncs = {n.id for n in self.rules.group_syncs(function)} if drained else set()
@@ -86,15 +86,15 @@ class Rewriter:
         elif word in self.module.macros and word in self.copied:
             yield Edit(node.start_byte, node.end_byte, copy_of(word))
 
-    def _call(
-        self, call: Node, drained: bool, live: bool, own: frozenset[str]
-    ) -> Iterator[Edit]:
+    def _call(self, call: Node, drained: bool, live: bool, own: frozenset[str]) -> Iterator[Edit]:
         name = name_of(call.child_by_field_name("function"))
         arguments = call.child_by_field_name("arguments")
         if name is None or arguments is None:
             return
         word, given = self.of(name), arguments.named_children
-        if drained and word in BARRIERS:
+        if word == GROUP_INDEX:
+            yield Edit(call.start_byte, call.end_byte, "tw.block")
+        elif drained and word in BARRIERS:
             yield Edit(name.start_byte, name.end_byte, f"tw.{BARRIERS[word]}")
         elif live and LANES.match(word):
             if given:
@@ -112,18 +112,18 @@ class Rewriter:
             return [Edit(node.start_byte, node.end_byte, "tw.barrier()")]
         return ptx.edits(self.source, node, self.registers)
 
-    def body(self, plan: Plan, more: list[Edit]) -> str:
+    def body(self, verdict: Verdict, more: list[Edit]) -> str:
         """A kernel's body as that of a tile."""
-        function = plan.function
-        edits = more + self.edits(function, bool(plan.waits), plan.live)
-        if plan.live:
-            edits += self._counted(plan, edits)
+        function = verdict.function
+        edits = more + self.edits(function, bool(verdict.waits), verdict.live)
+        if verdict.live:
+            edits += self._counted(verdict, edits)
         return self.source.edited(function.body.start_byte, function.body.end_byte, edits)
 
-    def _counted(self, plan: Plan, edits: list[Edit]) -> Iterator[Edit]:
+    def _counted(self, verdict: Verdict, edits: list[Edit]) -> Iterator[Edit]:
         """Lanes that return are taken out of the mask, by all that come to the place."""
-        for number, node in enumerate(plan.returns):
-            outer = outer_if(plan.function, node)
+        for number, node in enumerate(verdict.returns):
+            outer = outer_if(verdict.function, node)
             condition = outer.child_by_field_name("condition") if outer is not None else None
             assert outer is not None
             assert condition is not None
@@ -188,4 +188,3 @@ class Rewriter:
 def _call_in_macro(found: re.Match[str]) -> str:
     more = "tw)" if found[3] else "tw, "
     return f"{copy_of(found[1])}{found[2] or ''}({more}"
-

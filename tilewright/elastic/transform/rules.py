@@ -1,7 +1,7 @@
 """What a kernel needs to become elastic, and why some cannot.
 
-Input: a kernel of a `Module`.  Output: a `Plan`: how the threads of a tile wait for each other, and
-reasons to refuse the kernel, each with its line.
+Input: a kernel of a `CudaSource`.  Output: a `Verdict`: how the threads of a tile wait for each
+other, and reasons to refuse the kernel, each with its line.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tilewright.elastic.transform.module import (
     LANES,
     NAMES,
     THREAD,
-    Function,
-    Module,
+    CudaSource,
+    Definition,
 )
-from tilewright.elastic.transform.source import Place, inside, is_shared, name_of
+from tilewright.elastic.transform.source import SourceLine, inside, is_shared, name_of
 from tilewright.elastic.transform.waits import waits
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Reason:
     """Why a kernel cannot be made elastic, and the line that says so."""
 
-    place: Place
+    place: SourceLine
     why: str
 
     def __str__(self) -> str:
@@ -55,6 +55,7 @@ class Waits(IntEnum):
     COUNTED = 2
 
 
+_OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
 #: Words that nobody may mention whose block is a tile.
 REFUSED = {
     "this_grid": "it waits for the whole grid or asks for its place there (this_grid)",
@@ -69,11 +70,12 @@ REFUSED = {
     "cudaLaunchDevice": "it launches kernels",
     "cudaGetParameterBuffer": "it launches kernels",
     "cudaGraphLaunch": "it launches graphs",
-    "cudaGridDependencySynchronize": "it waits for the kernel before it, which the second form does not",
-    "cudaTriggerProgrammaticLaunchCompletion": "it lets the next kernel begin before its tiles end",
-    "group_index": "it asks a cooperative group for the block's number",
-    "pipeline_shared_state": "it has barrier objects in shared memory, which each tile would initialise again",
+    "cudaGridDependencySynchronize": "it waits for another kernel",
+    "cudaTriggerProgrammaticLaunchCompletion": "it lets another kernel begin",
+    "pipeline_shared_state": _OBJECTS_WHY,
 }
+#: How a cooperative group is asked for the block's number.
+GROUP_INDEX = "group_index"
 _OBJECTS = re.compile(r"\bcuda::(?:barrier|latch|semaphore|counting_semaphore|binary_semaphore)\b")
 #: Libraries whose functions meet at barriers of the block, or in groups of lanes.
 LIBRARY_BARRIERS = frozenset({
@@ -84,30 +86,30 @@ LIBRARY_LANES = frozenset({"tiled_partition", "thread_block_tile", "WarpReduce",
 
 
 @dataclass(frozen=True)
-class Plan:
+class Verdict:
     """What a kernel's second form is made of.
 
     live:    a mask is kept of the lanes of a warp that have not returned
     returns: returns that only some threads take before lanes work together
     """
 
-    function: Function = field(repr=False)
+    function: Definition = field(repr=False)
     waits: Waits
     live: bool
     returns: tuple[Node, ...] = field(repr=False)
     reasons: tuple[Reason, ...]
 
 
-class Rules:
+class Rulebook:
     """fold: threads of the tile are numbered by the second form, too"""
 
-    def __init__(self, module: Module, fold: bool) -> None:
+    def __init__(self, module: CudaSource, fold: bool) -> None:
         self.module, self.fold, self._of = module, fold, module.source.of
 
     @cached_property
     def identities(self) -> frozenset[str]:
         """Words by which a block, or a thread, knows its place."""
-        found = BLOCK | {"%ctaid", "%nctaid"}
+        found = BLOCK | {"%ctaid", "%nctaid", GROUP_INDEX}
         return found | THREAD | {"%tid", "%ntid"} if self.fold else found
 
     @cached_property
@@ -126,7 +128,7 @@ class Rules:
         wanted = frozenset(w for w in every if LANES.match(w))
         return wanted | self.module.reaching(wanted)
 
-    def group_syncs(self, function: Function) -> Iterator[Node]:
+    def group_syncs(self, function: Definition) -> Iterator[Node]:
         """Calls of a cooperative group's barrier where the group is the block."""
         whole = function.whole
         text = self.module.source.between(whole.start_byte, whole.end_byte)
@@ -157,19 +159,19 @@ class Rules:
             or re.search(rf"\bauto\s*&?\s*{name}\s*=\s*[\w:]*this_thread_block\s*\(\s*\)", text)
         )
 
-    def assemblies(self, function: Function) -> Iterator[Node]:
+    def assemblies(self, function: Definition) -> Iterator[Node]:
         return (n for n in inside(function.body) if n.type == "gnu_asm_expression")
 
-    def _asm_barriers(self, function: Function) -> bool:
+    def _asm_barriers(self, function: Definition) -> bool:
         source = self.module.source
         return any(ptx.BARRIER.search(ptx.code_of(source, a)) for a in self.assemblies(function))
 
-    def mentions(self, function: Function, wanted: frozenset[str]) -> list[Node]:
+    def mentions(self, function: Definition, wanted: frozenset[str]) -> list[Node]:
         """Names below the body that are wanted, and mean nothing of the function's own."""
         names = wanted - self.module.locals_of(function)
         return [n for n in inside(function.body) if n.type in NAMES and self._of(n) in names]
 
-    def plan(self, kernel: Function) -> Plan:
+    def verdict(self, kernel: Definition) -> Verdict:
         bodies = self.module.bodies(kernel)
         flow = Flow(self.module, kernel)
         returns = flow.returns()
@@ -187,12 +189,12 @@ class Rules:
             found += self._not_masked(kernel, early)
         if self.fold:
             found += self._not_folded(bodies)
-        return Plan(kernel, waits_, bool(early), early, tuple(dict.fromkeys(found)))
+        return Verdict(kernel, waits_, bool(early), early, tuple(dict.fromkeys(found)))
 
     def _reason(self, node: Node, why: str) -> Reason:
         return Reason(self.module.source.place(node), why)
 
-    def _broken(self, kernel: Function, bodies: list[Function]) -> Iterator[Reason]:
+    def _broken(self, kernel: Definition, bodies: list[Definition]) -> Iterator[Reason]:
         for function in bodies:
             for node in inside(function.whole):
                 if node.type == "ERROR" or node.is_missing:
@@ -210,11 +212,15 @@ class Rules:
         words = self.identities | of_identity
         for odd in self.module.odd:
             body = odd.child_by_field_name("body")
-            if body is not None and self.module.words_in(body) & words and self.module.is_device(odd):
+            if (
+                body is not None
+                and self.module.words_in(body) & words
+                and self.module.is_device(odd)
+            ):
                 yield self._reason(odd, "an operator or constructor reads the block's number "
                                         "or waits")  # fmt: skip
 
-    def _refused(self, bodies: list[Function], drained: bool) -> Iterator[Reason]:
+    def _refused(self, bodies: list[Definition], drained: bool) -> Iterator[Reason]:
         source = self.module.source
         for function in bodies:
             for node in inside(function.body):
@@ -227,7 +233,7 @@ class Rules:
                     for why in ptx.reasons(source, node, drained):
                         yield self._reason(node, why)
                 elif node.type == "qualified_identifier" and _OBJECTS.match(self._of(node)):
-                    yield self._reason(node, REFUSED["pipeline_shared_state"])
+                    yield self._reason(node, _OBJECTS_WHY)
                 elif node.type == "lambda_expression":
                     yield from self._lambda(node)
             for node, why in waits(self.module, function):
@@ -244,17 +250,17 @@ class Rules:
         if not default and words & (wanted | self.module.reaching(wanted)):
             yield self._reason(node, "a lambda without a default capture reads the block's number")
 
-    def _addresses(self, bodies: list[Function]) -> Iterator[Reason]:
+    def _addresses(self, bodies: list[Definition]) -> Iterator[Reason]:
         """Functions that know their place and are not called where they are named."""
         reading = frozenset(self.module.reaching(self.identities) & self.module.named.keys())
         for function in bodies:
             for node in self.mentions(function, reading):
                 if node.type == "identifier" and not _called(node):
-                    yield self._reason(node, "a pointer to a function that reads the block's number")
+                    yield self._reason(
+                        node, "a pointer to a function that reads the block's number"
+                    )
 
-    def _libraries(
-        self, kernel: Function, flow: Flow, returns: list[Node]
-    ) -> Iterator[Reason]:
+    def _libraries(self, kernel: Definition, flow: Flow, returns: list[Node]) -> Iterator[Reason]:
         for wanted in (LIBRARY_BARRIERS, LIBRARY_LANES):
             later = self.mentions(kernel, wanted | self.module.reaching(wanted))
             for node in returns:
@@ -262,14 +268,14 @@ class Rules:
                     yield self._reason(node, "some threads return before others work together "
                                              "by functions of a library")  # fmt: skip
 
-    def _not_masked(self, kernel: Function, returns: tuple[Node, ...]) -> Iterator[Reason]:
+    def _not_masked(self, kernel: Definition, returns: tuple[Node, ...]) -> Iterator[Reason]:
         """Returns before functions of lanes must stand where all lanes that are left come by."""
         for node in returns:
             if outer_if(kernel, node) is None:
                 yield self._reason(node, "some lanes of a warp return, within a loop or a branch, "
                                          "before others work together")  # fmt: skip
 
-    def _not_folded(self, bodies: list[Function]) -> Iterator[Reason]:
+    def _not_folded(self, bodies: list[Definition]) -> Iterator[Reason]:
         """What needs all threads of a tile at once."""
         why = "threads of a tile work together, so one cannot do the work of several"
         together = self.barriers | self.lanes | LIBRARY_BARRIERS | LIBRARY_LANES
@@ -284,7 +290,7 @@ class Rules:
                     yield self._reason(node, why)
 
 
-def outer_if(kernel: Function, node: Node) -> Node | None:
+def outer_if(kernel: Definition, node: Node) -> Node | None:
     """The `if` at the top of the kernel that is all there is around a return."""
     parent = node.parent
     if parent is not None and parent.type == "compound_statement":
@@ -313,4 +319,3 @@ def _called(node: Node) -> bool:
     parent = node.parent
     callee = parent.child_by_field_name("function") if parent is not None else None
     return callee is not None and callee.id == node.id
-

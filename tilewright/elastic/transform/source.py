@@ -18,6 +18,8 @@ from tilewright.base.errors import UsageError
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+#: Bytes that are no UTF-8, such as names in comments, stay what they are.
+KEPT = "surrogateescape"
 #: What the grammar does not know.  Blanks take its place in the copy that is parsed.
 _UNKNOWN = re.compile(
     rb"(?:__align__|__builtin_align__|alignas|__maxnreg__|__cluster_dims__|__block_size__)"
@@ -29,8 +31,12 @@ _DEVICE = re.compile(r"__device__|__global__|__shared__|__constant__|\b(?:block|
 _ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
 
 
+def text_of(path: Path) -> str:
+    return path.read_text(errors=KEPT)
+
+
 @dataclass(frozen=True)
-class Place:
+class SourceLine:
     """A line of a file."""
 
     file: str
@@ -55,7 +61,7 @@ class Source:
     text: UTF-8;  places: where each line came from
     """
 
-    def __init__(self, text: bytes, places: tuple[Place, ...]) -> None:
+    def __init__(self, text: bytes, places: tuple[SourceLine, ...]) -> None:
         self.text, self.places = text, places
 
     @cached_property
@@ -67,9 +73,9 @@ class Source:
         return self.between(node.start_byte, node.end_byte)
 
     def between(self, start: int, end: int) -> str:
-        return self.text[start:end].decode(errors="replace")
+        return self.text[start:end].decode(errors=KEPT)
 
-    def place(self, node: Node) -> Place:
+    def place(self, node: Node) -> SourceLine:
         return self.places[min(node.start_point[0], len(self.places) - 1)]
 
     def edited(self, start: int, end: int, edits: Iterable[Edit]) -> str:
@@ -90,17 +96,19 @@ def read(text: str, name: str, folders: Sequence[Path] = (), every: bool = False
     """
     wanted = re.compile("") if every else _DEVICE
     rows = list(_rows(text, name, folders, wanted, set()))
-    return Source("".join(row for row, _ in rows).encode(), tuple(place for _, place in rows))
+    return Source(
+        "".join(row for row, _ in rows).encode(errors=KEPT), tuple(place for _, place in rows)
+    )
 
 
 def _rows(
     text: str, name: str, folders: Sequence[Path], wanted: re.Pattern[str], taken: set[Path]
-) -> Iterator[tuple[str, Place]]:
+) -> Iterator[tuple[str, SourceLine]]:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        row, place = line + "\n", Place(name, number)
+        row, place = line + "\n", SourceLine(name, number)
         found = _INCLUDE.match(row)
         header = _header(found[1], folders) if found else None
-        inner = header.read_text(errors="replace") if header else ""
+        inner = text_of(header) if header else ""
         if header is None or not wanted.search(inner):
             yield ("\n" if _ONCE.match(row) else row), place
         elif header not in taken:

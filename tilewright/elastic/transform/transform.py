@@ -7,25 +7,25 @@ source is not run, not preprocessed, and its own kernels stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.base.errors import NotElastic
+from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform.device import device_part
-from tilewright.elastic.transform.forms import PRELUDE, forms
-from tilewright.elastic.transform.module import Module, module
+from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
+from tilewright.elastic.transform.module import CudaSource, module
 from tilewright.elastic.transform.padding import Padding, padding
-from tilewright.elastic.transform.rewrite import Rewriter
-from tilewright.elastic.transform.rules import Plan, Reason, Rules
-from tilewright.elastic.transform.source import Edit, Place, read
+from tilewright.elastic.transform.rewrite import Copier
+from tilewright.elastic.transform.rules import Reason, Rulebook, Verdict
+from tilewright.elastic.transform.source import Edit, SourceLine, read
 
 _ATOMIC = re.compile(r"\batomic[A-Z]\w*")
 _CLOCK = re.compile(r"\bclock(?:64)?\b|%+(?:globaltimer|smid|clock)|__nv_isClusterLaunch")
 
 
 @dataclass(frozen=True)
-class Options:
+class ElasticOptions:
     """fold:   one thread may do the work of several of a tile: blocks of any size
     pad:    rows of shared arrays that threads read by columns get one element more
     device: only what a GPU's compiler needs is written, without the code of the host
@@ -41,7 +41,7 @@ class KernelReport:
     """reasons: why it has no elastic forms; none where it has;  notes: what to know of them"""
 
     name: str
-    place: Place
+    place: SourceLine
     reasons: tuple[Reason, ...]
     notes: tuple[str, ...] = ()
 
@@ -88,29 +88,42 @@ class Transformed:
         )
 
 
+def is_ours(path: Path) -> bool:
+    """Whether `transform` made the file."""
+    with path.open(errors="replace") as file:
+        return file.read(len(MARK)) == MARK
+
+
 def transform(
-    text: str, name: str, folders: Sequence[Path] = (), options: Options | None = None
+    text: str, name: str, folders: Sequence[Path] = (), options: ElasticOptions | None = None
 ) -> Transformed:
     """Elastic forms for the kernels of a source.
 
     name: of the file, for reports;  folders: where headers are looked for; others stay includes
-    Raises UsageError if the parser is not installed.
+    Raises UsageError if the parser is not installed, or the source has elastic forms already.
     """
-    chosen = options or Options()
+    if text.startswith(MARK):
+        raise UsageError(f"{name} has elastic forms already", hint="Give the source of it")
+    chosen = options or ElasticOptions()
     source = read(text, name, folders, chosen.device)
     found = module(source)
-    rules = Rules(found, chosen.fold)
-    plans = [rules.plan(kernel) for kernel in found.kernels]
-    kept = [plan for plan in plans if not plan.reasons]
-    rewriter = Rewriter(rules, kept)
+    rules = Rulebook(found, chosen.fold)
+    verdicts = [rules.verdict(kernel) for kernel in found.kernels]
+    kept = [verdict for verdict in verdicts if not verdict.reasons]
+    rewriter = Copier(rules, kept)
     added: list[tuple[int, str]] = list(rewriter.copies()) if kept else []
     reports = []
-    for plan in plans:
-        padded = padding(found, plan.function) if chosen.pad and not plan.reasons else Padding()
-        if not plan.reasons:
-            body = rewriter.body(plan, list(padded.edits))
-            added.append((plan.function.whole.end_byte, forms(source, plan, body, chosen.fold)))
-        reports.append(_report(found, plan, padded))
+    for verdict in verdicts:
+        padded = (
+            padding(found, verdict.function) if chosen.pad and not verdict.reasons else Padding()
+        )
+        if not verdict.reasons:
+            body = rewriter.body(verdict, list(padded.edits))
+            added.append(
+                (verdict.function.whole.end_byte, forms(source, verdict, body, chosen.fold))
+            )
+        reports.append(_report(found, verdict, padded))
+    reports += _unseen(found)
     edits = [Edit(at, at, more) for at, more in sorted(added, key=lambda a: a[0])]
     taken = device_part(found) if chosen.device else []
     size = len(source.text)
@@ -119,24 +132,40 @@ def transform(
     return Transformed((PRELUDE if kept else "") + made, plain, tuple(reports))
 
 
-def _report(found: Module, plan: Plan, padded: Padding) -> KernelReport:
-    kernel = plan.function
+def _report(found: CudaSource, verdict: Verdict, padded: Padding) -> KernelReport:
+    kernel = verdict.function
     place = found.source.place(kernel.node)
-    if plan.reasons:
-        return KernelReport(kernel.name, place, plan.reasons)
-    return KernelReport(kernel.name, place, (), (*_notes(found, plan), *padded.notes))
+    if verdict.reasons:
+        return KernelReport(kernel.name, place, verdict.reasons)
+    return KernelReport(kernel.name, place, (), (*_notes(found, verdict), *padded.notes))
 
 
-def _notes(found: Module, plan: Plan) -> list[str]:
-    text = "".join(found.source.of(f.body) for f in found.bodies(plan.function))
+def _unseen(found: CudaSource) -> Iterator[KernelReport]:
+    """Kernels that have no definition of their own in the tree."""
+    source = found.source
+    for node in found.lost:
+        after = source.between(node.end_byte, node.end_byte + 400)
+        name = re.search(r"(\w+)\s*\(", re.sub(r"__launch_bounds__\s*\([^)]*\)", "", after))
+        place = source.place(node)
+        why = "the text of this kernel is not understood"
+        yield KernelReport(name[1] if name else "?", place, (Reason(place, why),))
+    for name_, macros in found.macros.items():
+        for macro in macros:
+            if "__global__" in macro.words:
+                place = source.place(macro.node)
+                why = "kernels that a macro marks or makes are not seen"
+                yield KernelReport(name_, place, (Reason(place, why),))
+
+
+def _notes(found: CudaSource, verdict: Verdict) -> list[str]:
+    text = "".join(found.source.of(f.body) for f in found.bodies(verdict.function))
     notes = []
     if _ATOMIC.search(text):
         notes.append("atomics: their order may change")
-    if plan.waits:
+    if verdict.waits:
         notes.append("threads that return early meet the barriers of the others")
-    if plan.live:
+    if verdict.live:
         notes.append("masks of lanes leave out those that returned")
     if _CLOCK.search(text):
         notes.append("clocks and the number of the multiprocessor are the worker's")
     return notes
-

@@ -25,7 +25,7 @@ Extents = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelRun:
     """A kernel's grid and block as it would be launched.
 
     shared: bytes of dynamic shared memory;  args: arrays and scalars of the exact types
@@ -42,7 +42,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Workers:
+class Crew:
     """How many blocks work, on how many threads of the CPU, and how they are sent away.
 
     looks:   by round of launches, after how many looks at the budget nobody may stay; 0: never
@@ -70,7 +70,7 @@ class Trial:
                 wanted[name + form] = base + form + angle + arguments
         self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted)
 
-    def plain(self, name: str, launch: Launch, processors: int = 1) -> None:
+    def plain(self, name: str, launch: KernelRun, processors: int = 1) -> None:
         """The kernel as it is."""
         self._kernels.run(
             name, launch.grid, launch.block, launch.args,
@@ -78,7 +78,13 @@ class Trial:
         )  # fmt: skip
 
     def slice(
-        self, name: str, launch: Launch, first: int, last: int, workers: int = 1, table: Any = None
+        self,
+        name: str,
+        launch: KernelRun,
+        first: int,
+        last: int,
+        workers: int = 1,
+        table: Any = None,
     ) -> None:
         """Tiles [first, last) without tickets."""
         at = 0 if table is None else table.ctypes.data
@@ -90,8 +96,8 @@ class Trial:
     def elastic(
         self,
         name: str,
-        launch: Launch,
-        workers: Workers,
+        launch: KernelRun,
+        workers: Crew,
         tiles: tuple[int, int] | None = None,
         table: Any = None,
     ) -> int:
@@ -127,22 +133,22 @@ class Trial:
         )  # fmt: skip
 
 
-def looks_of(launch: Launch, workers: int) -> int:
+def looks_of(launch: KernelRun, workers: int) -> int:
     """The most looks that one run takes: one before each task, and each worker's last."""
     return launch.tiles + 2 * workers
 
 
-def copies(launch: Launch) -> Launch:
+def copies(launch: KernelRun) -> KernelRun:
     """The same launch on copies of its arrays."""
     args = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in launch.args)
-    return Launch(launch.grid, launch.block, args, launch.shared)
+    return KernelRun(launch.grid, launch.block, args, launch.shared)
 
 
-def bits(launch: Launch) -> list[bytes]:
+def bits(launch: KernelRun) -> list[bytes]:
     """What its arrays hold."""
     return [a.tobytes() for a in launch.args if isinstance(a, np.ndarray)]
 
 
-def every_look(launch: Launch, workers: int) -> Sequence[int]:
+def every_look(launch: KernelRun, workers: int) -> Sequence[int]:
     """Looks after which workers may be sent away so that something was done."""
     return range(2, looks_of(launch, workers) + 1)

@@ -1,7 +1,7 @@
 """Loops in which a thread waits for another block.
 
-Input: a function of a source.  Output: the loops with what gives them away.  A worker that waits for
-a tile that nobody runs would wait for ever, so kernels with such loops are refused.
+Input: a function of a source.  Output: the loops with what gives them away.  A worker that waits
+for a tile that nobody runs would wait for ever, so kernels with such loops are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.flow import LOOPS
-from tilewright.elastic.transform.module import Function, Module
+from tilewright.elastic.transform.module import CudaSource, Definition
 from tilewright.elastic.transform.source import inside, name_of
 
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ _ATOMIC = re.compile(r"atomic[A-Z]\w*$")
 #: Atomics with which a lock is taken.
 _LOCK = ("atomicCAS", "atomicExch")
 #: A read of memory that others write, in words of the text.
-_FRESH = re.compile(r"\bvolatile\b|\bld\.(?:acquire|volatile|relaxed)\b|__nanosleep|\.load\s*\(|\bwait\s*\(")
+_FRESH = re.compile(
+    r"\bvolatile\b|\bld\.(?:acquire|volatile|relaxed)\b|__nanosleep|\.load\s*\(|\bwait\s*\("
+)
 _JUMPS = ("break_statement", "return_statement")
 
 
-def waits(module: Module, function: Function) -> Iterator[tuple[Node, str]]:
+def waits(module: CudaSource, function: Definition) -> Iterator[tuple[Node, str]]:
     """Loops that end only when somebody else writes, with why."""
     of = module.source.of
     volatile = _volatile(module, function)
@@ -72,7 +74,7 @@ def _constant(condition: Node) -> bool:
     )
 
 
-def _steps(module: Module, body: Node, condition: Node) -> bool:
+def _steps(module: CudaSource, body: Node, condition: Node) -> bool:
     """Whether the loop counts: something in the condition changes by arithmetic alone."""
     of = module.source.of
     names = {of(n) for n in inside(condition) if n.type == "identifier"}
@@ -96,7 +98,7 @@ def _steps(module: Module, body: Node, condition: Node) -> bool:
     return False
 
 
-def _released(module: Module, function: Function, condition: Node) -> bool:
+def _released(module: CudaSource, function: Definition, condition: Node) -> bool:
     """Whether what the condition takes is given back by the same function: a lock."""
     of = module.source.of
     taken = {
@@ -120,7 +122,7 @@ def _released(module: Module, function: Function, condition: Node) -> bool:
     return False
 
 
-def _volatile(module: Module, function: Function) -> set[str]:
+def _volatile(module: CudaSource, function: Definition) -> set[str]:
     """Parameters and global variables that are volatile, but for arrays in shared memory."""
     of, found = module.source.of, set()
     globals_ = (n for n in module.source.root.named_children if n.type == "declaration")
@@ -143,7 +145,7 @@ def _reads(condition: Node) -> bool:
     return any(n.type in ("subscript_expression", "pointer_expression") for n in inside(condition))
 
 
-def _fetched(module: Module, body: Node, names: set[str]) -> bool:
+def _fetched(module: CudaSource, body: Node, names: set[str]) -> bool:
     """Whether the condition's names are only read again from memory that others write."""
     of = module.source.of
     for node in inside(body):
@@ -154,6 +156,8 @@ def _fetched(module: Module, body: Node, names: set[str]) -> bool:
         if target is None or value is None or of(target) not in names:
             continue
         text = of(value)
-        if _FRESH.search(text) or re.search(r"\batomic(?:Add|Or|Xor|Max)\s*\([^;]*,\s*0u?\s*\)", text):
+        if _FRESH.search(text) or re.search(
+            r"\batomic(?:Add|Or|Xor|Max)\s*\([^;]*,\s*0u?\s*\)", text
+        ):
             return True
     return False
