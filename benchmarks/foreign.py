@@ -38,7 +38,7 @@ from tilewright.elastic.transform import (
     transform,
 )
 from tilewright.elastic.transform.trial import Trial
-from tilewright.hosts.cuda_driver import compiled
+from tilewright.hosts.cuda_driver import compiled_kernels
 
 #: What the host's headers would have defined.
 SHIM = """
@@ -92,7 +92,7 @@ class File:
     def compiles(self, text: str, names: Sequence[str] = ()) -> str:
         """ "" or NVRTC's first error."""
         try:
-            compiled(SHIM + text, self.options, names)
+            compiled_kernels(SHIM + text, self.options, names)
         except HostError as error:
             return error.message
         return ""
