@@ -32,6 +32,7 @@ SHAPES: tuple[tuple[Extents, Extents, int], ...] = (
     ((3, 1, 1), (32, 1, 1), 16),
     ((2, 2, 2), (8, 8, 4), 16),
     ((3, 1, 1), (512, 1, 1), 2),
+    ((3, 3, 1), (16, 16, 1), 3),
 )
 SCALARS: Mapping[str, Any] = {
     "float": np.float32, "double": np.float64, "int": np.int32, "unsigned": np.uint32,

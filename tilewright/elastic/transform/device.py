@@ -38,23 +38,30 @@ def _hosts(module: CudaSource) -> Iterator[Node]:
         elif node.type == "function_definition" and not _inside_type(node):
             if not module.is_device(node):
                 yield whole(node)
-        elif node.type in ("declaration", "expression_statement", "using_declaration"):
+        elif node.type in _OTHERS:
             outer = whole(node)
             parent = outer.parent
             if parent is not None and parent.type in _PLACES and not _needed(of(outer)):
                 yield outer
 
 
+_OTHERS = ("declaration", "expression_statement", "using_declaration", "struct_specifier",
+           "class_specifier", "type_definition", "alias_declaration")  # fmt: skip
 _PLACES = ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "declaration_list",
            "namespace_definition", "linkage_specification")  # fmt: skip
 _NEEDED = re.compile(
     r"__device__|__constant__|__managed__|__global__|__shared__|\bconst\b|\bconstexpr\b"
-    r"|\bstruct\b|\bclass\b|\benum\b|\bunion\b|cooperative_groups|nvcuda"
+    r"|\bstruct\b|\bclass\b|\benum\b|\bunion\b|\btypedef\b|\busing \w+\s*=|cooperative_groups"
+    r"|nvcuda"
 )
 
 
+_HOST = re.compile(r"\bstd::(?!(?:numeric_limits|is_|enable_if|conditional)\b)")
+
+
 def _needed(text: str) -> bool:
-    return bool(_NEEDED.search(text)) and "std::" not in text
+    """Whether the device may need a declaration; what the host's library has, it does not."""
+    return bool(_NEEDED.search(text)) and not _HOST.search(text)
 
 
 def _inside_type(node: Node) -> bool:

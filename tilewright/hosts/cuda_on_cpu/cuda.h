@@ -140,10 +140,21 @@ T atomicCAS(T *at, std::common_type_t<T> expected, std::common_type_t<T> value) 
   return expected;
 }
 
+template <class T>
+T atomicCAS_system(T *at, std::common_type_t<T> expected, std::common_type_t<T> value) {
+  return atomicCAS(at, expected, value);
+}
+template <class T>
+T atomicCAS_block(T *at, std::common_type_t<T> expected, std::common_type_t<T> value) {
+  return atomicCAS(at, expected, value);
+}
+
 // ---- functions -----------------------------------------------------------------------------------
 
 template <class A, class B> auto max(A a, B b) { return a > b ? a : b; }
 template <class A, class B> auto min(A a, B b) { return a < b ? a : b; }
+inline unsigned umin(unsigned a, unsigned b) { return a < b ? a : b; }
+inline unsigned umax(unsigned a, unsigned b) { return a > b ? a : b; }
 template <class T> T __ldg(const T *at) { return *at; }
 template <class T> T __ldcg(const T *at) { return *at; }
 template <class To, class From> To cuda_cpu_bits(From value) {
