@@ -46,7 +46,8 @@ def _hosts(module: CudaSource) -> Iterator[Node]:
 
 
 _OTHERS = ("declaration", "expression_statement", "using_declaration", "struct_specifier",
-           "class_specifier", "type_definition", "alias_declaration")  # fmt: skip
+           "class_specifier", "type_definition", "alias_declaration",
+           "template_instantiation")  # fmt: skip
 _PLACES = ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "declaration_list",
            "namespace_definition", "linkage_specification")  # fmt: skip
 _NEEDED = re.compile(
