@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,27 @@ class File:
             return error.message
         return ""
 
+    @staticmethod
+    def label(instance: str) -> str:
+        """A name for what C++ calls so."""
+        return re.sub(r"\W+", "_", instance).strip("_")
+
+    @cached_property
+    def together(self) -> Trial | None:
+        """All kernels that are no templates, for the CPU; None: they do not compile together."""
+        kernels = [k for k in self.made.kernels if k.elastic]
+        names = [k.name for k in kernels if list(self.instances(k)) == [k.name]]
+        try:
+            return Trial(SHIM + self.made.text, {name: name for name in names})
+        except HostError:
+            return None
+
+    def trial(self, instance: str) -> Trial:
+        """Raises HostError if it does not compile for the CPU."""
+        if "<" not in instance and self.together is not None:
+            return self.together
+        return Trial(SHIM + self.made.text, {self.label(instance): instance})
+
     def instances(self, kernel: KernelReport) -> Iterator[str]:
         """How C++ may call a kernel, with some template arguments."""
         found = re.search(
@@ -171,11 +193,11 @@ def _bits(file: File, kernel: KernelReport) -> dict[str, Any]:
                 why = error
                 continue
         try:
-            trial = Trial(SHIM + file.made.text, {"k": instance})
+            trial = file.trial(instance)
         except HostError as error:
             why = error.message
             continue
-        verdict: Outcome = judge(trial, "k", parameters)
+        verdict: Outcome = judge(trial, file.label(instance), parameters)
         why = verdict.why
         if verdict.equal is None:
             continue

@@ -1,7 +1,7 @@
 #define SIZE 64
 
 __device__ int place(int each) { return blockIdx.x * each + threadIdx.x; }
-__device__ int place_tw(const tilewright::Tile &tw, int each) { return tw.block.x * each + threadIdx.x; }
+__device__ int place_tw(const tilewright::Tile &tw_tile, int each) { return tw_tile.block.x * each + threadIdx.x; }
 
 template <typename T> __global__ void __launch_bounds__(SIZE) sums(const T *a, T *out, int n = 0) {
   __shared__ T part[SIZE];
@@ -13,13 +13,13 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums(const T *a, T
 }
 // ---- elastic forms of sums
 template <typename T>
-__device__ __forceinline__ void sums_tile(tilewright::Tile tw, const T *a, T *out, int n) {
+__device__ __forceinline__ void sums_tw(tilewright::Tile tw_tile, const T *a, T *out, int n) {
   __shared__ T part[SIZE];
-  const int i = place_tw(tw, SIZE);
+  const int i = place_tw(tw_tile, SIZE);
   if (i >= n) return;
   part[threadIdx.x] = a[i];
-  tw.barrier();
-  if (threadIdx.x == 0) out[tw.block.x] = part[0] + part[(n - 1) % SIZE];
+  tw_tile.barrier();
+  if (threadIdx.x == 0) out[tw_tile.block.x] = part[0] + part[(n - 1) % SIZE];
 }
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const T *a, T *out, int n, const tilewright::Shard tw_shard, const tilewright::Turn tw_turn) {
   __shared__ int tw_tasks[2][3];
@@ -33,7 +33,7 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const
     if (tilewright::leads() && tw_following == tilewright::NONE)
       tw_following = tilewright::draw(tw_turn);
     const unsigned tw_number = tw_shard.first + tw_own;
-    sums_tile<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
+    sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
     if (tilewright::leads())
       tw_following = tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_following, true);
     tilewright::drain(tilewright::DRAINED);
@@ -43,7 +43,7 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_slice(const T *a, T *out, int n, const tilewright::Shard tw_shard) {
   for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
        tw_number += gridDim.x) {
-    sums_tile<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
+    sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
     tilewright::drain(tilewright::DRAINED);
   }
 }

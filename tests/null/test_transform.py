@@ -54,6 +54,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "a pointer": ("int (*f)(int) = reads;\np[0] = f(n);", 2, "pointer to a function"),
     "an operator": ("p[0] = Odd{}(n);", 2, "operator"),
     "odd assembly": ('asm("mov.b64 %0, %%ctaid;" : "=l"(p));', 2, "not understood"),
+    "a taken name": ("int tw_tile = n;\np[0] = tw_tile;", 1, "has the name tw_tile"),
     "half a statement": (
         "if (n)\n#ifdef A\n  {\n#else\n  for (;;) {\n#endif\n  }", 0, "not understood"
     ),
@@ -151,8 +152,8 @@ def test_registers_in_assembly_become_operands(nvrtc: Nvrtc) -> None:
     assert found.kernels[0].elastic, found.kernels[0].reasons
     forms = found.text[len(found.text) - len(found.text.partition("elastic forms of k")[2]) :]
     assert "ctaid" not in forms
-    assert '"r"(tw.grid.y)' in forms
-    assert "tw.barrier();" in forms
+    assert '"r"(tw_tile.grid.y)' in forms
+    assert "tw_tile.barrier();" in forms
     ptx = nvrtc(found.text, "compute_90").decode()
     own = ptx[ptx.index(".entry _Z9k_elastic") :].partition(".entry _Z7k_slice")[0]
     assert "%nctaid.y" not in own
@@ -192,7 +193,7 @@ def test_local_headers_with_device_code_are_part_of_the_source(tmp_path: Path) -
         '#include "place.cuh"\n#include "names.h"\n__global__ void k(int *p) { p[place()] = N; }\n'
     )
     found = transform(text, "k.cu", [tmp_path])
-    assert "place_tw(tw)" in found.text
+    assert "place_tw(tw_tile)" in found.text
     assert '#include "names.h"' in found.text
     assert found.kernels[0].place.line == 3
 

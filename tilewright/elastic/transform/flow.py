@@ -6,6 +6,7 @@ block, and returns that only some threads may take.  What is unknown counts as d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,12 @@ _PURE = frozenset({
     "min", "max", "abs", "fabsf", "ceilf", "floorf", "sqrtf", "powf", "log2f", "exp2f", "ceil",
     "floor", "sqrt", "pow", "__mul24", "__umul24", "make_int2", "make_float2",
 })  # fmt: skip
+
+
+#: Functions of CUDA that take values and pointers.
+_BY_VALUE = re.compile(
+    r"__\w+$|atomic\w+$|make_\w+$|tex\w+$|\w+f$|printf$|assert$|sin$|cos$|exp$|log$"
+)
 
 
 class Flow:
@@ -87,11 +94,19 @@ class Flow:
             found = name_of(_root(node.child_by_field_name("value")))
             yield from [found] if found else []
         elif node.type == "call_expression":
-            name = name_of(node.child_by_field_name("function"))
-            called = self.module.named.get(self._of(name), []) if name else []
-            arguments = node.child_by_field_name("arguments")
-            if arguments is not None and any("&" in self._of(f.parameters) for f in called):
-                yield from (n for n in arguments.named_children if n.type == "identifier")
+            callee, given = (node.child_by_field_name(f) for f in ("function", "arguments"))
+            if callee is not None and callee.type == "field_expression":
+                found = name_of(_root(callee.child_by_field_name("argument")))
+                yield from [found] if found else []
+            if given is not None and self._by_reference(name_of(callee)):
+                yield from (n for n in given.named_children if n.type == "identifier")
+
+    def _by_reference(self, callee: Node | None) -> bool:
+        """Whether a call may write into variables that it is given."""
+        name = self._of(callee) if callee is not None else ""
+        if name in self.module.named:
+            return any("&" in self._of(f.parameters) for f in self.module.named[name])
+        return not (name in _PURE or _BY_VALUE.match(name))
 
     def differs(self, value: Node) -> bool:
         """Whether the value of an expression may differ between threads of a block."""
@@ -162,6 +177,8 @@ class Flow:
 
     def followed(self, node: Node, later: list[Node]) -> bool:
         """Whether a thread that does not return at `node` may come to one of `later` after it."""
+        if any(n.type == "goto_statement" for n in inside(self.function.body)):
+            return bool(later)
         loops = [o for o in above(node, self.function.body) if o.type in LOOPS]
         return any(
             call.start_byte > node.start_byte

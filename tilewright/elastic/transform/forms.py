@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.module import Definition
-from tilewright.elastic.transform.rewrite import TILE
+from tilewright.elastic.transform.rewrite import TILE, TW
 from tilewright.elastic.transform.rules import Verdict, Waits
 from tilewright.elastic.transform.source import Edit, Source, inside, name_of
 from tilewright.targets.turns import TURNS
@@ -115,8 +115,8 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
     of_tile = [re.sub(r"\b__grid_constant__\b", "", p) for p in head.parameters]
     call = _call(head, verdict.waits, fold)
     tile = (
-        f"{head.template}__device__ __forceinline__ void {_named(head, 'tile')}"
-        f"({', '.join([f'{TILE} tw', *of_tile])}) {body}"
+        f"{head.template}__device__ __forceinline__ void {_named(head, 'tw')}"
+        f"({', '.join([f'{TILE} {TW}', *of_tile])}) {body}"
     )
     elastic = _headed(source, kernel, head, "elastic", SHARD, TURN)
     slice_ = _headed(source, kernel, head, "slice", SHARD)
@@ -154,12 +154,12 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
 
 
 def _call(head: Head, waits: Waits, fold: bool) -> str:
-    name = _named(head, "tile") + head.arguments
+    name = _named(head, "tw") + head.arguments
     tile = f"tilewright::tile(tw_shard, tw_number, tilewright::{waits.name})"
     if not fold:
         return f"    {name}({', '.join([tile, *head.names])});"
-    thread = "tilewright::as_thread(tw_tile, tw_shard, tw_n)"
-    return f"""    const tilewright::Tile tw_tile = {tile};
+    thread = "tilewright::as_thread(tw_whole, tw_shard, tw_n)"
+    return f"""    const tilewright::Tile tw_whole = {tile};
     for (unsigned tw_n = tilewright::rank(); tw_n < tilewright::size(tw_shard);
          tw_n += tilewright::size())
       {name}({", ".join([thread, *head.names])});"""

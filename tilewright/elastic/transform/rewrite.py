@@ -1,7 +1,8 @@
 """Second copies of functions and macros, in which a block's place is the tile's.
 
-Input: a function or macro and what its file reaches.  Output: text.  `tw` is the tile in it; copies
-of device functions get it as their first parameter, copies of macros find it where they are used.
+Input: a function or macro and what its file reaches.  Output: text.  `tw_tile` is the tile in it;
+copies of device functions get it as their first parameter, copies of macros find it where they are
+used.
 """
 
 from __future__ import annotations
@@ -21,22 +22,19 @@ from tilewright.elastic.transform.module import (
     function_in,
     whole,
 )
-from tilewright.elastic.transform.rules import GROUP_INDEX, Rulebook, Verdict, outer_if
+from tilewright.elastic.transform.rules import GROUP_INDEX, Rulebook, Verdict, copy_of, outer_if
 from tilewright.elastic.transform.source import Edit, inside, name_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+#: The type of a tile, and the name of the one at hand.
+TILE, TW = "tilewright::Tile", "tw_tile"
 #: What a copy reads instead; both spellings of a register.
-BLOCK_VALUES = {"blockIdx": "tw.block", "gridDim": "tw.grid"}
-THREAD_VALUES = {"threadIdx": "tw.thread", "blockDim": "tw.threads"}
-BLOCK_REGISTERS = {"ctaid": "tw.block", "nctaid": "tw.grid"}
-THREAD_REGISTERS = {"tid": "tw.thread", "ntid": "tw.threads"}
-TILE = "tilewright::Tile"
-
-
-def copy_of(name: str) -> str:
-    return f"{name}_tw"
+BLOCK_VALUES = {"blockIdx": f"{TW}.block", "gridDim": f"{TW}.grid"}
+THREAD_VALUES = {"threadIdx": f"{TW}.thread", "blockDim": f"{TW}.threads"}
+BLOCK_REGISTERS = {"ctaid": f"{TW}.block", "nctaid": f"{TW}.grid"}
+THREAD_REGISTERS = {"tid": f"{TW}.thread", "ntid": f"{TW}.threads"}
 
 
 class Copier:
@@ -72,7 +70,7 @@ class Copier:
                 found += self._assembly(node, drained)
             elif node.type == "call_expression":
                 if node.id in syncs:
-                    found.append(Edit(node.start_byte, node.end_byte, "tw.barrier()"))
+                    found.append(Edit(node.start_byte, node.end_byte, f"{TW}.barrier()"))
                 else:
                     found += self._call(node, drained, live, own)
             elif node.type == "identifier":
@@ -93,23 +91,23 @@ class Copier:
             return
         word, given = self.of(name), arguments.named_children
         if word == GROUP_INDEX:
-            yield Edit(call.start_byte, call.end_byte, "tw.block")
+            yield Edit(call.start_byte, call.end_byte, f"{TW}.block")
         elif drained and word in BARRIERS:
-            yield Edit(name.start_byte, name.end_byte, f"tw.{BARRIERS[word]}")
+            yield Edit(name.start_byte, name.end_byte, f"{TW}.{BARRIERS[word]}")
         elif live and LANES.match(word):
             if given:
                 yield Edit(given[0].start_byte, given[0].start_byte, "(")
-                yield Edit(given[0].end_byte, given[0].end_byte, ") & tw.live")
+                yield Edit(given[0].end_byte, given[0].end_byte, f") & {TW}.live")
             else:
-                yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, "tw.live")
+                yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, f"{TW}.live")
         elif word in self.copied & self.module.named.keys() - own:
             yield Edit(name.start_byte, name.end_byte, copy_of(word))
-            more = "tw, " if given else "tw"
+            more = f"{TW}, " if given else TW
             yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, more)
 
     def _assembly(self, node: Node, drained: bool) -> list[Edit]:
         if drained and ptx.WHOLE.fullmatch(ptx.code_of(self.source, node)):
-            return [Edit(node.start_byte, node.end_byte, "tw.barrier()")]
+            return [Edit(node.start_byte, node.end_byte, f"{TW}.barrier()")]
         return ptx.edits(self.source, node, self.registers)
 
     def body(self, verdict: Verdict, more: list[Edit]) -> str:
@@ -132,7 +130,8 @@ class Copier:
             yield Edit(
                 outer.start_byte,
                 outer.start_byte,
-                f"const bool {ends} = {text};\n  tw.live = __ballot_sync(tw.live, !{ends});\n  ",
+                f"const bool {ends} = {text};\n"
+                f"  {TW}.live = __ballot_sync({TW}.live, !{ends});\n  ",
             )
             yield Edit(condition.start_byte, condition.end_byte, f"({ends})")
 
@@ -162,7 +161,7 @@ class Copier:
         parameters = declarator.child_by_field_name("parameters")
         assert parameters is not None
         given = [n for n in parameters.named_children if n.type != "comment"]
-        first = f"const {TILE} &tw"
+        first = f"const {TILE} &{TW}"
         if not given or self.of(parameters).strip("() \n") == "void":
             head = Edit(parameters.start_byte, parameters.end_byte, f"({first})")
         else:
@@ -181,10 +180,10 @@ class Copier:
         if word in self.module.macros and word in self.copied:
             return copy_of(word)
         if self.drained and word in BARRIERS:
-            return f"tw.{BARRIERS[word]}"
+            return f"{TW}.{BARRIERS[word]}"
         return self.values.get(word, word)
 
 
 def _call_in_macro(found: re.Match[str]) -> str:
-    more = "tw)" if found[3] else "tw, "
+    more = f"{TW})" if found[3] else f"{TW}, "
     return f"{copy_of(found[1])}{found[2] or ''}({more}"

@@ -76,6 +76,9 @@ REFUSED = {
 }
 #: How a cooperative group is asked for the block's number.
 GROUP_INDEX = "group_index"
+#: Names that the forms use themselves, and what is put after a kernel's name.
+_RESERVED = re.compile(r"tw_(?:tile|whole|shard|turn|tasks|following|side|own|number|n|ends\d+)$")
+FORMS = ("_tw", "_elastic", "_slice")
 _OBJECTS = re.compile(r"\bcuda::(?:barrier|latch|semaphore|counting_semaphore|binary_semaphore)\b")
 #: Libraries whose functions meet at barriers of the block, or in groups of lanes.
 LIBRARY_BARRIERS = frozenset({
@@ -204,6 +207,12 @@ class Rulebook:
         head = self.module.source.between(kernel.whole.start_byte, kernel.body.start_byte)
         if "__cluster_dims__" in head:
             yield self._reason(kernel.node, REFUSED["__cluster_dims__"])
+        names = {f.name for f in self.module.functions} | self.module.macros.keys()
+        taken = {kernel.name + form for form in FORMS} & names
+        taken |= {copy_of(f.name) for f in bodies[1:]} & names
+        taken |= {w for f in bodies for w in self.module.words_in(f.whole) if _RESERVED.match(w)}
+        for name in sorted(taken):
+            yield self._reason(kernel.node, f"the source has the name {name}, which a form needs")
         for parameters in kernel.templates:
             for node in parameters.named_children:
                 if name_of(node) is None:
@@ -288,6 +297,10 @@ class Rulebook:
                     yield self._reason(node, why)
                 if self._of(node) in ("__activemask", "thread_block", "coalesced_threads"):
                     yield self._reason(node, why)
+
+
+def copy_of(name: str) -> str:
+    return f"{name}_tw"
 
 
 def outer_if(kernel: Definition, node: Node) -> Node | None:
