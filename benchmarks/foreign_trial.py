@@ -22,6 +22,8 @@ from tilewright.elastic.transform.trial import Crew, Extents, KernelRun, Trial, 
 
 #: Elements of an array that a kernel gets, and seconds that a run may take.
 ELEMENTS, SECONDS = 1 << 18, 20
+#: Runs that must agree before a difference counts.
+TIMES = 8
 #: What is tried in turn: grid, block, and what whole numbers are.
 SHAPES: tuple[tuple[Extents, Extents, int], ...] = (
     ((3, 3, 1), (16, 16, 1), 48),
@@ -164,6 +166,23 @@ def judge(trial: Trial, name: str, parameters: Sequence[Parameter]) -> Outcome:
         else:
             return _compared(trial, name, launch, first, shape)
     return Outcome(None, why)
+
+
+def unsteady(
+    trial: Trial, other: Trial, name: str, parameters: Sequence[Parameter], shape: Any
+) -> str:
+    """Why the original's own bits are no measure, or "".
+
+    other: the same kernels with shared memory at other places
+    """
+    grid, block, number = shape
+    launch = KernelRun(grid, block, arguments(parameters, number, 1), shared=32 << 10)
+    first = Run(launch, lambda: trial.plain(name, launch))
+    if any(first != Run(launch, lambda: trial.plain(name, launch)) for _ in range(TIMES)):
+        return "the original does not repeat itself"
+    if first != Run(launch, lambda: other.plain(name, launch)):
+        return "the original goes beyond its arrays in shared memory on random data"
+    return ""
 
 
 def _compared(trial: Trial, name: str, launch: KernelRun, plain: Run, shape: Any) -> Outcome:
