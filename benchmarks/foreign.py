@@ -75,7 +75,7 @@ typedef unsigned short ushort;
 #: Shared memory at other places than usual.
 ELSEWHERE = """
 #undef __shared__
-#define __shared__ static thread_local __attribute__((aligned(1024)))
+#define __shared__ static thread_local __attribute__((aligned(4096)))
 """
 ARCHITECTURE = ("--gpu-architecture=sm_90", "-std=c++17", "--device-as-default-execution-space")
 #: Template arguments that are tried, by kind of parameter.
