@@ -58,4 +58,8 @@ def elastic(
 
 
 def _why(kernel: KernelReport) -> str:
-    return "; ".join([*map(str, kernel.reasons), *kernel.notes])
+    """The first reason is enough for people; --json has all."""
+    more = len(kernel.reasons) - 1
+    return "; ".join(
+        [*map(str, kernel.reasons[:1]), *kernel.notes, *([f"{more} more"] if more > 0 else [])]
+    )
