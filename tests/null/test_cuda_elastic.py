@@ -24,8 +24,9 @@ from tilewright.compiler import Options, compile_model
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
-from tilewright.targets.cuda.elastic import TURNS, elastic
+from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.prelude import prelude
+from tilewright.targets.turns import TURNS
 
 OPTIONS = Options(targets=("cuda",))
 MODELS = Path(__file__).parents[1] / "models"

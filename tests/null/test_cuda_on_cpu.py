@@ -93,3 +93,33 @@ def test_text_that_does_not_compile_is_an_error(kernels: Kernels) -> None:
     del kernels  # is skipped where there is no compiler
     with pytest.raises(HostError, match="refuses"):
         Kernels("__global__ void k() { missing(); }", {"k": "k"})
+
+
+def test_a_function_that_nobody_has_is_an_error(kernels: Kernels) -> None:
+    del kernels
+    with pytest.raises(HostError, match="missing"):
+        Kernels("void missing(); __global__ void k() { missing(); }", {"k": "k"})
+
+
+GROUPS = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void groups(int *out) {
+  cg::thread_block block = cg::this_thread_block();
+  auto part = cg::tiled_partition<8>(block);
+  __shared__ int all[64];
+  all[block.thread_rank()] = part.shfl_down(int(block.thread_rank()), 1);
+  cg::sync(block);
+  const int other = all[block.size() - 1 - block.thread_rank()];
+  part.sync();
+  out[threadIdx.x] = other * 100 + part.thread_rank() + (part.ballot(threadIdx.x & 1) << 16);
+}
+"""
+
+
+def test_cooperative_groups_of_a_block(kernels: Kernels) -> None:
+    del kernels
+    out, t = np.zeros(64, np.int32), np.arange(64)
+    Kernels(GROUPS, {"groups": "groups"}).run("groups", [1], [64], [out])
+    down = np.where(t % 8 < 7, t + 1, t)
+    assert (out == down[::-1] * 100 + t % 8 + (0xAA << 16)).all()

@@ -63,6 +63,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(llama(), folder / "llama.onnx")
     onnx.save(detector(), folder / "detector.onnx")
     shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
+    shutil.copy(ROOT / "tests" / "elastic_sources" / "samples.cu", folder / "kernel.cu")
     return folder
 
 

@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "assembly": {"base", "fusion", "graph", "kernel", "plan", "targets", "bundle"},
     "tuning": {"base", "kernel", "plan", "targets", "bundle"},
     "hosts": {"base", "bundle"},
+    "elastic": {"base", "kernel", "plan", "targets", "bundle", "hosts"},
     "hosts/plans": {"base", "bundle", "hosts", "kernel", "plan"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},
@@ -128,6 +129,7 @@ NEUTRAL = {
     "readings": "the paper's space for WebGPU as its text may be read",
     "primitives": "what a variable of schedules and code is",
     "findings": "what was measured of primitives",
+    "turns": "the text by which workers take turns, of our kernels and of foreign ones",
 }
 
 #: Where else the name of a target is written down, and why.
@@ -145,6 +147,8 @@ NAMING = {
 WORDS = {
     "hosts/cuda_on_cpu/__init__.py": "the names of headers and folders",
     "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
+    "elastic/transform/device.py": "the names of CUDA's headers",
+    "elastic/transform/rules.py": "the names of CUDA's objects in C++",
     "server/files.py": "the media type of WebAssembly files",
     "server/headers.py": "the name of a browser's policy",
     "server/pyodide.py": "names of Pyodide's files",

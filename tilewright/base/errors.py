@@ -66,6 +66,13 @@ class UnsupportedDType(TilewrightError):
     exit_code = 4
 
 
+class NotElastic(TilewrightError):
+    """A CUDA source has no kernel that can leave at a tile's border and be gone on with."""
+
+    code = "not-elastic"
+    exit_code = 4
+
+
 class ShapeError(TilewrightError):
     """Shapes that do not match, or a dimension without a value."""
 

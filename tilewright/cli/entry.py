@@ -17,6 +17,7 @@ from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.cli import (
     bench,
     database,
+    elastic,
     models,
     primitives,
     reports,
@@ -45,6 +46,7 @@ for _command in (
     primitives.primitives,
     space.space,
     space.relink,
+    elastic.elastic,
     tune.tune,
     tools.doctor,
     tools.keygen,

@@ -66,9 +66,21 @@ def compiled(text: str, options: Sequence[str]) -> bytes:
 
     Raises HostError with the compiler's first error.
     """
+    return compiled_kernels(text, options, ())[0]
+
+
+def compiled_kernels(
+    text: str, options: Sequence[str], names: Sequence[str]
+) -> tuple[bytes, list[str]]:
+    """The same, and what kernels are called in the code.
+
+    names: as C++ calls them; templates are instantiated ("scale<float>")
+    """
     _, nvrtc = bindings()
     program = _done(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
     try:
+        for name in names:
+            _done(nvrtc, nvrtc.nvrtcAddNameExpression(program, name.encode()))
         given = [option.encode() for option in options]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -80,7 +92,8 @@ def compiled(text: str, options: Sequence[str]) -> bytes:
         kind = "CUBIN" if any("sm_" in option for option in options) else "PTX"
         code: bytes = b" " * _done(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}Size")(program))
         getattr(nvrtc, f"nvrtcGet{kind}")(program, code)
-        return code
+        lowered = [_done(nvrtc, nvrtc.nvrtcGetLoweredName(program, n.encode())) for n in names]
+        return code, [name.decode() for name in lowered]
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -210,6 +223,20 @@ class Driver:
             "cuLaunchKernel", launch.kernel, launch.blocks, 1, 1, launch.group, 1, 1, 0, stream,
             _parameters(launch.args), 0,
         )  # fmt: skip
+
+    def start(
+        self,
+        kernel: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        shared: int,
+        stream: Any,
+    ) -> None:
+        """A launch in three dimensions; args: ctypes values, structures among them."""
+        addresses = (ctypes.c_void_p * len(args))(*(ctypes.addressof(arg) for arg in args))
+        given = ctypes.addressof(addresses)
+        self._do("cuLaunchKernel", kernel, *grid, *block, shared, stream, given, 0)
 
     def zero(self, address: int, size: int, stream: Any) -> None:
         self._do("cuMemsetD8Async", address, 0, size, stream)

@@ -33,6 +33,8 @@ FLAGS = (
     "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", "-pthread",
 )  # fmt: skip
 
+ON_A_GPU = "Kernels that call CUDA's libraries or assembly run on a GPU alone"
+
 #: extern __shared__ T name[];  ->  T *name, which points to the block's dynamic memory
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?P<align>(?:__align__|alignas)\s*\([^)]*\)\s*)?"
@@ -81,9 +83,13 @@ class Kernels:
             wrong = [line for line in done.stderr.splitlines() if "error" in line]
             raise HostError(
                 f"the C++ compiler refuses the kernels: {(wrong or ['?'])[0]}",
-                hint="Kernels that call CUDA's libraries or assembly run on a GPU alone",
+                hint=ON_A_GPU,
             )
-        self._library = ctypes.CDLL(str(library))
+        try:
+            self._library = ctypes.CDLL(str(library))
+        except OSError as error:
+            missing = str(error).rpartition(": ")[2]
+            raise HostError(f"the kernels cannot be loaded: {missing}", hint=ON_A_GPU) from error
 
     def run(
         self,

@@ -140,10 +140,21 @@ T atomicCAS(T *at, std::common_type_t<T> expected, std::common_type_t<T> value) 
   return expected;
 }
 
+template <class T>
+T atomicCAS_system(T *at, std::common_type_t<T> expected, std::common_type_t<T> value) {
+  return atomicCAS(at, expected, value);
+}
+template <class T>
+T atomicCAS_block(T *at, std::common_type_t<T> expected, std::common_type_t<T> value) {
+  return atomicCAS(at, expected, value);
+}
+
 // ---- functions -----------------------------------------------------------------------------------
 
 template <class A, class B> auto max(A a, B b) { return a > b ? a : b; }
 template <class A, class B> auto min(A a, B b) { return a < b ? a : b; }
+inline unsigned umin(unsigned a, unsigned b) { return a < b ? a : b; }
+inline unsigned umax(unsigned a, unsigned b) { return a > b ? a : b; }
 template <class T> T __ldg(const T *at) { return *at; }
 template <class T> T __ldcg(const T *at) { return *at; }
 template <class To, class From> To cuda_cpu_bits(From value) {
@@ -169,9 +180,27 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline float __log2f(float v) { return std::log2(v); }
+inline float __log10f(float v) { return std::log10(v); }
+inline float __exp10f(float v) { return std::pow(10.0f, v); }
+inline float __tanf(float v) { return std::tan(v); }
+inline void __sincosf(float v, float *s, float *c) { *s = std::sin(v), *c = std::cos(v); }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __frcp_rn(float a) { return 1 / a; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline int __float2int_rn(float v) { return int(std::nearbyint(v)); }
+inline int __float2int_rd(float v) { return int(std::floor(v)); }
+inline int __float2int_rz(float v) { return int(v); }
+inline unsigned __float2uint_rn(float v) { return unsigned(std::nearbyint(v)); }
+inline float __int2float_rn(int v) { return float(v); }
+inline float __uint2float_rn(unsigned v) { return float(v); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t(a) * b >> 32; }
+inline int __mulhi(int a, int b) { return int64_t(a) * b >> 32; }
 inline int __mul24(int a, int b) { return a * b; }
 inline unsigned __umul24(unsigned a, unsigned b) { return a * b; }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
+inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 inline int __clz(int v) { return v ? __builtin_clz(v) : 32; }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline unsigned __brev(unsigned v) {

@@ -18,7 +18,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.c.emit import TYPES
-from tilewright.targets.cuda.elastic import TURNS, elastic
+from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.features import MORE_SHARED, PACKED, SUBGROUPS, size_of
@@ -28,6 +28,7 @@ from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import Plain, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.turns import TURNS
 
 WARP = 32
 #: What every device has whose compute capability is 7.0 or more.

@@ -1,0 +1,50 @@
+#define SIZE 64
+
+__device__ int place(int each) { return blockIdx.x * each + threadIdx.x; }
+__device__ int place_tw(const tilewright::Tile &tw_tile, int each) { return tw_tile.block.x * each + threadIdx.x; }
+
+template <typename T> __global__ void __launch_bounds__(SIZE) sums(const T *a, T *out, int n = 0) {
+  __shared__ T part[SIZE];
+  const int i = place(SIZE);
+  if (i >= n) return;
+  part[threadIdx.x] = a[i];
+  __syncthreads();
+  if (threadIdx.x == 0) out[blockIdx.x] = part[0] + part[(n - 1) % SIZE];
+}
+// ---- elastic forms of sums
+template <typename T>
+__device__ __forceinline__ void sums_tw(tilewright::Tile tw_tile, const T *a, T *out, int n) {
+  __shared__ T part[SIZE];
+  const int i = place_tw(tw_tile, SIZE);
+  if (i >= n) return;
+  part[threadIdx.x] = a[i];
+  tw_tile.barrier();
+  if (threadIdx.x == 0) out[tw_tile.block.x] = part[0] + part[(n - 1) % SIZE];
+}
+template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const T *a, T *out, int n, const tilewright::Shard tw_shard, const tilewright::Turn tw_turn) {
+  __shared__ int tw_tasks[2][3];
+  int tw_following = tilewright::NONE;
+  if (tilewright::leads()) tw_following = tilewright::first_task(tw_turn, tw_tasks[0]);
+  __syncthreads();
+  for (int tw_side = 0;; tw_side ^= 1) {
+    const int tw_own = tw_tasks[tw_side][0];
+    if (tw_own < 0) return;
+    // drawn while the tile is computed, so nobody waits for it
+    if (tilewright::leads() && tw_following == tilewright::NONE)
+      tw_following = tilewright::draw(tw_turn);
+    const unsigned tw_number = tw_shard.first + tw_own;
+    sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
+    if (tilewright::leads())
+      tw_following = tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_following, true);
+    tilewright::drain(tilewright::DRAINED);
+    if (tilewright::leads()) tilewright::finish(tw_turn);
+  }
+}
+template <typename T> __global__ void __launch_bounds__(SIZE) sums_slice(const T *a, T *out, int n, const tilewright::Shard tw_shard) {
+  for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
+       tw_number += gridDim.x) {
+    sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
+    tilewright::drain(tilewright::DRAINED);
+  }
+}
+

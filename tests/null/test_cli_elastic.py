@@ -1,0 +1,53 @@
+"""`tilewright elastic`: the file, the report, and errors with their codes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cli_call import Called
+
+from tilewright.elastic.transform import source
+
+GOOD = "// Müller\n__global__ void good(int *p) { p[blockIdx.x] = 1; }\n"
+BAD = "__global__ void bad(int *p) {\n  good<<<1, 1>>>(p);\n}\n"
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_source_with_both(capsys: Capture, tmp_path: Path) -> None:
+    given, out = tmp_path / "k.cu", tmp_path / "out.cu"
+    given.write_bytes((GOOD + BAD).encode("latin-1"))  # such files exist
+    found = Called(capsys, "elastic", given, "-o", out, "--json").json["kernels"]
+    assert [(k["kernel"], k["elastic"]) for k in found] == [("good", True), ("bad", False)]
+    assert found[0]["forms"] == ["good_elastic", "good_slice"]
+    assert found[1]["reasons"] == [{"file": "k.cu", "line": 4, "why": "it launches kernels"}]
+    assert "Müller".encode("latin-1") in out.read_bytes()
+    told = Called(capsys, "elastic", given, "-o", out).out
+    assert "k.cu:4: it launches kernels" in told
+
+
+def test_what_it_does_not_do(capsys: Capture, tmp_path: Path) -> None:
+    given, out = tmp_path / "k.cu", tmp_path / "out.cu"
+    given.write_text(BAD)
+    called = Called(capsys, "elastic", given, "-o", out, "--json")
+    assert (called.code, called.json["error"]["code"]) == (4, "not-elastic")
+    assert called.json["error"]["facts"] == {"file": "k.cu", "line": 2, "kernels": 1}
+    assert not out.exists()
+    given.write_text(GOOD)
+    assert Called(capsys, "elastic", given, "-o", out).code == 0
+    again = Called(capsys, "elastic", out, "-o", tmp_path / "more.cu")
+    assert (again.code, "already" in again.err) == (2, True)
+    own = Called(capsys, "elastic", given, "-o", given)
+    assert (own.code, "--force" in own.err) == (2, True)
+    assert Called(capsys, "elastic", tmp_path / "none.cu", "-o", out).code == 2
+
+
+def test_without_the_parser(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source._parser.cache_clear()
+    monkeypatch.setitem(sys.modules, "tree_sitter_cuda", None)
+    (tmp_path / "k.cu").write_text(GOOD)
+    called = Called(capsys, "elastic", tmp_path / "k.cu", "-o", tmp_path / "out.cu")
+    assert (called.code, "tilewright[elastic]" in called.err) == (2, True)

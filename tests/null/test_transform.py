@@ -1,0 +1,222 @@
+"""Foreign CUDA sources: what is refused and why, what NVIDIA's compiler takes, and the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_cuda import nvrtc as nvrtc
+
+from tilewright.base.errors import NotElastic
+from tilewright.elastic.transform import ElasticOptions, Transformed, transform
+from tilewright.elastic.transform.forms import PRELUDE
+
+SOURCES = Path(__file__).parents[1] / "elastic_sources"
+Nvrtc = Callable[[str, str], bytes]
+
+
+def made(text: str, **options: bool) -> Transformed:
+    return transform(text, "k.cu", options=ElasticOptions(**options))
+
+
+#: Bodies of a kernel with the parameters `int *p, int n`: the line of the reason, and its words.
+REFUSED: dict[str, tuple[str, int, str]] = {
+    "grid sync": ("cooperative_groups::this_grid().sync();", 2, "whole grid"),
+    "cluster": ("auto c = cooperative_groups::this_cluster();\nc.sync();", 2, "cluster"),
+    "launch": ("if (n)\n  other<<<1, 32>>>(p);", 3, "launches kernels"),
+    "its own end": ('p[0] = 1;\nasm volatile("exit;");', 3, "ends the thread"),
+    "barrier objects": ("__shared__ cuda::barrier<cuda::thread_scope_block> b;", 2, "barrier obj"),
+    "mbarrier": ('asm("mbarrier.init.shared.b64 [%0], 1;" :: "r"(n));', 2, "barrier obj"),
+    "flag": ("while (atomicAdd(p, 0) < n) {\n}", 2, "waits for another block"),
+    "volatile flag": (
+        "volatile int *f = p;\nwhile (*(volatile int *)p == 0)\n  ;", 3, "waits for another block"
+    ),
+    "flag by jumps": (
+        "for (;;) {\n  if (*(volatile int *)(p + n)) break;\n}", 2, "waits for another block"
+    ),
+    "plain flag": ("while (p[n] == 0)\n  __threadfence();", 2, "waits for another block"),
+    "flag read again": (
+        "int v;\ndo {\n  v = atomicAdd(p, 0);\n} while (v < n);", 3, "waits for another block"
+    ),
+    "lanes in a loop": (
+        "for (int i = 0; i < n; i++) {\n  if (threadIdx.x > i) return;\n"
+        "  p[i] = __shfl_down_sync(~0u, n, 1);\n}", 3, "some lanes of a warp return",
+    ),
+    "named barrier": (
+        'if (threadIdx.x == 3) return;\nasm("bar.sync 1, 64;");', 3, "not the whole block's"
+    ),
+    "groups of lanes": (
+        "if (threadIdx.x == 3) return;\nauto t = cooperative_groups::tiled_partition<32>("
+        "cooperative_groups::this_thread_block());", 2, "functions of a library",
+    ),
+    "a lambda's own": ("auto f = [](int v) { return v + blockIdx.x; };", 2, "default capture"),
+    "a pointer": ("int (*f)(int) = reads;\np[0] = f(n);", 2, "pointer to a function"),
+    "an operator": ("p[0] = Odd{}(n);", 2, "operator"),
+    "odd assembly": ('asm("mov.b64 %0, %%ctaid;" : "=l"(p));', 2, "not understood"),
+    "a taken name": ("int tw_tile = n;\np[0] = tw_tile;", 1, "has the name tw_tile"),
+    "half a statement": (
+        "if (n)\n#ifdef A\n  {\n#else\n  for (;;) {\n#endif\n  }", 0, "not understood"
+    ),
+}  # fmt: skip
+HELPERS = """
+__device__ int reads(int v) { return v + blockIdx.x; }
+struct Odd { __device__ int operator()(int v) { return v + blockIdx.x; } };
+"""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_its_line(name: str) -> None:
+    body, line, why = REFUSED[name]
+    helpers = HELPERS if name in ("a pointer", "an operator") else ""
+    text = f"__global__ void k(int *p, int n) {{\n{body}\n}}\n{helpers}"
+    (report,) = made(text).kernels
+    assert not report.elastic
+    assert any(why in r.why for r in report.reasons), report.reasons
+    if line and not helpers:
+        assert line in [r.place.line for r in report.reasons if why in r.why]
+    assert made(text).text == text, "a source without elastic forms stays as it is"
+
+
+ACCEPTED = {
+    "a lock": "while (atomicCAS(p, 0, 1) != 0) {\n}\n*(p + 1) += 1;\natomicExch(p, 0);",
+    "compare and swap": (
+        "int old = *p, seen;\ndo {\n  seen = old;\n  old = atomicCAS(p, seen, seen + n);\n"
+        "} while (old != seen);"
+    ),
+    "a list": "int i = n;\nwhile (p[i] != 0) i = i - 1;",
+    "volatile lanes": (
+        "__shared__ volatile int s[64];\ns[threadIdx.x] = n;\n"
+        "for (int i = 0; i < s[0]; i++) p[i] = s[i];"
+    ),
+    "a named barrier of all": 'asm volatile("bar.sync 1, 64;");\np[0] = 1;',
+    "a host's function of the same name": "int host = n;\np[0] = host;",
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted(name: str, nvrtc: Nvrtc) -> None:
+    text = f"__global__ void k(int *p, int n) {{\n{ACCEPTED[name]}\n}}\n"
+    host = "void host(int *p) { k<<<1, 2>>>(p, 3); }\n"
+    (report,) = made(text + host).kernels
+    assert report.elastic, report.reasons
+    assert nvrtc(made(text + host, device=True).text, "sm_90")
+
+
+def test_no_kernel_is_lost() -> None:
+    """Where the parser sees none, the report says so."""
+    found = made(
+        "#define KERNEL __global__ void\nKERNEL hidden(int *p) { p[blockIdx.x] = 1; }\n"
+        "__global__ void declared(int *p);\n// __global__ void told(int *p) {}\n"
+        "__global__ void k(int *p) { p[blockIdx.x] = 1; }\n"
+    )
+    assert [(k.name, k.elastic) for k in found.kernels] == [("k", True), ("KERNEL", False)]
+    assert "macro" in found.kernels[1].reasons[0].why
+
+
+def test_several_kernels_each_for_itself() -> None:
+    found = made(
+        "__global__ void good(int *p) { p[blockIdx.x] = 1; }\n"
+        "__global__ void bad(int *p) { good<<<1, 1>>>(p); }\n"
+    )
+    assert [(k.name, k.elastic) for k in found.kernels] == [("good", True), ("bad", False)]
+    assert "good_elastic" in found.text
+    assert "bad_elastic" not in found.text
+    found.require()
+    with pytest.raises(NotElastic, match="launches kernels") as raised:
+        made("__global__ void bad(int *p) { bad<<<1, 1>>>(p); }\n").require()
+    assert raised.value.facts["line"] == 1
+    with pytest.raises(NotElastic, match="no kernel"):
+        made("int main() {}\n").require()
+
+
+ASSEMBLY = r"""
+__device__ unsigned place() {
+  unsigned x;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+  return x;
+}
+__global__ void k(unsigned *p, int n) {
+  unsigned y, z;
+  asm("{ .reg .u32 t; mov.u32 t, %%nctaid.y; add.u32 %0, t, %1; }" : "=r"(y) : "r"(n) : "memory");
+  asm("mov.u32 %0, %%ctaid.z;" : "=r"(z) : : "memory");
+  if (threadIdx.x == 5) return;
+  asm volatile("bar.sync 0;" ::: "memory");
+  p[threadIdx.x] = place() + y + z;
+}
+"""
+
+
+def test_registers_in_assembly_become_operands(nvrtc: Nvrtc) -> None:
+    found = made(ASSEMBLY)
+    assert found.kernels[0].elastic, found.kernels[0].reasons
+    forms = found.text[len(found.text) - len(found.text.partition("elastic forms of k")[2]) :]
+    assert "ctaid" not in forms
+    assert '"r"(tw_tile.grid.y)' in forms
+    assert "tw_tile.barrier();" in forms
+    ptx = nvrtc(found.text, "compute_90").decode()
+    own = ptx[ptx.index(".entry _Z9k_elastic") :].partition(".entry _Z7k_slice")[0]
+    assert "%nctaid.y" not in own
+    assert "%ctaid.z" not in own
+
+
+@pytest.mark.parametrize("options", [{}, {"fold": True}, {"pad": True}])
+@pytest.mark.parametrize("architecture", ["compute_75", "sm_90"])
+def test_nvidias_compiler_takes_all_forms(
+    nvrtc: Nvrtc, options: dict[str, bool], architecture: str
+) -> None:
+    text = (SOURCES / "samples.cu").read_text()
+    found = made(text, **options)
+    code = nvrtc(found.text, architecture)
+    for kernel in found.kernels:
+        if kernel.elastic and kernel.name not in ("gemm", "shifted"):
+            assert f"{kernel.name}_elastic".encode() in code
+            assert f"{kernel.name}_slice".encode() in code
+    refused = {k.name for k in found.kernels if not k.elastic}
+    together = {"reduce", "scan", "transpose", "histogram", "bodies", "softmax", "gemm", "votes",
+                "last_block", "triangle"}  # fmt: skip
+    assert refused == (together if options.get("fold") else set())
+
+
+def test_shared_memory_and_registers_stay_within_bounds(nvrtc: Nvrtc) -> None:
+    """The elastic form needs 24 bytes more of shared memory, for the task."""
+    text = "__global__ void k(float *p) { __shared__ float s[12282]; s[0] = *p; *p = s[1]; }"
+    assert nvrtc(made(text).text, "sm_90")
+
+
+def test_local_headers_with_device_code_are_part_of_the_source(tmp_path: Path) -> None:
+    (tmp_path / "place.cuh").write_text(
+        "#pragma once\n__device__ int place() { return blockIdx.x; }\n"
+    )
+    (tmp_path / "names.h").write_text("#define N 3\n")
+    text = (
+        '#include "place.cuh"\n#include "names.h"\n__global__ void k(int *p) { p[place()] = N; }\n'
+    )
+    found = transform(text, "k.cu", [tmp_path])
+    assert "place_tw(tw_tile)" in found.text
+    assert '#include "names.h"' in found.text
+    assert found.kernels[0].place.line == 3
+
+
+def test_the_text() -> None:
+    """Golden: what users get, after the part that is the same for all."""
+    found = made((SOURCES / "golden.cu").read_text()).text
+    assert found == PRELUDE + (SOURCES / "golden.elastic.cu").read_text()
+
+
+def test_padding_only_where_it_is_safe_and_pays() -> None:
+    kernel = (
+        "__global__ void k(float *p) {{\n  __shared__ float s[32][32];\n"
+        "  s[threadIdx.y][threadIdx.x] = p[0];\n  __syncthreads();\n  {use}\n}}\n"
+    )
+    uses = {
+        "p[1] = s[threadIdx.x][threadIdx.y];": True,
+        "const int t = threadIdx.x / 2; p[1] = s[t][0];": True,
+        "p[1] = s[threadIdx.y][threadIdx.x];": False,
+        "float *q = &s[threadIdx.x][0]; p[1] = q[40];": False,
+        "float (*q)[32] = s; p[1] = s[threadIdx.x][0] + q[1][0];": False,
+        "p[1] = s[threadIdx.x][0] + sizeof(s);": False,
+    }
+    for use, padded in uses.items():
+        found = made(kernel.format(use=use), pad=True)
+        assert any("one element longer" in n for n in found.kernels[0].notes) == padded, use

@@ -1,0 +1,65 @@
+"""`elastic`: a CUDA source whose kernels can leave at a tile's border and be gone on with.
+
+Input: a .cu file.  Output: the same with elastic forms beside its kernels, and a report of each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+
+from tilewright.cli.files import Output
+from tilewright.cli.options import Force, Json
+from tilewright.cli.output import Answer, table
+from tilewright.elastic.transform import (
+    KEPT,
+    ElasticOptions,
+    KernelReport,
+    is_ours,
+    text_of,
+    transform,
+)
+
+
+def elastic(
+    source: Annotated[Path, typer.Argument(metavar="KERNEL.cu", help="A CUDA C++ source.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    headers: Annotated[
+        list[Path] | None, typer.Option("-I", help="More folders with headers of device code.")
+    ] = None,
+    fold_threads: Annotated[
+        bool, typer.Option("--fold-threads", help="Let blocks be smaller than the kernel's.")
+    ] = False,
+    pad_shared: Annotated[
+        bool, typer.Option("--pad-shared", help="Lengthen rows of shared arrays read by columns.")
+    ] = False,
+    device_only: Annotated[
+        bool, typer.Option("--device-only", help="Leave out the host's code, as NVRTC needs it.")
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> Answer:
+    """Make the kernels of a CUDA source elastic."""
+    del as_json
+    written = Output(output, is_ours, force)
+    written.check()
+    options = ElasticOptions(fold_threads, pad_shared, device_only)
+    folders = (source.parent, *(headers or ()))
+    made = transform(text_of(source), source.name, folders, options)
+    made.require()
+    with written.open() as file:
+        file.write(made.text.encode(errors=KEPT))
+    data = {"output": str(output), "kernels": [kernel.to_json() for kernel in made.kernels]}
+    rows = [(k.name, k.place, "elastic" if k.elastic else "refused", _why(k)) for k in made.kernels]
+    return Answer(data, Group(table(("kernel", "line", "", "why, or what to know"), rows)))
+
+
+def _why(kernel: KernelReport) -> str:
+    """The first reason is enough for people; --json has all."""
+    more = len(kernel.reasons) - 1
+    return "; ".join(
+        [*map(str, kernel.reasons[:1]), *kernel.notes, *([f"{more} more"] if more > 0 else [])]
+    )

@@ -1,0 +1,74 @@
+"""Which parts of a source only the host's compiler needs.
+
+Input: a `CudaSource`.  Output: edits that take them out: functions of the host, and includes of
+system headers.  NVRTC, and kernels on the CPU, are then given what is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilewright.elastic.transform.module import CudaSource, whole
+from tilewright.elastic.transform.source import Edit, inside
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+#: Headers that device code needs and its compiler has.
+_KEPT = re.compile(r"cuda_fp16|cuda_bf16|cooperative_groups|mma\.h|cuda/|cub/|crt/|cuda_pipeline")
+_SCOPES = frozenset({"function_definition", "lambda_expression", "compound_statement"})
+
+
+def device_part(module: CudaSource) -> list[Edit]:
+    return [Edit(node.start_byte, node.end_byte, _lines(module, node)) for node in _hosts(module)]
+
+
+def _lines(module: CudaSource, node: Node) -> str:
+    """SourceLine numbers stay."""
+    return "\n" * module.source.of(node).count("\n")
+
+
+def _hosts(module: CudaSource) -> Iterator[Node]:
+    of = module.source.of
+    for node in inside(module.source.root, skip=_SCOPES):
+        if node.type == "preproc_include" and not _KEPT.search(of(node)):
+            yield node
+        elif node.type == "function_definition" and not _inside_type(node):
+            if not module.is_device(node):
+                yield whole(node)
+        elif node.type in _OTHERS:
+            outer = whole(node)
+            parent = outer.parent
+            if parent is not None and parent.type in _PLACES and not _needed(of(outer)):
+                yield outer
+
+
+_OTHERS = ("declaration", "expression_statement", "using_declaration", "struct_specifier",
+           "class_specifier", "type_definition", "alias_declaration",
+           "template_instantiation")  # fmt: skip
+_PLACES = ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "declaration_list",
+           "namespace_definition", "linkage_specification")  # fmt: skip
+_NEEDED = re.compile(
+    r"__device__|__constant__|__managed__|__global__|__shared__|\bconst\b|\bconstexpr\b"
+    r"|\bstruct\b|\bclass\b|\benum\b|\bunion\b|\btypedef\b|\busing \w+\s*=|cooperative_groups"
+    r"|nvcuda"
+)
+
+
+_HOST = re.compile(r"\bstd::(?!(?:numeric_limits|is_|enable_if|conditional)\b)")
+
+
+def _needed(text: str) -> bool:
+    """Whether the device may need a declaration; what the host's library has, it does not."""
+    return bool(_NEEDED.search(text)) and not _HOST.search(text)
+
+
+def _inside_type(node: Node) -> bool:
+    parent = node.parent
+    while parent is not None:
+        if parent.type == "field_declaration_list":
+            return True
+        parent = parent.parent
+    return False

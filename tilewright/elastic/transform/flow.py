@@ -1,0 +1,196 @@
+"""Which returns of a kernel all threads of a block take together, and what follows the others.
+
+Input: a function of a `CudaSource`.  Output: names whose values may differ between the threads of a
+block, and returns that only some threads may take.  What is unknown counts as different.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilewright.elastic.transform.module import BLOCK, CudaSource, Definition
+from tilewright.elastic.transform.source import above, declared, inside, name_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+LAMBDA = frozenset({"lambda_expression"})
+LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+_CONTROL = (*LOOPS, "if_statement", "switch_statement", "conditional_expression")
+#: Names that are the same for all threads of a block.
+_SAME = BLOCK | {"blockDim", "warpSize", "true", "false", "NULL", "nullptr"}
+#: Functions of values alone.
+_PURE = frozenset({
+    "min", "max", "abs", "fabsf", "ceilf", "floorf", "sqrtf", "powf", "log2f", "exp2f", "ceil",
+    "floor", "sqrt", "pow", "__mul24", "__umul24", "make_int2", "make_float2",
+})  # fmt: skip
+
+
+#: Functions of CUDA that take values and pointers.
+_BY_VALUE = re.compile(
+    r"__\w+$|atomic\w+$|make_\w+$|tex\w+$|\w+f$|printf$|assert$|sin$|cos$|exp$|log$"
+)
+
+
+class Flow:
+    """varying: locals and parameters of the function that may differ between threads"""
+
+    def __init__(self, module: CudaSource, function: Definition) -> None:
+        self.module, self.function, self._of = module, function, module.source.of
+        self._known = self._constants() | declared(module.source, function.parameters)
+        self.varying: set[str] = set()
+        writes = list(self._writes())
+        self._known |= {name for name, _, _ in writes}
+        before = -1
+        while before != len(self.varying):
+            before = len(self.varying)
+            for name, value, at in writes:
+                if value is None or self.differs(value) or self.divergent(at):
+                    self.varying.add(name)
+
+    def _constants(self) -> set[str]:
+        found = {self._of(n) for t in self.function.templates for n in inside(t)
+                 if n.type == "identifier"}  # fmt: skip
+        for node in self.module.source.root.named_children:
+            if node.type == "declaration" and any(
+                self._of(q) in ("const", "constexpr", "__constant__")
+                for q in node.named_children
+                if q.type == "type_qualifier"
+            ):
+                name = name_of(node.child_by_field_name("declarator"))
+                found |= {self._of(name)} if name else set()
+        return found | {
+            self._of(n) for n in inside(self.module.source.root) if n.type == "enumerator"
+        }
+
+    def _writes(self) -> Iterator[tuple[str, Node | None, Node]]:
+        """Names with the value that they get, and where; None: any value."""
+        for node in inside(self.function.body):
+            if node.type == "init_declarator":
+                target, value = (node.child_by_field_name(f) for f in ("declarator", "value"))
+            elif node.type == "assignment_expression":
+                target, value = (node.child_by_field_name(f) for f in ("left", "right"))
+            elif node.type == "update_expression":
+                target = value = node.child_by_field_name("argument")
+            elif node.type == "declaration":
+                for declared in node.children_by_field_name("declarator"):
+                    if declared.type == "identifier":
+                        yield self._of(declared), declared, node
+                continue
+            else:
+                yield from ((self._of(n), None, node) for n in self._escaping(node))
+                continue
+            if target is not None and (name := name_of(_root(target))) is not None:
+                yield self._of(name), value, node
+
+    def _escaping(self, node: Node) -> Iterator[Node]:
+        """Identifiers that something else may write: by address, by reference, by assembly."""
+        if node.type == "pointer_expression" and self._of(node).startswith("&"):
+            found = name_of(_root(node.child_by_field_name("argument")))
+            yield from [found] if found else []
+        elif node.type == "gnu_asm_output_operand":
+            found = name_of(_root(node.child_by_field_name("value")))
+            yield from [found] if found else []
+        elif node.type == "call_expression":
+            callee, given = (node.child_by_field_name(f) for f in ("function", "arguments"))
+            if callee is not None and callee.type == "field_expression":
+                found = name_of(_root(callee.child_by_field_name("argument")))
+                yield from [found] if found else []
+            if given is not None and self._by_reference(name_of(callee)):
+                yield from (n for n in given.named_children if n.type == "identifier")
+
+    def _by_reference(self, callee: Node | None) -> bool:
+        """Whether a call may write into variables that it is given."""
+        name = self._of(callee) if callee is not None else ""
+        if name in self.module.named:
+            return any("&" in self._of(f.parameters) for f in self.module.named[name])
+        return not (name in _PURE or _BY_VALUE.match(name))
+
+    def differs(self, value: Node) -> bool:
+        """Whether the value of an expression may differ between threads of a block."""
+        for node in inside(value):
+            if node.type in ("subscript_expression", "gnu_asm_expression", "lambda_expression"):
+                return True
+            if node.type == "pointer_expression" and self._of(node).startswith("*"):
+                return True
+            if node.type == "field_expression" and "->" in self._of(node):
+                return True
+            if node.type == "call_expression":
+                name = name_of(node.child_by_field_name("function"))
+                if name is None or self._of(name) not in _PURE:
+                    return True
+            if node.type == "identifier" and self._name_differs(self._of(node)):
+                return True
+        return False
+
+    def _name_differs(self, name: str) -> bool:
+        if name in self.varying:
+            return True
+        if name in self._known or name in _SAME or name in _PURE:
+            return False
+        macros = self.module.macros.get(name)
+        if not macros:
+            return True
+        return any(self._name_differs(w) for m in macros for w in m.words if w != name)
+
+    def divergent(self, node: Node) -> bool:
+        """Whether only some threads of a block may come here."""
+        for outer in above(node, self.function.body):
+            if outer.type not in _CONTROL:
+                continue
+            if any(self.differs(c) for c in outer.children_by_field_name("condition")):
+                return True
+            if outer.type in LOOPS and any(
+                self._leaves_loop(inner, outer) for inner in inside(outer, skip=LAMBDA)
+            ):
+                return True
+        return False
+
+    def _leaves_loop(self, node: Node, loop: Node) -> bool:
+        """A way out of the loop that only some threads may take."""
+        if node.type not in ("break_statement", "continue_statement", "return_statement"):
+            return False
+        return any(
+            self.differs(c)
+            for outer in above(node, loop)
+            if outer.type in _CONTROL
+            for c in outer.children_by_field_name("condition")
+        )
+
+    def returns(self) -> list[Node]:
+        """Returns that only some threads of a block may take, in the order of the text.
+
+        A macro with a return in it counts as one.
+        """
+        macros = self.module.macros
+        returning = {name for name in macros if any("return" in m.words for m in macros[name])}
+        return [
+            node
+            for node in inside(self.function.body, skip=LAMBDA)
+            if (
+                (node.type == "return_statement" and self.divergent(node))
+                or (node.type == "identifier" and self._of(node) in returning)
+            )
+        ]
+
+    def followed(self, node: Node, later: list[Node]) -> bool:
+        """Whether a thread that does not return at `node` may come to one of `later` after it."""
+        if any(n.type == "goto_statement" for n in inside(self.function.body)):
+            return bool(later)
+        loops = [o for o in above(node, self.function.body) if o.type in LOOPS]
+        return any(
+            call.start_byte > node.start_byte
+            or any(o.start_byte <= call.start_byte < o.end_byte for o in loops)
+            for call in later
+        )
+
+
+def _root(node: Node | None) -> Node | None:
+    """What an assignment to `a.x`, `(a)` or `*a` writes into, as far as names tell."""
+    while node is not None and node.type in (
+        "field_expression", "parenthesized_expression", "pointer_expression", "subscript_expression"
+    ):  # fmt: skip
+        node = node.child_by_field_name("argument") or next(iter(node.named_children), None)
+    return node

@@ -1,0 +1,149 @@
+"""Runs a kernel and its elastic form on an NVIDIA GPU: their bits, and what they cost.
+
+Input: a transformed source and launches.  Output: effects on the arrays that are given, and
+milliseconds.  Workers are sent away while they run, by another stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import HostError
+from tilewright.elastic.transform.arguments import Turn, shard
+from tilewright.elastic.transform.trial import EVERYBODY, KernelRun
+from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
+from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
+
+#: Words of the control block, and of a worker's slot.
+WORDS, SLOT = 4, 4
+
+
+class GpuTrial:
+    """Kernels of a text that `transform` made.
+
+    names: by any name, the kernel as C++ calls it;  options: of NVRTC, such as include paths
+    Raises HostError where there is no GPU, or the text does not compile.
+    """
+
+    def __init__(self, text: str, names: Mapping[str, str], options: Sequence[str] = ()) -> None:
+        self.device = NvidiaDevice()
+        self.driver = self.device.driver
+        self.other = self.driver.stream(urgent=True)
+        wanted = {
+            name + form: re.sub(r"^\w+", rf"\g<0>{form}", kernel)
+            for name, kernel in names.items()
+            for form in ("", "_elastic")
+        }
+        sm = "".join(map(str, self.device.capability))
+        code, entries = compiled_kernels(
+            text, [f"--gpu-architecture=sm_{sm}", *OPTIONS, *options], list(wanted.values())
+        )
+        made = zip(wanted, entries, strict=True)
+        self._kernels = {name: self.driver.function(code, entry) for name, entry in made}
+        self._budget = self.device.memory(8)
+
+    def _give(self, launch: KernelRun) -> tuple[list[Any], list[DeviceMemory]]:
+        """Arguments, and the memory in which the arrays among them lie."""
+        values: list[Any] = []
+        memories = []
+        for arg in launch.args:
+            if isinstance(arg, np.ndarray):
+                memory = self.device.memory(arg.nbytes)
+                self.device.write(memory.address, arg)
+                memories.append(memory)
+                values.append(ctypes.c_void_p(memory.address))
+            else:
+                values.append((ctypes.c_char * arg.nbytes).from_buffer_copy(arg.tobytes()))
+        return values, memories
+
+    def _take(self, launch: KernelRun, memories: list[DeviceMemory]) -> None:
+        arrays = (arg for arg in launch.args if isinstance(arg, np.ndarray))
+        for array, memory in zip(arrays, memories, strict=True):
+            data = self.device.read(memory.address, array.nbytes)
+            array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
+
+    def plain(self, name: str, launch: KernelRun) -> None:
+        values, memories = self._give(launch)
+        self._start(name, launch.grid, launch, values)
+        self._take(launch, memories)
+
+    def _start(self, name: str, grid: Sequence[int], launch: KernelRun, values: list[Any]) -> None:
+        kernel = self._kernels[name]
+        stream = self.device.stream
+        self.driver.start(kernel, grid, launch.block, values, launch.shared, stream)
+
+    def workers(self, name: str, launch: KernelRun) -> int:
+        """As many as the device runs at once, and no more than there are tiles."""
+        kernel = self._kernels[f"{name}_elastic"]
+        return min(launch.tiles, self.device.residents(kernel, prod(launch.block)))
+
+    def _turn(self, launch: KernelRun, workers: int) -> tuple[Any, DeviceMemory, Any]:
+        control = self.device.memory(4 * (1 + WORDS + SLOT * workers))
+        told = self.device.word()
+        complete, words = control.address, control.address + 4
+        turn = Turn(
+            self._budget.address, words, words + 4 * WORDS, None, complete, told.address,
+            0, launch.tiles, workers, 0,
+        )  # fmt: skip
+        return turn, control, told
+
+    def elastic(self, name: str, launch: KernelRun, away: Callable[[], int | None]) -> int:
+        """The rounds of launches that it took.
+
+        away: called while workers run; how many may stay from now on, None: all
+        Raises HostError if it does not end.
+        """
+        workers = self.workers(name, launch)
+        turn, control, told = self._turn(launch, workers)
+        given, memories = self._give(launch)
+        values = [*given, shard(launch.grid, launch.block), turn]
+        for number in range(1, 2 * launch.tiles + 100):
+            self.device.write(self._budget.address, np.array([EVERYBODY, 0], np.uint32))
+            self._start(f"{name}_elastic", (workers, 1, 1), launch, values)
+            stay = away()
+            if stay is not None:
+                self.driver.write_word(self._budget.address, stay, self.other)
+            self.device.wait()
+            if told.value[0]:
+                self._take(launch, memories)
+                return number
+        done = self.device.read(control.address + 8, 4)
+        raise HostError(
+            f"the elastic form of {name} does not end", hint="Report this",
+            done=int.from_bytes(done, "little"), tiles=launch.tiles,
+        )  # fmt: skip
+
+    def cost(self, name: str, launch: KernelRun, times: int) -> tuple[float, float]:
+        """Milliseconds of one run: plain, and elastic where nobody is sent away."""
+        workers = self.workers(name, launch)
+        turn, control, _ = self._turn(launch, workers)
+        values, memories = self._give(launch)
+        more = [*values, shard(launch.grid, launch.block), turn]
+        self.device.write(self._budget.address, np.array([EVERYBODY, 0], np.uint32))
+        clear = Zeroes(control.address, control.size)
+
+        def plain() -> None:
+            for _ in range(times):
+                self._start(name, launch.grid, launch, values)
+
+        def elastic() -> None:
+            for _ in range(times):
+                self.device.start(clear)
+                self._start(f"{name}_elastic", (workers, 1, 1), launch, more)
+
+        found = self._graph(plain), self._graph(elastic)
+        del memories  # the kernels used it until here
+        return found[0] / times, found[1] / times
+
+    def _graph(self, run: Callable[[], None]) -> float:
+        """As one CUDA graph, so that the time of launches does not count."""
+        whole = self.driver.graph(run, self.device.stream)
+        whole()
+        self.device.wait()
+        return self.device.milliseconds(whole)

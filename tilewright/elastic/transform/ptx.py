@@ -1,0 +1,92 @@
+"""Inline assembly of a kernel: special registers become operands, and what cannot stay is named.
+
+Input: an `asm` expression.  Output: reasons to refuse it, or edits of its text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tilewright.elastic.transform.source import Edit, Source, inside
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+#: What a tile may not do in assembly, and why.
+REFUSED = (
+    (re.compile(r"\bexit\b"), "assembly ends the thread, and so the worker"),
+    (re.compile(r"\b(?:cluster|mapa|multimem)\b|%+\w*cluster"), "assembly uses a cluster"),
+    (re.compile(r"\bmbarrier\b|cp\.async\.bulk|cp\.reduce\.async"),
+     "assembly uses barrier objects in shared memory, which each tile would initialise again"),
+    (re.compile(r"\b(?:tcgen05|setmaxnreg|griddepcontrol)\b"),
+     "assembly changes the state of the block beyond a tile"),
+)  # fmt: skip
+BARRIER = re.compile(r"\b(?:bar|barrier)\.(?:cta\.)?(?:sync|red|arrive)\b")
+#: Exactly the barrier of the whole block.
+WHOLE = re.compile(r"\s*(?:bar|barrier)\.(?:cta\.)?sync(?:\.aligned)?\s+0\s*;?\s*")
+_REGISTER = re.compile(r"%%?(n?ctaid|n?tid)\.([xyz])\b")
+_ANY = re.compile(r"%%?n?(?:ctaid|tid)\b")
+
+
+def code_of(source: Source, asm: Node) -> str:
+    """Its text, with the strings joined."""
+    code = asm.child_by_field_name("assembly_code")
+    if code is None:
+        return ""
+    return "".join(
+        source.of(n) for n in inside(code) if n.type in ("string_content", "escape_sequence")
+    )
+
+
+def reasons(source: Source, asm: Node, drained: bool) -> Iterator[str]:
+    """Why the assembly cannot be part of a tile.
+
+    drained: threads that returned meet the barriers of those that go on
+    """
+    code = code_of(source, asm)
+    yield from (why for pattern, why in REFUSED if pattern.search(code))
+    if drained and BARRIER.search(code) and not WHOLE.fullmatch(code):
+        yield "some threads return before a barrier in assembly that is not the whole block's"
+    if len(_ANY.findall(code)) != len(_REGISTER.findall(code)):
+        yield "assembly reads the block's number in a way that is not understood"
+
+
+def edits(source: Source, asm: Node, values: Mapping[str, str]) -> list[Edit]:
+    """Registers that `values` names ("ctaid") become operands with these values."""
+    code = asm.child_by_field_name("assembly_code")
+    lists = [asm.child_by_field_name(f"{kind}_operands") for kind in ("output", "input")]
+    count = sum(len(found.named_children) for found in lists if found is not None)
+    if code is None:
+        return []
+    added: dict[str, str] = {}
+    made = []
+    plain = all(found is None for found in lists)  # then a percent sign is not doubled
+    for text in (n for n in inside(code) if n.type == "string_content"):
+        before = source.of(text)
+
+        def operand(found: re.Match[str]) -> str:
+            name = f"{found[1]}.{found[2]}"
+            if found[1] not in values:
+                return found[0]
+            added.setdefault(name, f"%{count + len(added)}")
+            return added[name]
+
+        after = _REGISTER.sub(operand, before)
+        if after != before:
+            if plain:
+                after = re.sub(r"%(?!\d)", "%%", after)
+            made.append(Edit(text.start_byte, text.end_byte, after))
+    if added:
+        given = ", ".join(f'"r"({values[n[:-2]]}{n[-2:]})' for n in added)
+        made.append(_inputs(code, lists[0], lists[1], given))
+    return made
+
+
+def _inputs(code: Node, outputs: Node | None, inputs: Node | None, given: str) -> Edit:
+    if inputs is not None:
+        more = f", {given}" if inputs.named_children else f" {given} "
+        return Edit(inputs.end_byte, inputs.end_byte, more)
+    at = outputs.end_byte if outputs is not None else code.end_byte
+    return Edit(at, at, f" : {given}" if outputs is not None else f" : : {given}")

@@ -1,0 +1,334 @@
+"""What a kernel needs to become elastic, and why some cannot.
+
+Input: a kernel of a `CudaSource`.  Output: a `Verdict`: how the threads of a tile wait for each
+other, and reasons to refuse the kernel, each with its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tilewright.elastic.transform import ptx
+from tilewright.elastic.transform.flow import LAMBDA, Flow
+from tilewright.elastic.transform.module import (
+    BARRIERS,
+    BLOCK,
+    LANES,
+    NAMES,
+    THREAD,
+    CudaSource,
+    Definition,
+)
+from tilewright.elastic.transform.source import SourceLine, inside, is_shared, name_of
+from tilewright.elastic.transform.waits import waits
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a kernel cannot be made elastic, and the line that says so."""
+
+    place: SourceLine
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.why}"
+
+
+class Waits(IntEnum):
+    """How barriers inside of a tile are met.
+
+    PLAIN:   as they are: all threads of a block meet each of them
+    DRAINED: threads that returned meet them too, until nobody is left in the tile
+    COUNTED: the same where barriers also ask something (`__syncthreads_or`)
+    """
+
+    PLAIN = 0
+    DRAINED = 1
+    COUNTED = 2
+
+
+_OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
+#: Words that nobody may mention whose block is a tile.
+REFUSED = {
+    "this_grid": "it waits for the whole grid or asks for its place there (this_grid)",
+    "grid_group": "it waits for the whole grid (grid_group)",
+    "this_multi_grid": "it waits for several grids (this_multi_grid)",
+    "multi_grid_group": "it waits for several grids (multi_grid_group)",
+    "this_cluster": "it uses a cluster of blocks",
+    "cluster_group": "it uses a cluster of blocks",
+    "__cluster_dims__": "it uses a cluster of blocks",
+    "__clusterIdx": "it uses a cluster of blocks",
+    "cudaDeviceSynchronize": "it waits for kernels that it launched",
+    "cudaLaunchDevice": "it launches kernels",
+    "cudaGetParameterBuffer": "it launches kernels",
+    "cudaGraphLaunch": "it launches graphs",
+    "cudaGridDependencySynchronize": "it waits for another kernel",
+    "cudaTriggerProgrammaticLaunchCompletion": "it lets another kernel begin",
+    "pipeline_shared_state": _OBJECTS_WHY,
+}
+#: How a cooperative group is asked for the block's number.
+GROUP_INDEX = "group_index"
+#: Names that the forms use themselves, and what is put after a kernel's name.
+_RESERVED = re.compile(r"tw_(?:tile|whole|shard|turn|tasks|following|side|own|number|n|ends\d+)$")
+FORMS = ("_tw", "_elastic", "_slice")
+_OBJECTS = re.compile(r"\bcuda::(?:barrier|latch|semaphore|counting_semaphore|binary_semaphore)\b")
+#: Libraries whose functions meet at barriers of the block, or in groups of lanes.
+LIBRARY_BARRIERS = frozenset({
+    "BlockReduce", "BlockScan", "BlockRadixSort", "BlockLoad", "BlockStore", "BlockExchange",
+    "BlockHistogram", "BlockMergeSort", "make_pipeline", "wait_prior",
+})  # fmt: skip
+LIBRARY_LANES = frozenset({"tiled_partition", "thread_block_tile", "WarpReduce", "WarpScan"})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a kernel's second form is made of.
+
+    live:    a mask is kept of the lanes of a warp that have not returned
+    returns: returns that only some threads take before lanes work together
+    """
+
+    function: Definition = field(repr=False)
+    waits: Waits
+    live: bool
+    returns: tuple[Node, ...] = field(repr=False)
+    reasons: tuple[Reason, ...]
+
+
+class Rulebook:
+    """fold: threads of the tile are numbered by the second form, too"""
+
+    def __init__(self, module: CudaSource, fold: bool) -> None:
+        self.module, self.fold, self._of = module, fold, module.source.of
+
+    @cached_property
+    def identities(self) -> frozenset[str]:
+        """Words by which a block, or a thread, knows its place."""
+        found = BLOCK | {"%ctaid", "%nctaid", GROUP_INDEX}
+        return found | THREAD | {"%tid", "%ntid"} if self.fold else found
+
+    @cached_property
+    def barriers(self) -> frozenset[str]:
+        """Barriers, and names of the file that wait at one."""
+        own = {f.name for f in self.module.functions if list(self.group_syncs(f))}
+        own |= {n for n, fs in self.module.named.items() if any(map(self._asm_barriers, fs))}
+        return frozenset(BARRIERS) | own | self.module.reaching(frozenset(BARRIERS) | own)
+
+    @cached_property
+    def lanes(self) -> frozenset[str]:
+        """Functions of lanes, and names of the file that call one."""
+        every = {w for words in self.module.words.values() for w in words}
+        for kernel in self.module.kernels:
+            every |= self.module.words_in(kernel.body)
+        wanted = frozenset(w for w in every if LANES.match(w))
+        return wanted | self.module.reaching(wanted)
+
+    def group_syncs(self, function: Definition) -> Iterator[Node]:
+        """Calls of a cooperative group's barrier where the group is the block."""
+        whole = function.whole
+        text = self.module.source.between(whole.start_byte, whole.end_byte)
+        for call in inside(function.body):
+            if call.type == "call_expression":
+                group = self._synced(call)
+                if group is not None and self._is_block(group, text):
+                    yield call
+
+    def _synced(self, call: Node) -> str | None:
+        """The group that a call waits for: of `g.sync()` or `cg::sync(g)`."""
+        callee, given = (call.child_by_field_name(f) for f in ("function", "arguments"))
+        name = name_of(callee)
+        if callee is None or given is None or name is None or self._of(name) != "sync":
+            return None
+        if callee.type == "field_expression":
+            argument = callee.child_by_field_name("argument")
+            return self._of(argument) if argument is not None else None
+        return self._of(given.named_children[0]) if given.named_children else None
+
+    @staticmethod
+    def _is_block(group: str, text: str) -> bool:
+        if group.endswith("this_thread_block()"):
+            return True
+        name = re.escape(group)
+        return bool(
+            re.search(rf"\bthread_block\s*&?\s*{name}\b", text)
+            or re.search(rf"\bauto\s*&?\s*{name}\s*=\s*[\w:]*this_thread_block\s*\(\s*\)", text)
+        )
+
+    def assemblies(self, function: Definition) -> Iterator[Node]:
+        return (n for n in inside(function.body) if n.type == "gnu_asm_expression")
+
+    def _asm_barriers(self, function: Definition) -> bool:
+        source = self.module.source
+        return any(ptx.BARRIER.search(ptx.code_of(source, a)) for a in self.assemblies(function))
+
+    def mentions(self, function: Definition, wanted: frozenset[str]) -> list[Node]:
+        """Names below the body that are wanted, and mean nothing of the function's own."""
+        names = wanted - self.module.locals_of(function)
+        return [n for n in inside(function.body) if n.type in NAMES and self._of(n) in names]
+
+    def verdict(self, kernel: Definition) -> Verdict:
+        bodies = self.module.bodies(kernel)
+        flow = Flow(self.module, kernel)
+        returns = flow.returns()
+        meets = self.mentions(kernel, self.barriers) + list(self.group_syncs(kernel))
+        meets += [a for a in self.assemblies(kernel)
+                  if ptx.BARRIER.search(ptx.code_of(self.module.source, a))]  # fmt: skip
+        drained = any(flow.followed(r, meets) for r in returns)
+        early = tuple(r for r in returns if flow.followed(r, self.mentions(kernel, self.lanes)))
+        asked = any(w in self.module.words_in(f.body) for f in bodies
+                    for w in BARRIERS if w != "__syncthreads")  # fmt: skip
+        waits_ = (Waits.COUNTED if asked else Waits.DRAINED) if drained else Waits.PLAIN
+        found = [*self._broken(kernel, bodies), *self._refused(bodies, drained)]
+        found += self._libraries(kernel, flow, returns)
+        if early:
+            found += self._not_masked(kernel, early)
+        if self.fold:
+            found += self._not_folded(bodies)
+        return Verdict(kernel, waits_, bool(early), early, tuple(dict.fromkeys(found)))
+
+    def _reason(self, node: Node, why: str) -> Reason:
+        return Reason(self.module.source.place(node), why)
+
+    def _broken(self, kernel: Definition, bodies: list[Definition]) -> Iterator[Reason]:
+        for function in bodies:
+            for node in inside(function.whole):
+                if node.type == "ERROR" or node.is_missing:
+                    yield self._reason(node, "the text here is not understood; a conditional (#if) "
+                                             "around a part of a statement, perhaps")  # fmt: skip
+                    break
+        head = self.module.source.between(kernel.whole.start_byte, kernel.body.start_byte)
+        if "__cluster_dims__" in head:
+            yield self._reason(kernel.node, REFUSED["__cluster_dims__"])
+        names = {f.name for f in self.module.functions} | self.module.macros.keys()
+        taken = {kernel.name + form for form in FORMS} & names
+        taken |= {copy_of(f.name) for f in bodies[1:]} & names
+        taken |= {w for f in bodies for w in self.module.words_in(f.whole) if _RESERVED.match(w)}
+        for name in sorted(taken):
+            yield self._reason(kernel.node, f"the source has the name {name}, which a form needs")
+        for parameters in kernel.templates:
+            for node in parameters.named_children:
+                if name_of(node) is None:
+                    yield self._reason(node, "a template parameter has no name")
+        of_identity = self.module.reaching(self.identities | frozenset(BARRIERS))
+        words = self.identities | of_identity
+        for odd in self.module.odd:
+            body = odd.child_by_field_name("body")
+            if (
+                body is not None
+                and self.module.words_in(body) & words
+                and self.module.is_device(odd)
+            ):
+                yield self._reason(odd, "an operator or constructor reads the block's number "
+                                        "or waits")  # fmt: skip
+
+    def _refused(self, bodies: list[Definition], drained: bool) -> Iterator[Reason]:
+        source = self.module.source
+        for function in bodies:
+            for node in inside(function.body):
+                if node.type == "kernel_call_syntax":
+                    yield self._reason(node, "it launches kernels")
+                elif node.type in ("identifier", "field_identifier", "type_identifier"):
+                    if (why := REFUSED.get(self._of(node))) is not None:
+                        yield self._reason(node, why)
+                elif node.type == "gnu_asm_expression":
+                    for why in ptx.reasons(source, node, drained):
+                        yield self._reason(node, why)
+                elif node.type == "qualified_identifier" and _OBJECTS.match(self._of(node)):
+                    yield self._reason(node, _OBJECTS_WHY)
+                elif node.type == "lambda_expression":
+                    yield from self._lambda(node)
+            for node, why in waits(self.module, function):
+                yield self._reason(node, why)
+        yield from self._addresses(bodies)
+
+    def _lambda(self, node: Node) -> Iterator[Reason]:
+        captures = node.child_by_field_name("captures")
+        default = captures is not None and any(
+            c.type == "lambda_default_capture" for c in captures.named_children
+        )
+        words = self.module.words_in(node)
+        wanted = self.identities | frozenset(BARRIERS)
+        if not default and words & (wanted | self.module.reaching(wanted)):
+            yield self._reason(node, "a lambda without a default capture reads the block's number")
+
+    def _addresses(self, bodies: list[Definition]) -> Iterator[Reason]:
+        """Functions that know their place and are not called where they are named."""
+        reading = frozenset(self.module.reaching(self.identities) & self.module.named.keys())
+        for function in bodies:
+            for node in self.mentions(function, reading):
+                if node.type == "identifier" and not _called(node):
+                    yield self._reason(
+                        node, "a pointer to a function that reads the block's number"
+                    )
+
+    def _libraries(self, kernel: Definition, flow: Flow, returns: list[Node]) -> Iterator[Reason]:
+        for wanted in (LIBRARY_BARRIERS, LIBRARY_LANES):
+            later = self.mentions(kernel, wanted | self.module.reaching(wanted))
+            for node in returns:
+                if flow.followed(node, later):
+                    yield self._reason(node, "some threads return before others work together "
+                                             "by functions of a library")  # fmt: skip
+
+    def _not_masked(self, kernel: Definition, returns: tuple[Node, ...]) -> Iterator[Reason]:
+        """Returns before functions of lanes must stand where all lanes that are left come by."""
+        for node in returns:
+            if outer_if(kernel, node) is None:
+                yield self._reason(node, "some lanes of a warp return, within a loop or a branch, "
+                                         "before others work together")  # fmt: skip
+
+    def _not_folded(self, bodies: list[Definition]) -> Iterator[Reason]:
+        """What needs all threads of a tile at once."""
+        why = "threads of a tile work together, so one cannot do the work of several"
+        together = self.barriers | self.lanes | LIBRARY_BARRIERS | LIBRARY_LANES
+        for function in bodies:
+            for node in [*self.mentions(function, together), *self.assemblies(function),
+                         *self.group_syncs(function)]:  # fmt: skip
+                yield self._reason(node, why)
+            for node in inside(function.body):
+                if node.type == "declaration" and is_shared(self.module.source, node):
+                    yield self._reason(node, why)
+                if self._of(node) in ("__activemask", "thread_block", "coalesced_threads"):
+                    yield self._reason(node, why)
+
+
+def copy_of(name: str) -> str:
+    return f"{name}_tw"
+
+
+def outer_if(kernel: Definition, node: Node) -> Node | None:
+    """The `if` at the top of the kernel that is all there is around a return."""
+    parent = node.parent
+    if parent is not None and parent.type == "compound_statement":
+        if parent.named_children[-1].id != node.id:
+            return None
+        parent = parent.parent
+    if parent is None or parent.type != "if_statement" or parent.parent is None:
+        return None
+    condition = parent.child_by_field_name("condition")
+    plain = (
+        parent.parent.id == kernel.body.id
+        and parent.child_by_field_name("alternative") is None
+        and condition is not None
+        and condition.child_by_field_name("initializer") is None
+        and not any(n.type == "declaration" for n in inside(condition, skip=LAMBDA))
+    )
+    return parent if plain else None
+
+
+def _called(node: Node) -> bool:
+    """Whether the name is what a call calls."""
+    while node.parent is not None and node.parent.type in (
+        "template_function", "qualified_identifier", "field_expression", "template_method",
+    ):  # fmt: skip
+        node = node.parent
+    parent = node.parent
+    callee = parent.child_by_field_name("function") if parent is not None else None
+    return callee is not None and callee.id == node.id

@@ -1,0 +1,154 @@
+"""Runs a kernel and its elastic forms on the CPU, to compare what they write, bit by bit.
+
+Input: a transformed source and launches.  Output: effects on the arrays that are given.  Workers
+are sent away after any number of looks at the budget, and others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import HostError
+from tilewright.elastic.transform.arguments import Turn, shard
+from tilewright.hosts.cuda_on_cpu import Kernels
+
+#: Workers that may stay where nobody is sent away.
+EVERYBODY = 2**31 - 1
+#: Looks that are never used up.
+ALWAYS = 0
+Extents = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """A kernel's grid and block as it would be launched.
+
+    shared: bytes of dynamic shared memory;  args: arrays and scalars of the exact types
+    """
+
+    grid: Extents
+    block: Extents
+    args: tuple[Any, ...]
+    shared: int = 0
+
+    @property
+    def tiles(self) -> int:
+        return prod(self.grid)
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How many blocks work, on how many threads of the CPU, and how they are sent away.
+
+    looks:   by round of launches, after how many looks at the budget nobody may stay; 0: never
+    threads: of a block, where one does the work of several of the kernel's; None: as many
+    """
+
+    count: int = 2
+    processors: int = 1
+    looks: Callable[[int], int] = lambda _: ALWAYS
+    threads: int | None = None
+
+
+class Trial:
+    """Kernels of a text that `transform` made.
+
+    names: by any name, the kernel as C++ calls it ("scale", "scale<float>")
+    Raises HostError where the text does not compile for the CPU.
+    """
+
+    def __init__(self, text: str, names: Mapping[str, str]) -> None:
+        wanted = {}
+        for name, kernel in names.items():
+            base, angle, arguments = kernel.partition("<")
+            for form in ("", "_elastic", "_slice"):
+                wanted[name + form] = base + form + angle + arguments
+        self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted)
+
+    def plain(self, name: str, launch: KernelRun, processors: int = 1) -> None:
+        """The kernel as it is."""
+        self._kernels.run(
+            name, launch.grid, launch.block, launch.args,
+            shared=launch.shared, processors=processors,
+        )  # fmt: skip
+
+    def slice(
+        self,
+        name: str,
+        launch: KernelRun,
+        first: int,
+        last: int,
+        workers: int = 1,
+        table: Any = None,
+    ) -> None:
+        """Tiles [first, last) without tickets."""
+        at = 0 if table is None else table.ctypes.data
+        given = shard(launch.grid, launch.block, first, last, at)
+        self._kernels.run(
+            f"{name}_slice", [workers], launch.block, [*launch.args, given], shared=launch.shared
+        )
+
+    def elastic(
+        self,
+        name: str,
+        launch: KernelRun,
+        workers: Crew,
+        tiles: tuple[int, int] | None = None,
+        table: Any = None,
+    ) -> int:
+        """Tiles [first, last), by default all, by workers that draw tickets; the rounds it took.
+
+        table: three numbers for each tile, the block that it is
+        Raises HostError if the tiles are not all done after more rounds than there are tiles.
+        """
+        first, last = tiles or (0, launch.tiles)
+        if first >= last:
+            return 0
+        at = 0 if table is None else table.ctypes.data
+        given = shard(launch.grid, launch.block, first, last, at)
+        budget, words, slots, complete, told = (
+            np.zeros(n, np.uint32) for n in (2, 4, 4 * workers.count, 1, 1)
+        )
+        turn = Turn(
+            budget.ctypes.data, words.ctypes.data, slots.ctypes.data, None,
+            complete.ctypes.data, told.ctypes.data, 0, last - first, workers.count, 0,
+        )  # fmt: skip
+        block = launch.block if workers.threads is None else (workers.threads, 1, 1)
+        for number in range(2 * (last - first) + 2):
+            budget[:] = EVERYBODY, workers.looks(number)
+            self._kernels.run(
+                f"{name}_elastic", [workers.count], block, [*launch.args, given, turn],
+                shared=launch.shared, processors=workers.processors,
+            )  # fmt: skip
+            if told[0]:
+                return number + 1
+        raise HostError(
+            f"the elastic form of {name} does not end", hint="Report this", done=int(words[1]),
+            tiles=last - first,
+        )  # fmt: skip
+
+
+def looks_of(launch: KernelRun, workers: int) -> int:
+    """The most looks that one run takes: one before each task, and each worker's last."""
+    return launch.tiles + 2 * workers
+
+
+def copies(launch: KernelRun) -> KernelRun:
+    """The same launch on copies of its arrays."""
+    args = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in launch.args)
+    return KernelRun(launch.grid, launch.block, args, launch.shared)
+
+
+def bits(launch: KernelRun) -> list[bytes]:
+    """What its arrays hold."""
+    return [a.tobytes() for a in launch.args if isinstance(a, np.ndarray)]
+
+
+def every_look(launch: KernelRun, workers: int) -> Sequence[int]:
+    """Looks after which workers may be sent away so that something was done."""
+    return range(2, looks_of(launch, workers) + 1)
