@@ -1,0 +1,124 @@
+"""What happens to a coordinator, and what it decides: events and actions.
+
+Events carry `now` in microseconds of any clock that does not go back.  Actions are carried out by
+the executor or the simulator, in their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.errors import TilewrightError
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A request for one inference; `request` numbers it."""
+
+    now: float
+    task: str
+    request: int
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A critical request begins its kernel of this number, where the design goes by kernels."""
+
+    now: float
+    request: int
+    kernel: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A critical request is answered; took_us: from its begin, without waiting."""
+
+    now: float
+    request: int
+    took_us: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A launch of a normal kernel has ended; complete: kernels of the inference that are done."""
+
+    now: float
+    task: str
+    complete: int
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+    now: float
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A task's client left or died, with all its requests."""
+
+    now: float
+    task: str
+
+
+Event = Arrived | Reached | Finished | Ended | Tick | Gone
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start a critical request: before the kernels of each phase its budget is set, after the last
+    one everybody may stay."""
+
+    request: int
+    task: str
+    budgets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Proceed:
+    """Start the next kernel of a critical request, where the design goes by kernels."""
+
+    request: int
+    kernel: int
+
+
+@dataclass(frozen=True)
+class Enqueue:
+    """Start a normal kernel, or go on with it, after what the task has started before.
+
+    workers: at most;  tiles: that this launch takes at most; 0: all that are left
+    fold: logical threads whose work a thread does
+    """
+
+    task: str
+    kernel: int
+    workers: int
+    tiles: int = 0
+    fold: int = 1
+
+
+@dataclass(frozen=True)
+class Allow:
+    """Set the budget now, by the host."""
+
+    workers: int
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """A request is not taken."""
+
+    request: int
+    error: TilewrightError
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """A critical request held normal work back for longer than its lease."""
+
+    request: int
+    task: str
+
+
+Action = Begin | Proceed | Enqueue | Allow | Refuse | Overdue
