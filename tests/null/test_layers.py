@@ -42,6 +42,8 @@ ALLOWED: dict[str, set[str]] = {
     "hosts/plans": {"base", "bundle", "hosts", "kernel", "plan"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},
+    "elastic": {"base", "kernel", "plan", "targets", "bundle", "hosts"},
+    "elastic/workloads": {"base"},
 }
 #: Files of hosts/ that may import more, by how they begin: those that walk plans for checking.
 HOSTS = {
@@ -71,6 +73,8 @@ def folder_of(path: Path) -> str:
         for start, special in HOSTS.items():
             if parts[1].startswith(start):
                 return f"hosts/{special}"
+    if parts[:2] == ("elastic", "workloads"):
+        return "elastic/workloads"
     return parts[0]
 
 
