@@ -77,8 +77,8 @@ def corrected(margin: float, over: bool) -> float:
     """The margin after one request.
 
     Over its bound: up by a factor of e^(STEP (1 - OVER)); else down by e^(-STEP OVER), as in
-    adaptive quantile estimation.  Among n requests in a row at most OVER n + log(MOST_MARGIN) / STEP
-    + 1 exceed their bound while normal work runs beside them, whatever the curves were worth.
+    adaptive quantile estimation.  Whatever the curves were worth, of n requests in a row at most
+    OVER n + log(MOST_MARGIN) / STEP + 1 exceed their bound while normal work runs beside them.
     """
     factor = exp(STEP * (1 - OVER)) if over else exp(-STEP * OVER)
     return min(MOST_MARGIN, max(1.0, margin * factor))

@@ -88,7 +88,7 @@ def _within_budget(now: Beside) -> Part | None:
     return Part(now.budget) if now.budget else None
 
 
-#: Kernel-boundary scheduling after Orion: most time in flight, as a share of the critical request's.
+#: Kernel-boundary scheduling after Orion: most time in flight, as a share of the request's.
 MOST_PENDING = 0.025
 
 

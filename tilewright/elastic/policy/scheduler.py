@@ -44,7 +44,7 @@ Answer = tuple[Shares, tuple[Action, ...]]
 
 @dataclass(frozen=True)
 class Scheduler:
-    """ahead: launches of a normal task that wait for the GPU, so that it never waits for the host"""
+    """ahead: launches of a normal task in flight, so that the GPU does not wait for the host"""
 
     design: Design
     gpu: Gpu
@@ -274,7 +274,7 @@ def _turned(state: Shares) -> Shares:
     """Sequential: whoever has the turn keeps it through an inference, then the next one with work
     gets it."""
     wanting = [
-        state.running is not None and state.running.request.task == task.name
+        (state.running is not None and state.running.request.task == task.name)
         or any(r.task == task.name for r in state.waiting)
         for task in state.critical
     ] + [p.backlog > 0 for p in state.normal]  # fmt: skip

@@ -134,7 +134,7 @@ class SimulatedGpu:
         for sm in self._sms:
             leaving = [b for b in sm.blocks if b.owner.leave and b.worker >= budget]
             if leaving:
-                self.worked_on(sm)
+                self._pass(sm)
                 for block in leaving:
                     _shorten(block)
                 self._announce(sm)
@@ -145,10 +145,10 @@ class SimulatedGpu:
                 self._end_if_done(stream, head)
         self._place()
 
-    def worked_on(self, sm: Multiprocessor) -> None:
+    def _pass(self, sm: Multiprocessor) -> None:
         """Lets an SM's time pass until now."""
         before = sm.at
-        each = sm.advance(self.now) / len(sm.blocks) if sm.blocks else sm.advance(self.now)
+        each = sm.advance(self.now)
         for block in sm.blocks:
             name = block.owner.name
             self.worked[name] = self.worked.get(name, 0.0) + each
@@ -192,7 +192,7 @@ class SimulatedGpu:
         if work is None:
             return
         cost, fold = launch.run.cost, launch.fold
-        self.worked_on(sm)
+        self._pass(sm)
         sm.add(
             Block(launch, worker, launch.threads, cost.compute / fold, cost.memory / fold,
                   work * fold, self.now)
@@ -218,7 +218,7 @@ class SimulatedGpu:
         """A block of the SM has come to a stop."""
         if version != sm.version:
             return
-        self.worked_on(sm)
+        self._pass(sm)
         for block in sm.stopped():
             self._stopped(sm, block)
         self._announce(sm)
@@ -239,8 +239,9 @@ class SimulatedGpu:
         launch.live -= 1
         if self._keep_spans:
             self.spans.append(
-                BlockSpan(sm.number, block.begun, self.now, launch.name, launch.critical)
-            )
+                BlockSpan(sm.number, block.begun, self.now, launch.name, launch.critical,
+                          block.threads)
+            )  # fmt: skip
         stream = next(s for s in self._streams if s.head is launch)
         self._end_if_done(stream, launch)
 

@@ -53,12 +53,12 @@ class Multiprocessor:
         ) or not self.blocks
 
     def advance(self, now: float) -> float:
-        """Lets time pass; the work that was done."""
+        """Lets time pass; the work that each block has done."""
         work = max(0.0, now - self.at) * self._rate
         self.at, self.version = now, self.version + 1
         for block in self.blocks:
             block.left -= work
-        return work * len(self.blocks)
+        return work
 
     def add(self, block: Block) -> None:
         self.blocks.append(block)
