@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, Launch, Task, Zeroes
+from tilewright.hosts.cuda_devices import CudaDevice, Launch, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import largest_extents
 
 #: Bytes of a kernel's words (ticket, tiles done, tiles left behind), and of a worker's slot.
@@ -37,6 +37,10 @@ class Budget:
     @property
     def address(self) -> int:
         return self._memory.address
+
+    def task(self, workers: int) -> SetWord:
+        """The same for a stream, in its order."""
+        return SetWord(self.address, workers)
 
     def set(self, workers: int, looks: int = 0) -> None:
         """looks: on the CPU, after this many looks nobody may stay; 0: never"""

@@ -57,7 +57,7 @@ class Design:
 
     budgets: of a request's phases, by its task and margin
     beside:  what a normal kernel may have while a critical request runs; None: it waits
-    alone:   the share of its residents that it may have where no critical request runs
+    promises: a bound and deadlines, so it refuses what it cannot keep
     urgent:  the critical model's blocks are placed first
     by_kernels: the host starts critical kernels one by one;  barriers: each of them only when the
                 normal kernels in flight have ended
@@ -69,6 +69,7 @@ class Design:
     leave: Leave
     budgets: Callable[[Critical, float], tuple[int, ...]]
     beside: Callable[[Beside], Part | None]
+    promises: bool = False
     urgent: bool = True
     by_kernels: bool = False
     barriers: bool = False
@@ -114,7 +115,7 @@ def _shard(now: Beside) -> Part | None:
 DESIGNS = {
     design.name: design
     for design in (
-        Design("tilewright", "chunk", bounded, _within_budget),
+        Design("tilewright", "chunk", bounded, _within_budget, promises=True),
         Design("miriam", "tile", _everybody, _shard, by_kernels=True),
         Design("sequential", "never", _everybody, lambda _: None, turns=True),
         Design("streams", "never", _everybody, lambda _: ALL, urgent=False),

@@ -31,7 +31,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Finished:
-    """A critical request is answered; took_us: from its begin, without waiting."""
+    """A critical request is answered, or given up; took_us: from its begin, without waiting."""
 
     now: float
     request: int

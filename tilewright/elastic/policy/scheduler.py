@@ -61,7 +61,8 @@ class Scheduler:
             )
         if isinstance(task, Normal):
             return replace(state, normal=(*state.normal, Progress(task)))
-        admit(task, state.critical)
+        if self.design.promises:
+            admit(task, state.critical)
         return replace(
             state, critical=(*state.critical, task), margins=(*state.margins, 1.0)
         )  # fmt: skip
@@ -101,7 +102,7 @@ class Scheduler:
         request = Request(event.request, task.name, event.now, deadline)
         waiting = tuple(sorted((*state.waiting, request), key=lambda r: _order(state, r)))
         refusal = late(list(_ends(state, waiting)), task.name)
-        if refusal is not None:
+        if self.design.promises and refusal is not None:
             return state, (Refuse(event.request, refusal),)
         return replace(state, waiting=waiting), ()
 
@@ -112,7 +113,8 @@ class Scheduler:
         return replace(state, running=replace(running, kernel=event.kernel, held=True))
 
     def _finished(self, state: Shares, event: Finished) -> Shares:
-        state = replace(state, overdue=state.overdue - {event.request})
+        waiting = tuple(r for r in state.waiting if r.number != event.request)
+        state = replace(state, waiting=waiting, overdue=state.overdue - {event.request})
         running = state.running
         if running is None or running.request.number != event.request:
             return state

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, islice
 from typing import Protocol
 
@@ -208,10 +209,10 @@ class Simulation:
             return
         kernels = iter(task.kernels)
         for phase, budget in zip(task.phases, budgets, strict=True):
-            put(self._urgent, lambda budget=budget: self._gpu.allow(budget))
+            put(self._urgent, partial(self._gpu.allow, budget))
             for cost in islice(kernels, phase.kernels):
                 put(self._urgent, _plain(task, cost))
-        put(self._urgent, lambda: self._gpu.allow(EVERYBODY))
+        put(self._urgent, partial(self._gpu.allow, EVERYBODY))
         put(self._urgent, lambda: self._finish(request, task))
 
     def _proceed(self, request: int, kernel: int) -> None:
