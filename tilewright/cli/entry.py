@@ -16,6 +16,7 @@ from tilewright import TOOL, __version__
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.cli import (
     bench,
+    corun,
     database,
     models,
     primitives,
@@ -42,6 +43,7 @@ for _command in (
     serving.serve,
     models.show,
     bench.bench_kernel,
+    corun.corun,
     primitives.primitives,
     space.space,
     space.relink,

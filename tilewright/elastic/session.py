@@ -17,6 +17,7 @@ from typing import Literal
 from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
+from tilewright.elastic.entry import EntryKernels, Flag
 from tilewright.elastic.load import Load
 from tilewright.elastic.measure import Measured, kernel_times, measure, repeated
 from tilewright.elastic.models import (
@@ -29,7 +30,7 @@ from tilewright.elastic.models import (
 )
 from tilewright.elastic.policy import Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.spans import BlockSpan
-from tilewright.elastic.watch import Watch, WatchedDevice
+from tilewright.elastic.watch import Watch, watched
 from tilewright.elastic.workloads.arrivals import Arrival
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice, SetWord
@@ -150,9 +151,9 @@ def devices(settings: Settings, normal: int) -> _Devices:
             Watch(made.control, "critical", True),
             *(Watch(made.control, f"normal {n}", False) for n in range(normal)),
         ]
-        made.critical = WatchedDevice(made.critical, made.watches[0])
+        made.critical = watched(made.critical, made.watches[0])
         made.normal = [
-            WatchedDevice(device, watch)
+            watched(device, watch)
             for device, watch in zip(made.normal, made.watches[1:], strict=True)
         ]
     return made
@@ -186,16 +187,20 @@ class Session:
             raise UsageError("there is no normal model", hint="Name one after the critical one")
         self.settings, self.design = settings, design(settings.policy)
         self._devices = found = devices(settings, len(normal))
+        self._budget = Budget(found.control)
+        found.control.wait()
+        self._flags: list[Flag] = []
+        if self.design.leave == "entry":
+            self._flags = [Flag(device, self._budget) for device in found.normal]
+            found.normal = [flag.device for flag in self._flags]
         self._hosts = [
             CudaHost(path, device) for path, device in zip(normal, found.normal, strict=True)
         ]
         host = CudaHost(critical, found.critical)
         elastic = self.design.leave in ("chunk", "tile")
-        self._budget = Budget(found.control)
-        found.control.wait()
-        self.model = CriticalModel(host, self._budget if elastic else None,
+        self.model = CriticalModel(host, None if self.design.leave == "never" else self._budget,
                                    captured=settings.captured)  # fmt: skip
-        self._plans = [self._plan(host, elastic) for host in self._hosts]
+        self._plans = [self._plan(n, elastic) for n in range(len(self._hosts))]
         part = settings.measure_seconds / 8
         self._costs = [
             costs(host, kernel_times(CriticalModel(host, None), part)) for host in self._hosts
@@ -223,11 +228,15 @@ class Session:
     def _milliseconds(host: CudaHost) -> float:
         return host.clock(1, repeat=2)[0]
 
-    def _plan(self, host: CudaHost, elastic: bool) -> NormalPlan:
+    def _plan(self, number: int, elastic: bool) -> NormalPlan:
+        host = self._hosts[number]
         if elastic:
             return ElasticKernels(ElasticPlan(host, self._budget))
         steps = host.steps(-1, largest_extents(host.bundle.manifest))
-        return PlainKernels(host, [launch for _, launch in steps])
+        launches = [launch for _, launch in steps]
+        if self._flags:
+            return EntryKernels(host, launches, self._flags[number])
+        return PlainKernels(host, launches)
 
     def _measure(self, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""

@@ -7,24 +7,17 @@ own clock.  It costs a few writes for each block, so figures are measured withou
 from __future__ import annotations
 
 import ctypes
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import CompilerBug
+from tilewright.elastic.changed import Change, ChangedDevice
 from tilewright.elastic.spans import BlockSpan
-from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWord, Launch, Mark, Task
-from tilewright.hosts.tensors import Array
+from tilewright.hosts.cuda_devices import CudaDevice
 
 #: Spans that are kept until the next reset; later ones are not.
 MOST_SPANS = 1 << 16
 #: Words of a span: SM and threads, begin and end in nanoseconds.
 FIELDS = 3
-#: A kernel's begin: its parameters, and the line that opens its body.
-HEAD = re.compile(r"^(KERNEL void (?:__launch_bounds__\(\d+\) )?k\()(.*)(\) \{)$", re.MULTILINE)
 TEXT = """
 #ifdef CUDA_ON_CPU
 #include <chrono>
@@ -90,59 +83,7 @@ class Watch:
         ]
 
 
-def watched(text: str) -> str:
-    """A kernel's text that takes the address of a watch as its first parameter."""
-    made, count = HEAD.subn(
-        r"\1unsigned long long *watch, \2\3\n  const Watched watched(watch);", text
-    )
-    if count != 1:
-        raise CompilerBug("a kernel's text has no head that can be watched", found=count)
-    return made
-
-
-class WatchedDevice:
+def watched(device: CudaDevice, watch: Watch) -> ChangedDevice:
     """A device all of whose kernels write spans."""
-
-    def __init__(self, device: CudaDevice, watch: Watch) -> None:
-        self._device, self._watch, self.name = device, watch, device.name
-
-    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
-        return self._device.compile(prelude + TEXT, [watched(text) for text in texts])
-
-    def start(self, task: Task) -> None:
-        self._device.start(self._with_watch(task))
-
-    def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
-        return self._device.record([self._with_watch(task) for task in tasks])
-
-    def _with_watch(self, task: Task) -> Task:
-        if not isinstance(task, Launch):
-            return task
-        return replace(task, args=(ctypes.c_void_p(self._watch.address), *task.args))
-
-    def memory(self, size: int) -> DeviceMemory:
-        return self._device.memory(size)
-
-    def write(self, address: int, data: Array) -> None:
-        self._device.write(address, data)
-
-    def read(self, address: int, size: int) -> bytes:
-        return self._device.read(address, size)
-
-    def word(self) -> HostWord:
-        return self._device.word()
-
-    def residents(self, kernel: Any, group: int) -> int:
-        return self._device.residents(kernel, group)
-
-    def use(self) -> None:
-        self._device.use()
-
-    def wait(self) -> None:
-        self._device.wait()
-
-    def mark(self) -> Mark:
-        return self._device.mark()
-
-    def milliseconds(self, run: Callable[[], None]) -> float:
-        return self._device.milliseconds(run)
+    change = Change(TEXT, "unsigned long long *watch", "const Watched watched(watch);")
+    return ChangedDevice(device, change, lambda: (ctypes.c_void_p(watch.address),))
