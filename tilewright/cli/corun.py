@@ -6,7 +6,10 @@ on request a timeline.  The library does it all (tilewright/elastic).
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,6 +108,36 @@ def corun(
             stream.write(text.encode())
     found = {"policy": policy, "device": session.measured.device} | facts(result)
     return Answer(found, pairs(found))
+
+
+def broker(
+    path: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to serve.")],
+    policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
+    sms: Annotated[
+        int | None, typer.Option(min=2, help="Multiprocessors; by default those of the GPU.")
+    ] = None,
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
+    as_json: Json = False,
+) -> Answer:
+    """Let the models of several processes share one GPU, until Ctrl-C."""
+    from tilewright.elastic.broker import Broker, FileWord, GpuWord
+    from tilewright.elastic.policy import Gpu, Scheduler, design
+
+    chosen = design(policy)
+    if device == "cpu":
+        word: FileWord | GpuWord = FileWord(path.with_suffix(".word"), create=True)
+        shared = Gpu(sms or 2)
+    else:
+        from tilewright.hosts.cuda_driver import Driver
+
+        driver = Driver(0)
+        word, shared = GpuWord(driver), Gpu(sms or driver.sms)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with Broker(path, Scheduler(chosen, shared), word), contextlib.suppress(KeyboardInterrupt):
+        Console(stderr=True).print(f"The broker serves {path}")
+        ended.wait()
+    return Answer({"socket": str(path)}, "The broker has ended")
 
 
 def facts(result: Result) -> dict[str, object]:

@@ -44,6 +44,7 @@ for _command in (
     models.show,
     bench.bench_kernel,
     corun.corun,
+    corun.broker,
     primitives.primitives,
     space.space,
     space.relink,

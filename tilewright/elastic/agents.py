@@ -7,6 +7,7 @@ what the policy wants and waits for the oldest launch.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -93,8 +94,8 @@ class CriticalAgent:
             # also of a request that failed: it must not hold the others back
             ended = now_us()
             took = 0.0 if begun is None else ended - begun
-            self._coordination.post(Finished(ended, number, took))
             del self._told[number]
+            self._coordination.post(Finished(ended, number, took))
 
     def leave(self) -> None:
         self._coordination.post(Gone(now_us(), self.task.name))
@@ -182,11 +183,13 @@ class NormalAgent:
 
     def close(self) -> None:
         """Leaves; what is in flight ends first.  Raises what the thread failed with."""
-        self._coordination.post(Gone(now_us(), self.task.name))
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        self._thread.join()
+        try:
+            self._coordination.post(Gone(now_us(), self.task.name))
+        finally:
+            with self._changed:
+                self._closing = True
+                self._changed.notify_all()
+            self._thread.join()
         self.check()
 
     def check(self) -> None:
@@ -213,7 +216,8 @@ class NormalAgent:
             self._loop()
         except BaseException as error:
             self._failed = error
-            self._coordination.post(Gone(now_us(), self.task.name))
+            with contextlib.suppress(TilewrightError):
+                self._coordination.post(Gone(now_us(), self.task.name))
 
     def _loop(self) -> None:
         flying: deque[_Flying] = deque()

@@ -192,6 +192,17 @@ class Driver:
     def release(self, address: int) -> None:
         self._api.cuMemFree(address)
 
+    def shared(self, address: int) -> bytes:
+        """What another process needs to open this memory."""
+        return bytes(self._do("cuIpcGetMemHandle", address).reserved)
+
+    def opened(self, handle: bytes) -> int:
+        """The address of another process's memory."""
+        made = self._api.CUipcMemHandle()
+        made.reserved = handle
+        lazy = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+        return int(self._do("cuIpcOpenMemHandle", made, lazy))
+
     def free_bytes(self) -> int:
         return int(self._do("cuMemGetInfo")[0])
 

@@ -28,15 +28,17 @@ class Budget:
     """How many workers may stay: those with this number or more leave at their next chunk.
 
     Several plans may look at the same one.
+    address: of one that is there already; None: a new one, where everybody may stay
     """
 
-    def __init__(self, device: CudaDevice) -> None:
-        self._device, self._memory = device, device.memory(8)
+    def __init__(self, device: CudaDevice, address: int | None = None) -> None:
+        self._device = device
+        if address is not None:
+            self.address = address
+            return
+        self._memory = device.memory(8)
+        self.address = self._memory.address
         self.set(EVERYBODY)
-
-    @property
-    def address(self) -> int:
-        return self._memory.address
 
     def task(self, workers: int) -> SetWord:
         """The same for a stream, in its order."""
