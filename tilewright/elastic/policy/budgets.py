@@ -81,4 +81,5 @@ def corrected(margin: float, over: bool) -> float:
     OVER n + log(MOST_MARGIN) / STEP + 1 exceed their bound while normal work runs beside them.
     """
     factor = exp(STEP * (1 - OVER)) if over else exp(-STEP * OVER)
-    return min(MOST_MARGIN, max(1.0, margin * factor))
+    # it may go a step beyond the largest margin, so that each request over its bound counts in full
+    return min(MOST_MARGIN * exp(STEP), max(1.0, margin * factor))
