@@ -99,7 +99,7 @@ def test_refusals_reach_the_client(served: Served) -> None:
         told = Told()
         other.join(critical_task("tight", CRITICAL.phases, deadline_ms=0.3), told.append)
         request = other.request()
-        other.post(Arrived(now_us() - 1e3, "tight", request))
+        other.post(Arrived(now_us(), "tight", request, now_us() - 1e3))
         refusal = told.next()
         assert isinstance(refusal, Refuse)
         assert isinstance(refusal.error, AdmissionRefused)

@@ -77,7 +77,7 @@ class CriticalAgent:
         self._told[number] = deque()
         begun = None
         try:
-            self._coordination.post(Arrived(arrived, self.task.name, number))
+            self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
             begin = self._next(number)
             assert isinstance(begin, Begin)
             with self._running:

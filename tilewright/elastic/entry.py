@@ -19,10 +19,10 @@ from tilewright.hosts.cuda_elastic import Budget
 WORDS = 8
 CHANGE = Change(
     "",
-    "const volatile unsigned *flag, volatile unsigned *told, unsigned launch",
-    "__shared__ bool goes;"
-    " if (threadIdx.x == 0 && (goes = *flag == 0)) *told = launch;"
-    " __syncthreads(); if (goes) return;",
+    "const volatile unsigned *entry_flag, volatile unsigned *entry_told, unsigned entry_launch",
+    "__shared__ bool entry_goes;"
+    " if (threadIdx.x == 0 && (entry_goes = *entry_flag == 0)) *entry_told = entry_launch;"
+    " __syncthreads(); if (entry_goes) return;",
 )
 
 

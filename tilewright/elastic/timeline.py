@@ -55,7 +55,7 @@ def svg(spans: Sequence[BlockSpan], title: str = "") -> str:
     for sm in sorted(lanes):
         tops[sm] = height
         height += ROW * lanes[sm] + GAP
-    end = max((span.end for _, span in placed), default=1.0)
+    end = max((span.end for _, span in placed), default=0.0) or 1.0
     scale, colour = (WIDTH - LEFT - 10) / end, colours(spans)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height + BOTTOM:.0f}" '

@@ -13,11 +13,15 @@ from tilewright.base.errors import TilewrightError
 
 @dataclass(frozen=True)
 class Arrived:
-    """A request for one inference; `request` numbers it."""
+    """A request for one inference; `request` numbers it.
+
+    came: when, if that was before the event; its deadline counts from then
+    """
 
     now: float
     task: str
     request: int
+    came: float | None = None
 
 
 @dataclass(frozen=True)

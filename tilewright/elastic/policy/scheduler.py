@@ -98,8 +98,9 @@ class Scheduler:
                 for p in state.normal
             )
             return replace(state, normal=more), ()
-        deadline = None if task.deadline_us is None else event.now + task.deadline_us
-        request = Request(event.request, task.name, event.now, deadline)
+        came = event.now if event.came is None else min(event.came, event.now)
+        deadline = None if task.deadline_us is None else came + task.deadline_us
+        request = Request(event.request, task.name, came, deadline)
         waiting = tuple(sorted((*state.waiting, request), key=lambda r: _order(state, r)))
         refusal = late(list(_ends(state, waiting)), task.name)
         if self.design.promises and refusal is not None:
@@ -239,7 +240,7 @@ def _ended(state: Shares, event: Ended) -> Shares:
                 progress,
                 flying=progress.flying[1:],
                 complete=0 if done else max(progress.complete, event.complete),
-                backlog=progress.backlog - done,
+                backlog=max(0, progress.backlog - done),
             )
         normal.append(progress)
     return replace(state, normal=tuple(normal))
