@@ -12,8 +12,10 @@ from typing import Any
 
 WIDTH, LEFT = 640, 190
 INK, PAPER, OURS, PALE = "#2a2420", "#fbf8f4", "#b8481c", "#e9c4b0"
-#: One colour per engine, Tilewright first.
-COLOURS = (OURS, "#3f6c8c", "#7a9a58", "#c9a23a", "#8a7ca8")
+#: One colour per engine or policy, Tilewright's first.
+COLOURS = (
+    OURS, "#3f6c8c", "#7a9a58", "#c9a23a", "#8a7ca8", "#2f8f83", "#b0627f", "#6b5a48", "#8fa3b5",
+)  # fmt: skip
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -253,6 +255,75 @@ def roofline(
         "operations per byte that must move; left axis GFLOP/s</text>"
     )
     return _svg(height, title, parts)
+
+
+#: Ratios that an axis may be marked at.
+RATIOS = (1, 1.05, 1.1, 1.2, 1.4, 1.6, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+
+#: Points of one series: what is to be small, what is to be large.
+Points = Sequence[tuple[float, float]]
+
+
+def best(points: Points) -> list[tuple[float, float]]:
+    """Those that no other point beats or equals in both, by the first number."""
+    found: list[tuple[float, float]] = []
+    for point in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not found or point[1] > found[-1][1]:
+            found.append(point)
+    return found
+
+
+def frontier(
+    title: str, series: Sequence[tuple[str, Points]], axes: tuple[str, str], colours: Sequence[int]
+) -> str:
+    """Every point of each series, and a line through its best ones.
+
+    The first numbers are ratios, from 1 on a logarithmic scale; the second are shares from 0.
+    colours: which of COLOURS each series has
+    """
+    x0, x1, y1, apart = 60.0, WIDTH - 24.0, 360.0, 4
+    y0 = 64.0 + 18 * math.ceil(len(series) / apart)
+    found = [p for _, points in series for p in points]
+    low, high = min(1.0, *(x for x, _ in found)), max(2.0, *(x for x, _ in found)) * 1.05
+    top = max(1.0, *(y for _, y in found)) * 1.03
+
+    def x(value: float) -> float:
+        return x0 + math.log(value / low) / math.log(high / low) * (x1 - x0)
+
+    def y(value: float) -> float:
+        return y1 - value / top * (y1 - y0)
+
+    parts = [f'<path d="M{x0} {y0:.0f} V{y1} H{x1}" fill="none" stroke="{INK}"/>']
+    for tick in (t for t in RATIOS if low <= t <= high):
+        parts.append(
+            f'<path d="M{x(tick):.1f} {y0:.0f} V{y1:.0f}" stroke="{PALE}" stroke-width="0.5"/>'
+            f'<text x="{x(tick):.1f}" y="{y1 + 16:.0f}" text-anchor="middle" font-size="10">'
+            f"{tick:g}</text>"
+        )
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        parts.append(
+            f'<path d="M{x0:.0f} {y(share):.1f} H{x1:.0f}" stroke="{PALE}" stroke-width="0.5"/>'
+            f'<text x="{x0 - 8:.0f}" y="{y(share) + 4:.1f}" text-anchor="end" font-size="10">'
+            f"{share:g}</text>"
+        )
+    for n, ((name, points), colour) in enumerate(zip(series, colours, strict=True)):
+        ink, left, down = COLOURS[colour], 16 + n % apart * 154, 46 + n // apart * 18
+        parts.append(
+            f'<circle cx="{left + 5}" cy="{down}" r="4.5" fill="{ink}"/>'
+            f'<text x="{left + 16}" y="{down + 4}" font-size="12">{name}</text>'
+        )
+        line = " L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in best(points))
+        parts.append(f'<path d="M{line}" fill="none" stroke="{ink}" stroke-width="1.5"/>')
+        for a, b in points:
+            parts.append(
+                f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="4" fill="{ink}" fill-opacity="0.8">'
+                f"<title>{name}: {figure(a)}, {figure(b)}</title></circle>"
+            )
+    parts.append(
+        f'<text x="{(x0 + x1) / 2:.0f}" y="{y1 + 34:.0f}" text-anchor="middle" font-size="11">'
+        f"{axes[0]}; left axis: {axes[1]}</text>"
+    )
+    return _svg(y1 + 46, title, parts)
 
 
 def figure(value: float) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import report_corun
 import report_crowd
 import report_gpu
 import report_headroom
@@ -156,6 +157,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "gpu": report_gpu.gpu,
     "llama": report_gpu.llama,
+    "corun": report_corun.corun,
     "threads": threads,
     "conv": conv,
     "passes": report_passes.passes,
@@ -196,6 +198,11 @@ ABOUT: dict[str, tuple[str, str]] = {
         "A language model on a real GPU",
         "Llama 2 7B's architecture with random weights, through Dawn in Node by the engine's own "
         "loop; each token is chosen on the GPU and comes back before the next step begins.",
+    ),
+    "corun": (
+        "Models that share a GPU",
+        "A critical model and normal ones under each policy. Latencies of the critical model "
+        "have waiting in them and are multiples of those alone.",
     ),
     "threads": ("Threads", "The same work with one thread and with more."),
     "conv": ("Convolutions", "Layers of models on one thread."),
@@ -313,6 +320,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
             for r in records["passes"]["rows"]
         ]
         yield "passes.svg", bars("K0 after each further Wasm pass, GFLOP/s", rows, "")
+    if "corun" in records:
+        yield from report_corun.charts(records["corun"])
     if "peers" in records:
         yield from report_peers.charts(records["peers"])
     if "space" in records:

@@ -22,6 +22,7 @@ from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.reductions import ReductionSchedule
 from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.single import SingleSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.plain import Plain, PlainTarget
@@ -73,7 +74,8 @@ class GroupTarget(PlainTarget):
         return schedule
 
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
-        kind = next((kind for kind in WAYS if kind.form == data.get("form")), None)
+        kinds: tuple[type[Schedule], ...] = (*WAYS, SingleSchedule)
+        kind = next((kind for kind in kinds if kind.form == data.get("form")), None)
         if kind is None:
             return super().schedule(data)
         try:
@@ -86,6 +88,8 @@ class GroupTarget(PlainTarget):
             ) from None
 
     def objection(self, kernel: Kernel, schedule: Any) -> str:
+        if isinstance(schedule, SingleSchedule):
+            return ""
         way = WAYS.get(type(schedule))
         if way is None:
             return super().objection(kernel, schedule)
@@ -97,6 +101,8 @@ class GroupTarget(PlainTarget):
         return objection
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        if isinstance(schedule, SingleSchedule):
+            return super().lower(kernel, schedule)
         way = WAYS.get(type(schedule))
         if way is not None:
             fn: TileFn = way.lower(kernel, schedule)

@@ -1,0 +1,104 @@
+"""Tables and frontiers of models that share one GPU.
+
+Input: the record of results/corun.json.  Output: Markdown and SVG.  A row is one run of a pair of
+models under a policy: pair, policy, sms, seed, max_slowdown (None: the policy takes no bound),
+p50, p99, p999 (latency of the critical model with waiting, over its latency alone), misses (share
+of requests), normal_share (of what is possible), total_over_sequential, occupancy (None: not
+recorded), n (critical requests); also kernels ("tuned", "naive") and clients, where they vary.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from charts import cell, frontier, table
+
+Record = dict[str, Any]
+Row = Mapping[str, Any]
+
+#: What may differ between pictures, and between points of a series.
+SETTING = ("pair", "sms", "kernels", "clients")
+POINT = ("policy", "max_slowdown")
+#: Bounds of the critical model's slowdown at which policies are compared.
+BOUNDS = (1.05, 1.1, 1.2, 1.4, 1.6)
+MEASURES = ("p50", "p99", "p999", "misses", "normal_share", "total_over_sequential", "occupancy")
+
+
+def _grouped(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+    return groups
+
+
+def points(rows: Sequence[Row]) -> list[Row]:
+    """Medians over the seeds; n is that of all runs together."""
+    keys = (*SETTING, *POINT)
+    found = []
+    for key, runs in _grouped(rows, keys).items():
+        middle: dict[str, Any] = dict(zip(keys, key, strict=True))
+        for name in MEASURES:
+            known = [r[name] for r in runs if r.get(name) is not None]
+            middle[name] = statistics.median(known) if known else None
+        found.append(middle | {"n": sum(r["n"] for r in runs), "runs": len(runs)})
+    return found
+
+
+def _named(setting: Sequence[Any]) -> str:
+    """Pair, multiprocessors, and what else was said of it."""
+    pair, sms, kernels, clients = setting
+    words = [str(pair), f"{sms} SMs" if sms else "all SMs"]
+    words += [f"{kernels} kernels"] if kernels else []
+    words += [f"{clients} clients"] if clients else []
+    return ", ".join(words)
+
+
+def within(rows: Sequence[Row], bound: float) -> float | None:
+    """The most normal share of points whose p99 is at most `bound` times the latency alone."""
+    return max((r["normal_share"] for r in rows if r["p99"] <= bound), default=None)
+
+
+def corun(record: Record) -> str:
+    """What each policy leaves to normal models at a bound, then every point."""
+    medians = points(record["rows"])
+    head = ["policy", "setting", *(f"p99 ≤ {bound:g}×" for bound in BOUNDS)]
+    reached = [
+        [policy, _named(setting), *(cell(within(rows, bound)) for bound in BOUNDS)]
+        for (*setting, policy), rows in _grouped(medians, (*SETTING, "policy")).items()
+    ]
+    said = "Most normal work, as share of what is possible, at a bound of the critical model's p99:"
+    columns = ["policy", "setting", "bound given", "p50", "p99", "p99.9", "misses"]
+    columns += ["normal share", "total over sequential", "occupancy", "requests", "runs"]
+    each = [
+        [
+            str(r["policy"]), _named([r[key] for key in SETTING]), cell(r["max_slowdown"]),
+            *(cell(r[name]) for name in MEASURES), str(r["n"]), str(r["runs"]),
+        ]
+        for r in medians
+    ]  # fmt: skip
+    return "\n\n".join(
+        [said, table(head, reached), "Medians of the runs of each point:", table(columns, each)]
+    )
+
+
+def charts(record: Record) -> Iterator[tuple[str, str]]:
+    """A frontier for each setting: the critical model's p99 over alone, and the normal share."""
+    policies = list(dict.fromkeys(r["policy"] for r in record["rows"]))
+    for setting, rows in _grouped(points(record["rows"]), SETTING).items():
+        series = [
+            (policy, [(r["p99"], r["normal_share"]) for r in of])
+            for (policy,), of in _grouped(rows, ("policy",)).items()
+        ]
+        name = re.sub(r"[^a-z0-9]+", "-", _named(setting).lower()).strip("-")
+        yield (
+            f"corun-{name}.svg",
+            frontier(
+                _named(setting),
+                series,
+                ("p99 of the critical model over alone", "normal work, share of possible"),
+                [policies.index(policy) for policy, _ in series],
+            ),
+        )

@@ -1,0 +1,79 @@
+"""Tables and frontiers of co-running, from rows that are known."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROW: dict[str, Any] = {
+    "pair": "MDTB-A", "policy": "bounded", "sms": 8, "seed": 0, "max_slowdown": 1.05, "p50": 1.01,
+    "p99": 1.04, "p999": 1.1, "misses": 0.0, "normal_share": 0.9, "total_over_sequential": 1.5,
+    "occupancy": 0.4, "n": 1000,
+}  # fmt: skip
+ROWS = [
+    *({**ROW, "seed": n, "normal_share": share} for n, share in enumerate((0.8, 0.9, 0.95))),
+    {**ROW, "max_slowdown": 1.4, "p99": 1.35, "normal_share": 0.97},
+    {**ROW, "max_slowdown": 1.6, "p99": 1.5, "normal_share": 0.95},
+    {**ROW, "policy": "streams", "max_slowdown": None, "p99": 2.5, "occupancy": None},
+    {**ROW, "sms": 30, "kernels": "naive"},
+]
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    return importlib.import_module
+
+
+def test_a_point_is_the_median_of_its_seeds(benchmark: Any) -> None:
+    report: ModuleType = benchmark("report_corun")
+    first, *rest = report.points(ROWS)
+    assert (first["normal_share"], first["n"], first["runs"]) == (0.9, 3000, 3)
+    assert [p["runs"] for p in rest] == [1, 1, 1, 1]
+    assert next(p for p in rest if p["policy"] == "streams")["occupancy"] is None
+
+
+def test_what_a_bound_allows(benchmark: Any) -> None:
+    report: ModuleType = benchmark("report_corun")
+    ours = [p for p in report.points(ROWS) if p["policy"] == "bounded" and p["sms"] == 8]
+    assert [report.within(ours, bound) for bound in (1.0, 1.05, 1.35, 2)] == [None, 0.9, 0.97, 0.97]
+
+
+def test_tables_have_every_point_and_setting(benchmark: Any) -> None:
+    text = benchmark("report_corun").corun({"rows": ROWS})
+    assert "| bounded | MDTB-A, 8 SMs | 0.9 | 0.9 | 0.9 | 0.97 | 0.97 |" in text
+    assert "| streams | MDTB-A, 8 SMs | – | – | – | – | – |" in text
+    assert "| bounded | MDTB-A, 30 SMs, naive kernels | 0.9 |" in text
+    assert len([line for line in text.splitlines() if line.startswith("| ")]) == 2 * 2 + 3 + 5
+
+
+def test_the_best_points(benchmark: Any) -> None:
+    best = benchmark("charts").best
+    assert best([(1.2, 0.5), (1.1, 0.4), (1.3, 0.45), (1.1, 0.3), (2.0, 0.9)]) == [
+        (1.1, 0.4), (1.2, 0.5), (2.0, 0.9),
+    ]  # fmt: skip
+
+
+def test_a_picture_for_each_setting(benchmark: Any) -> None:
+    pictures = dict(benchmark("report_corun").charts({"rows": ROWS}))
+    assert pictures.keys() == {
+        "corun-mdtb-a-8-sms.svg", "corun-mdtb-a-30-sms-naive-kernels.svg",
+    }  # fmt: skip
+    svg = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(pictures["corun-mdtb-a-8-sms.svg"])
+    assert sum(c.find(f"{svg}title") is not None for c in root.iter(f"{svg}circle")) == 4
+    # inside, and further right where the critical model is slower
+    at = {
+        (c.find(f"{svg}title").text or "").split(": ")[1].split(",")[0]: float(c.get("cx") or 0)  # type: ignore[union-attr]
+        for c in root.iter(f"{svg}circle")
+        if c.find(f"{svg}title") is not None
+    }
+    assert list(at) == sorted(at, key=lambda k: at[k])
+    assert all(60 <= x <= 640 for x in at.values())
