@@ -33,7 +33,7 @@ from tilewright.elastic.policy import (
     Scheduler,
     design,
 )
-from tilewright.elastic.session import Session, Settings
+from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
@@ -97,6 +97,11 @@ class Pair:
     def close(self) -> None:
         self.normal.close()
         self.coordinator.close()
+
+
+def checked_for_ever(pair: Pair) -> None:
+    while True:
+        pair.normal.check()
 
 
 def task(**changes: Any) -> Critical:
@@ -202,9 +207,9 @@ def test_a_normal_model_that_fails_is_reported(
     monkeypatch.setattr(pair.plan, "start", breaks)
     pair.normal.ask()
     with pytest.raises(HostError, match="the launch failed"):
-        pair.normal.close()
+        checked_for_ever(pair)
     with pytest.raises(HostError, match="the launch failed"):
-        pair.normal.check()
+        pair.normal.close()
     assert pair.agent.request().took_us > 0
     pair.coordinator.close()
 
@@ -232,8 +237,8 @@ def test_budgets_are_written_between_phases(
     assert seen == [5, "kernel", "kernel", EVERYBODY]
 
 
-#: By day; the others go the same ways.
-BY_DAY = ("tilewright", "barriers", "entry")
+#: By day; the others go the same ways, and ours is what test_corun_cli.py runs.
+BY_DAY = ("barriers", "entry")
 
 
 @pytest.mark.parametrize(
@@ -247,16 +252,15 @@ BY_DAY = ("tilewright", "barriers", "entry")
 )
 def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path) -> None:
     settings = Settings(
-        name, "cpu", max_slowdown=1e4, steps=1, watched=name == "tilewright",
+        name, "cpu", max_slowdown=1e4, steps=1, watched=name == "barriers",
         measure_seconds=0.01,
     )  # fmt: skip
     critical, normal = bundles
-    with Session(critical, [normal], settings) as session:
+    with CorunSession(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.3)
     assert len(result.answered) >= 1
     assert result.over_bound == result.missed == 0
-    assert result.service(0.5) > 0
-    assert result.slowdown(0.5) >= result.service(0.5)
+    assert 0 < result.service.p50 <= result.waited.p50
     if settings.watched:
         assert {span.critical for span in result.spans} == {True, False}
         measure.save(session.measured, tmp_path / "curves.json")

@@ -18,7 +18,7 @@ from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
 from tilewright.elastic.broker import Broker, FileWord, RemoteCoordinator
-from tilewright.elastic.broker.messages import MOST_BYTES, Welcome, decoded, encoded
+from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.models import critical_task
 from tilewright.elastic.policy import (
@@ -133,7 +133,7 @@ def test_a_clock_ahead_stops_nothing(served: Served) -> None:
         b"\xff\xff\xff\xff",
         (MOST_BYTES + 1).to_bytes(4, "little"),
         (3).to_bytes(4, "little") + b"abc",
-        encoded(Welcome(1, "cpu", b"", "tilewright", False)),
+        encoded(BrokerWelcome(1, "cpu", b"", "tilewright", False)),
         encoded(Finished(0.0, 7, 0.0)),
     ],
 )

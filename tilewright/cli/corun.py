@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -28,7 +28,7 @@ from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, pairs
 
 if TYPE_CHECKING:
-    from tilewright.elastic.session import Result
+    from tilewright.elastic.session import CorunResult
     from tilewright.elastic.workloads.arrivals import Arrival
 
 DEVICES = ("cuda", "cpu")
@@ -73,18 +73,19 @@ def corun(
     """Run a critical model beside normal ones and keep its slowdown under a bound."""
     from tilewright.elastic import measure
     from tilewright.elastic import timeline as pictures
-    from tilewright.elastic.session import Session, Settings
+    from tilewright.elastic.session import CorunSession, Settings
+    from tilewright.elastic.workloads.arrivals import ClosedLoop
 
     if device not in DEVICES:
         raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
     if not max_slowdown > 1:
         raise UsageError(f"A bound of {max_slowdown} is none", hint="Give more than 1")
-    files = [(path, Output(path, lambda _: True)) for path in (trace, timeline) if path is not None]
+    files = [(path, Output(path, _ours, force)) for path in (trace, timeline) if path is not None]
     for _, file in files:
         file.check()
     settings = Settings(
         policy=policy,
-        kind=cast("Literal['cuda', 'cpu']", device),
+        kind="cpu" if device == "cpu" else "gpu",
         sms=sms,
         max_slowdown=max_slowdown,
         deadline_ms=deadline,
@@ -92,15 +93,16 @@ def corun(
         watched=bool(files),
         measure_seconds=min(4.0, seconds),
     )
+    source = _arrival(arrival, rate)
     known = measure.load(curves) if curves is not None and curves.is_file() else None
     with (
         _bundles([critical, *normal]) as (first, *others),
-        Session(first, others, settings, known) as session,
+        CorunSession(first, others, settings, known) as session,
     ):
         if curves is not None and known is None:
             measure.save(session.measured, curves)
         with _shown(as_json) as told:
-            result = session.run(_arrival(arrival, rate), seconds, seed, clients, told)
+            result = session.run(source, seconds, seed, [ClosedLoop(clients)], told)
     for path, file in files:
         spans = pictures.window(result.spans, SHOWN_US)
         text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
@@ -140,18 +142,19 @@ def broker(
     return Answer({"socket": str(path)}, "The broker has ended")
 
 
-def facts(result: Result) -> dict[str, object]:
+def facts(result: CorunResult) -> dict[str, object]:
     """What a run came to, as one flat record; times in microseconds, the rest are ratios."""
-    normal = result.normal_share
+    service, waited, normal = result.service, result.waited, result.normal_share
     return {
         "requests": len(result.answered),
         "solo_us": round(result.solo_us, 1),
         "max_slowdown": result.max_slowdown,
-        "p50": round(result.service(0.5), 4),
-        "p99": round(result.service(0.99), 4),
-        "p999": round(result.service(0.999), 4),
-        "p50_with_waiting": round(result.slowdown(0.5), 4),
-        "p99_with_waiting": round(result.slowdown(0.99), 4),
+        "p50": round(service.p50, 4),
+        "p99": round(service.p99, 4),
+        "p999": round(service.p999, 4),
+        "p50_with_waiting": round(waited.p50, 4),
+        "p99_with_waiting": round(waited.p99, 4),
+        "p999_with_waiting": round(waited.p999, 4),
         "over_bound": result.over_bound,
         "misses": result.missed,
         "normal_inferences": sum(result.inferences),
@@ -195,7 +198,7 @@ def _arrival(kind: str, rate: float) -> Arrival:
 
 
 @contextmanager
-def _shown(as_json: bool) -> Generator[Callable[[Result], None] | None]:
+def _shown(as_json: bool) -> Generator[Callable[[CorunResult], None] | None]:
     """A table on stderr while a terminal looks."""
     console = Console(stderr=True)
     if as_json or not console.is_terminal:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.base.errors import AdmissionRefused, TaskOverdue
-from tilewright.elastic.agents import Answered, CriticalAgent
+from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.workloads.arrivals import Arrival
 
@@ -18,7 +18,7 @@ from tilewright.elastic.workloads.arrivals import Arrival
 EARLY_S = 2e-4
 
 
-class Load:
+class CriticalLoad:
     """Runs in threads of its own until `over` is set.
 
     A request that comes while the one before it runs has arrived when it was due: its latency
@@ -94,3 +94,19 @@ class Load:
             self.refused += 1
         except TaskOverdue:
             self.overdue += 1
+
+
+class Asking(threading.Thread):
+    """Asks a normal model at these times, in seconds from now; nobody waits for the answers."""
+
+    def __init__(self, agent: NormalAgent, times: Sequence[float], stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._agent, self._times, self._stop_asking = agent, times, stop
+        self.start()
+
+    def run(self) -> None:
+        begun = time.perf_counter()
+        for at in self._times:
+            if self._stop_asking.wait(max(0.0, begun + at - time.perf_counter())):
+                return
+            self._agent.ask()

@@ -1,7 +1,7 @@
 """A critical and normal models on one device, from bundles to an answer: what `corun` runs.
 
-Input: bundles with a section for CUDA, a policy, arrivals.  Output: `Result`, and while it runs
-what has been found so far.  The parts (models, agents, coordinator) can be used without it.
+Input: bundles with a section for CUDA, a policy, arrivals.  Output: `CorunResult`, and while it
+runs what has been found so far.  The parts (models, agents, coordinator) can be used without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.entry import EntryKernels, Flag
-from tilewright.elastic.load import Load
+from tilewright.elastic.load import Asking, CriticalLoad
 from tilewright.elastic.measure import Measured, kernel_times, measure, repeated
 from tilewright.elastic.models import (
     CriticalModel,
@@ -31,7 +31,8 @@ from tilewright.elastic.models import (
 from tilewright.elastic.policy import Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.spans import BlockSpan
 from tilewright.elastic.watch import Watch, watched
-from tilewright.elastic.workloads.arrivals import Arrival
+from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
+from tilewright.elastic.workloads.metrics import Tail, tail
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice, SetWord
 from tilewright.hosts.cuda_driver import Driver
@@ -51,7 +52,7 @@ class Settings:
     """
 
     policy: str = "tilewright"
-    kind: Literal["cuda", "cpu"] = "cuda"
+    kind: Literal["gpu", "cpu"] = "gpu"
     sms: int | None = None
     max_slowdown: float = 1.05
     deadline_ms: float | None = None
@@ -65,7 +66,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Result:
+class CorunResult:
     """What a session came to.
 
     solo_us: of the critical model;  answered: its requests;  refused, overdue: how many were
@@ -86,13 +87,15 @@ class Result:
     decision_us: float
     spans: tuple[BlockSpan, ...] = ()
 
-    def slowdown(self, share: float) -> float:
-        """A quantile of latency, waiting included, over the time alone; 0 without any request."""
-        return _at([a.latency_us for a in self.answered], share) / self.solo_us
+    @property
+    def waited(self) -> Tail:
+        """Latency, waiting included, over the time alone.  Raises UsageError without a request."""
+        return tail([answer.latency_us for answer in self.answered]).over(self.solo_us)
 
-    def service(self, share: float) -> float:
+    @property
+    def service(self) -> Tail:
         """The same from the begin of each request, which the bound is on."""
-        return _at([a.took_us for a in self.answered], share) / self.solo_us
+        return tail([answer.took_us for answer in self.answered]).over(self.solo_us)
 
     @property
     def over_bound(self) -> int:
@@ -115,11 +118,6 @@ class Result:
     def duty(self) -> float:
         """The share of the time that the critical model would take alone."""
         return len(self.answered) * self.solo_us / (self.seconds * 1e6)
-
-
-def _at(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 @dataclass
@@ -169,7 +167,7 @@ def _drivers(settings: Settings, chosen: Design) -> tuple[Driver, Driver]:
     return own, rest
 
 
-class Session:
+class CorunSession:
     """Loads and measures; `run` runs one workload.  Use it in a `with` statement.
 
     curves: measured before; None: measure now
@@ -208,11 +206,15 @@ class Session:
         self.alone = [self._rate(host) for host in self._hosts]
         self.measured = curves or self._measure(elastic)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> CorunSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.allow(2**31 - 1)
+
+    @property
+    def sms(self) -> int:
+        return self._devices.sms
 
     def allow(self, workers: int) -> None:
         """Sets the budget now, by a stream that has nothing else to do."""
@@ -262,13 +264,13 @@ class Session:
         arrival: Arrival,
         seconds: float,
         seed: int = 0,
-        clients: int = 1,
-        told: Callable[[Result], None] | None = None,
+        normal: Sequence[Arrival] = (ClosedLoop(),),
+        told: Callable[[CorunResult], None] | None = None,
         stop: threading.Event | None = None,
-    ) -> Result:
-        """The critical model's requests come as `arrival` says; each normal model has `clients` in
-        a closed loop.  Raises what an agent failed with.
+    ) -> CorunResult:
+        """Requests come as arrivals say, those of normal models by turns of `normal`.
 
+        Raises what an agent failed with.
         told: is given what was found so far, a few times a second;  stop: ends it early
         """
         gpu = Gpu(self._devices.sms)
@@ -284,42 +286,56 @@ class Session:
         )
         with Coordinator(scheduler, self.allow) as coordinator:
             agent = CriticalAgent(coordinator, task, self.model, self.design.by_kernels)
-            normal = [self._agent(n, coordinator, clients) for n in range(len(self._hosts))]
+            sources = [normal[n % len(normal)] for n in range(len(self._hosts))]
+            agents = [self._agent(n, coordinator, each) for n, each in enumerate(sources)]
             for watch in self._devices.watches:
                 watch.reset()
-            load = Load(agent, arrival, seconds, seed, stop or threading.Event())
+            ended = stop or threading.Event()
             begun = time.perf_counter()
+            load = CriticalLoad(agent, arrival, seconds, seed, ended)
+            asking = [
+                Asking(each, source.times(seconds, seed + 1 + n), ended)
+                for n, (each, source) in enumerate(zip(agents, sources, strict=True))
+                if not source.clients
+            ]
             try:
                 while not load.over.wait(0.25):
-                    for each in normal:
+                    for each in agents:
                         each.check()
-                    if told is not None:
-                        told(self._result(load, normal, coordinator, begun))
+                    if told is not None and load.answered:
+                        told(self._result(load, agents, coordinator, begun))
             finally:
                 load.end()
-                result = self._result(load, normal, coordinator, begun)
-                for each in normal:
+                result = self._result(load, agents, coordinator, begun)
+                for thread in asking:
+                    thread.join()
+                for each in agents:
                     each.close()
         spans = tuple(span for watch in self._devices.watches for span in watch.spans())
         load.check()
-        return Result(**{**vars(result), "spans": spans})
+        return CorunResult(**{**vars(result), "spans": spans})
 
-    def _agent(self, number: int, coordinator: Coordinator, clients: int) -> NormalAgent:
+    def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
         host, task = self._hosts[number], Normal(f"normal {number}", self._costs[number])
 
         def again(count: int) -> None:
-            agent.ask()
+            if arrival.clients:
+                agent.ask()
 
         agent = NormalAgent(coordinator, task, self._plans[number], host.device, again)
-        agent.ask(clients)
+        agent.ask(arrival.clients)
         return agent
 
     def _result(
-        self, load: Load, normal: Sequence[NormalAgent], coordinator: Coordinator, begun: float
-    ) -> Result:
+        self,
+        load: CriticalLoad,
+        normal: Sequence[NormalAgent],
+        coordinator: Coordinator,
+        begun: float,
+    ) -> CorunResult:
         seconds = time.perf_counter() - begun
         deadline = self.settings.deadline_ms
-        return Result(
+        return CorunResult(
             seconds,
             self.measured.solo_us,
             self.settings.max_slowdown,

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -141,6 +142,12 @@ class _EventMark:
         self._driver.reached(self._event)
 
 
+@lru_cache(maxsize=64)
+def _on_cpu(text: str, count: int) -> Kernels:
+    """Compiled once for hosts with the same kernels."""
+    return Kernels(text, {f"k{n}": f"k{n}::k" for n in range(count)})
+
+
 class CpuDevice:
     """Kernels compiled by the system's compiler of C++; blocks are dealt to some threads."""
 
@@ -165,9 +172,8 @@ class CpuDevice:
 
     def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
         spaces = (f"namespace k{n} {{\n{text}}}\n" for n, text in enumerate(texts))
-        names = {f"k{n}": f"k{n}::k" for n in range(len(texts))}
-        kernels = Kernels("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), names)
-        return [(kernels, name) for name in names]
+        kernels = _on_cpu("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), len(texts))
+        return [(kernels, f"k{n}") for n in range(len(texts))]
 
     def word(self) -> HostWord:
         value = np.zeros(1, np.uint32)

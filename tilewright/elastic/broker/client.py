@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import HostError, TilewrightError
-from tilewright.elastic.broker.messages import Joined, Refused, Welcome, encoded, receive
+from tilewright.elastic.broker.messages import BrokerWelcome, Joined, Refused, encoded, receive
 from tilewright.elastic.broker.server import OWN_BITS
 from tilewright.elastic.coordinator import Sink
 from tilewright.elastic.policy import (
@@ -47,7 +47,7 @@ class RemoteCoordinator:
                 f"no broker serves {path}: {error.strerror}",
                 hint="Start one: tilewright broker SOCKET",
             ) from error
-        self.welcome: Welcome = receive(self._link)
+        self.welcome: BrokerWelcome = receive(self._link)
         self._numbers: Iterator[int] = count(self.welcome.client << OWN_BITS)
         self._sinks: dict[str, Sink] = {}
         self._tasks: dict[int, str] = {}

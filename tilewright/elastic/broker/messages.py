@@ -31,7 +31,7 @@ from tilewright.elastic.policy import (
 MOST_BYTES = 1 << 20
 
 
-class Welcome(msgspec.Struct, frozen=True):
+class BrokerWelcome(msgspec.Struct, frozen=True):
     """The first that a client hears.
 
     client: its number, which its requests begin with;  policy: the design's name
@@ -63,13 +63,13 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 Message = (
-    Welcome | Refused | Joined | Critical | Normal | Arrived | Reached | Finished | Ended | Gone
-    | Begin | Proceed | Enqueue | Overdue
+    BrokerWelcome | Refused | Joined | Critical | Normal | Arrived | Reached | Finished | Ended
+    | Gone | Begin | Proceed | Enqueue | Overdue
 )  # fmt: skip
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Welcome, Refused, Joined, Critical, Normal, Arrived, Reached, Finished, Ended,
-                 Gone, Begin, Proceed, Enqueue, Overdue)
+    for kind in (BrokerWelcome, Refused, Joined, Critical, Normal, Arrived, Reached, Finished,
+                 Ended, Gone, Begin, Proceed, Enqueue, Overdue)
 }  # fmt: skip
 
 

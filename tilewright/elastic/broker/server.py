@@ -17,9 +17,9 @@ from typing import Any
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TilewrightError
 from tilewright.elastic.broker.messages import (
+    BrokerWelcome,
     Joined,
     Message,
-    Welcome,
     encoded,
     of_refuse,
     receive,
@@ -89,7 +89,9 @@ class Broker:
                 self._clients[number] = client
             design = self._design
             client.send(
-                Welcome(number, self._word.kind, self._word.told(), design.name, design.by_kernels)
+                BrokerWelcome(
+                    number, self._word.kind, self._word.told(), design.name, design.by_kernels
+                )
             )
             client.start()
 

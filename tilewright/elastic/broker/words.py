@@ -1,7 +1,7 @@
 """The budget word that processes share: in a file's memory for the CPU, in a GPU's for CUDA.
 
-Input: a kind, what a `Welcome` tells.  Output: an address that this process's kernels may read and
-its streams may write.
+Input: a kind, what a `BrokerWelcome` tells.  Output: an address that this process's kernels may
+read and its streams may write.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FileWord:
 class GpuWord:
     """In the memory of a GPU, opened by other processes with a handle of CUDA's."""
 
-    kind = "cuda"
+    kind = "gpu"
 
     def __init__(self, driver: Driver, handle: bytes | None = None) -> None:
         self._driver, self._handle = driver, handle

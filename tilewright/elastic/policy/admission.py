@@ -14,7 +14,7 @@ from tilewright.elastic.policy.tasks import Critical
 
 def admit(task: Critical, others: Sequence[Critical]) -> None:
     """Raises AdmissionRefused if the task's bound or deadline cannot be kept beside the others."""
-    alone = predicted(task.phases, [0] * len(task.phases))
+    alone = _least(task)
     if task.max_slowdown < alone:
         raise AdmissionRefused(
             f"{task.name} cannot be kept below {task.max_slowdown} times its time alone",
@@ -31,7 +31,7 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
             deadline_us=task.deadline_us,
             needs_us=round(task.longest_us + blocked, 1),
         )
-    load = sum((t.rate_hz or 0.0) * t.longest_us / 1e6 for t in (*others, task))
+    load = sum((t.rate_hz or 0.0) * _least(t) * t.solo_us / 1e6 for t in (*others, task))
     if load > 1:
         raise AdmissionRefused(
             "the critical models ask for more time than there is",
@@ -39,6 +39,11 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
             task=task.name,
             load=round(load, 3),
         )
+
+
+def _least(task: Critical) -> float:
+    """The slowdown with nobody beside the task."""
+    return predicted(task.phases, [0] * len(task.phases))
 
 
 def late(ends: Sequence[tuple[str, float, float | None]], arriving: str) -> AdmissionRefused | None:

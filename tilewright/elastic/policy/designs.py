@@ -39,7 +39,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Part:
+class Allotment:
     """What a launch may have: so many workers, so many tiles (0: all), threads that do the work of
     `fold`."""
 
@@ -48,7 +48,7 @@ class Part:
     fold: int = 1
 
 
-ALL = Part(EVERYBODY)
+ALL = Allotment(EVERYBODY)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Design:
     name: str
     leave: Leave
     budgets: Callable[[Critical, float], tuple[int, ...]]
-    beside: Callable[[Beside], Part | None]
+    beside: Callable[[Beside], Allotment | None]
     promises: bool = False
     urgent: bool = True
     by_kernels: bool = False
@@ -85,15 +85,15 @@ def _everybody(task: Critical, margin: float) -> tuple[int, ...]:
     return (EVERYBODY,) * len(task.phases)
 
 
-def _within_budget(now: Beside) -> Part | None:
-    return Part(now.budget) if now.budget else None
+def _within_budget(now: Beside) -> Allotment | None:
+    return Allotment(now.budget) if now.budget else None
 
 
 #: Kernel-boundary scheduling after Orion: most time in flight, as a share of the request's.
 MOST_PENDING = 0.025
 
 
-def _opposite(now: Beside) -> Part | None:
+def _opposite(now: Beside) -> Allotment | None:
     """A kernel that leaves SMs free, uses what the critical kernel does not, and ends soon."""
     kernel, critical = now.kernel, now.critical
     each = kernel.residents(now.gpu) // now.gpu.sms
@@ -105,11 +105,11 @@ def _opposite(now: Beside) -> Part | None:
     return ALL if small and differs and soon else None
 
 
-def _shard(now: Beside) -> Part | None:
+def _shard(now: Beside) -> Allotment | None:
     if now.critical is None:
         return None
     found = miriam.shard(now.kernel, now.critical, now.gpu, now.used)
-    return None if found is None else Part(found.blocks, found.blocks, found.fold)
+    return None if found is None else Allotment(found.blocks, found.blocks, found.fold)
 
 
 DESIGNS = {

@@ -16,7 +16,7 @@ from math import inf
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.policy.admission import admit, late
 from tilewright.elastic.policy.budgets import corrected
-from tilewright.elastic.policy.designs import ALL, Beside, Design, Part
+from tilewright.elastic.policy.designs import ALL, Allotment, Beside, Design
 from tilewright.elastic.policy.events import (
     Action,
     Allow,
@@ -164,7 +164,7 @@ class Scheduler:
     def _passes(self, state: Shares) -> bool:
         return not self.design.barriers or not any(p.flying for p in state.normal)
 
-    def _launches(self, state: Shares, progress: Progress) -> Iterator[tuple[Part, int]]:
+    def _launches(self, state: Shares, progress: Progress) -> Iterator[tuple[Allotment, int]]:
         """Kernels of a normal task that start now."""
         if not progress.backlog or not self._normal_turn(state, progress):
             return
@@ -187,7 +187,7 @@ class Scheduler:
     def _most_ahead(self, state: Shares) -> int:
         return 1 if self.design.barriers and state.running is not None else self.ahead
 
-    def _part(self, state: Shares, progress: Progress, kernel: KernelCost) -> Part | None:
+    def _part(self, state: Shares, progress: Progress, kernel: KernelCost) -> Allotment | None:
         running = state.running
         if running is None:
             return ALL

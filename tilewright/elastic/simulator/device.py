@@ -15,7 +15,7 @@ from itertools import count
 
 from tilewright.elastic.policy import EVERYBODY, Gpu, KernelCost
 from tilewright.elastic.policy.designs import Leave
-from tilewright.elastic.simulator.sm import NOTHING, Block, Multiprocessor
+from tilewright.elastic.simulator.sm import NOTHING, Multiprocessor, ResidentBlock
 from tilewright.elastic.spans import BlockSpan
 
 
@@ -194,7 +194,7 @@ class SimulatedGpu:
         cost, fold = launch.run.cost, launch.fold
         self._pass(sm)
         sm.add(
-            Block(launch, worker, launch.threads, cost.compute / fold, cost.memory / fold,
+            ResidentBlock(launch, worker, launch.threads, cost.compute / fold, cost.memory / fold,
                   work * fold, self.now)
         )  # fmt: skip
         launch.live += 1
@@ -224,7 +224,7 @@ class SimulatedGpu:
         self._announce(sm)
         self._place()
 
-    def _stopped(self, sm: Multiprocessor, block: Block) -> None:
+    def _stopped(self, sm: Multiprocessor, block: ResidentBlock) -> None:
         launch: KernelLaunch = block.owner
         if block.later > NOTHING:
             launch.run.saved.append(block.later / launch.fold)
@@ -256,7 +256,7 @@ class SimulatedGpu:
         launch.ended()
 
 
-def _shorten(block: Block) -> None:
+def _shorten(block: ResidentBlock) -> None:
     """A worker that must go ends its chunk; one that leaves by tiles has nothing to do yet."""
     launch: KernelLaunch = block.owner
     if launch.leave != "chunk" or block.later > NOTHING:

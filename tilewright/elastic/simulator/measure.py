@@ -20,7 +20,7 @@ from tilewright.elastic.policy import (
     Scheduler,
 )
 from tilewright.elastic.policy.designs import ALL, Design
-from tilewright.elastic.simulator.run import Source, simulate
+from tilewright.elastic.simulator.run import RequestSource, simulate
 
 #: Requests of a measurement, and the share of them whose slowdown a curve covers.
 REQUESTS, COVERED = 20, 0.9
@@ -57,7 +57,7 @@ def _took(
     """The time of a request with so many workers beside it, which come at once."""
     design = Design("measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: ALL)
     critical = Critical("critical", (Phase(len(kernels), 1.0),), tuple(kernels), max_slowdown=1e9)
-    tasks: list[tuple[Critical | Normal, Source]] = [(critical, _Loop())]
+    tasks: list[tuple[Critical | Normal, RequestSource]] = [(critical, _Loop())]
     if workers:
         tasks.append((Normal("normal", tuple(normal)), _Loop()))
     about = sum(2 * k.tile_us * (1 + k.tiles / gpu.sms) + gpu.launch_us for k in kernels)

@@ -40,7 +40,7 @@ from tilewright.elastic.spans import BlockSpan
 TICK_US = 10_000.0
 
 
-class Source(Protocol):
+class RequestSource(Protocol):
     """When requests come: `workloads.Arrival` is one."""
 
     @property
@@ -113,7 +113,7 @@ class Simulation:
     def __init__(
         self,
         scheduler: Scheduler,
-        tasks: Sequence[tuple[Critical | Normal, Source]],
+        tasks: Sequence[tuple[Critical | Normal, RequestSource]],
         seconds: float,
         seed: int,
         keep_spans: bool = False,
@@ -121,7 +121,7 @@ class Simulation:
         self._scheduler, self._until = scheduler, seconds * 1e6
         self._gpu = SimulatedGpu(scheduler.gpu, keep_spans)
         self._state = Shares()
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, RequestSource] = {}
         self._arrived: dict[int, float] = {}
         self._begun: dict[int, float] = {}
         self._served: list[Served] = []
@@ -279,7 +279,7 @@ def _nothing() -> None:
 
 def simulate(
     scheduler: Scheduler,
-    tasks: Sequence[tuple[Critical | Normal, Source]],
+    tasks: Sequence[tuple[Critical | Normal, RequestSource]],
     seconds: float,
     seed: int = 0,
     keep_spans: bool = False,

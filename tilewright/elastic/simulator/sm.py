@@ -17,7 +17,7 @@ NOTHING = 1e-6
 
 
 @dataclass(eq=False)
-class Block:
+class ResidentBlock:
     """A block that is resident.
 
     left: until its next stop (a tile's end, or the chunk's at which it leaves)
@@ -40,7 +40,7 @@ class Multiprocessor:
 
     number: int
     gpu: Gpu
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[ResidentBlock] = field(default_factory=list)
     at: float = 0.0
     threads: int = 0
     slowed: float = 1.0
@@ -60,15 +60,15 @@ class Multiprocessor:
             block.left -= work
         return work
 
-    def add(self, block: Block) -> None:
+    def add(self, block: ResidentBlock) -> None:
         self.blocks.append(block)
         self.threads += block.threads
 
-    def remove(self, block: Block) -> None:
+    def remove(self, block: ResidentBlock) -> None:
         self.blocks.remove(block)
         self.threads -= block.threads
 
-    def stopped(self) -> list[Block]:
+    def stopped(self) -> list[ResidentBlock]:
         return [block for block in self.blocks if block.left <= NOTHING]
 
     @property
