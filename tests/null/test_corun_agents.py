@@ -280,3 +280,19 @@ def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
 )
 def test_phases_take_about_as_long(times: list[float], parts: int, counts: list[int]) -> None:
     assert measure.divided(times, parts) == counts
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("name", DESIGNS)
+def test_every_design_on_a_gpu(name: str, captured: bool, bundles: tuple[Path, Path]) -> None:
+    settings = Settings(name, sms=8, max_slowdown=1e3, captured=captured, phases=2,
+                        watched=captured, measure_seconds=0.2)  # fmt: skip
+    critical, normal = bundles
+    with CorunSession(critical, [normal], settings) as session:
+        result = session.run(ClosedLoop(), 0.5)
+    assert len(result.answered) > 10
+    assert result.overdue == result.refused == 0
+    assert result.inferences[0] > 0
+    if captured:
+        assert len({span.sm for span in result.spans}) <= session.sms

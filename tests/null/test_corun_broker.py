@@ -17,7 +17,7 @@ import pytest
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
-from tilewright.elastic.broker import Broker, FileWord, RemoteCoordinator
+from tilewright.elastic.broker import Broker, FileWord, GpuWord, RemoteCoordinator
 from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.models import critical_task
@@ -38,6 +38,7 @@ from tilewright.elastic.policy import (
     Scheduler,
     design,
 )
+from tilewright.hosts.cuda_driver import Driver
 
 CLIENT = Path(__file__).with_name("corun_client.py")
 CRITICAL = critical_task("critical", (Phase(1, 100.0, Curve(((0, 1.0), (4, 1.02)))),))
@@ -239,3 +240,20 @@ def test_a_client_that_is_killed_frees_its_share(
         for client in started:
             if client.process.poll() is None:
                 client.kill()
+
+
+OTHER = """
+import sys
+from tilewright.elastic.broker import opened
+word = opened("gpu", bytes.fromhex(sys.argv[1]))
+word.set(5)
+word._driver.wait(word._stream)
+"""
+
+
+@pytest.mark.gpu
+def test_processes_share_a_word_of_a_gpu() -> None:
+    word = GpuWord(Driver(0))
+    subprocess.run([sys.executable, "-c", OTHER, word.told().hex()], check=True, timeout=60)
+    stream = word._driver.stream()
+    assert word._driver.download(word.address, 4, stream) == (5).to_bytes(4, "little")

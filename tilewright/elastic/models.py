@@ -7,7 +7,7 @@ complete.  Who may run when is decided by the policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import accumulate, combinations, groupby
 from typing import Protocol
 
 from tilewright.elastic.policy import EVERYBODY, Critical, KernelCost, Phase
@@ -39,6 +39,12 @@ class CriticalModel:
             extents = largest_extents(host.bundle.manifest)
         self.launches = [launch for _, launch in host.steps(plan, extents)]
         self._recorded: dict[tuple[Task, ...] | tuple[int, int], Callable[[], None]] = {}
+
+    def prepare(self, phases: Sequence[Phase]) -> None:
+        """Records what `start` may need of these phases, so that no request waits for it."""
+        ends = [0, *accumulate(phase.kernels for phase in phases)]
+        for first, last in combinations(ends, 2):
+            self._kernels(first, last)
 
     def start(self, phases: Sequence[Phase], budgets: Sequence[int]) -> None:
         """One inference on the present inputs; returns at once on a GPU."""

@@ -28,7 +28,7 @@ from tilewright.elastic.models import (
     costs,
     critical_task,
 )
-from tilewright.elastic.policy import Design, Gpu, Normal, Scheduler, design
+from tilewright.elastic.policy import EVERYBODY, Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.spans import BlockSpan
 from tilewright.elastic.watch import Watch, watched
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
@@ -205,12 +205,13 @@ class CorunSession:
         ]
         self.alone = [self._rate(host) for host in self._hosts]
         self.measured = curves or self._measure(elastic)
+        self.model.prepare(self.measured.phases)
 
     def __enter__(self) -> CorunSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.allow(2**31 - 1)
+        self.allow(EVERYBODY)
 
     @property
     def sms(self) -> int:
