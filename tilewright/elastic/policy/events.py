@@ -6,12 +6,11 @@ the executor or the simulator, in their order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.base.errors import TilewrightError
+from tilewright.base.record import slotted
 
 
-@dataclass(frozen=True)
+@slotted
 class Arrived:
     """A request for one inference; `request` numbers it.
 
@@ -24,7 +23,7 @@ class Arrived:
     came: float | None = None
 
 
-@dataclass(frozen=True)
+@slotted
 class Reached:
     """A critical request begins its kernel of this number, where the design goes by kernels."""
 
@@ -33,7 +32,7 @@ class Reached:
     kernel: int
 
 
-@dataclass(frozen=True)
+@slotted
 class Finished:
     """A critical request is answered, or given up; took_us: from its begin, without waiting."""
 
@@ -42,7 +41,7 @@ class Finished:
     took_us: float
 
 
-@dataclass(frozen=True)
+@slotted
 class Ended:
     """A launch of a normal kernel has ended; complete: kernels of the inference that are done."""
 
@@ -51,14 +50,14 @@ class Ended:
     complete: int
 
 
-@dataclass(frozen=True)
+@slotted
 class Tick:
     """Time has passed."""
 
     now: float
 
 
-@dataclass(frozen=True)
+@slotted
 class Gone:
     """A task's client left or died, with all its requests."""
 
@@ -69,7 +68,7 @@ class Gone:
 Event = Arrived | Reached | Finished | Ended | Tick | Gone
 
 
-@dataclass(frozen=True)
+@slotted
 class Begin:
     """Start a critical request: before the kernels of each phase its budget is set, after the last
     one everybody may stay."""
@@ -79,7 +78,7 @@ class Begin:
     budgets: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@slotted
 class Proceed:
     """Start the next kernel of a critical request, where the design goes by kernels."""
 
@@ -87,7 +86,7 @@ class Proceed:
     kernel: int
 
 
-@dataclass(frozen=True)
+@slotted
 class Enqueue:
     """Start a normal kernel, or go on with it, after what the task has started before.
 
@@ -102,14 +101,14 @@ class Enqueue:
     fold: int = 1
 
 
-@dataclass(frozen=True)
+@slotted
 class Allow:
     """Set the budget now, by the host."""
 
     workers: int
 
 
-@dataclass(frozen=True)
+@slotted
 class Refuse:
     """A request is not taken."""
 
@@ -117,7 +116,7 @@ class Refuse:
     error: TilewrightError
 
 
-@dataclass(frozen=True)
+@slotted
 class Overdue:
     """A critical request held normal work back for longer than its lease."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewright.base.record import slotted
 from tilewright.elastic.policy.tasks import Critical, Normal
 
 
-@dataclass(frozen=True)
+@slotted
 class Request:
     """A critical request; deadline: absolute, or None."""
 
@@ -17,7 +16,7 @@ class Request:
     deadline: float | None
 
 
-@dataclass(frozen=True)
+@slotted
 class Running:
     """The critical request that has begun.
 
@@ -32,7 +31,7 @@ class Running:
     spent_us: float = 0.0
 
 
-@dataclass(frozen=True)
+@slotted
 class Flight:
     """A launch of a normal kernel that has not ended."""
 
@@ -40,7 +39,7 @@ class Flight:
     workers: int
 
 
-@dataclass(frozen=True)
+@slotted
 class Progress:
     """A normal task.
 
@@ -67,7 +66,7 @@ class Progress:
         return bool(self.flying) or self.complete > 0
 
 
-@dataclass(frozen=True)
+@slotted
 class Shares:
     """The whole state.
 
