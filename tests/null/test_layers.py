@@ -140,11 +140,13 @@ NAMING = {
     "hosts/cuda_devices.py": {"cuda": "the host's name in errors"},
     "hosts/cuda_driver.py": {"cuda": "the host's name in errors"},
     "cli/hosts.py": {"cuda": "a host has this name, too"},
+    "cli/corun.py": {"cuda": "what models are compiled for, and the device's name for people"},
     "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
     "hosts/browser_programs.py": {"wgsl": "hosts on WebGPU execute this section of a bundle"},
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.
 WORDS = {
+    "elastic/watch.py": "CUDA's names in text for its compiler",
     "hosts/cuda_on_cpu/__init__.py": "the names of headers and folders",
     "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
     "elastic/transform/device.py": "the names of CUDA's headers",

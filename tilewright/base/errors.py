@@ -149,6 +149,20 @@ class NotMeasured(TilewrightError):
     exit_code = 11
 
 
+class AdmissionRefused(TilewrightError):
+    """A task or request whose bound or deadline cannot be kept beside those that were taken."""
+
+    code = "admission-refused"
+    exit_code = 12
+
+
+class TaskOverdue(TilewrightError):
+    """A critical request did not end within its lease; normal work goes on without it."""
+
+    code = "task-overdue"
+    exit_code = 13
+
+
 class PortInUse(TilewrightError):
     """The server's port is in use."""
 

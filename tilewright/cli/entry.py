@@ -16,6 +16,7 @@ from tilewright import TOOL, __version__
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.cli import (
     bench,
+    corun,
     database,
     elastic,
     models,
@@ -43,6 +44,8 @@ for _command in (
     serving.serve,
     models.show,
     bench.bench_kernel,
+    corun.corun,
+    corun.broker,
     primitives.primitives,
     space.space,
     space.relink,

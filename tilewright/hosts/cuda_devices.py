@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,8 +43,16 @@ class Zeroes:
     size: int
 
 
+@dataclass(frozen=True)
+class SetWord:
+    """A number of 32 bits is written, in the stream's order and without a kernel."""
+
+    address: int
+    value: int
+
+
 #: What a device does one after the other.
-Task = Launch | Zeroes
+Task = Launch | Zeroes | SetWord
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +69,16 @@ class DeviceMemory:
 
     address: int
     size: int
+
+
+class Mark(Protocol):
+    """A place in the order of what a device does."""
+
+    def passed(self) -> bool:
+        """Whether all before it has ended."""
+
+    def wait(self) -> None:
+        """Until all before it has ended."""
 
 
 class CudaDevice(Protocol):
@@ -90,11 +109,43 @@ class CudaDevice(Protocol):
     def wait(self) -> None:
         """Until all that was started has ended."""
 
+    def use(self) -> None:
+        """Called once by each other thread that works with the device."""
+
+    def mark(self) -> Mark:
+        """Of what was started until now."""
+
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         """What starts these, one after the other."""
 
     def milliseconds(self, run: Callable[[], None]) -> float:
         """How long the device takes for what is started, by its own clock."""
+
+
+class _Passed:
+    def passed(self) -> bool:
+        return True
+
+    def wait(self) -> None: ...
+
+
+class _EventMark:
+    def __init__(self, driver: Driver, stream: Any) -> None:
+        self._driver, self._event = driver, driver.event()
+        driver.mark(self._event, stream)
+        weakref.finalize(self, driver.forget, self._event)
+
+    def passed(self) -> bool:
+        return self._driver.passed(self._event)
+
+    def wait(self) -> None:
+        self._driver.reached(self._event)
+
+
+@lru_cache(maxsize=64)
+def _on_cpu(text: str, count: int) -> Kernels:
+    """Compiled once for hosts with the same kernels."""
+    return Kernels(text, {f"k{n}": f"k{n}::k" for n in range(count)})
 
 
 class CpuDevice:
@@ -121,9 +172,8 @@ class CpuDevice:
 
     def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
         spaces = (f"namespace k{n} {{\n{text}}}\n" for n, text in enumerate(texts))
-        names = {f"k{n}": f"k{n}::k" for n in range(len(texts))}
-        kernels = Kernels("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), names)
-        return [(kernels, name) for name in names]
+        kernels = _on_cpu("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), len(texts))
+        return [(kernels, f"k{n}") for n in range(len(texts))]
 
     def word(self) -> HostWord:
         value = np.zeros(1, np.uint32)
@@ -136,11 +186,20 @@ class CpuDevice:
         if isinstance(task, Zeroes):
             ctypes.memset(task.address, 0, task.size)
             return
+        if isinstance(task, SetWord):
+            ctypes.c_uint32.from_address(task.address).value = task.value
+            return
         kernels, name = task.kernel
         kernels.run(name, [task.blocks], [task.group], task.args, processors=self._processors)
 
     def wait(self) -> None:
         """All has ended before `start` returns."""
+
+    def use(self) -> None:
+        """Any thread may."""
+
+    def mark(self) -> Mark:
+        return _Passed()
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         def run() -> None:
@@ -214,11 +273,19 @@ class NvidiaDevice:
     def start(self, task: Task) -> None:
         if isinstance(task, Zeroes):
             self.driver.zero(task.address, task.size, self.stream)
+        elif isinstance(task, SetWord):
+            self.driver.write_word(task.address, task.value, self.stream)
         else:
             self.driver.launch(task, self.stream)
 
     def wait(self) -> None:
         self.driver.wait(self.stream)
+
+    def use(self) -> None:
+        self.driver.use()
+
+    def mark(self) -> Mark:
+        return _EventMark(self.driver, self.stream)
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         def all_tasks() -> None:

@@ -125,14 +125,40 @@ class Driver:
                 f"there is no CUDA device {number}", hint=HINT, host="cuda", found=count
             )
         self._device = self._do("cuDeviceGet", number)
-        self._do("cuCtxSetCurrent", self._do("cuDevicePrimaryCtxRetain", self._device))
+        self._context = self._do("cuDevicePrimaryCtxRetain", self._device)
+        self.use()
         self.name = self._do("cuDeviceGetName", 100, self._device).partition(b"\0")[0].decode()
         self.capability = (
             self._attribute("COMPUTE_CAPABILITY_MAJOR"),
             self._attribute("COMPUTE_CAPABILITY_MINOR"),
         )
         self.sms = self._attribute("MULTIPROCESSOR_COUNT")
-        self._green = None if sms is None else self._part(sms)
+        self._green = None
+        if sms is not None:
+            groups, *_ = self._split(sms, 1)
+            self._take(groups[:1])
+
+    @classmethod
+    def parts(cls, number: int, sizes: Sequence[int]) -> list[Driver]:
+        """One GPU in parts that share no multiprocessor, of even sizes.  All come from one split:
+        parts of two splits may overlap.  Raises HostError if there are too few."""
+        made = [cls(number) for _ in sizes]
+        groups, *_ = made[0]._split(2, made[0].sms // 2)
+        for driver, size in zip(made, sizes, strict=True):
+            own, groups = groups[: size // 2], groups[size // 2 :]
+            if not own or len(own) < size // 2:
+                raise HostError(
+                    f"the GPU has no parts of {', '.join(map(str, sizes))} multiprocessors",
+                    hint="Ask for fewer, and for even numbers",
+                    host="cuda",
+                    sms=made[0].sms,
+                )
+            driver._take(own)
+        return made
+
+    def use(self) -> None:
+        """Makes the calling thread one that works with this GPU; the first one does already."""
+        self._do("cuCtxSetCurrent", self._context)
 
     def _do(self, call: str, *args: Any) -> Any:
         return _done(self._api, getattr(self._api, call)(*args))
@@ -141,18 +167,21 @@ class Driver:
         kind = getattr(self._api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self._do("cuDeviceGetAttribute", kind, self._device))
 
-    def _part(self, sms: int) -> Any:
-        """A green context; `self.sms` becomes what it has, which is at least what was asked for."""
+    def _split(self, least: int, groups: int) -> Any:
+        """Groups of at least so many multiprocessors, as fine as can be."""
         api = self._api
         kind = api.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         flag = api.CUdevSmResourceSplitByCount_flags
         fine = flag.CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
         whole = self._do("cuDeviceGetDevResource", self._device, kind)
-        groups, *_ = self._do("cuDevSmResourceSplitByCount", 1, whole, fine, sms)
-        described = self._do("cuDevResourceGenerateDesc", groups[:1], 1)
-        self.sms = int(groups[0].sm.smCount)
-        default = api.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
-        return self._do("cuGreenCtxCreate", described, self._device, default)
+        return self._do("cuDevSmResourceSplitByCount", groups, whole, fine, least)
+
+    def _take(self, groups: Sequence[Any]) -> None:
+        """A green context of these groups; `self.sms` becomes what they have."""
+        described = self._do("cuDevResourceGenerateDesc", groups, len(groups))
+        self.sms = sum(int(group.sm.smCount) for group in groups)
+        default = self._api.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+        self._green = self._do("cuGreenCtxCreate", described, self._device, default)
 
     def stream(self, urgent: bool = False) -> Any:
         """One that does not wait for the default stream; blocks of an urgent one are placed
@@ -175,6 +204,17 @@ class Driver:
 
     def release(self, address: int) -> None:
         self._api.cuMemFree(address)
+
+    def shared(self, address: int) -> bytes:
+        """What another process needs to open this memory."""
+        return bytes(self._do("cuIpcGetMemHandle", address).reserved)
+
+    def opened(self, handle: bytes) -> int:
+        """The address of another process's memory."""
+        made = self._api.CUipcMemHandle()
+        made.reserved = handle
+        lazy = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+        return int(self._do("cuIpcOpenMemHandle", made, lazy))
 
     def free_bytes(self) -> int:
         return int(self._do("cuMemGetInfo")[0])
@@ -204,6 +244,13 @@ class Driver:
     def mark(self, event: Any, stream: Any) -> None:
         self._do("cuEventRecord", event, stream)
 
+    def forget(self, event: Any) -> None:
+        self._api.cuEventDestroy(event)
+
+    def reached(self, event: Any) -> None:
+        """Waits for the mark."""
+        self._do("cuEventSynchronize", event)
+
     def passed(self, event: Any) -> bool:
         """Whether what was started before the mark has ended."""
         code, *_ = self._api.cuEventQuery(event)
@@ -214,7 +261,7 @@ class Driver:
 
     def between(self, begin: Any, end: Any) -> float:
         """Milliseconds from one mark to the other, after waiting for the latter."""
-        self._do("cuEventSynchronize", end)
+        self.reached(end)
         return float(self._do("cuEventElapsedTime", begin, end))
 
     def launch(self, launch: Any, stream: Any) -> None:
@@ -276,7 +323,7 @@ class Driver:
             return self.between(begin, end)
         finally:
             for event in (begin, end):
-                self._api.cuEventDestroy(event)
+                self.forget(event)
 
 
 def _parameters(args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, Launch, Task, Zeroes
+from tilewright.hosts.cuda_devices import CudaDevice, Launch, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import largest_extents
 
 #: Bytes of a kernel's words (ticket, tiles done, tiles left behind), and of a worker's slot.
@@ -28,15 +28,21 @@ class Budget:
     """How many workers may stay: those with this number or more leave at their next chunk.
 
     Several plans may look at the same one.
+    address: of one that is there already; None: a new one, where everybody may stay
     """
 
-    def __init__(self, device: CudaDevice) -> None:
-        self._device, self._memory = device, device.memory(8)
+    def __init__(self, device: CudaDevice, address: int | None = None) -> None:
+        self._device = device
+        if address is not None:
+            self.address = address
+            return
+        self._memory = device.memory(8)
+        self.address = self._memory.address
         self.set(EVERYBODY)
 
-    @property
-    def address(self) -> int:
-        return self._memory.address
+    def task(self, workers: int) -> SetWord:
+        """The same for a stream, in its order."""
+        return SetWord(self.address, workers)
 
     def set(self, workers: int, looks: int = 0) -> None:
         """looks: on the CPU, after this many looks nobody may stay; 0: never"""

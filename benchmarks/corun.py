@@ -1,0 +1,248 @@
+"""A critical model beside a normal one on an NVIDIA GPU, by every policy: results/corun.json.
+
+Input: a GPU with its driver, the extra `cuda`; names of workloads (tilewright/elastic/workloads),
+or two ONNX files.  Output: a row for each pair, policy, bound, number of SMs and seed.  Each row
+has a fixed time, and rows are saved as they come, so a run may be ended early.
+
+* p50, p99, p999: the critical model's latency, waiting included, over its time alone;
+  `service_p50`, ...: from its begin, which a bound is on;
+* normal_share: normal work as share of what critical requests leave possible;
+* total_over_sequential: all requests per second, over what turns would give;
+* occupancy: of resident warps, by watched kernels in a short run of its own (`--occupancy`).
+
+    python benchmarks/corun.py [--pair MDTB-A] [--sms 8] [--seconds 3] [--seed 0] [--policy ...]
+    python benchmarks/corun.py --models critical.onnx normal.onnx --rate 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import common
+
+from tilewright.base.errors import TilewrightError, UsageError
+from tilewright.bundle import write
+from tilewright.compiler import Options, compile_model
+from tilewright.elastic.measure import Measured
+from tilewright.elastic.naive import naive
+from tilewright.elastic.policy import DESIGNS
+from tilewright.elastic.session import CorunSession, Settings
+from tilewright.elastic.workloads import WORKLOADS, Stream, Workload, workload
+from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop, Poisson
+from tilewright.elastic.workloads.metrics import above, achieved_occupancy, sequential_rate
+from tilewright.elastic.workloads.models import model
+from tilewright.targets import target
+
+CUDA = "cuda"
+#: Whose occupancy is compared.
+OCCUPIED = ("sequential", "tilewright")
+#: Where a policy takes none.
+NO_BOUND = 1e3
+#: Bounds of our frontier.
+BOUNDS = (1.05, 1.1, 1.2, 1.4, 1.6)
+#: Part of the time that a row with watched kernels takes.
+WATCHED = 0.2
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A workload with one critical model, and the bundles of its streams in their order."""
+
+    name: str
+    workload: Workload
+    bundles: tuple[Path, ...]
+
+
+def pairs_of(args: argparse.Namespace, folder: Path) -> Iterator[Pair]:
+    """Models are compiled once each."""
+    if args.models:
+        names = [Path(m).stem for m in args.models]
+        arrival: Arrival = Poisson(args.rate) if args.rate else ClosedLoop()
+        found = Workload(
+            (Stream(names[0], arrival),), tuple(Stream(n, ClosedLoop()) for n in names[1:])
+        )
+        paths = [built(n, Path(m), folder, args) for n, m in zip(names, args.models, strict=True)]
+        yield Pair(" + ".join(names), found.with_clients(args.clients), tuple(paths))
+        return
+    for name in args.pair or list(WORKLOADS):
+        found = workload(name).with_clients(args.clients)
+        if len(found.critical) > 1:
+            print(f"{name}: several critical models are not in this table", flush=True)
+            continue
+        rate = found.critical[0].arrival.rate
+        if args.rate and rate:
+            found = found.scaled(args.rate / rate)
+        bundles = (built(s.model, model(s.model), folder, args) for s in found.streams)
+        yield Pair(name, found, tuple(bundles))
+
+
+def built(name: str, source: Any, folder: Path, args: argparse.Namespace) -> Path:
+    path = folder / name
+    if not path.exists():
+        schedule = naive(target(CUDA)) if args.kernels == "naive" else None
+        options = Options(targets=(CUDA,), schedule=schedule)
+        write(compile_model(source, options).contents, path)
+    return path
+
+
+def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[dict[str, Any]]:
+    """One policy after the other; curves are measured once."""
+    curves: Measured | None = None
+    critical, *normal = pair.bundles
+    due = pair.workload.critical[0].due
+    for name in args.policy or list(DESIGNS):
+        promises = DESIGNS[name].promises
+        for bound in args.bound or BOUNDS if promises else (None,):
+            settings = Settings(
+                name,
+                args.device,
+                sms,
+                max_slowdown=bound or NO_BOUND,
+                phases=args.phases,
+                ahead=args.ahead,
+                captured=args.captured,
+                measure_seconds=args.measure,
+            )
+            try:
+                with CorunSession(critical, normal, settings, curves) as session:
+                    curves = session.measured if promises else curves
+                    for seed in args.seed or (0,):
+                        yield row(pair, args, session, bound, seed, due)
+            except TilewrightError as error:
+                yield {"pair": pair.name, "policy": name, "sms": sms, "max_slowdown": bound,
+                       "error": error.to_json()}  # fmt: skip
+
+
+def row(
+    pair: Pair,
+    args: argparse.Namespace,
+    session: CorunSession,
+    bound: float | None,
+    seed: int,
+    due: float | None,
+) -> dict[str, Any]:
+    """The deadline is only counted: no policy refuses for it."""
+    streams = pair.workload
+    result = session.run(
+        streams.critical[0].arrival, args.seconds, seed, [s.arrival for s in streams.normal]
+    )
+    solo = {streams.critical[0].model: result.solo_us / 1e6} | {
+        s.model: 1 / rate for s, rate in zip(streams.normal, session.alone, strict=True)
+    }
+    closed = streams.critical[0].arrival.clients > 0
+    left = 1.0 if closed else max(1e-9, 1 - result.duty)
+    total = (len(result.answered) + sum(result.inferences)) / result.seconds
+    waited, service = result.waited, result.service
+    latencies = [answer.latency_us / 1e6 for answer in result.answered]
+    found: dict[str, Any] = {
+        "pair": pair.name,
+        "policy": session.settings.policy,
+        "sms": session.settings.sms,
+        "kernels": args.kernels,
+        "clients": args.clients,
+        "seed": seed,
+        "max_slowdown": bound,
+        "p50": waited.p50,
+        "p99": waited.p99,
+        "p999": waited.p999,
+        "misses": 0.0 if due is None else above(latencies, due),
+        "normal_share": result.normal_share / left,
+        "total_over_sequential": total / sequential_rate(streams, solo),
+        "occupancy": None,
+        "n": len(latencies),
+        "service_p50": service.p50,
+        "service_p99": service.p99,
+        "service_p999": service.p999,
+        "over_bound": None if bound is None else result.over_bound,
+        "duty": result.duty,
+        "solo_us": result.solo_us,
+        "decision_us": result.decision_us,
+        "seconds": result.seconds,
+    }
+    return {k: round(v, 5) if isinstance(v, float) else v for k, v in found.items()}
+
+
+def occupancy_of(pair: Pair, args: argparse.Namespace, sms: int | None, name: str) -> float:
+    """Resident warps over all that there is room for, by watched kernels."""
+    settings = Settings(
+        name, args.device, sms, max_slowdown=NO_BOUND, watched=True,
+        measure_seconds=args.measure / 4,
+    )  # fmt: skip
+    streams = pair.workload
+    with CorunSession(pair.bundles[0], pair.bundles[1:], settings) as session:
+        result = session.run(
+            streams.critical[0].arrival, WATCHED * args.seconds, 0,
+            [s.arrival for s in streams.normal],
+        )  # fmt: skip
+    return achieved_occupancy(result.spans)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pair", action="append", help="a workload's name; default: all")
+    parser.add_argument("--models", nargs="+", help="ONNX files, the critical one first")
+    parser.add_argument("--rate", type=float, default=0.0, help="critical requests per second")
+    parser.add_argument("--policy", action="append", choices=sorted(DESIGNS))
+    parser.add_argument("--bound", action="append", type=float, help="for ours; repeatable")
+    parser.add_argument("--sms", action="append", type=int, help="default: the whole GPU")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each row")
+    parser.add_argument("--measure", type=float, default=2.0, help="seconds for curves")
+    parser.add_argument("--budget", type=float, default=480.0, help="seconds of the whole run")
+    parser.add_argument("--seed", action="append", type=int)
+    parser.add_argument("--clients", type=int, default=1, help="of each normal model")
+    parser.add_argument("--phases", type=int, default=1)
+    parser.add_argument("--captured", action="store_true", help="budget writes inside the graph")
+    parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
+    parser.add_argument("--kernels", choices=("tuned", "naive"), default="tuned")
+    parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--out", default="corun", help="results/NAME.json")
+    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
+    args = parser.parse_args()
+    if args.models and len(args.models) < 2:
+        raise UsageError("--models needs two at least", hint="The critical one comes first")
+    stop = time.monotonic() + args.budget
+    rows, refused = list[dict[str, Any]](), list[dict[str, Any]]()
+    with tempfile.TemporaryDirectory(prefix="corun-") as folder:
+        for pair in pairs_of(args, Path(folder)):
+            for sms in args.sms or (None,):
+                for found in rows_of(pair, args, sms):
+                    (refused if "error" in found else rows).append(found)
+                    print(found, flush=True)
+                    saved(args, rows, refused)
+                    if time.monotonic() > stop:
+                        print("the time is over", flush=True)
+                        return
+                for policy in OCCUPIED if args.occupancy else ():
+                    share = round(occupancy_of(pair, args, sms, policy), 4)
+                    for found in rows:
+                        if (found["pair"], found["policy"], found["sms"]) == (
+                            pair.name, policy, sms,
+                        ):  # fmt: skip
+                            found["occupancy"] = share
+                    print(pair.name, policy, "occupancy", share, flush=True)
+                    saved(args, rows, refused)
+
+
+def saved(
+    args: argparse.Namespace, rows: Sequence[dict[str, Any]], refused: Sequence[dict[str, Any]]
+) -> None:
+    common.save(
+        args.out, list(rows), refused=list(refused),
+        machine=common.machine() | common.nvidia_driver(),
+        versions=common.versions(),
+        commit=args.commit or common.commit(),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

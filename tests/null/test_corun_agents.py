@@ -1,0 +1,298 @@
+"""Models side by side on the CPU device: what is computed, who waits, and what faults leave behind.
+
+Kernels run by threads of the CPU; nothing here is timed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import AdmissionRefused, HostError, InputError, TaskOverdue
+from tilewright.benchkernel import product
+from tilewright.bundle import write
+from tilewright.compiler import Options
+from tilewright.elastic import measure
+from tilewright.elastic.agents import CriticalAgent, NormalAgent
+from tilewright.elastic.coordinator import Coordinator
+from tilewright.elastic.models import CriticalModel, ElasticKernels, critical_task
+from tilewright.elastic.policy import (
+    DESIGNS,
+    EVERYBODY,
+    Critical,
+    Curve,
+    Gpu,
+    KernelCost,
+    Normal,
+    Phase,
+    Scheduler,
+    design,
+)
+from tilewright.elastic.session import CorunSession, Settings
+from tilewright.elastic.workloads.arrivals import ClosedLoop
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+
+OPTIONS = Options(targets=("cuda",))
+COST = KernelCost(4, 128, 100.0, 10.0)
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A short critical model of two kernels, a normal one whose tiles have chunks."""
+    folder = tmp_path_factory.mktemp("corun")
+    sizes = {"critical": ((4, 16), (16, 16)), "normal": ((20, 128), (128, 32))}
+    for name, (a, b) in sizes.items():
+        made = product("mk,kn->mn", a, b, weight=True, times=2, options=OPTIONS)
+        write(made.contents, folder / name)
+    return folder / "critical", folder / "normal"
+
+
+def inputs_of(host: CudaHost, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        i.name: rng.standard_normal([int(d) for d in i.shape]).astype(np.float32)
+        for i in host.bundle.manifest.inputs
+    }
+
+
+class Pair:
+    """A critical and a normal model with a coordinator between them."""
+
+    def __init__(self, bundles: tuple[Path, Path], task: Critical) -> None:
+        self.hosts = [CudaHost(path, CpuDevice(1)) for path in bundles]
+        critical, normal = self.hosts
+        self.inputs = [inputs_of(host, n) for n, host in enumerate(self.hosts)]
+        self.want = [h.run(x).outputs for h, x in zip(self.hosts, self.inputs, strict=True)]
+        normal.give(self.inputs[1])
+        budget = Budget(critical.device)
+        self.budget = budget
+        self.coordinator = Coordinator(Scheduler(design("tilewright"), Gpu(2)), budget.set)
+        self.task = task
+        self.model = CriticalModel(critical, budget)
+        self.agent = CriticalAgent(self.coordinator, task, self.model, False)
+        self.plan = ElasticKernels(ElasticPlan(normal, budget))
+        self.wrong: list[int] = []
+        self.normal = NormalAgent(
+            self.coordinator, Normal("normal", (COST,) * self.plan.kernels), self.plan,
+            normal.device, self.check,
+        )  # fmt: skip
+
+    def check(self, count: int) -> None:
+        """After each normal inference: bit by bit, and the outputs are spoilt for the next one."""
+        normal = self.hosts[1]
+        for name, got in normal.take(self.inputs[1]).outputs.items():
+            if got.tobytes() != self.want[1][name].tobytes():
+                self.wrong.append(count)
+        normal.give({k: np.zeros_like(v) for k, v in self.inputs[1].items()})
+        normal.give(self.inputs[1])
+        self.normal.ask()
+
+    def close(self) -> None:
+        self.normal.close()
+        self.coordinator.close()
+
+
+def checked_for_ever(pair: Pair) -> None:
+    while True:
+        pair.normal.check()
+
+
+def task(**changes: Any) -> Critical:
+    return critical_task("critical", (Phase(2, 1e6, Curve(((0, 1.0), (4, 3.0)))),), **changes)
+
+
+@pytest.fixture
+def pair(bundles: tuple[Path, Path]) -> Iterator[Pair]:
+    made = Pair(bundles, task())
+    yield made
+    made.close()
+
+
+def test_both_compute_the_same_bits_as_alone(pair: Pair) -> None:
+    pair.normal.ask()
+    critical = pair.hosts[0]
+    for seed in range(6):
+        given = inputs_of(critical, seed)
+        answered = pair.agent.request(lambda given=given: critical.give(given))  # type: ignore[misc]
+        assert 0 < answered.took_us <= answered.latency_us
+        got = critical.take(given).outputs
+        want = critical.run(given).outputs
+        assert all(got[name].tobytes() == want[name].tobytes() for name in want)
+    while pair.normal.inferences < 3:
+        pair.normal.check()
+    assert not pair.wrong
+    assert pair.coordinator.state.running is None
+
+
+def test_requests_of_many_threads_are_all_answered(pair: Pair) -> None:
+    pair.normal.ask()
+    answers: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(pair.agent.request())) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 6
+    assert not pair.wrong
+
+
+def test_a_request_that_fails_holds_nobody_back(pair: Pair) -> None:
+    def fails() -> None:
+        raise InputError("no input", hint="Give one")
+
+    pair.normal.ask()
+    with pytest.raises(InputError):
+        pair.agent.request(fails)
+    assert pair.agent.request().took_us > 0
+    done = pair.normal.inferences
+    while pair.normal.inferences == done:
+        pair.normal.check()
+
+
+def test_a_refused_request_is_an_error(bundles: tuple[Path, Path]) -> None:
+    pair = Pair(bundles, task(deadline_ms=1060.0))
+    try:
+        with pytest.raises(AdmissionRefused, match="deadline"):
+            # it came a second ago
+            pair.agent.request(arrived=pair.coordinator.state.now - 1e6)
+    finally:
+        pair.close()
+
+
+class Stuck:
+    """A mark that is never passed: a kernel that does not end."""
+
+    def passed(self) -> bool:
+        return False
+
+    def wait(self) -> None: ...
+
+
+def test_a_request_that_never_ends_is_reported_and_normal_work_goes_on(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(bundles, task(lease_ms=50.0))
+    try:
+        pair.normal.ask()
+        with monkeypatch.context() as patched:
+            patched.setattr(pair.model.device, "mark", Stuck)
+            patched.setattr(pair.model, "start", lambda *_: pair.budget.set(0))
+            with pytest.raises(TaskOverdue, match="lease"):
+                pair.agent.request()
+        done = pair.normal.inferences
+        while pair.normal.inferences < done + 2:
+            pair.normal.check()
+        assert pair.agent.request().took_us > 0
+        assert not pair.wrong
+    finally:
+        pair.close()
+
+
+def test_a_normal_model_that_fails_is_reported(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(number: int, workers: int) -> None:
+        raise RuntimeError("the launch failed")
+
+    pair = Pair(bundles, task())
+    monkeypatch.setattr(pair.plan, "start", breaks)
+    pair.normal.ask()
+    with pytest.raises(HostError, match="the launch failed"):
+        checked_for_ever(pair)
+    with pytest.raises(HostError, match="the launch failed"):
+        pair.normal.close()
+    assert pair.agent.request().took_us > 0
+    pair.coordinator.close()
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_budgets_are_written_between_phases(
+    bundles: tuple[Path, Path], captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = CudaHost(bundles[0], CpuDevice(1))
+    budget = Budget(host.device)
+    model = CriticalModel(host, budget, captured=captured)
+    seen = []
+    start = CpuDevice.start
+
+    def noted(device: CpuDevice, work: object) -> None:
+        seen.append(getattr(work, "value", "kernel"))
+        start(device, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CpuDevice, "start", noted)
+    two = (Phase(1, 1.0), Phase(1, 1.0))
+    model.start(two, (0, 3))
+    assert seen == [0, "kernel", 3, "kernel", EVERYBODY]
+    seen.clear()
+    model.start(two, (5, 5))
+    assert seen == [5, "kernel", "kernel", EVERYBODY]
+
+
+#: By day; the others go the same ways, and ours is what test_corun_cli.py runs.
+BY_DAY = ("barriers", "entry")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly)
+        for name in DESIGNS
+        # the CPU device has no multiprocessors of its own
+        if not DESIGNS[name].split
+    ],
+)
+def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path) -> None:
+    settings = Settings(
+        name, "cpu", max_slowdown=1e4, steps=1, watched=name == "barriers",
+        measure_seconds=0.01,
+    )  # fmt: skip
+    critical, normal = bundles
+    with CorunSession(critical, [normal], settings) as session:
+        result = session.run(ClosedLoop(), 0.3)
+    assert len(result.answered) >= 1
+    assert result.over_bound == result.missed == 0
+    assert 0 < result.service.p50 <= result.waited.p50
+    if settings.watched:
+        assert {span.critical for span in result.spans} == {True, False}
+        measure.save(session.measured, tmp_path / "curves.json")
+        assert measure.load(tmp_path / "curves.json") == session.measured
+
+
+def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "curves.json"
+    path.write_text("[]")
+    with pytest.raises(InputError, match="no slowdown curves"):
+        measure.load(path)
+
+
+@pytest.mark.parametrize(
+    ("times", "parts", "counts"),
+    [([1, 1, 1, 1], 2, [2, 2]), ([9, 1, 1], 2, [1, 2]), ([1], 3, [1]), ([1, 1], 1, [2])],
+)
+def test_phases_take_about_as_long(times: list[float], parts: int, counts: list[int]) -> None:
+    assert measure.divided(times, parts) == counts
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("name", DESIGNS)
+def test_every_design_on_a_gpu(name: str, captured: bool, bundles: tuple[Path, Path]) -> None:
+    settings = Settings(name, sms=8, max_slowdown=1e3, captured=captured, phases=2,
+                        watched=captured, measure_seconds=0.2)  # fmt: skip
+    critical, normal = bundles
+    with CorunSession(critical, [normal], settings) as session:
+        result = session.run(ClosedLoop(), 0.5)
+    assert len(result.answered) > 10
+    assert result.overdue == result.refused == 0
+    assert result.inferences[0] > 0
+    if captured:
+        assert len({span.sm for span in result.spans}) <= session.sms

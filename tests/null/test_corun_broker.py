@@ -1,0 +1,259 @@
+"""The broker: models of several processes, some of which die in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_corun_agents import bundles as bundles
+
+from tilewright.base.errors import AdmissionRefused, HostError, InputError
+from tilewright.elastic.broker import Broker, FileWord, GpuWord, RemoteCoordinator
+from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
+from tilewright.elastic.coordinator import now_us
+from tilewright.elastic.models import critical_task
+from tilewright.elastic.policy import (
+    EVERYBODY,
+    Action,
+    Arrived,
+    Begin,
+    Curve,
+    Ended,
+    Enqueue,
+    Finished,
+    Gpu,
+    KernelCost,
+    Normal,
+    Phase,
+    Refuse,
+    Scheduler,
+    design,
+)
+from tilewright.hosts.cuda_driver import Driver
+
+CLIENT = Path(__file__).with_name("corun_client.py")
+CRITICAL = critical_task("critical", (Phase(1, 100.0, Curve(((0, 1.0), (4, 1.02)))),))
+NORMAL = Normal("normal", (KernelCost(4, 32, 1.0, 1.0, 0.5),) * 2, priority=2)
+#: Seconds after which something will not happen any more.
+PATIENCE = 60.0
+
+
+class Served:
+    """A broker in this process, its word, and a client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "broker.sock"
+        self.word = FileWord(folder / "broker.word", create=True)
+        self.broker = Broker(self.path, Scheduler(design("tilewright"), Gpu(2)), self.word)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    made = Served(tmp_path)
+    yield made
+    made.broker.close()
+
+
+def wait_until(what: object) -> None:
+    stop = time.monotonic() + PATIENCE
+    while not what():  # type: ignore[operator]
+        assert time.monotonic() < stop, "it did not happen"
+        time.sleep(0.005)
+
+
+class Told(deque[Action]):
+    def next(self) -> Action:
+        wait_until(lambda: len(self))
+        return self.popleft()
+
+
+def test_events_and_actions_go_there_and_back(served: Served) -> None:
+    with RemoteCoordinator(served.path) as remote:
+        critical, normal = Told(), Told()
+        remote.join(CRITICAL, critical.append)
+        remote.join(NORMAL, normal.append)
+        number = remote.request()
+        remote.post(Arrived(now_us(), "normal", remote.request()))
+        assert normal.next() == Enqueue("normal", 0, EVERYBODY)
+        assert normal.next() == Enqueue("normal", 1, EVERYBODY)
+        remote.post(Arrived(now_us(), "critical", number))
+        assert critical.next() == Begin(number, "critical", (4,))
+        remote.post(Finished(now_us(), number, 100.0))
+        remote.post(Ended(now_us(), "normal", 1))
+        wait_until(lambda: served.broker.coordinator.state.normal[0].complete == 1)
+
+
+def test_refusals_reach_the_client(served: Served) -> None:
+    with RemoteCoordinator(served.path) as one, RemoteCoordinator(served.path) as other:
+        one.join(CRITICAL, lambda action: None)
+        with pytest.raises(AdmissionRefused, match="already"):
+            other.join(CRITICAL, lambda action: None)
+        told = Told()
+        other.join(critical_task("tight", CRITICAL.phases, deadline_ms=0.3), told.append)
+        request = other.request()
+        other.post(Arrived(now_us(), "tight", request, now_us() - 1e3))
+        refusal = told.next()
+        assert isinstance(refusal, Refuse)
+        assert isinstance(refusal.error, AdmissionRefused)
+        assert refusal.error.facts["task"] == "tight"
+
+
+def test_nobody_speaks_for_another(served: Served) -> None:
+    with RemoteCoordinator(served.path) as one, RemoteCoordinator(served.path) as other:
+        told = Told()
+        one.join(CRITICAL, told.append)
+        number = one.request()
+        one.post(Arrived(now_us(), "critical", number))
+        assert isinstance(told.next(), Begin)
+        other.post(Finished(now_us(), number, 1.0))
+        wait_until(lambda: other._failed is not None)
+        assert served.broker.coordinator.state.running is not None
+
+
+def test_a_clock_ahead_stops_nothing(served: Served) -> None:
+    with RemoteCoordinator(served.path) as remote:
+        remote.join(NORMAL, lambda action: None)
+        remote.post(Arrived(1e18, "normal", remote.request()))
+        wait_until(lambda: served.broker.coordinator.state.normal[0].backlog)
+        assert served.broker.coordinator.state.now <= now_us()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xff\xff\xff",
+        (MOST_BYTES + 1).to_bytes(4, "little"),
+        (3).to_bytes(4, "little") + b"abc",
+        encoded(BrokerWelcome(1, "cpu", b"", "tilewright", False)),
+        encoded(Finished(0.0, 7, 0.0)),
+    ],
+)
+def test_nonsense_ends_a_connection_and_nothing_else(served: Served, data: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(served.path))
+        link.sendall(data)
+        link.shutdown(socket.SHUT_WR)
+        link.settimeout(PATIENCE)
+        while link.recv(4096):
+            pass
+    with RemoteCoordinator(served.path) as remote:
+        remote.join(NORMAL, lambda action: None)
+
+
+def test_messages_of_another_version_are_refused() -> None:
+    with pytest.raises(InputError, match="no message"):
+        decoded(b"\x92\xa5Other\x80")
+
+
+def test_one_broker_for_a_socket_and_old_sockets_are_replaced(served: Served) -> None:
+    scheduler = Scheduler(design("tilewright"), Gpu(2))
+    with pytest.raises(HostError, match="already"):
+        Broker(served.path, scheduler, served.word)
+    dead = served.path.with_name("dead.sock")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))
+    with Broker(dead, scheduler, served.word), RemoteCoordinator(dead):
+        assert dead.stat().st_mode & 0o077 == 0
+    with pytest.raises(HostError, match="Start one"):
+        RemoteCoordinator(dead)
+
+
+def test_a_broker_that_ends_refuses_what_is_open(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    told = Told()
+    remote = RemoteCoordinator(served.path)
+    remote.join(CRITICAL, told.append)
+    number = remote.request()
+    remote.post(Arrived(now_us(), "critical", number))
+    assert isinstance(told.next(), Begin)
+    served.broker.close()
+    refusal = told.next()
+    assert isinstance(refusal, Refuse)
+    assert isinstance(refusal.error, HostError)
+    remote.close()
+
+
+class Client:
+    """A process with a model."""
+
+    def __init__(self, served: Served, kind: str, bundle: Path) -> None:
+        command = [sys.executable, str(CLIENT), str(served.path), kind, str(bundle)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.lines: deque[str] = deque()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+
+    def wait_for(self, line: str, more: int = 1) -> None:
+        want = self.lines.count(line) + more
+
+        def there() -> bool:
+            assert self.process.poll() is None, "the client has ended"
+            return self.lines.count(line) >= want
+
+        wait_until(there)
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def test_a_client_that_is_killed_frees_its_share(
+    served: Served, bundles: tuple[Path, Path]
+) -> None:
+    critical, normal = bundles
+    started = [
+        Client(served, "normal", normal),
+        Client(served, "stuck", critical),
+        Client(served, "critical", critical),
+    ]
+    one, stuck, other = started
+    try:
+        stuck.wait_for("begun")
+        assert served.word._word.value == 0
+        # killed in the middle of its request, with nobody allowed to stay
+        stuck.kill()
+        other.wait_for("answered", 2)
+        one.wait_for("inference", 2)
+        # a normal one in the middle of a kernel
+        one.kill()
+        wait_until(lambda: not served.broker.coordinator.state.normal)
+        other.wait_for("answered", 2)
+        other.kill()
+        wait_until(lambda: not served.broker.coordinator.state.critical)
+        assert served.broker.coordinator.state.running is None
+        assert served.word._word.value == EVERYBODY
+    finally:
+        for client in started:
+            if client.process.poll() is None:
+                client.kill()
+
+
+OTHER = """
+import sys
+from tilewright.elastic.broker import opened
+word = opened("gpu", bytes.fromhex(sys.argv[1]))
+word.set(5)
+word._driver.wait(word._stream)
+"""
+
+
+@pytest.mark.gpu
+def test_processes_share_a_word_of_a_gpu() -> None:
+    word = GpuWord(Driver(0))
+    subprocess.run([sys.executable, "-c", OTHER, word.told().hex()], check=True, timeout=60)
+    stream = word._driver.stream()
+    assert word._driver.download(word.address, 4, stream) == (5).to_bytes(4, "little")

@@ -1,0 +1,109 @@
+"""`tilewright corun` and the pictures that it draws."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from cli_call import Called
+from hypothesis import given
+from hypothesis import strategies as st
+from test_corun_agents import bundles as bundles
+
+from tilewright.base.errors import CompilerBug, NotMeasured
+from tilewright.elastic.changed import Change
+from tilewright.elastic.spans import BlockSpan, in_lanes
+from tilewright.elastic.timeline import svg, trace, window
+
+Capture = pytest.CaptureFixture[str]
+#: A bound that any busy machine keeps, and a short measurement.
+QUICK = ("--max-slowdown", "1000", "--rate", "0", "--device", "cpu", "--json")
+
+
+def test_a_pair_on_the_cpu(bundles: tuple[Path, Path], tmp_path: Path, capsys: Capture) -> None:
+    picture, traced, curves = (tmp_path / name for name in ("a.svg", "a.json", "curves.json"))
+    files = ("--timeline", picture, "--trace", traced, "--curves", curves)
+    called = Called(capsys, "corun", *bundles, *QUICK, "--seconds", "0.3", *files)
+    assert called.code == 0, called.out
+    found = called.json
+    assert found["requests"] > 0
+    assert found["over_bound"] == found["misses"] == 0
+    assert found["p50"] <= found["p99"] <= found["p999"]
+    assert ET.parse(picture).getroot().tag.endswith("svg")
+    events = json.loads(traced.read_text())["traceEvents"]
+    assert {e["cat"] for e in events if e["ph"] == "X"} == {"critical", "normal"}
+    # curves are read the second time, and pictures of ours are drawn over
+    again = Called(capsys, "corun", *bundles, *QUICK, "--seconds", "0.3", *files)
+    assert again.code == 0
+    assert again.json["solo_us"] == found["solo_us"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (("--policy", "fifo"), 2),
+        (("--device", "tpu"), 2),
+        (("--max-slowdown", "1"), 2),
+        (("--arrival", "never", "--rate", "1"), 2),
+        (("--timeline", "no/folder.svg"), 2),
+        (("--max-slowdown", "1.0000001"), 12),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    bundles: tuple[Path, Path], capsys: Capture, more: tuple[str, ...], code: int
+) -> None:
+    called = Called(capsys, "corun", *bundles, *QUICK, "--seconds", "0.1", *more)
+    assert called.code == code, called.out
+    assert called.json["error"]["hint"]
+
+
+def test_a_picture_of_another_program_is_kept(
+    bundles: tuple[Path, Path], tmp_path: Path, capsys: Capture
+) -> None:
+    picture = tmp_path / "mine.svg"
+    picture.write_text("<svg></svg>")
+    quick = (*QUICK, "--seconds", "0.1")
+    called = Called(capsys, "corun", *bundles, *quick, "--timeline", picture)
+    assert called.code == 2
+    assert picture.read_text() == "<svg></svg>"
+
+
+spans = st.lists(
+    st.builds(
+        lambda sm, begin, long, critical: BlockSpan(
+            sm, begin, begin + long, "c" if critical else "n<&>", critical, 128
+        ),
+        st.integers(0, 2), st.floats(0, 100), st.floats(0, 50), st.booleans(),
+    ),
+    min_size=1, max_size=30,
+)  # fmt: skip
+
+
+@given(spans)
+def test_pictures_have_all_spans_and_lanes_do_not_overlap(found: list[BlockSpan]) -> None:
+    placed = in_lanes(found)
+    assert len(placed) == len(found)
+    ends: dict[tuple[int, int], float] = {}
+    for lane, span in placed:
+        assert ends.get((span.sm, lane), 0.0) <= span.begin
+        ends[span.sm, lane] = span.end
+    picture = ET.fromstring(svg(found, "a <title>"))
+    tasks = len({span.task for span in found})
+    assert len([e for e in picture if e.tag.endswith("rect")]) == 1 + tasks + len(found)
+    events = json.loads(trace(found))["traceEvents"]
+    assert sum(e["ph"] == "X" for e in events) == len(found)
+
+
+def test_a_window_begins_with_the_first_request() -> None:
+    found = [BlockSpan(0, 0, 10, "n", False), BlockSpan(0, 1000, 1010, "c", True)]
+    shown = window(found, 100.0)
+    assert [(s.task, s.begin) for s in shown] == [("c", 10.0)]
+    with pytest.raises(NotMeasured):
+        window([], 1.0)
+
+
+def test_a_kernel_without_a_head_is_our_bug() -> None:
+    with pytest.raises(CompilerBug):
+        Change("", "int x", ";").of("void f() {}")

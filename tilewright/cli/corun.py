@@ -1,0 +1,208 @@
+"""`corun`: a critical model beside normal ones on one GPU, with a bound on its slowdown.
+
+Input: ONNX files or bundles, a bound, a rate.  Output: latencies, what the normal models did, and
+on request a timeline.  The library does it all (tilewright/elastic).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from tilewright import TOOL
+from tilewright.base.errors import UsageError
+from tilewright.bundle import POINTER
+from tilewright.cli.files import Output
+from tilewright.cli.hosts import targets_of
+from tilewright.cli.options import Force, Json
+from tilewright.cli.output import Answer, pairs
+
+if TYPE_CHECKING:
+    from tilewright.elastic.session import CorunResult
+    from tilewright.elastic.workloads.arrivals import Arrival
+
+DEVICES = ("cuda", "cpu")
+#: Microseconds that a timeline shows.
+SHOWN_US = 5000.0
+
+
+def corun(
+    critical: Annotated[Path, typer.Argument(metavar="CRITICAL", help="ONNX file or bundle.")],
+    normal: Annotated[
+        list[Path], typer.Argument(metavar="NORMAL...", help="Models that use what is left.")
+    ],
+    max_slowdown: Annotated[
+        float, typer.Option(help="The bound: times the critical model's time alone.")
+    ] = 1.05,
+    deadline: Annotated[
+        float | None, typer.Option(help="Milliseconds from a request to its answer.")
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(help="Critical requests per second; 0: one after the other.")
+    ] = 20.0,
+    arrival: Annotated[str, typer.Option(help="With --rate: uniform or poisson.")] = "poisson",
+    clients: Annotated[int, typer.Option(min=1, help="Of each normal model.")] = 1,
+    sms: Annotated[
+        int | None, typer.Option(min=2, help="Use so many multiprocessors; by default all.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 0,
+    policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
+    phases: Annotated[
+        int, typer.Option(min=1, help="Parts of the critical model with a budget of their own.")
+    ] = 1,
+    curves: Annotated[
+        Path | None, typer.Option(help="Slowdown curves: read if they are there, else written.")
+    ] = None,
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
+    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto (JSON).")] = None,
+    timeline: Annotated[Path | None, typer.Option(help="Write a picture (SVG).")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> Answer:
+    """Run a critical model beside normal ones and keep its slowdown under a bound."""
+    from tilewright.elastic import measure
+    from tilewright.elastic import timeline as pictures
+    from tilewright.elastic.session import CorunSession, Settings
+    from tilewright.elastic.workloads.arrivals import ClosedLoop
+
+    if device not in DEVICES:
+        raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
+    if not max_slowdown > 1:
+        raise UsageError(f"A bound of {max_slowdown} is none", hint="Give more than 1")
+    files = [(path, Output(path, _ours, force)) for path in (trace, timeline) if path is not None]
+    for _, file in files:
+        file.check()
+    settings = Settings(
+        policy=policy,
+        kind="cpu" if device == "cpu" else "gpu",
+        sms=sms,
+        max_slowdown=max_slowdown,
+        deadline_ms=deadline,
+        phases=phases,
+        watched=bool(files),
+        measure_seconds=min(4.0, seconds),
+    )
+    source = _arrival(arrival, rate)
+    known = measure.load(curves) if curves is not None and curves.is_file() else None
+    with (
+        _bundles([critical, *normal]) as (first, *others),
+        CorunSession(first, others, settings, known) as session,
+    ):
+        if curves is not None and known is None:
+            measure.save(session.measured, curves)
+        with _shown(as_json) as told:
+            result = session.run(source, seconds, seed, [ClosedLoop(clients)], told)
+    for path, file in files:
+        spans = pictures.window(result.spans, SHOWN_US)
+        text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
+        with file.open() as stream:
+            stream.write(text.encode())
+    found = {"policy": policy, "device": session.measured.device} | facts(result)
+    return Answer(found, pairs(found))
+
+
+def broker(
+    path: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to serve.")],
+    policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
+    sms: Annotated[
+        int | None, typer.Option(min=2, help="Multiprocessors; by default those of the GPU.")
+    ] = None,
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
+    as_json: Json = False,
+) -> Answer:
+    """Let the models of several processes share one GPU, until Ctrl-C."""
+    from tilewright.elastic.broker import Broker, FileWord, GpuWord
+    from tilewright.elastic.policy import Gpu, Scheduler, design
+
+    chosen = design(policy)
+    if device == "cpu":
+        word: FileWord | GpuWord = FileWord(path.with_suffix(".word"), create=True)
+        shared = Gpu(sms or 2)
+    else:
+        from tilewright.hosts.cuda_driver import Driver
+
+        driver = Driver(0)
+        word, shared = GpuWord(driver), Gpu(sms or driver.sms)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with Broker(path, Scheduler(chosen, shared), word), contextlib.suppress(KeyboardInterrupt):
+        Console(stderr=True).print(f"The broker serves {path}")
+        ended.wait()
+    return Answer({"socket": str(path)}, "The broker has ended")
+
+
+def facts(result: CorunResult) -> dict[str, object]:
+    """What a run came to, as one flat record; times in microseconds, the rest are ratios."""
+    service, waited, normal = result.service, result.waited, result.normal_share
+    return {
+        "requests": len(result.answered),
+        "solo_us": round(result.solo_us, 1),
+        "max_slowdown": result.max_slowdown,
+        "p50": round(service.p50, 4),
+        "p99": round(service.p99, 4),
+        "p999": round(service.p999, 4),
+        "p50_with_waiting": round(waited.p50, 4),
+        "p99_with_waiting": round(waited.p99, 4),
+        "p999_with_waiting": round(waited.p999, 4),
+        "over_bound": result.over_bound,
+        "misses": result.missed,
+        "normal_inferences": sum(result.inferences),
+        "normal_share": round(normal, 4),
+        "normal_share_of_possible": round(normal / max(1e-9, 1 - result.duty), 4),
+        "decision_us": round(result.decision_us, 1),
+        "seconds": round(result.seconds, 2),
+    }
+
+
+def _ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        return TOOL.encode() in file.read(200)
+
+
+@contextmanager
+def _bundles(paths: list[Path]) -> Generator[list[Path]]:
+    """Each as a bundle: models are compiled into a folder for the time being."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-corun-") as folder:
+        found = []
+        for number, path in enumerate(paths):
+            if (path / POINTER).exists():
+                found.append(path)
+                continue
+            from tilewright.bundle import write
+            from tilewright.compiler import Options, compile_model
+
+            found.append(Path(folder, str(number)))
+            options = Options(targets=targets_of("cuda"))
+            write(compile_model(path, options).contents, found[-1])
+        yield found
+
+
+def _arrival(kind: str, rate: float) -> Arrival:
+    from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson, Uniform
+
+    kinds = {"uniform": Uniform, "poisson": Poisson}
+    if kind not in kinds:
+        raise UsageError(f"Unknown arrival: {kind}", hint=f"Known are {', '.join(kinds)}")
+    return kinds[kind](rate) if rate else ClosedLoop()
+
+
+@contextmanager
+def _shown(as_json: bool) -> Generator[Callable[[CorunResult], None] | None]:
+    """A table on stderr while a terminal looks."""
+    console = Console(stderr=True)
+    if as_json or not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, transient=True) as live:
+        yield lambda result: live.update(pairs(facts(result)))

@@ -1,0 +1,138 @@
+"""A coordinator in another process, for the agents of this one.
+
+Input: the path of a broker's socket.  Output: what `Coordinator` gives: actions for tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.errors import HostError, TilewrightError
+from tilewright.elastic.broker.messages import BrokerWelcome, Joined, Refused, encoded, receive
+from tilewright.elastic.broker.server import OWN_BITS
+from tilewright.elastic.coordinator import Sink
+from tilewright.elastic.policy import (
+    Arrived,
+    Begin,
+    Critical,
+    Enqueue,
+    Event,
+    Finished,
+    Normal,
+    Overdue,
+    Proceed,
+    Refuse,
+)
+
+
+class RemoteCoordinator:
+    """welcome: what the broker says of itself
+
+    When the connection ends, open requests are refused with a HostError.
+    Raises HostError if nobody serves the socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._link = socket.socket(socket.AF_UNIX)
+        try:
+            self._link.connect(str(path))
+        except OSError as error:
+            raise HostError(
+                f"no broker serves {path}: {error.strerror}",
+                hint="Start one: tilewright broker SOCKET",
+            ) from error
+        self.welcome: BrokerWelcome = receive(self._link)
+        self._numbers: Iterator[int] = count(self.welcome.client << OWN_BITS)
+        self._sinks: dict[str, Sink] = {}
+        self._tasks: dict[int, str] = {}
+        self._sending, self._joining = threading.Lock(), threading.Lock()
+        self._answer: Joined | Refused | None = None
+        self._answered = threading.Event()
+        self._failed: TilewrightError | None = None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> RemoteCoordinator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The broker forgets this client's tasks."""
+        with contextlib.suppress(OSError):  # if it has not ended by itself
+            self._link.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._link.close()
+
+    def request(self) -> int:
+        return next(self._numbers)
+
+    def join(self, task: Critical | Normal, sink: Sink) -> None:
+        with self._joining:
+            self._sinks[task.name] = sink
+            self._answered.clear()
+            self._send(task)
+            self._answered.wait()
+            answer = self._answer
+            if isinstance(answer, Refused):
+                del self._sinks[task.name]
+                raise answer.error
+            self._check()
+
+    def post(self, event: Event) -> None:
+        if isinstance(event, Arrived):
+            self._tasks[event.request] = event.task
+        if isinstance(event, Finished):
+            self._tasks.pop(event.request, None)
+        self._send(event)
+
+    def _send(self, message: Any) -> None:
+        self._check()
+        with self._sending:
+            try:
+                self._link.sendall(encoded(message))
+            except OSError as error:
+                raise HostError(
+                    "the broker is gone", hint="Start it again, and its clients"
+                ) from error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._hear(receive(self._link))
+        except TilewrightError as error:
+            self._failed = error
+            self._answered.set()
+            for request, task in list(self._tasks.items()):
+                self._give(task, Refuse(request, error))
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case Joined():
+                self._answer = message
+                self._answered.set()
+            case Refused(request=-1):
+                self._answer = message
+                self._answered.set()
+            case Refused(request=request):
+                self._give(self._tasks.get(request, ""), Refuse(request, message.error))
+            case Enqueue() | Begin() | Overdue():
+                self._give(message.task, message)
+            case Proceed(request=request):
+                self._give(self._tasks.get(request, ""), message)
+
+    def _give(self, task: str, action: Any) -> None:
+        sink = self._sinks.get(task)
+        if sink is not None:
+            sink(action)

@@ -1,0 +1,98 @@
+"""The budget word that processes share: in a file's memory for the CPU, in a GPU's for CUDA.
+
+Input: a kind, what a `BrokerWelcome` tells.  Output: an address that this process's kernels may
+read and its streams may write.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+from typing import Protocol
+
+from tilewright.base.errors import HostError
+from tilewright.elastic.policy import EVERYBODY
+from tilewright.hosts.cuda_driver import Driver
+
+#: Workers that may stay, and on the CPU a count of looks.
+WORD_BYTES = 8
+
+
+class SharedWord(Protocol):
+    kind: str
+    address: int
+
+    def told(self) -> bytes:
+        """What another process needs to open it."""
+
+    def set(self, workers: int) -> None:
+        """At once."""
+
+
+class FileWord:
+    """For kernels on the CPU."""
+
+    kind = "cpu"
+
+    def __init__(self, path: Path, create: bool = False) -> None:
+        self._path = path
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        try:
+            file = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise HostError(
+                f"the broker's budget word cannot be opened: {error.strerror}",
+                hint="Use the broker's account",
+                path=path,
+            ) from error
+        try:
+            os.ftruncate(file, mmap.PAGESIZE)
+            self._map = mmap.mmap(file, mmap.PAGESIZE)
+        finally:
+            os.close(file)
+        self._word = ctypes.c_uint32.from_buffer(self._map)
+        self.address = ctypes.addressof(self._word)
+        if create:
+            self.set(EVERYBODY)
+
+    def told(self) -> bytes:
+        return os.fsencode(self._path)
+
+    def set(self, workers: int) -> None:
+        self._word.value = workers
+
+
+class GpuWord:
+    """In the memory of a GPU, opened by other processes with a handle of CUDA's."""
+
+    kind = "gpu"
+
+    def __init__(self, driver: Driver, handle: bytes | None = None) -> None:
+        self._driver, self._handle = driver, handle
+        if handle is None:
+            address = driver.allocate(WORD_BYTES)
+            if address is None:
+                raise HostError("the GPU has no room for the budget word", hint="Free memory")
+            self.address, self._handle = address, driver.shared(address)
+        else:
+            self.address = driver.opened(handle)
+        self._stream = driver.stream(urgent=True)
+        if handle is None:
+            self.set(EVERYBODY)
+
+    def told(self) -> bytes:
+        assert self._handle is not None
+        return self._handle
+
+    def set(self, workers: int) -> None:
+        self._driver.use()
+        self._driver.write_word(self.address, workers, self._stream)
+
+
+def opened(kind: str, told: bytes, driver: Driver | None = None) -> SharedWord:
+    """The word of a broker.  Raises HostError."""
+    if kind == FileWord.kind:
+        return FileWord(Path(os.fsdecode(told)))
+    return GpuWord(driver or Driver(0), told)

@@ -1,0 +1,112 @@
+"""Requests to a critical model as an arrival says: by the clock, or in a closed loop.
+
+Input: an agent, an arrival (workloads/arrivals.py), seconds.  Output: what each request took.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from tilewright.base.errors import AdmissionRefused, TaskOverdue
+from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
+from tilewright.elastic.coordinator import now_us
+from tilewright.elastic.workloads.arrivals import Arrival
+
+#: Sleeping ends late by about this, in seconds.
+EARLY_S = 2e-4
+
+
+class CriticalLoad:
+    """Runs in threads of its own until `over` is set.
+
+    A request that comes while the one before it runs has arrived when it was due: its latency
+    includes the wait.
+    """
+
+    def __init__(
+        self,
+        agent: CriticalAgent,
+        arrival: Arrival,
+        seconds: float,
+        seed: int,
+        stop: threading.Event,
+    ) -> None:
+        self.answered: list[Answered] = []
+        self.refused = self.overdue = 0
+        self.over = threading.Event()
+        self._agent, self._stop = agent, stop
+        self._failed: BaseException | None = None
+        self._begun = time.perf_counter()
+        self._until = self._begun + seconds
+        times = arrival.times(seconds, seed)
+        run = self._by_clock if not arrival.clients else self._closed_loop
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(run, times), daemon=True)
+            for _ in range(max(1, arrival.clients))
+        ]
+        self._left = len(self._threads)
+        self._lock = threading.Lock()
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Early; what runs ends first, unless it is stuck."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=self._agent.task.lease / 1e6 + 5)
+
+    def check(self) -> None:
+        """Raises what a thread failed with."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _guarded(self, run: Callable[[tuple[float, ...]], None], times: tuple[float, ...]) -> None:
+        try:
+            run(times)
+        except BaseException as error:
+            self._failed = error
+            self._stop.set()
+        with self._lock:
+            self._left -= 1
+            if not self._left:
+                self.over.set()
+
+    def _by_clock(self, times: tuple[float, ...]) -> None:
+        for at in times:
+            due = self._begun + at
+            late = time.perf_counter() > due
+            while (left := due - time.perf_counter()) > 0:
+                if self._stop.wait(max(0.0, left - EARLY_S)):
+                    return
+            self._request(now_us() - 1e6 * (time.perf_counter() - due) if late else None)
+        self._stop.wait(max(0.0, self._until - time.perf_counter()))
+
+    def _closed_loop(self, times: tuple[float, ...]) -> None:
+        while time.perf_counter() < self._until and not self._stop.is_set():
+            self._request(None)
+
+    def _request(self, arrived: float | None) -> None:
+        try:
+            self.answered.append(self._agent.request(arrived=arrived))
+        except AdmissionRefused:
+            self.refused += 1
+        except TaskOverdue:
+            self.overdue += 1
+
+
+class Asking(threading.Thread):
+    """Asks a normal model at these times, in seconds from now; nobody waits for the answers."""
+
+    def __init__(self, agent: NormalAgent, times: Sequence[float], stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._agent, self._times, self._stop_asking = agent, times, stop
+        self.start()
+
+    def run(self) -> None:
+        begun = time.perf_counter()
+        for at in self._times:
+            if self._stop_asking.wait(max(0.0, begun + at - time.perf_counter())):
+                return
+            self._agent.ask()

@@ -1,0 +1,231 @@
+"""Slowdown curves of a critical model, measured on the device: one for each of its phases.
+
+Input: a critical host, a normal host whose kernels run beside it, budgets to try.  Output:
+`Measured`, kept as JSON.  It is the same experiment as on the simulator (simulator/measure.py).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from tilewright.base.errors import InputError
+from tilewright.elastic.agents import NormalAgent
+from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.models import CriticalModel, NormalPlan
+from tilewright.elastic.policy import (
+    EVERYBODY,
+    Arrived,
+    Critical,
+    Curve,
+    Finished,
+    Gpu,
+    KernelCost,
+    Normal,
+    Phase,
+    Scheduler,
+)
+from tilewright.elastic.policy.designs import ALL, Design
+from tilewright.hosts.cuda_devices import CudaDevice
+
+#: The share of requests whose slowdown a curve covers.
+COVERED = 0.95
+#: Runs of one measurement: so many, unless time is over, and these in any case.
+MOST_RUNS, LEAST_RUNS = 30, 3
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """device: its name;  workers: that the normal model's largest kernel has alone
+    kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
+    """
+
+    device: str
+    sms: int
+    workers: int
+    solo_us: float
+    kernels_us: tuple[float, ...]
+    phases: tuple[Phase, ...]
+
+
+def save(measured: Measured, path: Path) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
+
+
+def load(path: Path) -> Measured:
+    """Raises InputError for a file that `save` did not write."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Measured)
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"the file has no slowdown curves: {error}",
+            hint="Measure them again",
+            path=path,
+        ) from error
+
+
+def divided(times: Sequence[float], parts: int) -> list[int]:
+    """How many kernels each of at most `parts` phases has, such that they take about as long."""
+    whole, counts, spent = sum(times), [0], 0.0
+    for took in times:
+        if counts[-1] and len(counts) < parts and spent + took / 2 > whole * len(counts) / parts:
+            counts.append(0)
+        counts[-1] += 1
+        spent += took
+    return counts
+
+
+def levels(workers: int, steps: int) -> list[int]:
+    """Budgets to try, 0 first and everybody last: even parts between them."""
+    parts = (max(1, workers * n // steps) for n in range(1, steps))
+    return list(dict.fromkeys((0, *parts, EVERYBODY)))
+
+
+def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 1) -> list[float]:
+    """What `once` gives, again and again until it was enough or took too long."""
+    stop, found = time.perf_counter() + seconds, [once()]
+    while len(found) < least or (len(found) < most and time.perf_counter() < stop):
+        found.append(once())
+    return found
+
+
+def kernel_times(model: CriticalModel, seconds: float = 1.0) -> list[float]:
+    """Microseconds of each kernel alone: the least of some runs, by the device's clock."""
+    each = seconds / max(1, len(model.launches))
+    return [
+        min(repeated(partial(_kernel_us, model, number), MOST_RUNS, each))
+        for number in range(len(model.launches))
+    ]
+
+
+def _kernel_us(model: CriticalModel, number: int) -> float:
+    return 1e3 * model.device.milliseconds(lambda: model.start_kernel(number))
+
+
+def solo(model: CriticalModel, seconds: float = 1.0) -> float:
+    """Microseconds of a request with nothing beside it, by the host's clock: the median."""
+    phases = (Phase(len(model.launches), 1.0),)
+
+    def once() -> float:
+        start = time.perf_counter()
+        model.start(phases, (EVERYBODY,))
+        mark = model.device.mark()
+        while not mark.passed():
+            pass
+        return 1e6 * (time.perf_counter() - start)
+
+    return statistics.median(repeated(once, MOST_RUNS, seconds, LEAST_RUNS))
+
+
+def measure(
+    model: CriticalModel,
+    normal: NormalPlan,
+    normal_device: CudaDevice,
+    allow: Callable[[int], None],
+    *,
+    sms: int,
+    workers: int,
+    phases: int = 1,
+    steps: int = 4,
+    requests: int = MOST_RUNS,
+    seconds: float = 10.0,
+) -> Measured:
+    """Runs each phase with each budget while the normal model runs all the time.
+
+    phases: parts of the critical model with a curve of their own, at most
+    seconds: after which a point has fewer requests, but three at least
+    """
+    times = kernel_times(model, seconds / 8)
+    counts = divided(times, phases)
+    tried = levels(workers, steps)
+    each = seconds / (len(counts) * (len(tried) + 1))
+    alone = [
+        _quantile(_requests(model, part, 0, requests, each), 0.5) for part in _parts(counts)
+    ]  # fmt: skip
+    points: list[list[tuple[int, float]]] = [[] for _ in counts]
+    for budget in tried:
+        with _Busy(normal, normal_device, allow, budget, sms) as busy:
+            for number, part in enumerate(_parts(counts)):
+                took = _requests(model, part, budget, requests, each, busy)
+                points[number].append((budget, _quantile(took, COVERED) / alone[number]))
+    whole = solo(model, seconds / 8)
+    scale = whole / sum(alone)
+    found = (
+        Phase(count, us * scale, Curve(tuple(curve)))
+        for count, us, curve in zip(counts, alone, points, strict=True)
+    )
+    return Measured(
+        model.device.name, sms, workers, whole, tuple(times), tuple(found)
+    )  # fmt: skip
+
+
+def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
+    ends = [sum(counts[: n + 1]) for n in range(len(counts))]
+    return [(end - count, end) for count, end in zip(counts, ends, strict=True)]
+
+
+class _Busy:
+    """The normal model runs without a break, but as far as the budget holds it back."""
+
+    def __init__(
+        self, plan: NormalPlan, device: CudaDevice, allow: Callable[[int], None], budget: int,
+        sms: int,
+    ) -> None:  # fmt: skip
+        part = ALL if budget else None
+        design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part)
+        self._coordinator = Coordinator(Scheduler(design, Gpu(sms)), allow)
+        cost = KernelCost(1, 32, 1.0, 1.0)
+        self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
+        self._coordinator.join(self._critical, lambda action: None)
+        task = Normal("normal", (cost,) * plan.kernels)
+        self._agent = NormalAgent(
+            self._coordinator, task, plan, device, lambda _: self._agent.ask()
+        )  # fmt: skip
+
+    def __enter__(self) -> _Busy:
+        self._agent.ask(2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._agent.close()
+        self._coordinator.close()
+
+    def around(self, run: Callable[[], float]) -> float:
+        """A request as the policy sees it: normal work is launched or not as it will be."""
+        number = self._coordinator.request()
+        self._coordinator.post(Arrived(now_us(), "critical", number))
+        try:
+            return run()
+        finally:
+            self._coordinator.post(Finished(now_us(), number, 0.0))
+
+
+def _requests(
+    model: CriticalModel,
+    part: tuple[int, int],
+    budget: int,
+    requests: int,
+    seconds: float,
+    busy: _Busy | None = None,
+) -> list[float]:
+    """Microseconds of a part of the model, by the device's clock."""
+
+    def once() -> float:
+        return 1e3 * model.device.milliseconds(lambda: model.start_part(*part, budget))
+
+    def beside(busy: _Busy) -> float:
+        took = busy.around(once)
+        time.sleep(2e-4)  # so that the normal model fills the device again
+        return took
+
+    timed = once if busy is None else partial(beside, busy)
+    return repeated(timed, requests, seconds, LEAST_RUNS)
+
+
+def _quantile(times: Sequence[float], share: float) -> float:
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,181 @@
+"""Models as the coordinator runs them: critical ones by phases, normal ones kernel by kernel.
+
+Input: loaded bundles (`CudaHost`) on devices, the budget word.  Output: launches, and what is
+complete.  Who may run when is decided by the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, combinations, groupby
+from typing import Protocol
+
+from tilewright.elastic.policy import EVERYBODY, Critical, KernelCost, Phase
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import Launch, Task
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.tensors import largest_extents
+
+
+class CriticalModel:
+    """Plain kernels between writes of the budget, all in the order of the host's stream.
+
+    budget: that normal kernels look at; None: theirs are plain, and nobody leaves
+    captured: the writes are nodes of the CUDA graph, one for each choice of budgets, instead of
+              beside it
+    """
+
+    def __init__(
+        self,
+        host: CudaHost,
+        budget: Budget | None,
+        plan: int = -1,
+        extents: Sequence[int] | None = None,
+        captured: bool = False,
+    ) -> None:
+        self.host, self.device = host, host.device
+        self._budget, self._captured = budget, captured
+        if extents is None:
+            extents = largest_extents(host.bundle.manifest)
+        self.launches = [launch for _, launch in host.steps(plan, extents)]
+        self._recorded: dict[tuple[Task, ...] | tuple[int, int], Callable[[], None]] = {}
+
+    def prepare(self, phases: Sequence[Phase]) -> None:
+        """Records what `start` may need of these phases, so that no request waits for it."""
+        ends = [0, *accumulate(phase.kernels for phase in phases)]
+        for first, last in combinations(ends, 2):
+            self._kernels(first, last)
+
+    def start(self, phases: Sequence[Phase], budgets: Sequence[int]) -> None:
+        """One inference on the present inputs; returns at once on a GPU."""
+        if self._budget is None:
+            self._kernels(0, len(self.launches))()
+            return
+        parts = [(self._budget.task(budget), first, last)
+                 for budget, first, last in _merged(phases, budgets)]  # fmt: skip
+        end = self._budget.task(EVERYBODY)
+        if self._captured:
+            tasks: list[Task] = []
+            for task, first, last in parts:
+                tasks += [task, *self.launches[first:last]]
+            key = tuple(task for task, _, _ in parts)
+            if key not in self._recorded:
+                self._recorded[key] = self.device.record([*tasks, end])
+            self._recorded[key]()
+            return
+        for task, first, last in parts:
+            self.device.start(task)
+            self._kernels(first, last)()
+        self.device.start(end)
+
+    def start_kernel(self, number: int) -> None:
+        self._kernels(number, number + 1)()
+
+    def start_part(self, first: int, last: int, budget: int) -> None:
+        """Some of the kernels under a budget, for a measurement."""
+        if self._budget is not None:
+            self.device.start(self._budget.task(budget))
+        self._kernels(first, last)()
+        if self._budget is not None:
+            self.device.start(self._budget.task(EVERYBODY))
+
+    def _kernels(self, first: int, last: int) -> Callable[[], None]:
+        key = first, last
+        if key not in self._recorded:
+            self._recorded[key] = self.device.record(self.launches[first:last])
+        return self._recorded[key]
+
+
+def _merged(phases: Sequence[Phase], budgets: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(budget, first kernel, behind the last one), neighbours with one budget as one."""
+    found, first = [], 0
+    for budget, group in groupby(zip(phases, budgets, strict=True), key=lambda pair: pair[1]):
+        last = first + sum(phase.kernels for phase, _ in group)
+        found.append((budget, first, last))
+        first = last
+    return found
+
+
+class NormalPlan(Protocol):
+    """An inference that is made kernel by kernel."""
+
+    kernels: int
+
+    def begin(self) -> None:
+        """A new inference, in the stream's order."""
+
+    def start(self, number: int, workers: int) -> None: ...
+
+    def complete_after(self, number: int) -> int:
+        """How many kernels are complete, when the launch of this one has ended."""
+
+
+class ElasticKernels:
+    """Kernels whose workers leave: `hosts/cuda_elastic.py`."""
+
+    def __init__(self, plan: ElasticPlan) -> None:
+        self._plan, self.kernels = plan, len(plan.steps)
+
+    def begin(self) -> None:
+        self._plan.begin()
+
+    def start(self, number: int, workers: int) -> None:
+        self._plan.start(number, workers)
+
+    def complete_after(self, number: int) -> int:
+        return self._plan.complete
+
+
+class PlainKernels:
+    """Kernels that nothing stops, for designs that do without."""
+
+    def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
+        self._host, self._launches, self.kernels = host, launches, len(launches)
+
+    def begin(self) -> None:
+        """Nothing is left of the last inference."""
+
+    def start(self, number: int, workers: int) -> None:
+        self._host.device.start(self._launches[number])
+
+    def complete_after(self, number: int) -> int:
+        return number + 1
+
+
+def costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ...]:
+    """What policies that go by kernels ask for, of a host's largest plan at its largest extents.
+
+    microseconds: of each kernel alone, as measured
+    """
+    found = []
+    steps = host.steps(-1, largest_extents(host.bundle.manifest))
+    for (slot, launch), took in zip(steps, microseconds, strict=True):
+        residents = host.device.residents(host.elastic_kernels[slot], launch.group)
+        tile = took / -(-launch.blocks // residents)
+        chunk = tile / max(1, host.forms[slot].chunks)
+        found.append(KernelCost(launch.blocks, launch.group, tile, chunk))
+    return tuple(found)
+
+
+def critical_task(
+    name: str,
+    phases: Sequence[Phase],
+    kernels: Sequence[KernelCost] = (),
+    *,
+    max_slowdown: float = 1.05,
+    priority: int = 0,
+    deadline_ms: float | None = None,
+    rate_hz: float | None = None,
+    lease_ms: float = 0.0,
+) -> Critical:
+    """A critical task with times as people give them."""
+    return Critical(
+        name,
+        tuple(phases),
+        tuple(kernels),
+        max_slowdown,
+        priority,
+        None if deadline_ms is None else deadline_ms * 1e3,
+        rate_hz,
+        lease_ms * 1e3,
+    )

@@ -1,0 +1,40 @@
+"""Who may run when: pure functions that know neither clocks nor devices.
+
+`tasks.py` has what is known of GPU and models, `events.py` what happens and what is decided,
+`scheduler.py` the function from one to the other, `designs.py` ours beside what others do.
+"""
+
+from tilewright.elastic.policy.designs import DESIGNS, Design, design
+from tilewright.elastic.policy.events import (
+    Action,
+    Allow,
+    Arrived,
+    Begin,
+    Ended,
+    Enqueue,
+    Event,
+    Finished,
+    Gone,
+    Overdue,
+    Proceed,
+    Reached,
+    Refuse,
+    Tick,
+)
+from tilewright.elastic.policy.scheduler import Scheduler
+from tilewright.elastic.policy.state import Shares
+from tilewright.elastic.policy.tasks import (
+    EVERYBODY,
+    Critical,
+    Curve,
+    Gpu,
+    KernelCost,
+    Normal,
+    Phase,
+)
+
+__all__ = [
+    "DESIGNS", "EVERYBODY", "Action", "Allow", "Arrived", "Begin", "Critical", "Curve", "Design",
+    "Ended", "Enqueue", "Event", "Finished", "Gone", "Gpu", "KernelCost", "Normal", "Overdue",
+    "Phase", "Proceed", "Reached", "Refuse", "Scheduler", "Shares", "Tick", "design",
+]  # fmt: skip

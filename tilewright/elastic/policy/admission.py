@@ -1,0 +1,63 @@
+"""What is not taken: tasks whose bound cannot be kept, requests that would miss a deadline.
+
+Input: tasks and requests.  Output: nothing, or a typed error with the limit and the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base.errors import AdmissionRefused
+from tilewright.elastic.policy.budgets import predicted
+from tilewright.elastic.policy.tasks import Critical
+
+
+def admit(task: Critical, others: Sequence[Critical]) -> None:
+    """Raises AdmissionRefused if the task's bound or deadline cannot be kept beside the others."""
+    alone = _least(task)
+    if task.max_slowdown < alone:
+        raise AdmissionRefused(
+            f"{task.name} cannot be kept below {task.max_slowdown} times its time alone",
+            hint=f"Set max_slowdown to {alone:.3f} or more: so it is with nothing beside it",
+            task=task.name,
+            least=round(alone, 4),
+        )
+    blocked = max((other.longest_us for other in others), default=0.0)
+    if task.deadline_us is not None and task.longest_us + blocked > task.deadline_us:
+        raise AdmissionRefused(
+            f"{task.name} may miss its deadline: a request of another model is not interrupted",
+            hint="Allow a later deadline, or give the models GPUs of their own",
+            task=task.name,
+            deadline_us=task.deadline_us,
+            needs_us=round(task.longest_us + blocked, 1),
+        )
+    load = sum((t.rate_hz or 0.0) * _least(t) * t.solo_us / 1e6 for t in (*others, task))
+    if load > 1:
+        raise AdmissionRefused(
+            "the critical models ask for more time than there is",
+            hint="Lower their rates, or run one of them as a normal task",
+            task=task.name,
+            load=round(load, 3),
+        )
+
+
+def _least(task: Critical) -> float:
+    """The slowdown with nobody beside the task."""
+    return predicted(task.phases, [0] * len(task.phases))
+
+
+def late(ends: Sequence[tuple[str, float, float | None]], arriving: str) -> AdmissionRefused | None:
+    """The refusal of a request, if with it a deadline is missed.
+
+    ends: (task, when a request ends at the latest, its deadline), in the order in which they run
+    """
+    for task, end, deadline in ends:
+        if deadline is not None and end > deadline:
+            return AdmissionRefused(
+                f"with this request of {arriving} one of {task} may miss its deadline",
+                hint="Send requests more slowly, or allow later deadlines",
+                task=arriving,
+                misses=task,
+                late_us=round(end - deadline, 1),
+            )
+    return None

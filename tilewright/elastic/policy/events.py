@@ -1,0 +1,127 @@
+"""What happens to a coordinator, and what it decides: events and actions.
+
+Events carry `now` in microseconds of any clock that does not go back.  Actions are carried out by
+the executor or the simulator, in their order.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.errors import TilewrightError
+from tilewright.base.record import slotted
+
+
+@slotted
+class Arrived:
+    """A request for one inference; `request` numbers it.
+
+    came: when, if that was before the event; its deadline counts from then
+    """
+
+    now: float
+    task: str
+    request: int
+    came: float | None = None
+
+
+@slotted
+class Reached:
+    """A critical request begins its kernel of this number, where the design goes by kernels."""
+
+    now: float
+    request: int
+    kernel: int
+
+
+@slotted
+class Finished:
+    """A critical request is answered, or given up; took_us: from its begin, without waiting."""
+
+    now: float
+    request: int
+    took_us: float
+
+
+@slotted
+class Ended:
+    """A launch of a normal kernel has ended; complete: kernels of the inference that are done."""
+
+    now: float
+    task: str
+    complete: int
+
+
+@slotted
+class Tick:
+    """Time has passed."""
+
+    now: float
+
+
+@slotted
+class Gone:
+    """A task's client left or died, with all its requests."""
+
+    now: float
+    task: str
+
+
+Event = Arrived | Reached | Finished | Ended | Tick | Gone
+
+
+@slotted
+class Begin:
+    """Start a critical request: before the kernels of each phase its budget is set, after the last
+    one everybody may stay."""
+
+    request: int
+    task: str
+    budgets: tuple[int, ...]
+
+
+@slotted
+class Proceed:
+    """Start the next kernel of a critical request, where the design goes by kernels."""
+
+    request: int
+    kernel: int
+
+
+@slotted
+class Enqueue:
+    """Start a normal kernel, or go on with it, after what the task has started before.
+
+    workers: at most;  tiles: that this launch takes at most; 0: all that are left
+    fold: logical threads whose work a thread does
+    """
+
+    task: str
+    kernel: int
+    workers: int
+    tiles: int = 0
+    fold: int = 1
+
+
+@slotted
+class Allow:
+    """Set the budget now, by the host."""
+
+    workers: int
+
+
+@slotted
+class Refuse:
+    """A request is not taken."""
+
+    request: int
+    error: TilewrightError
+
+
+@slotted
+class Overdue:
+    """A critical request held normal work back for longer than its lease."""
+
+    request: int
+    task: str
+
+
+Action = Begin | Proceed | Enqueue | Allow | Refuse | Overdue

@@ -1,0 +1,88 @@
+"""What a coordinator remembers: immutable, and small enough to be made anew with each event."""
+
+from __future__ import annotations
+
+from tilewright.base.record import slotted
+from tilewright.elastic.policy.tasks import Critical, Normal
+
+
+@slotted
+class Request:
+    """A critical request; deadline: absolute, or None."""
+
+    number: int
+    task: str
+    arrived: float
+    deadline: float | None
+
+
+@slotted
+class Running:
+    """The critical request that has begun.
+
+    kernel: where the design goes by kernels, the one that runs or waits for its turn
+    held: it waits for its turn (a barrier);  spent_us: since its begin, without jumps of the clock
+    """
+
+    request: Request
+    budgets: tuple[int, ...]
+    kernel: int = 0
+    held: bool = False
+    spent_us: float = 0.0
+
+
+@slotted
+class Flight:
+    """A launch of a normal kernel that has not ended."""
+
+    kernel: int
+    workers: int
+
+
+@slotted
+class Progress:
+    """A normal task.
+
+    backlog: inferences that are wanted;  complete: kernels of the present one that are done
+    """
+
+    task: Normal
+    backlog: int = 0
+    complete: int = 0
+    flying: tuple[Flight, ...] = ()
+
+    @property
+    def following(self) -> int:
+        """The kernel to start next.  A launch whose kernel comes before what is complete in its
+        place does nothing: the one before it was left, and comes again."""
+        kernel = self.complete
+        for flight in self.flying:
+            kernel += flight.kernel == kernel
+        return kernel
+
+    @property
+    def busy(self) -> bool:
+        """An inference has begun and not ended."""
+        return bool(self.flying) or self.complete > 0
+
+
+@slotted
+class Shares:
+    """The whole state.
+
+    waiting: critical requests in the order in which they will run
+    margins: by critical task;  turn: the task whose turn it is, where they take turns
+    overdue: requests that outlived their lease
+    """
+
+    critical: tuple[Critical, ...] = ()
+    normal: tuple[Progress, ...] = ()
+    now: float = 0.0
+    waiting: tuple[Request, ...] = ()
+    running: Running | None = None
+    margins: tuple[float, ...] = ()
+    turn: int = 0
+    overdue: frozenset[int] = frozenset()
+
+    def task(self, name: str) -> Critical | None:
+        return next((task for task in self.critical if task.name == name), None)

@@ -1,0 +1,139 @@
+"""What a policy knows of the GPU and of the models that share it: plain facts, measured beforehand.
+
+Input: numbers.  Output: frozen records.  Times are microseconds.  A *worker* is a block of a normal
+kernel that takes one tile after the other; the *budget* is how many workers may stay.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from tilewright.base.errors import UsageError
+
+#: The budget where nobody is sent away.
+EVERYBODY = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The part of a GPU that the tasks share.
+
+    threads: that an SM has room for;  blocks: the same of blocks
+    launch_us: from the end of a kernel to the begin of the next one of its stream
+    submit_us: from the host's call until the GPU begins
+    """
+
+    sms: int
+    threads: int = 2048
+    blocks: int = 32
+    launch_us: float = 1.0
+    submit_us: float = 5.0
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """One kernel of a model.
+
+    tiles: blocks of the plain form;  threads: of a block;  tile_us: a block alone on an SM
+    chunk_us: between two looks at the budget; where a tile is not divided, tile_us
+    compute: share of an SM's throughput that one block uses, memory: the same of all bandwidth
+    """
+
+    tiles: int
+    threads: int
+    tile_us: float
+    chunk_us: float
+    compute: float = 0.25
+    memory: float = 0.0
+
+    def residents(self, gpu: Gpu) -> int:
+        """Blocks that the GPU runs at once, at most."""
+        return gpu.sms * max(1, min(gpu.blocks, gpu.threads // self.threads))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Slowdown of critical kernels, by workers of normal kernels beside them.
+
+    points: (workers, slowdown), by workers, from 0 on; a slowdown of 1 is the time alone
+    Raises UsageError for points that are none.
+    """
+
+    points: tuple[tuple[int, float], ...] = ((0, 1.0),)
+
+    def __post_init__(self) -> None:
+        workers = [w for w, _ in self.points]
+        if not workers or workers[0] != 0 or workers != sorted(set(workers)):
+            raise UsageError(
+                "a slowdown curve does not begin at 0 workers and go up",
+                hint="Measure it again: tilewright.elastic.measure",
+                workers=workers,
+            )
+
+    @cached_property
+    def levels(self) -> tuple[tuple[int, float], ...]:
+        """The points without the noise by which more workers seem to disturb less."""
+        worst = accumulate((max(1.0, slowdown) for _, slowdown in self.points), max)
+        return tuple(zip((w for w, _ in self.points), worst, strict=True))
+
+    def at(self, workers: int) -> float:
+        """Between two points by a straight line; beyond the last one its value."""
+        above = bisect_right(self.levels, workers, key=lambda level: level[0])
+        low, low_slowdown = self.levels[above - 1]
+        if above == len(self.levels):
+            return low_slowdown
+        high, high_slowdown = self.levels[above]
+        return low_slowdown + (high_slowdown - low_slowdown) * (workers - low) / (high - low)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Consecutive kernels of a critical model that run under one budget."""
+
+    kernels: int
+    solo_us: float
+    curve: Curve = Curve()
+
+
+@dataclass(frozen=True)
+class Critical:
+    """A model whose slowdown is bounded.
+
+    kernels: its costs, where a policy plans by kernels;  priority: larger is sooner
+    deadline_us: from arrival to answer;  rate_hz: of its requests, at most; None: not known
+    lease_us: normal work is held back for one request no longer than this; 0: by its solo time
+    """
+
+    name: str
+    phases: tuple[Phase, ...]
+    kernels: tuple[KernelCost, ...] = ()
+    max_slowdown: float = 1.05
+    priority: int = 0
+    deadline_us: float | None = None
+    rate_hz: float | None = None
+    lease_us: float = 0.0
+
+    @cached_property
+    def solo_us(self) -> float:
+        return sum(phase.solo_us for phase in self.phases)
+
+    @property
+    def longest_us(self) -> float:
+        """What a request may take, once it has begun."""
+        return self.solo_us * self.max_slowdown
+
+    @property
+    def lease(self) -> float:
+        return self.lease_us or max(20 * self.longest_us, 100_000.0)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A model that uses what is left."""
+
+    name: str
+    kernels: tuple[KernelCost, ...]
+    priority: int = 0

@@ -1,0 +1,267 @@
+"""A GPU in discrete events: streams of launches, blocks on multiprocessors, the budget word.
+
+Input: what is put into streams.  Output: calls back when it has happened, spans of blocks.  Kernels
+of a stream follow each other; blocks of urgent streams are placed first, each on the SM that has
+most room.  Times are microseconds; nothing is random here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+
+from tilewright.elastic.policy import EVERYBODY, Gpu, KernelCost
+from tilewright.elastic.policy.designs import Leave
+from tilewright.elastic.simulator.sm import NOTHING, Multiprocessor, ResidentBlock
+from tilewright.elastic.spans import BlockSpan
+
+
+@dataclass(eq=False)
+class KernelRun:
+    """One kernel of one inference: tiles that nobody has begun, work left of those that were left.
+
+    again: tiles that were computed in vain, since the kernel began anew
+    """
+
+    cost: KernelCost
+    fresh: int = 0
+    done: int = 0
+    saved: deque[float] = field(default_factory=deque)
+    again: int = 0
+
+    def __post_init__(self) -> None:
+        self.fresh = self.cost.tiles
+
+    @property
+    def complete(self) -> bool:
+        return self.done == self.cost.tiles
+
+    def take(self) -> float | None:
+        """The work of the tile that comes next; what was left comes first."""
+        if self.saved:
+            return self.saved.popleft()
+        if not self.fresh:
+            return None
+        self.fresh -= 1
+        return self.cost.tile_us
+
+    def restart(self) -> None:
+        self.again += self.done
+        self.fresh, self.done = self.cost.tiles, 0
+
+
+@dataclass(eq=False)
+class KernelLaunch:
+    """A kernel in a stream.
+
+    leave: None for plain kernels, whose blocks have a tile each and stay
+    ready: whether its turn has come, asked when it is the first of its stream
+    tiles: that it may take;  ended: called at its end
+    """
+
+    name: str
+    run: KernelRun
+    workers: int
+    ended: Callable[[], None]
+    critical: bool = False
+    leave: Leave | None = None
+    ready: Callable[[], bool] = lambda: True
+    tiles: int = EVERYBODY
+    fold: int = 1
+    unplaced: int = 0
+    live: int = 0
+    dropped: bool = False
+    next_worker: int = 0
+
+    @property
+    def threads(self) -> int:
+        return self.run.cost.threads // self.fold
+
+
+@dataclass(eq=False)
+class SimulatedStream:
+    """urgent: its blocks are placed first;  sms: those that its blocks may use"""
+
+    urgent: bool
+    sms: range
+    waiting: deque[KernelLaunch | Callable[[], None]] = field(default_factory=deque)
+    head: KernelLaunch | None = None
+    order: int = 0
+    opens: bool = False
+
+
+class SimulatedGpu:
+    """now: the time;  worked: microseconds of work by name;  held: threads times microseconds"""
+
+    def __init__(self, gpu: Gpu, keep_spans: bool = False) -> None:
+        self.gpu, self.now, self.budget = gpu, 0.0, EVERYBODY
+        self.spans: list[BlockSpan] = []
+        self.worked: dict[str, float] = {}
+        self.held = 0.0
+        self._keep_spans = keep_spans
+        self._sms = [Multiprocessor(n, gpu) for n in range(gpu.sms)]
+        self._streams: list[SimulatedStream] = []
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def stream(self, urgent: bool, sms: range | None = None) -> SimulatedStream:
+        made = SimulatedStream(urgent, range(self.gpu.sms) if sms is None else sms)
+        self._streams.append(made)
+        return made
+
+    def after(self, delay: float, call: Callable[[], None]) -> None:
+        heappush(self._heap, (self.now + delay, next(self._numbers), call))
+
+    def advance(self, until: float) -> None:
+        """Runs what happens up to a time."""
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, call = heappop(self._heap)
+            call()
+        self.now = max(self.now, until) if self._heap else self.now
+
+    def put(self, stream: SimulatedStream, what: KernelLaunch | Callable[[], None]) -> None:
+        """A kernel, or something that takes no time, such as writing the budget."""
+        stream.waiting.append(what)
+        if stream.head is None and not stream.opens:
+            self._open(stream)
+
+    def allow(self, budget: int) -> None:
+        """Writes the budget: workers with this number or more leave."""
+        self.budget = budget
+        for sm in self._sms:
+            leaving = [b for b in sm.blocks if b.owner.leave and b.worker >= budget]
+            if leaving:
+                self._pass(sm)
+                for block in leaving:
+                    _shorten(block)
+                self._announce(sm)
+        for stream in self._streams:
+            head = stream.head
+            if head is not None and head.leave == "entry" and budget == 0 and head.unplaced:
+                head.unplaced, head.dropped = 0, True
+                self._end_if_done(stream, head)
+        self._place()
+
+    def _pass(self, sm: Multiprocessor) -> None:
+        """Lets an SM's time pass until now."""
+        before = sm.at
+        each = sm.advance(self.now)
+        for block in sm.blocks:
+            name = block.owner.name
+            self.worked[name] = self.worked.get(name, 0.0) + each
+            self.held += block.threads * (self.now - before)
+
+    def _open(self, stream: SimulatedStream) -> None:
+        """The next of a stream."""
+        stream.opens = False
+        while stream.head is None and stream.waiting:
+            first = stream.waiting.popleft()
+            if not isinstance(first, KernelLaunch):
+                first()
+                continue
+            stream.head, stream.order = first, next(self._numbers)
+            if first.ready() and not first.run.complete:
+                alive = first.run.fresh + len(first.run.saved)
+                first.unplaced = min(first.workers, alive, first.tiles)
+            if first.leave == "entry" and self.budget == 0:
+                first.unplaced = 0
+            self._end_if_done(stream, first)
+        self._place()
+
+    def _place(self) -> None:
+        """Gives room to blocks that wait for it."""
+        heads = [s for s in self._streams if s.head is not None and s.head.unplaced]
+        for stream in sorted(heads, key=lambda s: (not s.urgent, s.order)):
+            launch = stream.head
+            while launch is not None and launch.unplaced:
+                free = [sm for n in stream.sms if (sm := self._sms[n]).room(launch.threads)]
+                if not free:
+                    break
+                sm = min(free, key=lambda s: (s.threads, s.number))
+                launch.unplaced -= 1
+                self._begin(sm, launch)
+            if launch is not None:
+                self._end_if_done(stream, launch)
+
+    def _begin(self, sm: Multiprocessor, launch: KernelLaunch) -> None:
+        worker, launch.next_worker = launch.next_worker, launch.next_worker + 1
+        work = None if launch.leave and worker >= self.budget else self._next(launch)
+        if work is None:
+            return
+        cost, fold = launch.run.cost, launch.fold
+        self._pass(sm)
+        sm.add(
+            ResidentBlock(launch, worker, launch.threads, cost.compute / fold, cost.memory / fold,
+                  work * fold, self.now)
+        )  # fmt: skip
+        launch.live += 1
+        self._announce(sm)
+
+    def _next(self, launch: KernelLaunch) -> float | None:
+        if launch.tiles <= 0:
+            return None
+        work = launch.run.take()
+        launch.tiles -= work is not None
+        return work
+
+    def _announce(self, sm: Multiprocessor) -> None:
+        load = sum(block.memory for each in self._sms for block in each.blocks)
+        sm.slowed = max(1.0, load)
+        version = sm.version
+        if sm.blocks:
+            self.after(sm.stop - self.now, lambda: self._stop(sm, version))
+
+    def _stop(self, sm: Multiprocessor, version: int) -> None:
+        """A block of the SM has come to a stop."""
+        if version != sm.version:
+            return
+        self._pass(sm)
+        for block in sm.stopped():
+            self._stopped(sm, block)
+        self._announce(sm)
+        self._place()
+
+    def _stopped(self, sm: Multiprocessor, block: ResidentBlock) -> None:
+        launch: KernelLaunch = block.owner
+        if block.later > NOTHING:
+            launch.run.saved.append(block.later / launch.fold)
+        else:
+            launch.run.done += 1
+            stays = launch.leave in ("chunk", "tile") and block.worker < self.budget
+            work = self._next(launch) if stays else None
+            if work is not None:
+                block.left = work * launch.fold
+                return
+        sm.remove(block)
+        launch.live -= 1
+        if self._keep_spans:
+            self.spans.append(
+                BlockSpan(sm.number, block.begun, self.now, launch.name, launch.critical,
+                          block.threads)
+            )  # fmt: skip
+        stream = next(s for s in self._streams if s.head is launch)
+        self._end_if_done(stream, launch)
+
+    def _end_if_done(self, stream: SimulatedStream, launch: KernelLaunch) -> None:
+        if stream.head is not launch or launch.live or launch.unplaced:
+            return
+        if launch.dropped:
+            launch.run.restart()
+        stream.head = None
+        stream.opens = True
+        self.after(self.gpu.launch_us, lambda: self._open(stream))
+        launch.ended()
+
+
+def _shorten(block: ResidentBlock) -> None:
+    """A worker that must go ends its chunk; one that leaves by tiles has nothing to do yet."""
+    launch: KernelLaunch = block.owner
+    if launch.leave != "chunk" or block.later > NOTHING:
+        return
+    chunk = launch.run.cost.chunk_us * launch.fold
+    later = (block.left - NOTHING) // chunk * chunk
+    if later > NOTHING:
+        block.left, block.later = block.left - later, later

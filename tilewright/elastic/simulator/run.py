@@ -1,0 +1,288 @@
+"""A workload on a simulated GPU under a policy: the same functions that decide on a real one.
+
+Input: a scheduler, tasks with their arrivals, seconds, a seed.  Output: an `Outcome`.  The same
+input gives the same outcome, bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, islice
+from typing import Protocol
+
+from tilewright.elastic.policy import (
+    EVERYBODY,
+    Allow,
+    Arrived,
+    Begin,
+    Critical,
+    Ended,
+    Enqueue,
+    Event,
+    Finished,
+    Gpu,
+    KernelCost,
+    Normal,
+    Overdue,
+    Proceed,
+    Reached,
+    Refuse,
+    Scheduler,
+    Shares,
+    Tick,
+)
+from tilewright.elastic.simulator.device import KernelLaunch, KernelRun, SimulatedGpu
+from tilewright.elastic.spans import BlockSpan
+
+#: Between two ticks of the watchdog.
+TICK_US = 10_000.0
+
+
+class RequestSource(Protocol):
+    """When requests come: `workloads.Arrival` is one."""
+
+    @property
+    def clients(self) -> int: ...
+
+    def times(self, seconds: float, seed: int) -> tuple[float, ...]: ...
+
+
+@dataclass(frozen=True)
+class Served:
+    """A critical request that was answered: from arrival, and from its begin."""
+
+    task: str
+    latency_us: float
+    took_us: float
+    late: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a workload came to.
+
+    served: critical requests;  inferences: of normal tasks, the last one as far as it came
+    refused, overdue: critical requests;  again: tiles that were computed in vain
+    worked: microseconds of work by task;  held: threads times microseconds of residency
+    """
+
+    gpu: Gpu
+    microseconds: float
+    served: tuple[Served, ...]
+    inferences: dict[str, float]
+    refused: int
+    overdue: int
+    again: int
+    worked: dict[str, float]
+    held: float
+    spans: tuple[BlockSpan, ...]
+
+    @property
+    def occupancy(self) -> float:
+        """Of all threads that the GPU has room for, the share that was resident."""
+        return self.held / (self.gpu.sms * self.gpu.threads * self.microseconds)
+
+
+@dataclass
+class _NormalRun:
+    task: Normal
+    runs: list[KernelRun] = field(default_factory=list)
+    inferences: int = 0
+    again: int = 0
+
+    def begin(self) -> None:
+        self.runs = [KernelRun(cost) for cost in self.task.kernels]
+
+    @property
+    def complete(self) -> int:
+        return next((n for n, run in enumerate(self.runs) if not run.complete), len(self.runs))
+
+    @property
+    def progress(self) -> float:
+        """Inferences, the present one by the work that is done."""
+        whole = sum(run.cost.tiles * run.cost.tile_us for run in self.runs)
+        done = sum(run.done * run.cost.tile_us for run in self.runs)
+        return self.inferences + (done / whole if whole and self.complete < len(self.runs) else 0)
+
+
+class Simulation:
+    """One run; `outcome` has its result."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        tasks: Sequence[tuple[Critical | Normal, RequestSource]],
+        seconds: float,
+        seed: int,
+        keep_spans: bool = False,
+    ) -> None:
+        self._scheduler, self._until = scheduler, seconds * 1e6
+        self._gpu = SimulatedGpu(scheduler.gpu, keep_spans)
+        self._state = Shares()
+        self._sources: dict[str, RequestSource] = {}
+        self._arrived: dict[int, float] = {}
+        self._begun: dict[int, float] = {}
+        self._served: list[Served] = []
+        self._counts = {"refused": 0, "overdue": 0}
+        self._numbers = count()
+        self._normal: dict[str, _NormalRun] = {}
+        self._tasks: dict[str, Critical] = {}
+        design, sms = scheduler.design, scheduler.gpu.sms
+        own = round(design.split * sms)
+        self._urgent = self._gpu.stream(design.urgent, range(own or sms))
+        self._streams = {
+            task.name: self._gpu.stream(False, range(own, sms))
+            for task, _ in tasks
+            if isinstance(task, Normal)
+        }
+        for number, (task, source) in enumerate(tasks):
+            self._state = scheduler.joined(self._state, task)
+            self._sources[task.name] = source
+            if isinstance(task, Normal):
+                self._normal[task.name] = _NormalRun(task)
+            else:
+                self._tasks[task.name] = task
+            for at in source.times(seconds, seed + number):
+                self._gpu.after(at * 1e6, self._arrival(task.name))
+            for _ in range(source.clients):
+                self._gpu.after(0.0, self._arrival(task.name))
+
+    def run(self) -> Outcome:
+        ticks = int(self._until / TICK_US)
+        for n in range(1, ticks + 1):
+            self._gpu.after(n * TICK_US, lambda: self._post(Tick(self._gpu.now)))
+        self._gpu.advance(self._until)
+        return Outcome(
+            self._scheduler.gpu,
+            self._until,
+            tuple(self._served),
+            {name: run.progress for name, run in self._normal.items()},
+            self._counts["refused"],
+            self._counts["overdue"],
+            sum(run.again + sum(k.again for k in run.runs) for run in self._normal.values()),
+            self._gpu.worked,
+            self._gpu.held,
+            tuple(self._gpu.spans),
+        )
+
+    def _arrival(self, task: str) -> Callable[[], None]:
+        def arrive() -> None:
+            number = next(self._numbers)
+            self._arrived[number] = self._gpu.now
+            self._post(Arrived(self._gpu.now, task, number))
+
+        return arrive
+
+    def _post(self, event: Event) -> None:
+        self._state, actions = self._scheduler.step(self._state, event)
+        for action in actions:
+            match action:
+                case Begin() | Proceed() | Enqueue():
+                    self._submit(action)
+                case Allow(workers):
+                    self._gpu.allow(workers)
+                case Refuse():
+                    self._counts["refused"] += 1
+                case Overdue():
+                    self._counts["overdue"] += 1
+
+    def _submit(self, action: Begin | Proceed | Enqueue) -> None:
+        """The host's call reaches the GPU a little later."""
+        self._gpu.after(self._scheduler.gpu.submit_us, lambda: self._start(action))
+
+    def _start(self, action: Begin | Proceed | Enqueue) -> None:
+        match action:
+            case Begin(request, name, budgets):
+                self._begin(request, name, budgets)
+            case Proceed(request, kernel):
+                self._proceed(request, kernel)
+            case Enqueue():
+                self._enqueue(action)
+
+    def _begin(self, request: int, name: str, budgets: Sequence[int]) -> None:
+        put, task = self._gpu.put, self._tasks[name]
+        put(self._urgent, lambda: self._begun.update({request: self._gpu.now}))
+        self._running = task
+        if self._scheduler.design.by_kernels:
+            return
+        kernels = iter(task.kernels)
+        for phase, budget in zip(task.phases, budgets, strict=True):
+            put(self._urgent, partial(self._gpu.allow, budget))
+            for cost in islice(kernels, phase.kernels):
+                put(self._urgent, _plain(task, cost))
+        put(self._urgent, partial(self._gpu.allow, EVERYBODY))
+        put(self._urgent, lambda: self._finish(request, task))
+
+    def _proceed(self, request: int, kernel: int) -> None:
+        task = self._running
+        self._gpu.put(self._urgent, _plain(task, task.kernels[kernel]))
+        last = kernel + 1 == len(task.kernels)
+
+        def over() -> None:
+            if last:
+                self._finish(request, task)
+            else:
+                self._post(Reached(self._gpu.now, request, kernel + 1))
+
+        self._gpu.put(self._urgent, over)
+
+    def _finish(self, request: int, task: Critical) -> None:
+        now = self._gpu.now
+        latency, took = now - self._arrived.pop(request), now - self._begun.pop(request)
+        late = task.deadline_us is not None and latency > task.deadline_us
+        self._served.append(Served(task.name, latency, took, late))
+        self._post(Finished(now, request, took))
+        if self._sources[task.name].clients:
+            self._arrival(task.name)()
+
+    def _enqueue(self, action: Enqueue) -> None:
+        normal, leave = self._normal[action.task], self._scheduler.design.leave
+        if not normal.runs:
+            normal.begin()
+        run, before = normal.runs[action.kernel], normal.runs[: action.kernel]
+        self._gpu.put(
+            self._streams[action.task],
+            KernelLaunch(
+                action.task,
+                run,
+                min(action.workers, run.cost.residents(self._scheduler.gpu))
+                if leave in ("chunk", "tile")
+                else run.cost.tiles,
+                lambda: self._ended(normal),
+                leave=leave,
+                ready=lambda: all(r.complete for r in before),
+                tiles=action.tiles or EVERYBODY,
+                fold=action.fold,
+            ),
+        )
+
+    def _ended(self, normal: _NormalRun) -> None:
+        complete, name = normal.complete, normal.task.name
+        if complete == len(normal.runs):
+            normal.inferences += 1
+            normal.again += sum(run.again for run in normal.runs)
+            normal.begin()
+        self._post(Ended(self._gpu.now, name, complete))
+        if complete == len(normal.task.kernels) and self._sources[name].clients:
+            self._arrival(name)()
+
+
+def _plain(task: Critical, cost: KernelCost) -> KernelLaunch:
+    return KernelLaunch(task.name, KernelRun(cost), cost.tiles, _nothing, critical=True)
+
+
+def _nothing() -> None:
+    """The next in the stream tells of the end."""
+
+
+def simulate(
+    scheduler: Scheduler,
+    tasks: Sequence[tuple[Critical | Normal, RequestSource]],
+    seconds: float,
+    seed: int = 0,
+    keep_spans: bool = False,
+) -> Outcome:
+    """Raises AdmissionRefused."""
+    return Simulation(scheduler, tasks, seconds, seed, keep_spans).run()

@@ -1,0 +1,106 @@
+"""Pictures of spans: SMs over time as SVG, and the same as a trace that Perfetto opens.
+
+Input: spans (spans.py).  Output: text.  Critical blocks have one colour, each normal task another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+
+from tilewright import TOOL
+from tilewright.base.errors import NotMeasured
+from tilewright.elastic.spans import BlockSpan, in_lanes
+
+WIDTH, ROW, GAP, LEFT, TOP, BOTTOM = 1200, 3, 4, 60, 30, 26
+CRITICAL = "#c62828"
+NORMAL = ("#1e88e5", "#43a047", "#fb8c00", "#8e24aa", "#00897b")
+#: Spans of a picture; more cannot be seen.
+MOST_DRAWN = 20_000
+
+
+def window(spans: Sequence[BlockSpan], microseconds: float) -> list[BlockSpan]:
+    """Spans from the first request of a critical task on, or from the first span if there is none,
+    for so long; times count from there, less a tenth of the window.  Raises NotMeasured."""
+    if not spans:
+        raise NotMeasured(
+            "no kernel has told where it ran", hint="Run for longer, or with watched kernels"
+        )
+    begins = [s.begin for s in spans if s.critical] or [s.begin for s in spans]
+    start = min(begins) - microseconds / 10
+    return [
+        BlockSpan(s.sm, s.begin - start, s.end - start, s.task, s.critical, s.threads)
+        for s in spans
+        if s.end > start and s.begin < start + microseconds
+    ][:MOST_DRAWN]
+
+
+def colours(spans: Sequence[BlockSpan]) -> dict[str, str]:
+    """By task."""
+    critical = sorted({s.task for s in spans if s.critical})
+    normal = sorted({s.task for s in spans if not s.critical})
+    found = dict.fromkeys(critical, CRITICAL)
+    return found | {task: NORMAL[n % len(NORMAL)] for n, task in enumerate(normal)}
+
+
+def svg(spans: Sequence[BlockSpan], title: str = "") -> str:
+    """Rows are SMs, with a lane for each block that is resident; time goes to the right."""
+    placed = in_lanes(spans)
+    lanes: dict[int, int] = {}
+    for lane, span in placed:
+        lanes[span.sm] = max(lanes.get(span.sm, 0), lane + 1)
+    tops: dict[int, float] = {}
+    height = float(TOP)
+    for sm in sorted(lanes):
+        tops[sm] = height
+        height += ROW * lanes[sm] + GAP
+    end = max((span.end for _, span in placed), default=0.0) or 1.0
+    scale, colour = (WIDTH - LEFT - 10) / end, colours(spans)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height + BOTTOM:.0f}" '
+        'font-family="sans-serif" font-size="11">',
+        f"<!-- {TOOL} -->",
+        f'<rect width="{WIDTH}" height="{height + BOTTOM:.0f}" fill="white"/>',
+        f'<text x="{LEFT}" y="16">{escape(title)}</text>',
+    ]
+    for n, (task, fill) in enumerate(colour.items()):
+        left = WIDTH - 10 - 150 * (len(colour) - n)
+        parts.append(f'<rect x="{left}" y="8" width="10" height="10" fill="{fill}"/>')
+        parts.append(f'<text x="{left + 14}" y="17">{escape(task)}</text>')
+    for sm, top in tops.items():
+        middle = top + ROW * lanes[sm] / 2 + 4
+        parts.append(f'<text x="{LEFT - 8}" y="{middle:.1f}" text-anchor="end">SM {sm}</text>')
+    for lane, span in placed:
+        x, wide = LEFT + span.begin * scale, max(0.4, (span.end - span.begin) * scale)
+        parts.append(
+            f'<rect x="{max(LEFT, x):.2f}" y="{tops[span.sm] + lane * ROW:.1f}" '
+            f'width="{wide:.2f}" height="{ROW - 0.5}" fill="{colour[span.task]}"/>'
+        )
+    for n in range(6):
+        at = LEFT + n * end * scale / 5
+        label = f"{n * end / 5:.0f} µs"
+        parts.append(f'<text x="{at:.0f}" y="{height + 14:.0f}">{label}</text>')
+    return "\n".join((*parts, "</svg>", ""))
+
+
+def trace(spans: Sequence[BlockSpan]) -> str:
+    """JSON of Chrome's trace event format: a process for each SM, a thread for each lane."""
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "process_name", "pid": sm, "args": {"name": f"SM {sm}"}}
+        for sm in sorted({span.sm for span in spans})
+    ]
+    for lane, span in in_lanes(spans):
+        events.append(
+            {
+                "ph": "X",
+                "name": span.task,
+                "cat": "critical" if span.critical else "normal",
+                "pid": span.sm,
+                "tid": lane,
+                "ts": round(span.begin, 3),
+                "dur": round(span.end - span.begin, 3),
+                "args": {"threads": span.threads},
+            }
+        )
+    return json.dumps({"otherData": {"tool": TOOL}, "traceEvents": events})
