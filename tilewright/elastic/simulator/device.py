@@ -18,6 +18,9 @@ from tilewright.elastic.policy.designs import Leave
 from tilewright.elastic.simulator.sm import NOTHING, Multiprocessor, ResidentBlock
 from tilewright.elastic.spans import BlockSpan
 
+#: Said by what a stream does not end at once, such as a write before a kernel.
+TAKES_A_LAUNCH = object()
+
 
 @dataclass(eq=False)
 class KernelRun:
@@ -87,7 +90,7 @@ class SimulatedStream:
 
     urgent: bool
     sms: range
-    waiting: deque[KernelLaunch | Callable[[], None]] = field(default_factory=deque)
+    waiting: deque[KernelLaunch | Callable[[], object]] = field(default_factory=deque)
     head: KernelLaunch | None = None
     order: int = 0
     opens: bool = False
@@ -122,8 +125,8 @@ class SimulatedGpu:
             call()
         self.now = max(self.now, until) if self._heap else self.now
 
-    def put(self, stream: SimulatedStream, what: KernelLaunch | Callable[[], None]) -> None:
-        """A kernel, or something that takes no time, such as writing the budget."""
+    def put(self, stream: SimulatedStream, what: KernelLaunch | Callable[[], object]) -> None:
+        """A kernel, or a call.  A call takes no time, unless it says TAKES_A_LAUNCH."""
         stream.waiting.append(what)
         if stream.head is None and not stream.opens:
             self._open(stream)
@@ -160,7 +163,10 @@ class SimulatedGpu:
         while stream.head is None and stream.waiting:
             first = stream.waiting.popleft()
             if not isinstance(first, KernelLaunch):
-                first()
+                if first() is TAKES_A_LAUNCH:
+                    stream.opens = True
+                    self.after(self.gpu.launch_us, lambda: self._open(stream))
+                    return
                 continue
             stream.head, stream.order = first, next(self._numbers)
             if first.ready() and not first.run.complete:

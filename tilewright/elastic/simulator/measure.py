@@ -23,7 +23,9 @@ from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.elastic.simulator.run import RequestSource, simulate
 
 #: Requests of a measurement, and the share of them whose slowdown a curve covers.
-REQUESTS, COVERED = 20, 0.9
+REQUESTS, COVERED = 20, 0.95
+#: From one request to the next, as a multiple of about what they take.
+GAP = 3.14159
 
 
 @dataclass(frozen=True)
@@ -34,37 +36,53 @@ class _Loop:
         return ()
 
 
+@dataclass(frozen=True)
+class _Every:
+    """Requests with gaps, in which normal kernels fill the GPU."""
+
+    seconds: float
+    clients: int = 0
+
+    def times(self, seconds: float, seed: int) -> tuple[float, ...]:
+        return tuple(self.seconds * n for n in range(1, int(seconds / self.seconds)))
+
+
 def solo_us(gpu: Gpu, kernels: Sequence[KernelCost]) -> float:
     """Of one inference with nothing beside it."""
-    return _took(gpu, kernels, (), 0)
+    return _took(gpu, kernels, (), 0)[0]
 
 
 def phases(
     gpu: Gpu, kernels: Sequence[KernelCost], normal: Sequence[KernelCost], levels: Sequence[int]
 ) -> tuple[Phase, ...]:
-    """One phase for each kernel, with its slowdown at each level of workers beside it."""
-    found = []
-    for kernel in kernels:
-        alone = _took(gpu, [kernel], (), 0)
-        points = [(n, _took(gpu, [kernel], normal, n) / alone) for n in (0, *levels)]
-        found.append(Phase(1, alone, Curve(tuple(points))))
-    return tuple(found)
+    """The whole model as one phase, with its slowdown at each level of workers beside it.
+
+    At 0, too, a request waits until the normal workers have left.
+    """
+    alone = solo_us(gpu, kernels)
+    points = ((n, _covered(_took(gpu, kernels, normal, n)) / alone) for n in (0, *levels))
+    return (Phase(len(kernels), alone, Curve(tuple(points))),)
+
+
+def _covered(times: Sequence[float]) -> float:
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(COVERED * len(ordered)))]
 
 
 def _took(
     gpu: Gpu, kernels: Sequence[KernelCost], normal: Sequence[KernelCost], workers: int
-) -> float:
-    """The time of a request with so many workers beside it, which come at once."""
-    design = Design("measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: ALL)
+) -> list[float]:
+    """The times of requests beside which so many workers may stay."""
+    part = ALL if workers else None
+    design = Design("measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: part)
     critical = Critical("critical", (Phase(len(kernels), 1.0),), tuple(kernels), max_slowdown=1e9)
-    tasks: list[tuple[Critical | Normal, RequestSource]] = [(critical, _Loop())]
-    if workers:
+    # a number that no kernel's length divides: requests come at all places of the normal kernels
+    every = GAP * sum(k.tile_us * (1 + k.tiles / gpu.sms) for k in (*kernels, *normal[:1])) / 1e6
+    tasks: list[tuple[Critical | Normal, RequestSource]] = [(critical, _Every(every))]
+    if normal:
         tasks.append((Normal("normal", tuple(normal)), _Loop()))
-    about = sum(2 * k.tile_us * (1 + k.tiles / gpu.sms) + gpu.launch_us for k in kernels)
-    seconds = REQUESTS * (about + 2 * gpu.submit_us) / 1e6
-    outcome = simulate(Scheduler(design, gpu), tasks, seconds)
-    took = sorted(served.took_us for served in outcome.served)
-    return took[min(len(took) - 1, int(COVERED * len(took)))]
+    outcome = simulate(Scheduler(design, gpu), tasks, (REQUESTS + 2) * every)
+    return [served.took_us for served in outcome.served]
 
 
 def levels(gpu: Gpu, kernels: Sequence[KernelCost], steps: int = 4) -> tuple[int, ...]:

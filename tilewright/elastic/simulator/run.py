@@ -33,7 +33,12 @@ from tilewright.elastic.policy import (
     Shares,
     Tick,
 )
-from tilewright.elastic.simulator.device import KernelLaunch, KernelRun, SimulatedGpu
+from tilewright.elastic.simulator.device import (
+    TAKES_A_LAUNCH,
+    KernelLaunch,
+    KernelRun,
+    SimulatedGpu,
+)
 from tilewright.elastic.spans import BlockSpan
 
 #: Between two ticks of the watchdog.
@@ -209,11 +214,15 @@ class Simulation:
             return
         kernels = iter(task.kernels)
         for phase, budget in zip(task.phases, budgets, strict=True):
-            put(self._urgent, partial(self._gpu.allow, budget))
+            put(self._urgent, partial(self._write, budget))
             for cost in islice(kernels, phase.kernels):
                 put(self._urgent, _plain(task, cost))
-        put(self._urgent, partial(self._gpu.allow, EVERYBODY))
+        put(self._urgent, partial(self._write, EVERYBODY))
         put(self._urgent, lambda: self._finish(request, task))
+
+    def _write(self, budget: int) -> object:
+        self._gpu.allow(budget)
+        return TAKES_A_LAUNCH
 
     def _proceed(self, request: int, kernel: int) -> None:
         task = self._running
