@@ -23,7 +23,7 @@ import numpy as np
 
 from tilewright.elastic.transform import transform
 from tilewright.elastic.transform.gpu_trial import GpuTrial
-from tilewright.elastic.transform.trial import KernelRun, bits, copies
+from tilewright.elastic.transform.trial import TrialLaunch, bits, copies
 
 SOURCE = Path(__file__).parents[1] / "tests" / "elastic_sources" / "samples.cu"
 I = np.int32  # noqa: E741
@@ -41,43 +41,44 @@ def _z(*shape: int) -> Any:
 
 
 N = 1 << 24
-CASES: dict[str, tuple[str, KernelRun]] = {
-    "reduce": ("reduce", KernelRun((N // 64, 1, 1), (64, 1, 1), (_f(N), _z(N // 64), I(N)), 256)),
+CASES: dict[str, tuple[str, TrialLaunch]] = {
+    "reduce": ("reduce", TrialLaunch((N // 64, 1, 1), (64, 1, 1), (_f(N), _z(N // 64), I(N)), 256)),
     "scan": (
         "scan",
-        KernelRun((N // 64, 1, 1), (64, 1, 1),
+        TrialLaunch((N // 64, 1, 1), (64, 1, 1),
                   (RNG.integers(0, 9, N, np.int32), np.zeros(N, np.int32), I(N))),
     ),
     "transpose": (
         "transpose",
-        KernelRun((128, 128, 1), (32, 8, 1), (_f(4096, 4096), _z(4096, 4096), I(4096), I(4096))),
+        TrialLaunch((128, 128, 1), (32, 8, 1), (_f(4096, 4096), _z(4096, 4096), I(4096), I(4096))),
     ),
     "histogram": (
         "histogram",
-        KernelRun((4096, 1, 1), (256, 1, 1),
+        TrialLaunch((4096, 1, 1), (256, 1, 1),
                   (RNG.integers(0, 256, N).astype(np.uint8), np.zeros(256, np.uint32), I(N))),
     ),
     "stencil": (
         "stencil",
-        KernelRun((8, 64, 64), (32, 4, 4),
+        TrialLaunch((8, 64, 64), (32, 4, 4),
                   (_f(N), _z(N), np.void(np.array([256] * 3, np.uint32).tobytes()))),
     ),
     "bodies": (
-        "bodies", KernelRun((1024, 1, 1), (32, 1, 1), (_f(1 << 15, 4), _z(1 << 15, 4), I(1 << 15)))
+        "bodies",
+        TrialLaunch((1024, 1, 1), (32, 1, 1), (_f(1 << 15, 4), _z(1 << 15, 4), I(1 << 15))),
     ),
     "softmax": (
         "softmax",
-        KernelRun((1 << 11, 1, 1), (256, 1, 1),
+        TrialLaunch((1 << 11, 1, 1), (256, 1, 1),
                   (_f(1 << 16, 256), _z(1 << 16, 256), I(1 << 16), I(256))),
     ),
     "gemm": (
         "gemm<float, 16>",
-        KernelRun((64, 64, 1), (16, 16, 1),
+        TrialLaunch((64, 64, 1), (16, 16, 1),
                   (_f(1 << 20), _f(1 << 20), _z(1 << 20), I(1024), I(1024), I(1024))),
     ),
     "shifted": (
         "shifted<5>",
-        KernelRun((N // 256, 1, 1), (256, 1, 1), (RNG.integers(0, 9, N, np.int32), I(N))),
+        TrialLaunch((N // 256, 1, 1), (256, 1, 1), (RNG.integers(0, 9, N, np.int32), I(N))),
     ),
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.elastic.transform.trial import Crew, Extents, KernelRun, Trial, looks_of
+from tilewright.elastic.transform.trial import Crew, Extents, Trial, TrialLaunch, looks_of
 
 #: Elements of an array that a kernel gets, and seconds that a run may take.
 ELEMENTS, SECONDS = 1 << 18, 20
@@ -94,7 +94,7 @@ def arguments(parameters: Sequence[Parameter], number: int, seed: int) -> tuple[
 class Run:
     """What a run left: a digest of its arrays, or why there is none."""
 
-    def __init__(self, launch: KernelRun, run: Callable[[], object]) -> None:
+    def __init__(self, launch: TrialLaunch, run: Callable[[], object]) -> None:
         self.digest, self.why = "", ""
         read, write = os.pipe()
         child = os.fork()
@@ -121,7 +121,7 @@ class Run:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _child(launch: KernelRun, run: Callable[[], object], pipe: int) -> None:
+def _child(launch: TrialLaunch, run: Callable[[], object], pipe: int) -> None:
     try:
         run()
         digest = hashlib.sha256()
@@ -151,9 +151,9 @@ def judge(trial: Trial, name: str, parameters: Sequence[Parameter]) -> Outcome:
     why = "the original does nothing on random data"
     for shape in SHAPES:
         grid, block, number = shape
-        launch = KernelRun(grid, block, arguments(parameters, number, 1), shared=32 << 10)
+        launch = TrialLaunch(grid, block, arguments(parameters, number, 1), shared=32 << 10)
 
-        def plain(launch: KernelRun = launch) -> None:
+        def plain(launch: TrialLaunch = launch) -> None:
             trial.plain(name, launch)
 
         first = Run(launch, plain)
@@ -177,7 +177,7 @@ def unsteady(
     does not matter: a difference that is gone there is none of the elastic form
     """
     grid, block, number = shape
-    launch = KernelRun(grid, block, arguments(parameters, number, 1), shared=32 << 10)
+    launch = TrialLaunch(grid, block, arguments(parameters, number, 1), shared=32 << 10)
     first = Run(launch, lambda: trial.plain(name, launch))
     if any(first != Run(launch, lambda: trial.plain(name, launch)) for _ in range(TIMES)):
         return "the original does not repeat itself"
@@ -188,7 +188,7 @@ def unsteady(
     return ""
 
 
-def _compared(trial: Trial, name: str, launch: KernelRun, plain: Run, shape: Any) -> Outcome:
+def _compared(trial: Trial, name: str, launch: TrialLaunch, plain: Run, shape: Any) -> Outcome:
     x, y, _ = launch.grid
     numbers = np.arange(launch.tiles)[::-1]
     table = np.stack([numbers % x, numbers // x % y, numbers // (x * y)], -1).astype(np.uint32)

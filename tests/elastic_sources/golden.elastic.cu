@@ -21,7 +21,7 @@ __device__ __forceinline__ void sums_tw(tilewright::Tile tw_tile, const T *a, T 
   tw_tile.barrier();
   if (threadIdx.x == 0) out[tw_tile.block.x] = part[0] + part[(n - 1) % SIZE];
 }
-template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const T *a, T *out, int n, const tilewright::Shard tw_shard, const tilewright::Turn tw_turn) {
+template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const T *a, T *out, int n, const tilewright::TileRange tw_shard, const tilewright::Turn tw_turn) {
   __shared__ int tw_tasks[2][3];
   int tw_following = tilewright::NONE;
   if (tilewright::leads()) tw_following = tilewright::first_task(tw_turn, tw_tasks[0]);
@@ -40,7 +40,7 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const
     if (tilewright::leads()) tilewright::finish(tw_turn);
   }
 }
-template <typename T> __global__ void __launch_bounds__(SIZE) sums_slice(const T *a, T *out, int n, const tilewright::Shard tw_shard) {
+template <typename T> __global__ void __launch_bounds__(SIZE) sums_slice(const T *a, T *out, int n, const tilewright::TileRange tw_shard) {
   for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
        tw_number += gridDim.x) {
     sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);

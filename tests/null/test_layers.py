@@ -39,7 +39,6 @@ ALLOWED: dict[str, set[str]] = {
     "assembly": {"base", "fusion", "graph", "kernel", "plan", "targets", "bundle"},
     "tuning": {"base", "kernel", "plan", "targets", "bundle"},
     "hosts": {"base", "bundle"},
-    "elastic": {"base", "kernel", "plan", "targets", "bundle", "hosts"},
     "hosts/plans": {"base", "bundle", "hosts", "kernel", "plan"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},

@@ -17,8 +17,8 @@ from tilewright.elastic.transform import ElasticOptions, transform
 from tilewright.elastic.transform.trial import (
     Crew,
     Extents,
-    KernelRun,
     Trial,
+    TrialLaunch,
     bits,
     copies,
     every_look,
@@ -42,13 +42,13 @@ def _dim3(*extents: int) -> Any:
     return np.void(np.array(extents, np.uint32).tobytes())
 
 
-def _launch(grid: Extents, block: Extents, *args: Any, shared: int = 0) -> KernelRun:
-    return KernelRun(grid, block, args, shared)
+def _launch(grid: Extents, block: Extents, *args: Any, shared: int = 0) -> TrialLaunch:
+    return TrialLaunch(grid, block, args, shared)
 
 
 BYTES = RNG.integers(0, 256, 1000).astype(np.uint8)
 #: How C++ calls each kernel, and a launch with an odd grid.
-CASES: dict[str, tuple[str, KernelRun]] = {
+CASES: dict[str, tuple[str, TrialLaunch]] = {
     "reduce": ("reduce", _launch((7, 1, 1), (64, 1, 1), _f(425), _f(7), I(425), shared=256)),
     "scan": ("scan", _launch((5, 1, 1), (64, 1, 1), _i(0, 9, 300), _i(0, 1, 300), I(300))),
     "transpose": (

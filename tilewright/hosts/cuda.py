@@ -37,7 +37,7 @@ _Address = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Number = _Count | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
 
 
-class Form(msgspec.Struct, frozen=True):
+class ElasticForm(msgspec.Struct, frozen=True):
     """The second form of a kernel, whose workers leave when they must.
 
     saved: bytes that a worker leaves behind with a tile;  chunks: the most chunks of a tile
@@ -54,7 +54,7 @@ class Texts(msgspec.Struct, frozen=True):
     prelude: str
     kernels: list[str]
     turns: str
-    elastic: list[Form]
+    elastic: list[ElasticForm]
 
 
 class CudaCall(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class CudaHost(FlatHost):
         return [(slot, launch) for slot, launch in launches if launch.blocks]
 
     @property
-    def forms(self) -> list[Form]:
+    def forms(self) -> list[ElasticForm]:
         """By slot."""
         return self._texts.elastic
 

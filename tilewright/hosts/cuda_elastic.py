@@ -50,7 +50,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Step:
+class ElasticStep:
     """A kernel of the plan; its launch has as many blocks as workers are of use."""
 
     number: int
@@ -87,7 +87,7 @@ class ElasticPlan:
         self._told = device.word()
         slots = self._words.address + WORDS * (1 + len(plain))
         self.steps = [
-            Step(number, Launch(
+            ElasticStep(number, Launch(
                 host.elastic_kernels[slot],
                 workers[number],
                 launch.group,

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 
 
-class Shard(ctypes.Structure):
+class TileRange(ctypes.Structure):
     """Tiles [first, last) of a kernel."""
 
     _fields_ = (
@@ -45,8 +45,8 @@ def shard(
     first: int = 0,
     last: int | None = None,
     table: int = 0,
-) -> Shard:
+) -> TileRange:
     """grid, block: of the kernel as it would be launched;  table: address of a table of blocks"""
     tiles = grid[0] * grid[1] * grid[2]
     end = tiles if last is None else last
-    return Shard((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), first, end, table)
+    return TileRange((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), first, end, table)

@@ -1,7 +1,7 @@
 """The second forms of a kernel: a tile as a device function, workers that draw tiles, and a slice.
 
 Input: a kernel with its verdict.  Output: text of CUDA C++.  The extra parameters of the forms are
-`tilewright::Shard` and `tilewright::Turn`; arguments.py has them for Python.
+`tilewright::TileRange` and `tilewright::Turn`; arguments.py has them for Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRELUDE = f"""{MARK}: docs/elastic-transform.md, docs/elastic-form.md.
 #define TILEWRIGHT_ELASTIC
 namespace tilewright {{
 {TURNS.strip()}
-struct Shard {{  // tiles [first, last) of a kernel, numbered as its blocks: x first, then y, then z
+struct TileRange {{  // tiles [first, last) of a kernel, numbered as its blocks: x first
   unsigned grid[3], threads[3];  // of the whole kernel, as it would be launched
   unsigned first, last;
   const unsigned *map;  // three numbers for each tile: the block that it is; null: computed
@@ -53,7 +53,7 @@ struct Tile {{
   __device__ __forceinline__ int barrier_or(int p) const {{ return barrier_count(p) > 0; }}
   __device__ __forceinline__ int barrier_and(int p) const {{ return barrier_count(!p) == 0; }}
 }};
-__device__ __forceinline__ Tile tile(const Shard &s, unsigned number, int waits) {{
+__device__ __forceinline__ Tile tile(const TileRange &s, unsigned number, int waits) {{
   uint3 block;
   if (s.map) {{
     block.x = s.map[3 * number], block.y = s.map[3 * number + 1], block.z = s.map[3 * number + 2];
@@ -76,11 +76,11 @@ __device__ __forceinline__ unsigned rank() {{
   return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }}
 __device__ __forceinline__ unsigned size() {{ return blockDim.x * blockDim.y * blockDim.z; }}
-__device__ __forceinline__ unsigned size(const Shard &s) {{
+__device__ __forceinline__ unsigned size(const TileRange &s) {{
   return s.threads[0] * s.threads[1] * s.threads[2];
 }}
 // The tile as thread `number` of the kernel sees it; blocks of the launch may be smaller.
-__device__ __forceinline__ Tile as_thread(Tile t, const Shard &s, unsigned number) {{
+__device__ __forceinline__ Tile as_thread(Tile t, const TileRange &s, unsigned number) {{
   const unsigned row = number / s.threads[0];
   t.thread.x = number % s.threads[0], t.thread.y = row % s.threads[1];
   t.thread.z = row / s.threads[1];
@@ -90,7 +90,7 @@ __device__ __forceinline__ Tile as_thread(Tile t, const Shard &s, unsigned numbe
 }}  // namespace tilewright
 #endif
 """
-SHARD, TURN = "const tilewright::Shard tw_shard", "const tilewright::Turn tw_turn"
+SHARD, TURN = "const tilewright::TileRange tw_shard", "const tilewright::Turn tw_turn"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import Turn, shard
-from tilewright.elastic.transform.trial import EVERYBODY, KernelRun
+from tilewright.elastic.transform.trial import EVERYBODY, TrialLaunch
 from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
 
@@ -48,7 +48,7 @@ class GpuTrial:
         self._kernels = {name: self.driver.function(code, entry) for name, entry in made}
         self._budget = self.device.memory(8)
 
-    def _give(self, launch: KernelRun) -> tuple[list[Any], list[DeviceMemory]]:
+    def _give(self, launch: TrialLaunch) -> tuple[list[Any], list[DeviceMemory]]:
         """Arguments, and the memory in which the arrays among them lie."""
         values: list[Any] = []
         memories = []
@@ -62,28 +62,30 @@ class GpuTrial:
                 values.append((ctypes.c_char * arg.nbytes).from_buffer_copy(arg.tobytes()))
         return values, memories
 
-    def _take(self, launch: KernelRun, memories: list[DeviceMemory]) -> None:
+    def _take(self, launch: TrialLaunch, memories: list[DeviceMemory]) -> None:
         arrays = (arg for arg in launch.args if isinstance(arg, np.ndarray))
         for array, memory in zip(arrays, memories, strict=True):
             data = self.device.read(memory.address, array.nbytes)
             array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
 
-    def plain(self, name: str, launch: KernelRun) -> None:
+    def plain(self, name: str, launch: TrialLaunch) -> None:
         values, memories = self._give(launch)
         self._start(name, launch.grid, launch, values)
         self._take(launch, memories)
 
-    def _start(self, name: str, grid: Sequence[int], launch: KernelRun, values: list[Any]) -> None:
+    def _start(
+        self, name: str, grid: Sequence[int], launch: TrialLaunch, values: list[Any]
+    ) -> None:
         kernel = self._kernels[name]
         stream = self.device.stream
         self.driver.start(kernel, grid, launch.block, values, launch.shared, stream)
 
-    def workers(self, name: str, launch: KernelRun) -> int:
+    def workers(self, name: str, launch: TrialLaunch) -> int:
         """As many as the device runs at once, and no more than there are tiles."""
         kernel = self._kernels[f"{name}_elastic"]
         return min(launch.tiles, self.device.residents(kernel, prod(launch.block)))
 
-    def _turn(self, launch: KernelRun, workers: int) -> tuple[Any, DeviceMemory, Any]:
+    def _turn(self, launch: TrialLaunch, workers: int) -> tuple[Any, DeviceMemory, Any]:
         control = self.device.memory(4 * (1 + WORDS + SLOT * workers))
         told = self.device.word()
         complete, words = control.address, control.address + 4
@@ -93,7 +95,7 @@ class GpuTrial:
         )  # fmt: skip
         return turn, control, told
 
-    def elastic(self, name: str, launch: KernelRun, away: Callable[[], int | None]) -> int:
+    def elastic(self, name: str, launch: TrialLaunch, away: Callable[[], int | None]) -> int:
         """The rounds of launches that it took.
 
         away: called while workers run; how many may stay from now on, None: all
@@ -119,7 +121,7 @@ class GpuTrial:
             done=int.from_bytes(done, "little"), tiles=launch.tiles,
         )  # fmt: skip
 
-    def cost(self, name: str, launch: KernelRun, times: int) -> tuple[float, float]:
+    def cost(self, name: str, launch: TrialLaunch, times: int) -> tuple[float, float]:
         """Milliseconds of one run: plain, and elastic where nobody is sent away."""
         workers = self.workers(name, launch)
         turn, control, _ = self._turn(launch, workers)

@@ -25,7 +25,7 @@ Extents = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class KernelRun:
+class TrialLaunch:
     """A kernel's grid and block as it would be launched.
 
     shared: bytes of dynamic shared memory;  args: arrays and scalars of the exact types
@@ -70,7 +70,7 @@ class Trial:
                 wanted[name + form] = base + form + angle + arguments
         self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted)
 
-    def plain(self, name: str, launch: KernelRun, processors: int = 1) -> None:
+    def plain(self, name: str, launch: TrialLaunch, processors: int = 1) -> None:
         """The kernel as it is."""
         self._kernels.run(
             name, launch.grid, launch.block, launch.args,
@@ -80,7 +80,7 @@ class Trial:
     def slice(
         self,
         name: str,
-        launch: KernelRun,
+        launch: TrialLaunch,
         first: int,
         last: int,
         workers: int = 1,
@@ -96,7 +96,7 @@ class Trial:
     def elastic(
         self,
         name: str,
-        launch: KernelRun,
+        launch: TrialLaunch,
         workers: Crew,
         tiles: tuple[int, int] | None = None,
         table: Any = None,
@@ -133,22 +133,22 @@ class Trial:
         )  # fmt: skip
 
 
-def looks_of(launch: KernelRun, workers: int) -> int:
+def looks_of(launch: TrialLaunch, workers: int) -> int:
     """The most looks that one run takes: one before each task, and each worker's last."""
     return launch.tiles + 2 * workers
 
 
-def copies(launch: KernelRun) -> KernelRun:
+def copies(launch: TrialLaunch) -> TrialLaunch:
     """The same launch on copies of its arrays."""
     args = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in launch.args)
-    return KernelRun(launch.grid, launch.block, args, launch.shared)
+    return TrialLaunch(launch.grid, launch.block, args, launch.shared)
 
 
-def bits(launch: KernelRun) -> list[bytes]:
+def bits(launch: TrialLaunch) -> list[bytes]:
     """What its arrays hold."""
     return [a.tobytes() for a in launch.args if isinstance(a, np.ndarray)]
 
 
-def every_look(launch: KernelRun, workers: int) -> Sequence[int]:
+def every_look(launch: TrialLaunch, workers: int) -> Sequence[int]:
     """Looks after which workers may be sent away so that something was done."""
     return range(2, looks_of(launch, workers) + 1)
