@@ -86,7 +86,8 @@ def arguments(parameters: Sequence[Parameter], number: int, seed: int) -> tuple[
             values = rng.random(count) if floating else rng.integers(0, min(number, 127), count)
             found.append(values.astype(given.kind))
         else:
-            values = np.full(given.lanes, 0.5 if floating else number, given.kind)
+            most = number if floating else min(number, np.iinfo(given.kind).max)
+            values = np.full(given.lanes, 0.5 if floating else most, given.kind)
             found.append(values[0] if given.lanes == 1 else np.void(values.tobytes()))
     return tuple(found)
 
