@@ -208,7 +208,7 @@ UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "f16-f32": ((8, 8, 8, 8), (8, 8, 8, 32), (8, 16, 16, 16), (16, 16, 16, 32), (16, 8, 16, 32)),
 }
 #: Units of GPUs that many have, for products that fill one: NVIDIA's and Intel's; and the one that
-#: is faster on NVIDIA's with weights of few bits.
+#: is faster on NVIDIA's with weights of few bits where tiles have no slices.
 USUAL = frozenset({(16, 16, 32, 32), (16, 16, 16, 32), (8, 16, 32, 16), (8, 16, 16, 16)})
 FEW_BITS = (16, 8, 16, 32)
 #: Results of a subgroup; subgroups of a tile; bytes of the depth in a slice of a block; slices.
@@ -246,7 +246,8 @@ def usual(kernel: Kernel) -> tuple[MatrixSchedule, ...]:
         return ()
     ranked = {_unit(found[0][0]): [s for s, _ in found] for found in each_unit(kernel) if found}
     units = [unit for unit in ranked if unit in USUAL]
-    if isinstance(classify(kernel), BlockContraction):
+    few_bits = isinstance(classify(kernel), BlockContraction)
+    if few_bits and ranked.get(FEW_BITS) and ranked[FEW_BITS][0].slices == 1:
         units = [FEW_BITS, *units]
     # devices that share less have one, too
     limits = SHARED_SIZES[::-1]
