@@ -5,6 +5,8 @@ Output: results/llama.json.  Weights are random and made on the spot.  Tokens ar
 engine's own loop, each chosen on the device; a prompt is also timed by the GPU's own clock.
 
     python benchmarks/llama.py [--prompt 512] [--tokens 128] [--profile]
+    python benchmarks/llama.py --folder build/llama --build    builds alone, which needs no GPU
+    python benchmarks/llama.py --folder build/llama            times what lies there
     python benchmarks/llama.py --smoke
 """
 
@@ -35,6 +37,8 @@ from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.targets.wgsl.banks import BANK
 
+#: What may be narrower than the model says: options of `build`.
+NARROW = ("halves", "bytes")
 #: Steps of a profile that are printed.
 SLOWEST = 15
 
@@ -139,6 +143,8 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="also the slowest kernels")
     parser.add_argument("--no-clock", dest="clock", action="store_false", help="no GPU timestamps")
     parser.add_argument("--smoke", action="store_true", help="a tiny model; nothing is written")
+    parser.add_argument("--folder", type=Path, help="where the bundle is kept, or lies already")
+    parser.add_argument("--build", action="store_true", help="only builds, into --folder")
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
     sizes = Sizes(**{field.name: getattr(args, field.name) for field in fields(Sizes)})
@@ -147,19 +153,27 @@ def main() -> None:
         args.prompt, args.tokens, args.rounds, args.clock = 16, 8, 1, False
     if sizes.room < args.prompt + args.tokens:
         raise SystemExit(f"--room {sizes.room} is too small for the prompt and the tokens")
-    dawn = require_dawn()
-    with tempfile.TemporaryDirectory(prefix="llama-") as folder, BrowserHost(dawn) as host:
-        built = build(sizes, args, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="llama-") as temporary:
+        folder = args.folder or Path(temporary)
+        about = folder / "about.json"
+        asked = asdict(sizes) | {name: getattr(args, name) for name in ("prompt", *NARROW)}
+        if not about.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            about.write_text(json.dumps([asked, build(sizes, args, folder)]))
+        lying, built = json.loads(about.read_text())
+        if lying != asked:
+            raise SystemExit(f"{folder} has another model: {lying}")
         print(json.dumps(built), flush=True)
+        if not args.build:
+            run(sizes, args, folder, asked | built)
+
+
+def run(sizes: Sizes, args: argparse.Namespace, folder: Path, row: dict[str, Any]) -> None:
+    dawn = require_dawn()
+    with BrowserHost(dawn) as host:
         model = host.load(Path(folder, "bundle"))
         print(json.dumps(model.info["adapter"]), model.info["memoryBytes"], flush=True)
-        row = (
-            asdict(sizes)
-            | built
-            | {"halves": args.halves, "bytes": args.bytes}
-            | {"memory_bytes": model.info["memoryBytes"]}
-        )
-        row |= measure(model, sizes, args)
+        row |= {"memory_bytes": model.info["memoryBytes"]} | measure(model, sizes, args)
         print(json.dumps(row), flush=True)
     if args.smoke:
         return
