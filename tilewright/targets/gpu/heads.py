@@ -22,7 +22,8 @@ THREADS = 128
 class HeadSchedule(Schedule):
     """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group.
 
-    parts: threads that share the score of a key, so that neighbours read neighbouring elements
+    parts:  threads that share the score of a key, so that neighbours read neighbouring elements
+    across: groups that share the columns of a head, each with all its scores: work for more cores
     """
 
     form = "head"
@@ -30,6 +31,7 @@ class HeadSchedule(Schedule):
     y1: int = 256
     threads: int = THREADS
     parts: int = 1
+    across: int = 1
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -41,6 +43,8 @@ class HeadSchedule(Schedule):
         form = form_as(kernel, Attention)
         if self.threads % self.parts or vectors_of(form) % self.parts:
             return f"parts divides threads and the {vectors_of(form)} vectors of a key"
+        if _units(form) % self.across:
+            return f"across divides the {_units(form)} vectors of a head's columns"
         columns = Columns.of(form, self)
         if columns.units > self.threads:
             return f"{columns.units} threads are needed for the columns of a head"
@@ -53,7 +57,8 @@ class HeadSchedule(Schedule):
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a head are dealt: units of `width`, each to `slices` threads."""
+    """How the columns of a head that a group has are dealt: units of `width`, each to `slices`
+    threads."""
 
     width: int
     units: int
@@ -61,12 +66,10 @@ class Columns:
 
     @staticmethod
     def of(form: Attention, schedule: HeadSchedule) -> Columns:
-        width = LANES if in_vectors(form.v.index, form.n) else 1
-        units = form.n.extent // width
-        slices = 1
+        units, slices = _units(form) // schedule.across, 1
         while 2 * slices * units <= schedule.threads:
             slices *= 2
-        return Columns(width, units, slices)
+        return Columns(_width(form), units, slices)
 
 
 def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
@@ -75,6 +78,16 @@ def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
     columns = Columns.of(form, s)
     contexts = columns.slices // 2 * columns.units * columns.width
     return form.depth.extent * s.x1, max(s.y1 * s.parts, contexts) * s.x1, s.threads * s.x1
+
+
+def _width(form: Attention) -> int:
+    """Columns of a value that are read at a time."""
+    return LANES if in_vectors(form.v.index, form.n) else 1
+
+
+def _units(form: Attention) -> int:
+    """How often a value is read from."""
+    return form.n.extent // _width(form)
 
 
 def width_of(form: Attention) -> int:
