@@ -43,9 +43,9 @@ class HeadSchedule(Schedule):
         form = form_as(kernel, Attention)
         if self.threads % self.parts or vectors_of(form) % self.parts:
             return f"parts divides threads and the {vectors_of(form)} vectors of a key"
-        if _units(form) % self.across:
-            return f"across divides the {_units(form)} vectors of a head's columns"
         columns = Columns.of(form, self)
+        if columns.units * columns.width * self.across != form.n.extent:
+            return f"across divides the {form.n.extent} columns of a head into whole vectors"
         if columns.units > self.threads:
             return f"{columns.units} threads are needed for the columns of a head"
         return beyond(self.threads, self.shared(kernel))
@@ -66,10 +66,11 @@ class Columns:
 
     @staticmethod
     def of(form: Attention, schedule: HeadSchedule) -> Columns:
-        units, slices = _units(form) // schedule.across, 1
+        width = LANES if in_vectors(form.v.index, form.n) else 1
+        units, slices = max(1, form.n.extent // width // schedule.across), 1
         while 2 * slices * units <= schedule.threads:
             slices *= 2
-        return Columns(_width(form), units, slices)
+        return Columns(width, units, slices)
 
 
 def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
@@ -78,16 +79,6 @@ def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
     columns = Columns.of(form, s)
     contexts = columns.slices // 2 * columns.units * columns.width
     return form.depth.extent * s.x1, max(s.y1 * s.parts, contexts) * s.x1, s.threads * s.x1
-
-
-def _width(form: Attention) -> int:
-    """Columns of a value that are read at a time."""
-    return LANES if in_vectors(form.v.index, form.n) else 1
-
-
-def _units(form: Attention) -> int:
-    """How often a value is read from."""
-    return form.n.extent // _width(form)
 
 
 def width_of(form: Attention) -> int:
