@@ -43,7 +43,11 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
         while True:
             threads = rng.choice([16, 32, 64])
             made = HeadSchedule(
-                rng.choice([1, 4, 8]), threads * rng.choice([1, 2]), threads, rng.choice([1, 2, 4])
+                rng.choice([1, 4, 8]),
+                threads * rng.choice([1, 2]),
+                threads,
+                rng.choice([1, 2, 4]),
+                rng.choice([1, 1, 2, 4]),
             )
             if not made.objection(kernel):
                 return made
@@ -71,6 +75,7 @@ def test_rows_without_any_key(low: float, y1: int) -> None:
         (HeadSchedule(x1=6), "multiple of 4"),
         (HeadSchedule(threads=48, y1=48), "power of two"),
         (HeadSchedule(y1=100), "multiple of it"),
+        (HeadSchedule(across=3), "across divides"),
         (HeadSchedule(threads=512, y1=512), "at most 256 threads"),
         (HeadSchedule(x1=16, y1=512), "at most 16384 bytes"),
         (HeadSchedule(threads=1, y1=4), "power of two"),

@@ -90,12 +90,15 @@ class _Tile:
         self.blocks = ceil(form.keys.extent / schedule.y1)
         self.queries, self.scores, self.shared = range(len(kernel.buffers), len(kernel.buffers) + 3)
         outer, rows = tuple(v.extent for v in form.outer), ceil(form.m.extent / schedule.x1)
-        self.b = b = Builder({}, prod(outer) * rows, kernel, schedule.threads)
-        *others, tile = unflatten(b.tile, (*outer, rows))
+        shape = (*outer, rows, schedule.across)
+        self.b = b = Builder({}, prod(shape), kernel, schedule.threads)
+        *others, tile, share = unflatten(b.tile, shape)
         self.at: Values = dict(zip(form.outer, others, strict=True))
         self.first = b.let(tile * schedule.x1, "row")
         dealt = (ceil(schedule.threads / self.columns.units), self.columns.units)
         self.part, self.unit = (b.let(i, "t") for i in unflatten(b.thread, dealt))
+        #: The first of this thread's columns.
+        self.column = (share * self.columns.units + self.unit) * self.columns.width
 
     def emit(self) -> TileFn:
         b = self.b
@@ -286,7 +289,7 @@ class _Tile:
                 numbers = [(n + u) * own_columns.slices + self.part for u in range(together)]
                 values = [Reg(f"value{u}", F32, own_columns.width) for u in range(together)]
                 for number, value in zip(numbers, values, strict=True):
-                    there = {form.keys: start + number, form.n: self.unit * own_columns.width}
+                    there = {form.keys: start + number, form.n: self.column}
                     load = Load(form.v.buffer, self._at(form.v, there), F32, own_columns.width)
                     end = Bound(start + number, form.keys.extent)
                     b.set(value.name, guarded(load, (end,)))
@@ -339,7 +342,7 @@ class _Tile:
         return self.kernel.store.substitute(self._there(row, c))
 
     def _there(self, row: Index, c: int) -> Values:
-        return self.at | {self.form.m: row, self.form.n: self.unit * self.columns.width + c}
+        return self.at | {self.form.m: row, self.form.n: self.column + c}
 
     # ---- registers -------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from math import ceil, prod
 
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.choice import CORES
 from tilewright.targets.gpu.heads import THREADS, HeadSchedule
 from tilewright.targets.gpu.schedule import MOST_THREADS
 from tilewright.targets.gpu.space import Group, nearby
@@ -20,9 +21,11 @@ from tilewright.targets.masks import last_seen
 
 #: More query rows of a tile where tiles are still this many.
 ENOUGH_TILES = 256
-#: Query rows of a tile, keys of a block, threads, and threads of a score that are tried.
+#: Query rows of a tile, keys of a block, threads, threads of a score, and groups of a head's
+#: columns that are tried.
 SETTINGS = {
-    "x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256), "parts": (1, 8)
+    "x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256), "parts": (1, 8),
+    "across": (1, 4),
 }  # fmt: skip
 #: Keys of a block, to begin with, where a mask hides all keys from some number on.
 SEEN_BLOCK = 2 * THREADS
@@ -30,6 +33,8 @@ SEEN_BLOCK = 2 * THREADS
 FEW_THREADS = 64
 #: Threads that share a score where a tile has one row: vectors of a cache line.
 SHARED = 8
+#: Groups that share the columns of a head, where there is a core for each.
+ACROSS = (4, 2)
 
 
 def default(kernel: Kernel) -> HeadSchedule:
@@ -47,7 +52,9 @@ def default(kernel: Kernel) -> HeadSchedule:
         sizes = [HeadSchedule(min(x1, LANES), FEW_THREADS, FEW_THREADS), *sizes]
     elif ends:
         one = HeadSchedule(1, MOST_THREADS, MOST_THREADS)
-        sizes = [replace(one, parts=SHARED), one, *sizes]
+        shared = replace(one, parts=SHARED)
+        wide = [replace(shared, across=n) for n in ACROSS if n * heads <= CORES]
+        sizes = [*wide, shared, one, *sizes]
     smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
     return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
 
@@ -71,5 +78,7 @@ def traffic(kernel: Kernel, schedule: HeadSchedule) -> tuple[int, float]:
     form = form_as(kernel, Attention)
     rows, width = form.m.extent, form.depth.extent + form.n.extent
     tiles = ceil(rows / schedule.x1)
+    # every group of a head reads all keys
+    width += (schedule.across - 1) * form.depth.extent
     words = prod(v.extent for v in form.outer) * width * (rows + tiles * form.keys.extent)
     return schedule.shared(kernel), float(words)

@@ -22,7 +22,8 @@ THREADS = 128
 class HeadSchedule(Schedule):
     """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group.
 
-    parts: threads that share the score of a key, so that neighbours read neighbouring elements
+    parts:  threads that share the score of a key, so that neighbours read neighbouring elements
+    across: groups that share the columns of a head, each with all its scores: work for more cores
     """
 
     form = "head"
@@ -30,6 +31,7 @@ class HeadSchedule(Schedule):
     y1: int = 256
     threads: int = THREADS
     parts: int = 1
+    across: int = 1
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -42,6 +44,8 @@ class HeadSchedule(Schedule):
         if self.threads % self.parts or vectors_of(form) % self.parts:
             return f"parts divides threads and the {vectors_of(form)} vectors of a key"
         columns = Columns.of(form, self)
+        if columns.units * columns.width * self.across != form.n.extent:
+            return f"across divides the {form.n.extent} columns of a head into whole vectors"
         if columns.units > self.threads:
             return f"{columns.units} threads are needed for the columns of a head"
         return beyond(self.threads, self.shared(kernel))
@@ -53,7 +57,8 @@ class HeadSchedule(Schedule):
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a head are dealt: units of `width`, each to `slices` threads."""
+    """How the columns of a head that a group has are dealt: units of `width`, each to `slices`
+    threads."""
 
     width: int
     units: int
@@ -62,8 +67,7 @@ class Columns:
     @staticmethod
     def of(form: Attention, schedule: HeadSchedule) -> Columns:
         width = LANES if in_vectors(form.v.index, form.n) else 1
-        units = form.n.extent // width
-        slices = 1
+        units, slices = max(1, form.n.extent // width // schedule.across), 1
         while 2 * slices * units <= schedule.threads:
             slices *= 2
         return Columns(width, units, slices)

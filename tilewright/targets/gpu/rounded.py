@@ -131,11 +131,13 @@ def default(kernel: Kernel) -> RoundedSchedule:
     """A whole group of threads; more columns for each where there are many."""
     ops = operands(kernel)
     y1 = next((y for y in (32, 16) if ops.n.extent >= MANY_COLUMNS * y), 8)
+    # small units keep more threads at work where there are many slices
+    unit = max(UNITS) if y1 == 32 else min(UNITS)
     slices = MOST_THREADS * LANES // y1
-    unit, parts = RoundedSchedule.unit, 1
+    parts = 1
     while slices > 1 and slices * LEAST_STEPS * unit > ops.steps:
         slices //= 2
-    made = RoundedSchedule(y1=y1, slices=slices)
+    made = RoundedSchedule(y1=y1, slices=slices, unit=unit)
     while made.shared(kernel) > MOST_SHARED:
         parts += 1
         made = replace(made, r1=unit * ceil(ops.steps / unit / parts))
