@@ -144,7 +144,7 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
     x[0, :16] = number
     got = by_groups(rounded, graph, {"x": x}, rounded.default)
     if np.isfinite(number):
-        want = -(in_bytes(x, RoundedSchedule.unit) @ values)
+        want = -(in_bytes(x, rounded.default(kernel_of(case)).unit) @ values)
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
     else:
         assert not np.isfinite(got).any()

@@ -1,8 +1,8 @@
-"""Values that lie as halves because the products that read them round them anyway.
+"""Values that lie as halves because the products that read them may round them.
 
 Input: kernels.  Output: which operand of a product is worth a copy as halves, the product that
 reads such a copy, and the kernel that makes it.  Targets that cannot let values lie so do not ask
-(`Facts.halves`); docs/decisions/0026-values-as-halves.md says what it brings.
+(`Facts.halves`); docs/decisions/0026-matrices-at-constant-places.md says what it brings.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from tilewright.base.dtypes import F32
 from tilewright.kernel.expr import Load
 from tilewright.kernel.form import in_halves, product
 from tilewright.kernel.index import Var, index
-from tilewright.kernel.spec import Buffer, Kernel
+from tilewright.kernel.spec import EIGHT, Buffer, Kernel
 from tilewright.kernel.tree import walk
 
-#: Elements that the kernel which rounds takes at a time.
-EIGHT = 8
 #: Rows and columns of a product from which on it gains more than the copy costs.
 LEAST_ROWS, LEAST_COLUMNS = 64, 1024
 

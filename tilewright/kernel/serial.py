@@ -45,7 +45,7 @@ def kernel_from_data(data: dict[str, Data]) -> Kernel:
         _to_expr(data["value"]),
         _to_index(data["store"]),
         tuple(
-            Buffer(DTYPES[name], size, limit, layout_from_data(layout), *halves)
+            Buffer(DTYPES[name], size, limit, layout_from_data(layout), *_known(*halves))
             for name, size, limit, layout, *halves in data["buffers"]
         ),
         data["cols"],
@@ -61,6 +61,11 @@ def _buffer(b: Buffer) -> Data:
 def _facts(b: Buffer) -> list[bool | str]:
     """Only what is true, so that other kernels read as they always have."""
     return [b.halves, b.loose] if b.loose else [True] if b.halves else []
+
+
+def _known(halves: bool = False, loose: bool | str = "") -> tuple[bool, str]:
+    """`true` is what bundles said of f16 while it was the only type."""
+    return halves, "f16" if loose is True else loose or ""
 
 
 def _var(v: Var) -> Data:

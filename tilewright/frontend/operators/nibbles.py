@@ -20,8 +20,8 @@ from tilewright.frontend.table import operator
 from tilewright.graph import ops
 from tilewright.graph.node import Node, cast, constant, node, reshape, transpose
 
-#: The least type of `a` by `accuracy_level`; the others ask for more (f32), or for nothing.
-LEVELS = {2: "f16", 4: "i8"}
+#: The least type of `a` by `accuracy_level`; the one that rounds nothing; 0 leaves it to the model.
+LEVELS, IN_F32 = {2: "f16", 4: "i8"}, 1
 
 
 @operator("MatMulNBits", domain="com.microsoft")
@@ -61,6 +61,8 @@ def _loosened(scales: Node, level: int) -> Node:
     """Scales that say what products may round their other operand to."""
     if not isinstance(scales.op, ops.Weight):
         return scales
+    if level == IN_F32:
+        return node(replace(scales.op, loose=""))
     loose = max(scales.op.loose, LEVELS.get(level, ""), key=ops.LOOSE.index)
     return node(replace(scales.op, loose=loose))
 

@@ -14,12 +14,9 @@ from math import ceil
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Reg
 from tilewright.kernel.index import Index, Var, index, unflatten
-from tilewright.kernel.spec import Kernel
+from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.targets.gpu.integers import Integers
 from tilewright.targets.gpu.staging import LANES, Floats, Side, multiple, own, side_by_side
-
-#: Halves of a vector of four words.
-EIGHT = 8
 
 
 def side_in_lines(side: Side, kernel: Kernel, part: int, own: int, gap: int) -> Side:

@@ -11,10 +11,8 @@ from dataclasses import replace
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Join, Load
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.spec import Kernel
+from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.targets.gpu.staging import LANES
-
-EIGHT = 8
 
 
 def lower_rounding(kernel: Kernel) -> TileFn | None:

@@ -114,7 +114,7 @@ class GroupTarget(PlainTarget):
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
         if isinstance(schedule, SingleSchedule):
-            return super().lower(kernel, schedule)
+            return lower_rounding(kernel) or super().lower(kernel, schedule)
         way = WAYS.get(type(schedule))
         if way is not None:
             fn: TileFn = way.lower(kernel, schedule)

@@ -20,6 +20,7 @@ from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
 from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
+from tilewright.kernel.spec import EIGHT
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
@@ -29,9 +30,6 @@ from tilewright.targets.wgsl.magnitudes import larger
 from tilewright.targets.wgsl.nibbles import small
 from tilewright.targets.wgsl.prelude import prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
-
-#: Halves of four words.
-EIGHT = 8
 
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}

@@ -85,8 +85,9 @@ function makeEngine(link, info, parts, near) {
     const work = () => job().finally(() => engine.onjob(--open));
     const result = open++ ? (overlaps ? apart : queue).then(work) : work();
     engine.onjob(open);
-    // The queue must not keep results alive.
-    queue = result.then(() => {}, () => {});
+    // The queue must not keep results alive; a run that fails may do so before others end.
+    const before = queue;
+    queue = result.then(() => {}, () => before);
     if (!overlaps) apart = queue;
     return result;
   }

@@ -30,8 +30,11 @@ export async function* generate(engine, prompt, { past = 0, most = Infinity, end
     throw new EngineError('input', `The prompt has ${prompt.length} tokens, and the cache of ${room} has ${Math.max(0, room - past)} free`,
       'Shorten it, begin anew with past: 0, or build the model with a larger cache', { tokens: prompt.length, past, room });
   }
-  // The model chooses: on a GPU the next step begins before the token came back, and takes it from where it lies.
-  const chains = engine.info.device === 'webgpu' && engine.info.outputs.some(({ name }) => name === TOKEN);
+  // The model chooses, and gives no more than what a device keeps for the next run (webgpu.js): on a GPU the next step begins before
+  // the token came back, and takes it from where it lies.
+  const { device, inputs: taken, outputs: given } = engine.info;
+  const ids0 = taken.find(({ name }) => name === IDS);
+  const chains = device === 'webgpu' && given.length === 1 && given[0].name === TOKEN && given[0].dtype === ids0?.dtype;
   /** A run of these ids, or of what the run before chose. @type {T.GenerateRun} */
   const run = (data, count) => {
     past += count;

@@ -107,7 +107,7 @@ export function openLink(onProgress, threads, device) {
 
   const { worker, lock } = startWorker(STARTERS[device], fail);
   worker.addEventListener('message', ({ data }) => receive(data));
-  worker.addEventListener('messageerror', () => fail('A message from the worker could not be read', 'Load the bundle again'));
+  worker.addEventListener('messageerror', () => fail('A message could not be read', 'Load the bundle again'));
   for (let number = 1; number < threads; number++) help(number);
 
   /** @type {T.Link} */
