@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
-from foreign_trial import Outcome, Parameter, judge, parameter, unsteady
+from foreign_trial import Outcome, Parameter, judge, parameter
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import (
@@ -71,11 +71,6 @@ typedef unsigned char uchar;
 typedef unsigned int uint;
 typedef unsigned short ushort;
 #define MINI_DATASET
-"""
-#: Shared memory at other places than usual.
-ELSEWHERE = """
-#undef __shared__
-#define __shared__ static thread_local __attribute__((aligned(4096)))
 """
 ARCHITECTURE = ("--gpu-architecture=sm_90", "-std=c++17", "--device-as-default-execution-space")
 #: Template arguments that are tried, by kind of parameter.
@@ -202,16 +197,16 @@ def _bits(file: File, kernel: KernelReport) -> dict[str, Any]:
         except HostError as error:
             why = error.message
             continue
-        verdict: Outcome = judge(trial, file.label(instance), parameters)
+        label = file.label(instance)
+
+        def control(instance: str = instance, label: str = label) -> Trial:
+            return Trial(SHIM + file.made.text, {label: instance}, bounds=True)
+
+        verdict: Outcome = judge(trial, label, parameters, control)
         why = verdict.why
         if verdict.equal is False and any(note.startswith("clocks") for note in kernel.notes):
             why = "what the original writes depends on a clock"
             continue
-        if verdict.equal is False:
-            other = Trial(SHIM + ELSEWHERE + file.made.text, {file.label(instance): instance})
-            if found := unsteady(trial, other, file.label(instance), parameters, verdict.shape):
-                why = found
-                continue
         if verdict.equal is None:
             continue
         return {

@@ -35,6 +35,10 @@ SHAPES: tuple[tuple[Extents, Extents, int], ...] = (
     ((2, 2, 2), (8, 8, 4), 16),
     ((3, 1, 1), (512, 1, 1), 2),
     ((3, 3, 1), (16, 16, 1), 3),
+    ((3, 3, 1), (16, 4, 1), 128),
+    ((3, 3, 1), (16, 8, 1), 128),
+    ((2, 2, 1), (8, 4, 2), 64),
+    ((2, 2, 1), (8, 4, 4), 64),
 )
 SCALARS: Mapping[str, Any] = {
     "float": np.float32, "double": np.float64, "int": np.int32, "unsigned": np.uint32,
@@ -147,9 +151,15 @@ class Outcome:
     shape: Any = None
 
 
-def judge(trial: Trial, name: str, parameters: Sequence[Parameter]) -> Outcome:
-    """The first shape on which the original runs, does something, and repeats itself."""
-    why = "the original does nothing on random data"
+def judge(
+    trial: Trial, name: str, parameters: Sequence[Parameter], control: Callable[[], Trial]
+) -> Outcome:
+    """The first shape on which the original runs, does something, and repeats itself.
+
+    Shapes on which the order of blocks matters come last: the kernel is hardly meant for them.
+    control: the same kernels with checks of indices, made where bits differ
+    """
+    why, later = "the original does nothing on random data", []
     for shape in SHAPES:
         grid, block, number = shape
         launch = TrialLaunch(grid, block, arguments(parameters, number, 1), shared=32 << 10)
@@ -164,37 +174,40 @@ def judge(trial: Trial, name: str, parameters: Sequence[Parameter]) -> Outcome:
             continue
         elif first != Run(launch, plain):
             why = "the original does not repeat itself"
+        elif first != Run(launch, lambda launch=launch: _backwards(trial, name, launch)):
+            later.append((launch, first, shape, True))
         else:
-            return _compared(trial, name, launch, first, shape)
+            later.insert(0, (launch, first, shape, False))
+            break
+    for launch, first, shape, order in later:
+        found = _compared(trial, name, launch, first, shape, order)
+        if found.equal or not (other := unsteady(trial, control(), name, launch, first)):
+            return found
+        why = other
     return Outcome(None, why)
 
 
-def unsteady(
-    trial: Trial, other: Trial, name: str, parameters: Sequence[Parameter], shape: Any
-) -> str:
-    """Why the original's own bits are no measure, or "".
-
-    other: the same kernels with shared arrays far from each other, so that what lies beside them
-    does not matter: a difference that is gone there is none of the elastic form
-    """
-    grid, block, number = shape
-    launch = TrialLaunch(grid, block, arguments(parameters, number, 1), shared=32 << 10)
-    first = Run(launch, lambda: trial.plain(name, launch))
-    if any(first != Run(launch, lambda: trial.plain(name, launch)) for _ in range(TIMES)):
-        return "the original does not repeat itself"
-    plain = Run(launch, lambda: other.plain(name, launch))
-    elastic = Run(launch, lambda: other.elastic(name, launch, Crew(1)))
-    if first != plain or first == elastic:
-        return "the original goes beyond its arrays in shared memory on random data"
-    return ""
-
-
-def _compared(trial: Trial, name: str, launch: TrialLaunch, plain: Run, shape: Any) -> Outcome:
+def _backwards(trial: Trial, name: str, launch: TrialLaunch) -> None:
     x, y, _ = launch.grid
     numbers = np.arange(launch.tiles)[::-1]
     table = np.stack([numbers % x, numbers // x % y, numbers // (x * y)], -1).astype(np.uint32)
-    backwards = Run(launch, lambda: trial.slice(name, launch, 0, launch.tiles, table=table))
-    order = plain != backwards
+    trial.slice(name, launch, 0, launch.tiles, table=table)
+
+
+def unsteady(trial: Trial, control: Trial, name: str, launch: TrialLaunch, first: Run) -> str:
+    """Why the original's own bits are no measure on this launch, or ""."""
+    if any(first != Run(launch, lambda: trial.plain(name, launch)) for _ in range(TIMES)):
+        return "the original does not repeat itself"
+    if any(first != Run(launch, lambda: trial.plain(name, launch, 2)) for _ in range(TIMES)):
+        return "the original depends on which of its blocks run at once"
+    if first != Run(launch, lambda: control.plain(name, launch)):
+        return "the original goes beyond its arrays on random data"
+    return ""
+
+
+def _compared(
+    trial: Trial, name: str, launch: TrialLaunch, plain: Run, shape: Any, order: bool
+) -> Outcome:
     forces = [
         (f"{workers} workers, look {look}",
          Crew(workers, looks=lambda n, look=look: 0 if n else look))

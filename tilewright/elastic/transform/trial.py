@@ -59,16 +59,17 @@ class Trial:
     """Kernels of a text that `transform` made.
 
     names: by any name, the kernel as C++ calls it ("scale", "scale<float>")
+    bounds: the process ends where an index goes beyond an array whose size the compiler knows
     Raises HostError where the text does not compile for the CPU.
     """
 
-    def __init__(self, text: str, names: Mapping[str, str]) -> None:
+    def __init__(self, text: str, names: Mapping[str, str], bounds: bool = False) -> None:
         wanted = {}
         for name, kernel in names.items():
             base, angle, arguments = kernel.partition("<")
             for form in ("", "_elastic", "_slice"):
                 wanted[name + form] = base + form + angle + arguments
-        self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted)
+        self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted, bounds)
 
     def plain(self, name: str, launch: TrialLaunch, processors: int = 1) -> None:
         """The kernel as it is."""

@@ -33,6 +33,8 @@ FLAGS = (
     "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", "-pthread",
 )  # fmt: skip
 
+#: Checks of indices.
+BOUNDS = ("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
 ON_A_GPU = "Kernels that call CUDA's libraries or assembly run on a GPU alone"
 
 #: extern __shared__ T name[];  ->  T *name, which points to the block's dynamic memory
@@ -68,16 +70,18 @@ class Kernels:
     """Compiled kernels.
 
     text:  CUDA C++;  names: a name for each kernel, and what C++ calls it ("scale", "scale<float>")
+    bounds: the process ends where an index goes beyond an array whose size the compiler knows
     Raises HostError if the text does not compile.
     """
 
-    def __init__(self, text: str, names: Mapping[str, str]) -> None:
+    def __init__(self, text: str, names: Mapping[str, str], bounds: bool = False) -> None:
         folder = Path(tempfile.mkdtemp(prefix="tilewright-cuda-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         source, library = folder / "kernels.cu", folder / "kernels.so"
         exports = "".join(f"CUDA_CPU_EXPORT({n}, {kernel})\n" for n, kernel in names.items())
         source.write_text(f'#include "{HEADER}"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}')
-        command = [compiler(), *FLAGS, f"-I{headers()}", str(source), "-o", str(library)]
+        flags = [*FLAGS, *(BOUNDS if bounds else ())]
+        command = [compiler(), *flags, f"-I{headers()}", str(source), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             wrong = [line for line in done.stderr.splitlines() if "error" in line]
