@@ -27,7 +27,7 @@ SPECIAL = [
 
 
 def weight(name: str, made: Callable[[], np.ndarray]) -> Node:
-    return node(ops.Weight(name, (DEPTH, COLUMNS), F32, made, "f16", True))
+    return node(ops.Weight(name, (DEPTH, COLUMNS), F32, made, "f16", "f16"))
 
 
 def identity() -> np.ndarray:

@@ -25,7 +25,7 @@ M, K, N = LEAST_ROWS, 16, LEAST_COLUMNS
 
 def loose(k: int, n: int, seed: int = 0, *, stored: str = "f16") -> Node:
     value = np.ones((k, n), np.float32)
-    return node(ops.Weight(f"w{seed}", (k, n), F32, lambda: value, stored, stored == "f16"))
+    return node(ops.Weight(f"w{seed}", (k, n), F32, lambda: value, stored, stored))
 
 
 def program(targets: tuple[str, ...], x: Node, **outputs: Node) -> Program:

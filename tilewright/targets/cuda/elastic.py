@@ -84,7 +84,8 @@ def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
     if fn.thread:
         return inside
     first, *rest = inside
-    return [first, f"    if ({fn.tile.name} < count) {{", *areas_of(fn, d), *rest, "    }"]
+    # a function of its own, since an index out of range ends the tile, not the worker
+    return [first, f"    if ({fn.tile.name} < count) [&] {{", *areas_of(fn, d), *rest, "    }();"]
 
 
 def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[str]:

@@ -32,6 +32,8 @@ class CudaDialect(CDialect):
     def __init__(self, fn: TileFn) -> None:
         self.buffers = fn.buffers
         self.packed = packs_bytes(fn)
+        #: Whether a thread computes a tile of its own.
+        self.alone = not fn.thread
         self.index = "int" if max(b.size for b in fn.buffers) < MOST_ELEMENTS else "int64_t"
 
     def words(self, dtype: DType, lanes: int) -> bool:
@@ -147,10 +149,13 @@ class CudaDialect(CDialect):
         return "__syncthreads();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
-        """The run ends with an error; until then row 0 stands in, so that all threads go on."""
+        """The run ends with an error.  A thread of its own stores nothing, so that states stay as
+        they were; in a group row 0 stands in until then, so that all threads go on."""
         head = f"const int64_t {name}_read = {value}; {self.index} {name} = {name}_read;"
-        wrong = f"{name}_read < 0 || {name}_read >= {extent}"
-        return f"{head} if ({wrong}) *trap = 1, {name} = 0;"
+        wrong = f"if ({name}_read < 0 || {name}_read >= {extent})"
+        if self.alone:
+            return f"{head} {wrong} {{ *trap = 1; return; }}"
+        return f"{head} {wrong} *trap = 1, {name} = 0;"
 
 
 def _on_bytes(e: Call, args: list[str]) -> str:

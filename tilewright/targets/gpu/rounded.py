@@ -288,7 +288,7 @@ class _Tile:
         # of what is 0 everywhere, too, bytes are 0
         b.set(size.name, _larger(_abs(size), Const(TINY, F32)))
         b.set("times", Call("mul", (Const(LARGEST, F32), Reciprocal(size)), F32))
-        count, words = Reg("count", I32), list[Reg]()
+        count, words = Reg("sum_of_bytes", I32), list[Reg]()
         b.set(count.name, Const(0, I32))
         for n, (a, c) in enumerate(zip(fours[::2], fours[1::2], strict=True)):
             for odd in (0, 1):
