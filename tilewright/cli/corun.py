@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,21 +123,21 @@ def broker(
     as_json: Json = False,
 ) -> Answer:
     """Let the models of several processes share one GPU, until Ctrl-C."""
-    from tilewright.elastic.broker import Broker, FileWord, GpuWord
+    from tilewright.elastic.broker import Broker, FileWord, GpuWord, SharedWord, file_of
     from tilewright.elastic.policy import Gpu, Scheduler, design
 
     chosen = design(policy)
+    make: Callable[[], SharedWord]
     if device == "cpu":
-        word: FileWord | GpuWord = FileWord(path.with_suffix(".word"), create=True)
-        shared = Gpu(sms or 2)
+        make, shared = partial(FileWord, file_of(path), create=True), Gpu(sms or 2)
     else:
         from tilewright.hosts.cuda_driver import Driver
 
         driver = Driver(0)
-        word, shared = GpuWord(driver), Gpu(sms or driver.sms)
+        make, shared = partial(GpuWord, driver), Gpu(sms or driver.sms)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with Broker(path, Scheduler(chosen, shared), word), contextlib.suppress(KeyboardInterrupt):
+    with Broker(path, Scheduler(chosen, shared), make), contextlib.suppress(KeyboardInterrupt):
         Console(stderr=True).print(f"The broker serves {path}")
         ended.wait()
     return Answer({"socket": str(path)}, "The broker has ended")
