@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -136,6 +137,13 @@ def test_a_clock_ahead_stops_nothing(served: Served) -> None:
         assert served.broker.coordinator.state.now <= now_us()
 
 
+def no_threads() -> bytes:
+    """A normal task by whose costs the policy would divide by 0."""
+    told = encoded(replace(NORMAL, kernels=NORMAL.kernels[:1]))
+    assert told.count(b"\xa7threads\x20") == 1
+    return told.replace(b"\xa7threads\x20", b"\xa7threads\x00")
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -145,6 +153,7 @@ def test_a_clock_ahead_stops_nothing(served: Served) -> None:
         (3).to_bytes(4, "little") + b"abc",
         encoded(BrokerWelcome(1, "cpu", b"", "tilewright", False)),
         encoded(Finished(0.0, 7, 0.0)),
+        no_threads(),
     ],
 )
 def test_nonsense_ends_a_connection_and_nothing_else(served: Served, data: bytes) -> None:

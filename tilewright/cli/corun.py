@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from tilewright import TOOL
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import TaskOverdue, UsageError
 from tilewright.bundle import POINTER
 from tilewright.cli.files import Output
 from tilewright.cli.hosts import targets_of
@@ -109,6 +109,13 @@ def corun(
         text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
         with file.open() as stream:
             stream.write(text.encode())
+    if result.overdue:
+        raise TaskOverdue(
+            f"{result.overdue} critical requests did not end within their lease",
+            hint="Normal work went on. Look at the critical model and its inputs",
+            overdue=result.overdue,
+            answered=len(result.answered),
+        )
     found = {"policy": policy, "device": session.measured.device} | facts(result)
     return Answer(found, pairs(found))
 
@@ -158,6 +165,7 @@ def facts(result: CorunResult) -> dict[str, object]:
         "p999_with_waiting": round(waited.p999, 4),
         "over_bound": result.over_bound,
         "misses": result.missed,
+        "overdue": result.overdue,
         "normal_inferences": sum(result.inferences),
         "normal_share": round(normal, 4),
         "normal_share_of_possible": round(normal / max(1e-9, 1 - result.duty), 4),
