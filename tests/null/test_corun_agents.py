@@ -6,6 +6,7 @@ Kernels run by threads of the CPU; nothing here is timed.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,22 @@ from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.elastic import measure
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
-from tilewright.elastic.coordinator import Coordinator
+from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, ElasticKernels, critical_task
 from tilewright.elastic.policy import (
     DESIGNS,
     EVERYBODY,
+    Action,
+    Arrived,
     Critical,
     Curve,
+    Ended,
+    Enqueue,
+    Finished,
     Gpu,
     KernelCost,
     Normal,
+    Overdue,
     Phase,
     Scheduler,
     design,
@@ -212,6 +219,49 @@ def test_a_normal_model_that_fails_is_reported(
         pair.normal.close()
     assert pair.agent.request().took_us > 0
     pair.coordinator.close()
+
+
+def test_a_watchdog_outlives_an_error_and_all_actions_are_carried_out() -> None:
+    told: list[Action] = []
+
+    def fails(_: int) -> None:
+        raise HostError("the word is gone", hint="Report this")
+
+    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), fails) as coordinator:
+        coordinator.join(task(lease_ms=1.0), told.append)
+        coordinator.join(Normal("normal", (COST,)), told.append)
+        coordinator.post(Arrived(now_us(), "critical", 0))
+        coordinator.post(Arrived(now_us(), "normal", 1))
+        stop = time.monotonic() + 60
+        # behind the action that failed
+        while not any(isinstance(action, Enqueue) for action in told):
+            assert time.monotonic() < stop
+            time.sleep(0.005)
+        assert any(isinstance(action, Overdue) for action in told)
+        with pytest.raises(HostError, match="the word is gone"):
+            coordinator.post(Ended(now_us(), "normal", 1))
+        assert not coordinator.state.normal[0].backlog
+        coordinator.post(Finished(now_us(), 0, 1.0))
+        assert coordinator._watchdog.is_alive()
+
+
+def test_a_start_that_fails_lets_everybody_stay(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: int) -> None:
+        raise HostError("the launch failed", hint="Report this")
+
+    host = CudaHost(bundles[0], CpuDevice(1))
+    budget = Budget(host.device)
+    model = CriticalModel(host, budget)
+    monkeypatch.setattr(model, "_kernels", fails)
+    seen: list[int] = []
+    monkeypatch.setattr(host.device, "start", lambda work: seen.append(work.value))
+    with pytest.raises(HostError):
+        model.start((Phase(2, 1.0),), (0,))
+    with pytest.raises(HostError):
+        model.start_part(0, 2, 0)
+    assert seen == [0, EVERYBODY] * 2
 
 
 @pytest.mark.parametrize("captured", [False, True])

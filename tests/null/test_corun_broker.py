@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,13 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
-from tilewright.elastic.broker import Broker, FileWord, GpuWord, RemoteCoordinator
+from tilewright.elastic.agents import NormalAgent
+from tilewright.elastic.broker import Broker, FileWord, GpuWord, RemoteCoordinator, file_of, server
 from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.models import critical_task
@@ -30,6 +34,7 @@ from tilewright.elastic.policy import (
     Ended,
     Enqueue,
     Finished,
+    Gone,
     Gpu,
     KernelCost,
     Normal,
@@ -38,6 +43,7 @@ from tilewright.elastic.policy import (
     Scheduler,
     design,
 )
+from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_driver import Driver
 
 CLIENT = Path(__file__).with_name("corun_client.py")
@@ -47,13 +53,17 @@ NORMAL = Normal("normal", (KernelCost(4, 32, 1.0, 1.0, 0.5),) * 2, priority=2)
 PATIENCE = 60.0
 
 
+def broker_at(path: Path) -> Broker:
+    made = partial(FileWord, file_of(path), create=True)
+    return Broker(path, Scheduler(design("tilewright"), Gpu(2)), made)
+
+
 class Served:
-    """A broker in this process, its word, and a client."""
+    """A broker in this process."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "broker.sock"
-        self.word = FileWord(folder / "broker.word", create=True)
-        self.broker = Broker(self.path, Scheduler(design("tilewright"), Gpu(2)), self.word)
+        self.broker = broker_at(self.path)
 
 
 @pytest.fixture
@@ -127,6 +137,13 @@ def test_a_clock_ahead_stops_nothing(served: Served) -> None:
         assert served.broker.coordinator.state.now <= now_us()
 
 
+def no_threads() -> bytes:
+    """A normal task by whose costs the policy would divide by 0."""
+    told = encoded(replace(NORMAL, kernels=NORMAL.kernels[:1]))
+    assert told.count(b"\xa7threads\x20") == 1
+    return told.replace(b"\xa7threads\x20", b"\xa7threads\x00")
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -136,6 +153,7 @@ def test_a_clock_ahead_stops_nothing(served: Served) -> None:
         (3).to_bytes(4, "little") + b"abc",
         encoded(BrokerWelcome(1, "cpu", b"", "tilewright", False)),
         encoded(Finished(0.0, 7, 0.0)),
+        no_threads(),
     ],
 )
 def test_nonsense_ends_a_connection_and_nothing_else(served: Served, data: bytes) -> None:
@@ -156,22 +174,106 @@ def test_messages_of_another_version_are_refused() -> None:
 
 
 def test_one_broker_for_a_socket_and_old_sockets_are_replaced(served: Served) -> None:
-    scheduler = Scheduler(design("tilewright"), Gpu(2))
+    word = served.broker.word
+    word.set(3)
     with pytest.raises(HostError, match="already"):
-        Broker(served.path, scheduler, served.word)
+        broker_at(served.path)
+    assert word_at(served.path) == 3
     dead = served.path.with_name("dead.sock")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    with Broker(dead, scheduler, served.word), RemoteCoordinator(dead):
+    file_of(dead).write_bytes(b"left")
+    with broker_at(dead), RemoteCoordinator(dead):
+        assert word_at(dead) == EVERYBODY
         assert dead.stat().st_mode & 0o077 == 0
     with pytest.raises(HostError, match="Start one"):
         RemoteCoordinator(dead)
+    assert not file_of(dead).exists()
+
+
+def word_at(path: Path) -> int:
+    return int.from_bytes(file_of(path).read_bytes()[:4], "little")
+
+
+def test_files_of_the_user_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_text("mine")
+    with pytest.raises(HostError, match="no socket"):
+        broker_at(path)
+    assert path.read_text() == "mine"
+    assert not file_of(path).exists()
+    other = tmp_path / "other.sock"
+    file_of(other).write_text("mine")
+    with pytest.raises(HostError, match="budget word"):
+        broker_at(other)
+    assert file_of(other).read_text() == "mine"
+    assert not other.exists()
+
+
+def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(served.path))
+        with contextlib.suppress(OSError):  # it is cut off in the middle of this
+            for _ in range(20_000):
+                link.sendall(encoded(NORMAL))
+        wait_until(lambda: not served.broker._clients)
+        assert not served.broker.coordinator.state.normal
+
+
+def test_nothing_is_kept_of_normal_requests_and_of_who_left(served: Served) -> None:
+    with RemoteCoordinator(served.path) as remote:
+        told = Told()
+        remote.join(NORMAL, lambda action: None)
+        remote.join(CRITICAL, told.append)
+        for _ in range(5):
+            remote.post(Arrived(now_us(), "normal", remote.request()))
+        remote.post(Arrived(now_us(), "critical", remote.request()))
+        assert isinstance(told.next(), Begin)
+        tables = remote._tasks, served.broker.coordinator._tasks
+        assert [len(table) for table in tables] == [1, 1]
+        remote.post(Gone(now_us(), "critical"))
+        wait_until(lambda: not served.broker.coordinator.state.critical)
+        assert not remote._tasks
+        assert not served.broker.coordinator._tasks
+
+
+def test_who_left_cannot_speak_for_the_next_of_its_name(served: Served) -> None:
+    with RemoteCoordinator(served.path) as one, RemoteCoordinator(served.path) as other:
+        one.join(NORMAL, lambda action: None)
+        one.post(Gone(now_us(), "normal"))
+        wait_until(lambda: not served.broker.coordinator.state.normal)
+        other.join(NORMAL, lambda action: None)
+        one.post(Gone(now_us(), "normal"))
+        wait_until(lambda: one._failed is not None)
+        assert served.broker.coordinator.state.normal
+
+
+def test_requests_that_wait_are_limited(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_REQUESTS", 2)
+    with RemoteCoordinator(served.path) as remote:
+        told = Told()
+        remote.join(CRITICAL, told.append)
+        numbers = [remote.request() for _ in range(3)]
+        for number in numbers:
+            remote.post(Arrived(now_us(), "critical", number))
+        assert isinstance(told.next(), Begin)
+        refusal = told.next()
+        assert isinstance(refusal, Refuse)
+        assert refusal.request == numbers[2]
+        for number in numbers:
+            remote.post(Finished(now_us(), number, 100.0))
+        wait_until(lambda: len(told))  # the second one's turn
+        remote.post(Arrived(now_us(), "critical", remote.request()))
+        wait_until(lambda: len(told) == 2)
+        assert all(isinstance(action, Begin) for action in told)
 
 
 def test_a_broker_that_ends_refuses_what_is_open(tmp_path: Path) -> None:
     served = Served(tmp_path)
     told = Told()
     remote = RemoteCoordinator(served.path)
+    agent = NormalAgent(remote, NORMAL, Short(), CpuDevice(1))
+    agent.ask()
     remote.join(CRITICAL, told.append)
     number = remote.request()
     remote.post(Arrived(now_us(), "critical", number))
@@ -180,7 +282,23 @@ def test_a_broker_that_ends_refuses_what_is_open(tmp_path: Path) -> None:
     refusal = told.next()
     assert isinstance(refusal, Refuse)
     assert isinstance(refusal.error, HostError)
+    agent._thread.join(PATIENCE)
+    with pytest.raises(HostError, match="broker"):
+        agent.check()
     remote.close()
+
+
+class Short:
+    """A normal model whose launches end at once."""
+
+    kernels = 2
+
+    def begin(self) -> None: ...
+
+    def start(self, number: int, workers: int) -> None: ...
+
+    def complete_after(self, number: int) -> int:
+        return number + 1
 
 
 class Client:
@@ -223,7 +341,7 @@ def test_a_client_that_is_killed_frees_its_share(
     one, stuck, other = started
     try:
         stuck.wait_for("begun")
-        assert served.word._word.value == 0
+        assert word_at(served.path) == 0
         # killed in the middle of its request, with nobody allowed to stay
         stuck.kill()
         other.wait_for("answered", 2)
@@ -235,7 +353,7 @@ def test_a_client_that_is_killed_frees_its_share(
         other.kill()
         wait_until(lambda: not served.broker.coordinator.state.critical)
         assert served.broker.coordinator.state.running is None
-        assert served.word._word.value == EVERYBODY
+        assert word_at(served.path) == EVERYBODY
     finally:
         for client in started:
             if client.process.poll() is None:

@@ -46,6 +46,7 @@ def test_a_pair_on_the_cpu(bundles: tuple[Path, Path], tmp_path: Path, capsys: C
         (("--policy", "fifo"), 2),
         (("--device", "tpu"), 2),
         (("--max-slowdown", "1"), 2),
+        (("--phases", "65"), 2),
         (("--arrival", "never", "--rate", "1"), 2),
         (("--timeline", "no/folder.svg"), 2),
         (("--rate", "1e9"), 12),

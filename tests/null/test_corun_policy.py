@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import log
@@ -211,6 +212,53 @@ def test_sequential_takes_turns() -> None:
         assert not any(isinstance(a, Begin) for a in run(Ended(1, "normal", complete)))
     assert isinstance(run(Ended(1, "normal", 3))[0], Begin)
     assert [type(a) for a in run(Finished(2, 2, 1.0))] == [Enqueue, Enqueue]
+
+
+def test_sequential_keeps_the_turn_when_tasks_come_and_go() -> None:
+    run = Run("sequential", NORMAL)
+    run(Arrived(0, "normal", 0))
+    # in the middle of the inference
+    run.state = run.scheduler.joined(run.state, CRITICAL)
+    run.state = run.scheduler.joined(run.state, replace(CRITICAL, name="other"))
+    run(Arrived(0, "critical", 1))
+    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+    run(Gone(1, "other"))
+    run(Ended(2, "normal", 2))
+    assert isinstance(run(Ended(3, "normal", 3))[0], Begin)
+    run(Gone(4, "normal"))
+    assert run(Finished(5, 1, 1.0)) == []
+    assert isinstance(run(Arrived(6, "critical", 2))[0], Begin)
+
+
+def test_sequential_goes_on_when_another_task_leaves() -> None:
+    run = Run("sequential", CRITICAL, NORMAL)
+    run(Arrived(0, "normal", 0))
+    run(Gone(0, "of nobody"))
+    assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: replace(KERNEL, threads=0),
+        lambda: replace(KERNEL, tiles=0),
+        lambda: replace(KERNEL, tile_us=float("nan")),
+        lambda: replace(KERNEL, chunk_us=0.0),
+        lambda: replace(KERNEL, memory=float("inf")),
+        lambda: Phase(0, 1.0),
+        lambda: Phase(1, 0.0),
+        lambda: Curve(((0, 1.0), (4, float("nan")))),
+        lambda: Curve(tuple((n, 1.0) for n in range(100))),
+        lambda: replace(CRITICAL, phases=()),
+        lambda: replace(CRITICAL, phases=(Phase(1, 1.0),) * 65),
+        lambda: replace(CRITICAL, max_slowdown=float("inf")),
+        lambda: replace(CRITICAL, deadline_us=float("nan")),
+        lambda: replace(CRITICAL, lease_us=-1.0),
+    ],
+)
+def test_numbers_that_no_model_has_are_refused(change: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        change()
 
 
 def test_barriers_hold_the_next_critical_kernel_until_normal_ones_end() -> None:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from tilewright import TOOL
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import TaskOverdue, UsageError
 from tilewright.bundle import POINTER
 from tilewright.cli.files import Output
 from tilewright.cli.hosts import targets_of
@@ -108,6 +109,13 @@ def corun(
         text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
         with file.open() as stream:
             stream.write(text.encode())
+    if result.overdue:
+        raise TaskOverdue(
+            f"{result.overdue} critical requests did not end within their lease",
+            hint="Normal work went on. Look at the critical model and its inputs",
+            overdue=result.overdue,
+            answered=len(result.answered),
+        )
     found = {"policy": policy, "device": session.measured.device} | facts(result)
     return Answer(found, pairs(found))
 
@@ -122,21 +130,21 @@ def broker(
     as_json: Json = False,
 ) -> Answer:
     """Let the models of several processes share one GPU, until Ctrl-C."""
-    from tilewright.elastic.broker import Broker, FileWord, GpuWord
+    from tilewright.elastic.broker import Broker, FileWord, GpuWord, SharedWord, file_of
     from tilewright.elastic.policy import Gpu, Scheduler, design
 
     chosen = design(policy)
+    make: Callable[[], SharedWord]
     if device == "cpu":
-        word: FileWord | GpuWord = FileWord(path.with_suffix(".word"), create=True)
-        shared = Gpu(sms or 2)
+        make, shared = partial(FileWord, file_of(path), create=True), Gpu(sms or 2)
     else:
         from tilewright.hosts.cuda_driver import Driver
 
         driver = Driver(0)
-        word, shared = GpuWord(driver), Gpu(sms or driver.sms)
+        make, shared = partial(GpuWord, driver), Gpu(sms or driver.sms)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with Broker(path, Scheduler(chosen, shared), word), contextlib.suppress(KeyboardInterrupt):
+    with Broker(path, Scheduler(chosen, shared), make), contextlib.suppress(KeyboardInterrupt):
         Console(stderr=True).print(f"The broker serves {path}")
         ended.wait()
     return Answer({"socket": str(path)}, "The broker has ended")
@@ -157,6 +165,7 @@ def facts(result: CorunResult) -> dict[str, object]:
         "p999_with_waiting": round(waited.p999, 4),
         "over_bound": result.over_bound,
         "misses": result.missed,
+        "overdue": result.overdue,
         "normal_inferences": sum(result.inferences),
         "normal_share": round(normal, 4),
         "normal_share_of_possible": round(normal / max(1e-9, 1 - result.duty), 4),

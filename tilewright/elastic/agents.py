@@ -112,7 +112,7 @@ class CriticalAgent:
     def _wait(self, number: int) -> None:
         mark, start = self.model.device.mark(), time.perf_counter()
         while not mark.passed():
-            if any(isinstance(action, Overdue) for action in self._told[number]):
+            if any(isinstance(action, Overdue) for action in tuple(self._told[number])):
                 raise self._overdue()
             if time.perf_counter() - start > SPIN_S:
                 time.sleep(REST_S)
@@ -204,9 +204,12 @@ class NormalAgent:
             ) from self._failed
 
     def _sink(self, action: Action) -> None:
-        assert isinstance(action, Enqueue)
+        assert isinstance(action, Enqueue | Refuse)
         with self._changed:
-            self._wanted.append(action)
+            if isinstance(action, Enqueue):
+                self._wanted.append(action)
+            else:
+                self._failed, self._closing = action.error, True
             self._changed.notify_all()
 
     def _serve(self) -> None:

@@ -62,11 +62,13 @@ class Coordinator:
         self.scheduler, self._allow = scheduler, allow
         self._state = Shares()
         self._sinks: dict[str, Sink] = {}
+        #: Critical requests that are open, and their tasks.
         self._tasks: dict[int, str] = {}
+        self._failed: Exception | None = None
         self._numbers = count()
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        #: Time spent in decisions, in seconds, and how many events they were for.
+        #: Processor time spent in decisions, in seconds, and for how many events; ticks apart.
         self.spent, self.events = 0.0, 0
         self._watchdog = threading.Thread(target=self._watch, daemon=True)
         self._watchdog.start()
@@ -94,20 +96,34 @@ class Coordinator:
             self._sinks[task.name] = sink
 
     def post(self, event: Event) -> None:
+        """Raises the first error of an action, also one that the watchdog met; all actions are
+        carried out before."""
         with self._lock:
-            match event:
-                case Arrived(_, task, request):
-                    self._tasks[request] = task
-                case Gone(_, task):
-                    self._sinks.pop(task, None)
-            start = time.perf_counter()
-            self._state, actions = self.scheduler.step(self._state, event)
-            self.spent += time.perf_counter() - start
+            self._step(event)
+            failed, self._failed = self._failed, None
+            if failed is not None:
+                raise failed
+
+    def _step(self, event: Event) -> None:
+        """Errors of actions are kept, the first one of them."""
+        match event:
+            case Arrived(_, task, request) if self._state.task(task) is not None:
+                self._tasks[request] = task
+            case Gone(_, task):
+                self._sinks.pop(task, None)
+                self._tasks = {r: t for r, t in self._tasks.items() if t != task}
+        start = time.thread_time()
+        self._state, actions = self.scheduler.step(self._state, event)
+        if not isinstance(event, Tick):
+            self.spent += time.thread_time() - start
             self.events += 1
-            for action in actions:
+        for action in actions:
+            try:
                 self._carry_out(action)
-            if isinstance(event, Finished):
-                self._tasks.pop(event.request, None)
+            except Exception as error:
+                self._failed = self._failed or error
+        if isinstance(event, Finished):
+            self._tasks.pop(event.request, None)
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -127,4 +143,8 @@ class Coordinator:
 
     def _watch(self) -> None:
         while not self._closing.wait(TICK_S):
-            self.post(Tick(now_us()))
+            with self._lock:
+                try:
+                    self._step(Tick(now_us()))
+                except Exception as error:
+                    self._failed = self._failed or error

@@ -191,8 +191,10 @@ class _Busy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._agent.close()
-        self._coordinator.close()
+        try:
+            self._agent.close()
+        finally:
+            self._coordinator.close()
 
     def around(self, run: Callable[[], float]) -> float:
         """A request as the policy sees it: normal work is launched or not as it will be."""

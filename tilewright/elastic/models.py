@@ -47,7 +47,10 @@ class CriticalModel:
             self._kernels(first, last)
 
     def start(self, phases: Sequence[Phase], budgets: Sequence[int]) -> None:
-        """One inference on the present inputs; returns at once on a GPU."""
+        """One inference on the present inputs; returns at once on a GPU.
+
+        Also where a launch fails, everybody may stay afterwards.
+        """
         if self._budget is None:
             self._kernels(0, len(self.launches))()
             return
@@ -63,20 +66,25 @@ class CriticalModel:
                 self._recorded[key] = self.device.record([*tasks, end])
             self._recorded[key]()
             return
-        for task, first, last in parts:
-            self.device.start(task)
-            self._kernels(first, last)()
-        self.device.start(end)
+        try:
+            for task, first, last in parts:
+                self.device.start(task)
+                self._kernels(first, last)()
+        finally:
+            self.device.start(end)
 
     def start_kernel(self, number: int) -> None:
         self._kernels(number, number + 1)()
 
     def start_part(self, first: int, last: int, budget: int) -> None:
         """Some of the kernels under a budget, for a measurement."""
-        if self._budget is not None:
+        if self._budget is None:
+            self._kernels(first, last)()
+            return
+        try:
             self.device.start(self._budget.task(budget))
-        self._kernels(first, last)()
-        if self._budget is not None:
+            self._kernels(first, last)()
+        finally:
             self.device.start(self._budget.task(EVERYBODY))
 
     def _kernels(self, first: int, last: int) -> Callable[[], None]:

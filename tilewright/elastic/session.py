@@ -6,6 +6,7 @@ runs what has been found so far.  The parts (models, agents, coordinator) can be
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from tilewright.elastic.models import (
     critical_task,
 )
 from tilewright.elastic.policy import EVERYBODY, Design, Gpu, Normal, Scheduler, design
+from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.spans import BlockSpan
 from tilewright.elastic.watch import Watch, watched
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
@@ -72,7 +74,7 @@ class CorunResult:
     solo_us: of the critical model;  answered: its requests;  refused, overdue: how many were
     inferences: of normal models;  alone: the same in the same time with the device to themselves
     over_bound: requests whose time from their begin exceeded the bound
-    decision_us: of the processor's time, by event
+    decision_us: of the processor's time, by event; the watchdog's ticks are none
     """
 
     seconds: float
@@ -103,7 +105,7 @@ class CorunResult:
 
     @property
     def missed(self) -> int:
-        """Answers after their deadline, and requests that had none."""
+        """Answers after their deadline, and requests that were refused or overdue."""
         late = (self.deadline_us is not None and a.latency_us > self.deadline_us
                 for a in self.answered)  # fmt: skip
         return sum(late) + self.refused + self.overdue
@@ -183,6 +185,10 @@ class CorunSession:
     ) -> None:
         if not normal:
             raise UsageError("there is no normal model", hint="Name one after the critical one")
+        if not 1 <= settings.phases <= MOST_PHASES:
+            raise UsageError(
+                f"{settings.phases} phases are none to plan with", hint=f"Give 1 to {MOST_PHASES}"
+            )
         self.settings, self.design = settings, design(settings.policy)
         self._devices = found = devices(settings, len(normal))
         self._budget = Budget(found.control)
@@ -306,12 +312,13 @@ class CorunSession:
                     if told is not None and load.answered:
                         told(self._result(load, agents, coordinator, begun))
             finally:
-                load.end()
-                result = self._result(load, agents, coordinator, begun)
-                for thread in asking:
-                    thread.join()
-                for each in agents:
-                    each.close()
+                with contextlib.ExitStack() as closing:  # all agents, whatever fails
+                    for each in agents:
+                        closing.callback(each.close)
+                    load.end()
+                    result = self._result(load, agents, coordinator, begun)
+                    for thread in asking:
+                        thread.join()
         spans = tuple(span for watch in self._devices.watches for span in watch.spans())
         load.check()
         return CorunResult(**{**vars(result), "spans": spans})

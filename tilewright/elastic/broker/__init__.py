@@ -6,6 +6,8 @@ and normal kernels still leave within a chunk.
 
 from tilewright.elastic.broker.client import RemoteCoordinator
 from tilewright.elastic.broker.server import Broker
-from tilewright.elastic.broker.words import FileWord, GpuWord, opened
+from tilewright.elastic.broker.words import FileWord, GpuWord, SharedWord, file_of, opened
 
-__all__ = ["Broker", "FileWord", "GpuWord", "RemoteCoordinator", "opened"]
+__all__ = [
+    "Broker", "FileWord", "GpuWord", "RemoteCoordinator", "SharedWord", "file_of", "opened",
+]  # fmt: skip

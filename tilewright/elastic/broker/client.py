@@ -24,6 +24,7 @@ from tilewright.elastic.policy import (
     Enqueue,
     Event,
     Finished,
+    Gone,
     Normal,
     Overdue,
     Proceed,
@@ -35,7 +36,7 @@ class RemoteCoordinator:
     """welcome: what the broker says of itself
 
     When the connection ends, open requests are refused with a HostError.
-    Raises HostError if nobody serves the socket.
+    Raises HostError if nobody serves the socket, or the broker has no room for one more client.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,13 +44,24 @@ class RemoteCoordinator:
         try:
             self._link.connect(str(path))
         except OSError as error:
+            self._link.close()
             raise HostError(
                 f"no broker serves {path}: {error.strerror}",
                 hint="Start one: tilewright broker SOCKET",
             ) from error
-        self.welcome: BrokerWelcome = receive(self._link)
+        try:
+            self.welcome: BrokerWelcome = receive(self._link)
+        except HostError as error:
+            self._link.close()
+            raise HostError(
+                f"the broker of {path} took no more clients, or ended",
+                hint="Close one of its clients, or look whether it still runs",
+                path=path,
+            ) from error
         self._numbers: Iterator[int] = count(self.welcome.client << OWN_BITS)
         self._sinks: dict[str, Sink] = {}
+        self._joined: dict[str, Critical | Normal] = {}
+        #: Critical requests that are open, and their tasks.
         self._tasks: dict[int, str] = {}
         self._sending, self._joining = threading.Lock(), threading.Lock()
         self._answer: Joined | Refused | None = None
@@ -77,6 +89,7 @@ class RemoteCoordinator:
     def join(self, task: Critical | Normal, sink: Sink) -> None:
         with self._joining:
             self._sinks[task.name] = sink
+            self._answer = None
             self._answered.clear()
             self._send(task)
             self._answered.wait()
@@ -84,13 +97,20 @@ class RemoteCoordinator:
             if isinstance(answer, Refused):
                 del self._sinks[task.name]
                 raise answer.error
+            self._joined[task.name] = task
             self._check()
 
     def post(self, event: Event) -> None:
-        if isinstance(event, Arrived):
-            self._tasks[event.request] = event.task
-        if isinstance(event, Finished):
-            self._tasks.pop(event.request, None)
+        match event:
+            case Arrived(task=task) if isinstance(self._joined.get(task), Critical):
+                self._tasks[event.request] = task
+            case Finished():
+                self._tasks.pop(event.request, None)
+            case Gone(task=task):
+                self._sinks.pop(task, None)
+                self._joined.pop(task, None)
+                for request in [r for r, t in list(self._tasks.items()) if t == task]:
+                    self._tasks.pop(request, None)
         self._send(event)
 
     def _send(self, message: Any) -> None:
@@ -116,6 +136,9 @@ class RemoteCoordinator:
             self._answered.set()
             for request, task in list(self._tasks.items()):
                 self._give(task, Refuse(request, error))
+            for name, joined in list(self._joined.items()):
+                if isinstance(joined, Normal):
+                    self._give(name, Refuse(-1, error))
 
     def _hear(self, message: Any) -> None:
         match message:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tilewright.base.errors import AdmissionRefused, HostError, InputError
+from tilewright.base.errors import AdmissionRefused, HostError, InputError, UsageError
 from tilewright.elastic.policy import (
     Arrived,
     Begin,
@@ -95,7 +95,7 @@ def decoded(data: bytes) -> Any:
     try:
         name, body = msgspec.msgpack.decode(data, type=tuple[str, Any])
         return msgspec.convert(body, KINDS[name])
-    except (msgspec.DecodeError, KeyError) as error:
+    except (msgspec.DecodeError, KeyError, UsageError) as error:
         raise InputError(
             f"this is no message of a broker: {error}", hint="Use one version"
         ) from error

@@ -11,7 +11,9 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from tilewright.elastic.broker.messages import (
     receive,
     refused,
 )
-from tilewright.elastic.broker.words import SharedWord
+from tilewright.elastic.broker.words import SharedWord, file_of
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.policy import (
     Action,
@@ -41,19 +43,29 @@ from tilewright.elastic.policy import (
     Scheduler,
 )
 
-#: Clients at a time, and tasks of one.
-MOST_CLIENTS, MOST_TASKS = 64, 32
+#: Clients at a time; of one client: tasks, and critical requests that are not finished.
+MOST_CLIENTS, MOST_TASKS, MOST_REQUESTS = 64, 32, 1024
 #: Bits of a request's number that are the client's own.
 OWN_BITS = 32
 
 
 class Broker:
-    """Serves until it is closed.  Raises HostError if the socket is in use."""
+    """Serves until it is closed.
 
-    def __init__(self, path: Path, scheduler: Scheduler, word: SharedWord) -> None:
-        self._path, self._word, self._design = path, word, scheduler.design
-        self.coordinator = Coordinator(scheduler, word.set)
+    make: the word, which is made once the socket is this broker's
+    Raises HostError if the socket is in use, or no socket; then nothing has changed.
+    """
+
+    def __init__(self, path: Path, scheduler: Scheduler, make: Callable[[], SharedWord]) -> None:
+        self._path, self._design = path, scheduler.design
         self._listener = _listening(path)
+        try:
+            self.word = make()
+        except BaseException:
+            self._listener.close()
+            path.unlink()
+            raise
+        self.coordinator = Coordinator(scheduler, self.word.set)
         self._clients: dict[int, _Client] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -66,6 +78,8 @@ class Broker:
         self.close()
 
     def close(self) -> None:
+        # the word first: where there is no socket, a word is taken for a file of the user's
+        self.word.close()
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -90,7 +104,7 @@ class Broker:
             design = self._design
             client.send(
                 BrokerWelcome(
-                    number, self._word.kind, self._word.told(), design.name, design.by_kernels
+                    number, self.word.kind, self.word.told(), design.name, design.by_kernels
                 )
             )
             client.start()
@@ -105,7 +119,8 @@ class _Client:
         self, number: int, link: socket.socket, coordinator: Coordinator, gone: Any
     ) -> None:
         self._number, self._link, self._coordinator = number, link, coordinator
-        self._gone, self._tasks = gone, set[str]()
+        self._gone, self._tasks = gone, dict[str, Critical | Normal]()
+        self._requests: dict[int, str] = {}
         self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -121,9 +136,14 @@ class _Client:
     def send(self, message: Message) -> None:
         """A client that does not read is cut off: the others do not wait for it."""
         data = encoded(message)
-        with self._sending, contextlib.suppress(OSError):
-            if self._link.send(data, socket.MSG_DONTWAIT) != len(data):
-                self._link.shutdown(socket.SHUT_RDWR)
+        with self._sending:
+            try:
+                sent = self._link.send(data, socket.MSG_DONTWAIT)
+            except OSError:
+                sent = 0
+            if sent != len(data):
+                with contextlib.suppress(OSError):
+                    self._link.shutdown(socket.SHUT_RDWR)
 
     def _serve(self) -> None:
         try:
@@ -132,26 +152,51 @@ class _Client:
         except TilewrightError:
             pass  # it has ended, or speaks another language: either way it is gone
         finally:
-            for task in self._tasks:
-                self._coordinator.post(Gone(now_us(), task))
-            self._gone(self._number)
-            self._link.close()
+            with contextlib.ExitStack() as leaving:  # all of it, whatever fails
+                leaving.callback(self._link.close)
+                leaving.callback(self._gone, self._number)
+                for task in self._tasks:
+                    leaving.callback(self._coordinator.post, Gone(now_us(), task))
 
     def _hear(self, message: Any) -> None:
         match message:
             case Critical() | Normal():
                 self._join(message)
-            case Arrived(task=task) | Ended(task=task) | Gone(task=task) if task in self._tasks:
-                if not isinstance(message, Arrived) or self._owns(message.request):
-                    self._post(message)
-            case Reached(request=request) | Finished(request=request) if self._owns(request):
+            case Arrived(task=task, request=request) if task in self._tasks and self._owns(request):
+                self._arrived(message)
+            case Ended(task=task) if task in self._tasks:
+                self._post(message)
+            case Gone(task=task) if task in self._tasks:
+                del self._tasks[task]
+                self._requests = {r: t for r, t in self._requests.items() if t != task}
+                self._post(message)
+            case Reached(request=request, kernel=kernel) if self._owns(request) and kernel >= 0:
+                self._post(message)
+            case Finished(request=request, took_us=took) if self._owns(request) and isfinite(took):
+                self._requests.pop(request, None)
                 self._post(message)
             case _:
                 raise InputError("a client may not say this", hint="Use one version")
 
+    def _arrived(self, event: Arrived) -> None:
+        if event.request in self._requests or not (event.came is None or isfinite(event.came)):
+            raise InputError("this is no new request", hint="Use one version")
+        if isinstance(self._tasks[event.task], Critical):
+            if len(self._requests) >= MOST_REQUESTS:
+                error = AdmissionRefused(
+                    "this client has too many requests that are not finished",
+                    hint="Send requests more slowly",
+                    task=event.task,
+                    most=MOST_REQUESTS,
+                )
+                self.send(refused(event.request, error))
+                return
+            self._requests[event.request] = event.task
+        self._post(event)
+
     def _post(self, event: Any) -> None:
-        # a clock ahead of ours would stop all leases
-        self._coordinator.post(replace(event, now=min(event.now, now_us())))
+        # a clock ahead of ours would stop all leases; one that is not a number counts as ours
+        self._coordinator.post(replace(event, now=min(now_us(), event.now)))
 
     def _owns(self, request: int) -> bool:
         return request >> OWN_BITS == self._number
@@ -168,7 +213,7 @@ class _Client:
         except AdmissionRefused as error:
             self.send(refused(-1, error))
             return
-        self._tasks.add(task.name)
+        self._tasks[task.name] = task
         self.send(Joined(task.name))
 
     def _sink(self, action: Action) -> None:
@@ -178,13 +223,16 @@ class _Client:
 
 def _listening(path: Path) -> socket.socket:
     """A socket that only this account may open."""
+    if path.exists() and not path.is_socket():
+        raise HostError(f"{path} is no socket", hint="Name another", path=path)
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
         except FileNotFoundError:
             pass
         except ConnectionRefusedError:
-            path.unlink()  # of a broker that died
+            path.unlink()  # of a broker that died, as is its word
+            file_of(path).unlink(missing_ok=True)
         except OSError as error:
             raise HostError(
                 f"{path} cannot be used: {error.strerror}", hint="Name another"

@@ -20,6 +20,11 @@ from tilewright.hosts.cuda_driver import Driver
 WORD_BYTES = 8
 
 
+def file_of(socket: Path) -> Path:
+    """Where the broker that serves a socket keeps a word for the CPU."""
+    return socket.with_name(f"{socket.name}.word")
+
+
 class SharedWord(Protocol):
     kind: str
     address: int
@@ -30,26 +35,38 @@ class SharedWord(Protocol):
     def set(self, workers: int) -> None:
         """At once."""
 
+    def close(self) -> None:
+        """Of who made it: nobody else can open it any more."""
+
 
 class FileWord:
-    """For kernels on the CPU."""
+    """For kernels on the CPU.
+
+    create: makes the file; one that is there already is nobody's to overwrite
+    Raises HostError.
+    """
 
     kind = "cpu"
 
     def __init__(self, path: Path, create: bool = False) -> None:
-        self._path = path
-        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        self._path, self._made = path, create
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
         try:
             file = os.open(path, flags, 0o600)
         except OSError as error:
             raise HostError(
                 f"the broker's budget word cannot be opened: {error.strerror}",
-                hint="Use the broker's account",
+                hint="Name another socket" if create else "Use the broker's account",
                 path=path,
             ) from error
         try:
-            os.ftruncate(file, mmap.PAGESIZE)
+            if create:
+                os.ftruncate(file, mmap.PAGESIZE)
             self._map = mmap.mmap(file, mmap.PAGESIZE)
+        except ValueError as error:
+            raise HostError(
+                "this file is no budget word", hint="Start the broker again", path=path
+            ) from error
         finally:
             os.close(file)
         self._word = ctypes.c_uint32.from_buffer(self._map)
@@ -62,6 +79,10 @@ class FileWord:
 
     def set(self, workers: int) -> None:
         self._word.value = workers
+
+    def close(self) -> None:
+        if self._made:
+            self._path.unlink(missing_ok=True)
 
 
 class GpuWord:
@@ -89,6 +110,9 @@ class GpuWord:
     def set(self, workers: int) -> None:
         self._driver.use()
         self._driver.write_word(self.address, workers, self._stream)
+
+    def close(self) -> None:
+        """The memory is given back at the process's end: kernels in flight may still read it."""
 
 
 def opened(kind: str, told: bytes, driver: Driver | None = None) -> SharedWord:

@@ -159,7 +159,7 @@ class Scheduler:
         return state, tuple(actions)
 
     def _critical_turn(self, state: Shares) -> bool:
-        return not self.design.turns or state.turn < len(state.critical)
+        return not self.design.turns or state.task(state.turn) is not None
 
     def _passes(self, state: Shares) -> bool:
         return not self.design.barriers or not any(p.flying for p in state.normal)
@@ -181,7 +181,7 @@ class Scheduler:
 
     def _normal_turn(self, state: Shares, progress: Progress) -> bool:
         if self.design.turns:
-            return state.turn == len(state.critical) + state.normal.index(progress)
+            return state.turn == progress.task.name
         return all(not p.backlog or p.task.priority <= progress.task.priority for p in state.normal)
 
     def _most_ahead(self, state: Shares) -> int:
@@ -268,7 +268,6 @@ def _gone(state: Shares, event: Gone) -> Answer:
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),
         running=None if ran else state.running,
-        turn=0,
     )
     return state, (Allow(EVERYBODY),) if ran else ()
 
@@ -276,15 +275,12 @@ def _gone(state: Shares, event: Gone) -> Answer:
 def _turned(state: Shares) -> Shares:
     """Sequential: whoever has the turn keeps it through an inference, then the next one with work
     gets it."""
-    wanting = [
-        (state.running is not None and state.running.request.task == task.name)
-        or any(r.task == task.name for r in state.waiting)
-        for task in state.critical
-    ] + [p.backlog > 0 for p in state.normal]  # fmt: skip
-    if state.running is not None or any(p.busy for p in state.normal) or not any(wanting):
+    if state.running is not None or any(p.busy for p in state.normal):
         return state
-    count = len(wanting)
-    return replace(
-        state, turn=next(n % count for n in range(state.turn + 1, state.turn + 1 + count)
-                         if wanting[n % count])
-    )  # fmt: skip
+    asked = {request.task for request in state.waiting}
+    wanting = {task.name: task.name in asked for task in state.critical}
+    wanting |= {p.task.name: p.backlog > 0 for p in state.normal}
+    names = list(wanting)
+    first = names.index(state.turn) + 1 if state.turn in wanting else 0
+    following = (name for name in names[first:] + names[:first] if wanting[name])
+    return replace(state, turn=next(following, state.turn))

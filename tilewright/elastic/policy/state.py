@@ -71,7 +71,7 @@ class Shares:
     """The whole state.
 
     waiting: critical requests in the order in which they will run
-    margins: by critical task;  turn: the task whose turn it is, where they take turns
+    margins: by critical task;  turn: the name of whose turn it is, where tasks take turns
     overdue: requests that outlived their lease
     """
 
@@ -81,7 +81,7 @@ class Shares:
     waiting: tuple[Request, ...] = ()
     running: Running | None = None
     margins: tuple[float, ...] = ()
-    turn: int = 0
+    turn: str = ""
     overdue: frozenset[int] = frozenset()
 
     def task(self, name: str) -> Critical | None:

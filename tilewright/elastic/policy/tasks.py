@@ -10,11 +10,25 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from math import inf, isfinite
 
 from tilewright.base.errors import UsageError
 
 #: The budget where nobody is sent away.
 EVERYBODY = 2**31 - 1
+#: Phases of a model, points of a curve: the time to choose budgets grows with both.
+MOST_PHASES, MOST_POINTS = 64, 32
+
+
+def _within(name: str, value: float, least: float, most: float = inf) -> None:
+    if not (isfinite(value) and least <= value <= most):
+        limit = f"{least} or more" if most == inf else f"{least} to {most}"
+        raise UsageError(f"{name} is {value}", hint=f"Give {limit}", name=name)
+
+
+def _above_zero(name: str, value: float) -> None:
+    if not (isfinite(value) and value > 0):
+        raise UsageError(f"{name} is {value}", hint="Give a number above 0", name=name)
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,7 @@ class KernelCost:
     tiles: blocks of the plain form;  threads: of a block;  tile_us: a block alone on an SM
     chunk_us: between two looks at the budget; where a tile is not divided, tile_us
     compute: share of an SM's throughput that one block uses, memory: the same of all bandwidth
+    Raises UsageError for numbers that no kernel has.
     """
 
     tiles: int
@@ -48,6 +63,14 @@ class KernelCost:
     chunk_us: float
     compute: float = 0.25
     memory: float = 0.0
+
+    def __post_init__(self) -> None:
+        _within("tiles", self.tiles, 1)
+        _within("threads", self.threads, 1)
+        _above_zero("tile_us", self.tile_us)
+        _above_zero("chunk_us", self.chunk_us)
+        _within("compute", self.compute, 0)
+        _within("memory", self.memory, 0)
 
     def residents(self, gpu: Gpu) -> int:
         """Blocks that the GPU runs at once, at most."""
@@ -72,6 +95,9 @@ class Curve:
                 hint="Measure it again: tilewright.elastic.measure",
                 workers=workers,
             )
+        _within("points of a curve", len(self.points), 1, MOST_POINTS)
+        for _, slowdown in self.points:
+            _above_zero("slowdown", slowdown)
 
     @cached_property
     def levels(self) -> tuple[tuple[int, float], ...]:
@@ -91,11 +117,18 @@ class Curve:
 
 @dataclass(frozen=True)
 class Phase:
-    """Consecutive kernels of a critical model that run under one budget."""
+    """Consecutive kernels of a critical model that run under one budget.
+
+    Raises UsageError for numbers that no phase has.
+    """
 
     kernels: int
     solo_us: float
     curve: Curve = Curve()
+
+    def __post_init__(self) -> None:
+        _within("kernels of a phase", self.kernels, 1)
+        _above_zero("solo_us", self.solo_us)
 
 
 @dataclass(frozen=True)
@@ -105,6 +138,7 @@ class Critical:
     kernels: its costs, where a policy plans by kernels;  priority: larger is sooner
     deadline_us: from arrival to answer;  rate_hz: of its requests, at most; None: not known
     lease_us: normal work is held back for one request no longer than this; 0: by its solo time
+    Raises UsageError for numbers that no model has.
     """
 
     name: str
@@ -115,6 +149,13 @@ class Critical:
     deadline_us: float | None = None
     rate_hz: float | None = None
     lease_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        _within("phases", len(self.phases), 1, MOST_PHASES)
+        _above_zero("max_slowdown", self.max_slowdown)
+        _within("deadline_us", self.deadline_us or 0.0, 0)
+        _within("rate_hz", self.rate_hz or 0.0, 0)
+        _within("lease_us", self.lease_us, 0)
 
     @cached_property
     def solo_us(self) -> float:

@@ -26,7 +26,7 @@ def device_part(module: CudaSource) -> list[Edit]:
 
 
 def _lines(module: CudaSource, node: Node) -> str:
-    """SourceLine numbers stay."""
+    """Line numbers stay."""
     return "\n" * module.source.of(node).count("\n")
 
 
