@@ -73,8 +73,8 @@ def shares(record: Record) -> str:
             str(r["keys"]),
             str(r["bad"]),
             str(r["good"]),
-            str(r["paper_bad"]),
-            str(r["paper_good"]),
+            str(r.get("paper_bad", "–")),
+            str(r.get("paper_good", "–")),
             percent(r["offered_bad"], r["clients"] * (1 - r["malicious"]) * r["keys"]),
         ]
         for r in record["rows"]
