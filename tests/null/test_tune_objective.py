@@ -118,12 +118,13 @@ def test_another_objective_judges_anew(objectives: list[str]) -> None:
     """What was tried by latency may be what this one wants; what is bad is not tried again."""
     script = """
     const Real = globalThis.Worker;
-    const answers = [{ verdict: 'same' }, { verdict: 'wrong' }];
+    const equal = { verdict: 'same', ratio: 0.998, low: 0.98, high: 1.01 };
+    const answers = [equal, { verdict: 'wrong' }];
     globalThis.Worker = class extends Real {
       postMessage(message) {
         const told = message.kind === 'attempt' && answers.shift();
         if (told) given.outcome = { ...told, module: undefined };
-        else if (message.kind === 'attempt') given.outcome = { verdict: 'same' };
+        else if (message.kind === 'attempt') given.outcome = equal;
         super.postMessage(message);
       }
     };
