@@ -18,6 +18,8 @@ OVER = 0.005
 STEP = 1.0
 #: From this margin on nobody stays beside the critical model.
 MOST_MARGIN = 1000.0
+#: A slowdown this near to the bound meets it: differences of times are rounded.
+ROUNDING = 1e-11
 
 
 @lru_cache(maxsize=4096)
@@ -29,7 +31,7 @@ def budgets(phases: tuple[Phase, ...], bound: float) -> tuple[int, ...]:
     Where nothing fits they are all 0: it is admission that refuses a bound (admission.py).
     """
     chosen = [0] * len(phases)
-    room = (bound - predicted(phases, [0] * len(phases))) * _solo(phases)
+    room = (bound + ROUNDING - predicted(phases, [0] * len(phases))) * _solo(phases)
     while rises := [
         rise for n, phase in enumerate(phases) for rise in _rises(n, phase, chosen[n], room)
     ]:
