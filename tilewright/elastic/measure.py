@@ -30,11 +30,10 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
+from tilewright.elastic.policy.curves import covering, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.hosts.cuda_devices import CudaDevice
 
-#: The share of requests whose slowdown a curve covers.
-COVERED = 0.95
 #: Runs of one measurement: so many, unless time is over, and these in any case.
 MOST_RUNS, LEAST_RUNS = 30, 3
 
@@ -77,12 +76,6 @@ def divided(times: Sequence[float], parts: int) -> list[int]:
         counts[-1] += 1
         spent += took
     return counts
-
-
-def levels(workers: int, steps: int) -> list[int]:
-    """Budgets to try, 0 first and everybody last: even parts between them."""
-    parts = (max(1, workers * n // steps) for n in range(1, steps))
-    return list(dict.fromkeys((0, *parts, EVERYBODY)))
 
 
 def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 1) -> list[float]:
@@ -141,17 +134,17 @@ def measure(
     """
     times = kernel_times(model, seconds / 8)
     counts = divided(times, phases)
-    tried = levels(workers, steps)
+    tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
     alone = [
-        _quantile(_requests(model, part, 0, requests, each), 0.5) for part in _parts(counts)
+        covering(_requests(model, part, 0, requests, each), 0.5) for part in _parts(counts)
     ]  # fmt: skip
     points: list[list[tuple[int, float]]] = [[] for _ in counts]
     for budget in tried:
         with _Busy(normal, normal_device, allow, budget, sms) as busy:
             for number, part in enumerate(_parts(counts)):
                 took = _requests(model, part, budget, requests, each, busy)
-                points[number].append((budget, _quantile(took, COVERED) / alone[number]))
+                points[number].append((budget, covering(took) / alone[number]))
     whole = solo(model, seconds / 8)
     scale = whole / sum(alone)
     found = (
@@ -226,8 +219,3 @@ def _requests(
 
     timed = once if busy is None else partial(beside, busy)
     return repeated(timed, requests, seconds, LEAST_RUNS)
-
-
-def _quantile(times: Sequence[float], share: float) -> float:
-    ordered = sorted(times)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.elastic.policy import (
-    EVERYBODY,
     Critical,
     Curve,
     Gpu,
@@ -19,11 +18,12 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
+from tilewright.elastic.policy.curves import covering, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.elastic.simulator.run import RequestSource, simulate
 
-#: Requests of a measurement, and the share of them whose slowdown a curve covers.
-REQUESTS, COVERED = 20, 0.95
+#: Requests of a measurement.
+REQUESTS = 20
 #: From one request to the next, as a multiple of about what they take.
 GAP = 3.14159
 
@@ -60,13 +60,8 @@ def phases(
     At 0, too, a request waits until the normal workers have left.
     """
     alone = solo_us(gpu, kernels)
-    points = ((n, _covered(_took(gpu, kernels, normal, n)) / alone) for n in (0, *levels))
+    points = ((n, covering(_took(gpu, kernels, normal, n)) / alone) for n in (0, *levels))
     return (Phase(len(kernels), alone, Curve(tuple(points))),)
-
-
-def _covered(times: Sequence[float]) -> float:
-    ordered = sorted(times)
-    return ordered[min(len(ordered) - 1, int(COVERED * len(ordered)))]
 
 
 def _took(
@@ -88,4 +83,4 @@ def _took(
 def levels(gpu: Gpu, kernels: Sequence[KernelCost], steps: int = 4) -> tuple[int, ...]:
     """Budgets that are worth a measurement: even parts of the most residents, then everybody."""
     most = max(kernel.residents(gpu) for kernel in kernels)
-    return tuple(dict.fromkeys((*(max(1, most * n // steps) for n in range(1, steps)), EVERYBODY)))
+    return levels_of(most, steps)

@@ -7,7 +7,6 @@ milliseconds.  Workers are sent away while they run, by another stream.
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -16,9 +15,10 @@ import numpy as np
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import Turn, shard
-from tilewright.elastic.transform.trial import EVERYBODY, TrialLaunch
+from tilewright.elastic.transform.trial import TrialLaunch, names_of_forms
 from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
+from tilewright.hosts.cuda_elastic import EVERYBODY
 
 #: Words of the control block, and of a worker's slot.
 WORDS, SLOT = 4, 4
@@ -35,11 +35,7 @@ class GpuTrial:
         self.device = NvidiaDevice()
         self.driver = self.device.driver
         self.other = self.driver.stream(urgent=True)
-        wanted = {
-            name + form: re.sub(r"^\w+", rf"\g<0>{form}", kernel)
-            for name, kernel in names.items()
-            for form in ("", "_elastic")
-        }
+        wanted = names_of_forms(names, ("", "_elastic"))
         sm = "".join(map(str, self.device.capability))
         code, entries = compiled_kernels(
             text, [f"--gpu-architecture=sm_{sm}", *OPTIONS, *options], list(wanted.values())

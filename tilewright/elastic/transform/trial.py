@@ -6,7 +6,7 @@ are sent away after any number of looks at the budget, and others go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,10 +15,9 @@ import numpy as np
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import Turn, shard
+from tilewright.hosts.cuda_elastic import EVERYBODY
 from tilewright.hosts.cuda_on_cpu import Kernels
 
-#: Workers that may stay where nobody is sent away.
-EVERYBODY = 2**31 - 1
 #: Looks that are never used up.
 ALWAYS = 0
 Extents = tuple[int, int, int]
@@ -55,6 +54,16 @@ class Crew:
     threads: int | None = None
 
 
+def names_of_forms(names: Mapping[str, str], forms: Iterable[str]) -> dict[str, str]:
+    """By name and form, the form as C++ calls it: scale<float> -> scale_elastic<float>."""
+    parted = {name: kernel.partition("<") for name, kernel in names.items()}
+    return {
+        name + form: base + form + angle + arguments
+        for name, (base, angle, arguments) in parted.items()
+        for form in forms
+    }
+
+
 class Trial:
     """Kernels of a text that `transform` made.
 
@@ -64,11 +73,7 @@ class Trial:
     """
 
     def __init__(self, text: str, names: Mapping[str, str], bounds: bool = False) -> None:
-        wanted = {}
-        for name, kernel in names.items():
-            base, angle, arguments = kernel.partition("<")
-            for form in ("", "_elastic", "_slice"):
-                wanted[name + form] = base + form + angle + arguments
+        wanted = names_of_forms(names, ("", "_elastic", "_slice"))
         self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted, bounds)
 
     def plain(self, name: str, launch: TrialLaunch, processors: int = 1) -> None:
