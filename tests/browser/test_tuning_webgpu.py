@@ -258,12 +258,15 @@ def test_from_the_command_line(
         return json.loads(line)
 
     report, winners = tmp_path / "report.json", tmp_path / "winners.json"
-    found = said(
-        "tune", poor, "--host", host, "--budget", 6, "--store", tmp_path / "votes.db",
-        "--report", report, "--save", winners,
-    )  # fmt: skip
+    for seconds in (6, 30, 90):  # the first is enough unless the machine is very busy
+        found = said(
+            "tune", poor, "--host", host, "--budget", seconds, "--store", tmp_path / "votes.db",
+            "--report", report, "--save", winners,
+        )  # fmt: skip
+        (kernel,) = found["kernels"]
+        if kernel["current"]["candidate"] is not None:
+            break
     assert found["class"] == "webgpu"
-    (kernel,) = found["kernels"]
     assert kernel["current"]["candidate"] is not None
     assert kernel["current"]["candidate"] != kernel["default"]["candidate"]
     messages = json.loads(report.read_text())["sent"]
