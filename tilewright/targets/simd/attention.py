@@ -56,7 +56,7 @@ def default(kernel: Kernel, machine: Machine) -> AttentionSchedule:
     # longer sequences in even blocks of whole cache lines
     y1 = -(-even(keys, y1) // 64) * 64 if keys > y1 else keys
     cache = "kv" if rows > DOT_ROWS else ""
-    return AttentionSchedule(x0=x0, y0=y0, r0=8, x1=x1, y1=y1, cache=cache)
+    return AttentionSchedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, cache=cache)
 
 
 def rules(kernel: Kernel, usual: AttentionSchedule, machine: Machine) -> AttentionRules:

@@ -41,7 +41,9 @@ class RowsSchedule(SumsSchedule):
 
 
 def default(kernel: Kernel, machine: Machine) -> RowsSchedule:
-    return RowsSchedule(x1=rows_per_tile(kernel), lanes=machine.lanes)
+    """Eight sums hide the latency of an addition; four costly terms fill the registers."""
+    costly = any(_is_costly(stage.value) for stage in kernel.stages)
+    return RowsSchedule(x1=rows_per_tile(kernel), r0=4 if costly else 8, lanes=machine.lanes)
 
 
 def rules(kernel: Kernel, usual: RowsSchedule, machine: Machine) -> SpanRules[RowsSchedule]:
@@ -97,6 +99,10 @@ def _is_centred(e: Expr, stage: Stage, number: int) -> bool:
     )
 
 
+def _is_costly(term: Expr) -> bool:
+    return any(isinstance(n, Call) and n.fn in TRANSCENDENTAL for n in walk(term))
+
+
 def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
     """(the stage that keeps its terms in scratch, the value that reads them there)
 
@@ -110,8 +116,7 @@ def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
         if is_limited(kernel, stage.axes) != is_limited(kernel, cols):
             continue
         term = stage.value.substitute({stage.axes[0]: index(cols[0])})
-        costly = any(isinstance(n, Call) and n.fn in TRANSCENDENTAL for n in walk(term))
-        if costly and dtype_of(term) == kernel.dtype and term in list(walk(kernel.value)):
+        if _is_costly(term) and dtype_of(term) == kernel.dtype and term in list(walk(kernel.value)):
             kept = Load(len(kernel.buffers), index(cols[0]), kernel.dtype)
             return number, rewrite(kernel.value, lambda e: kept if e == term else e)  # noqa: B023
     return None, kernel.value
