@@ -26,9 +26,7 @@ from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import Users, region, scored
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import root_of
-
-#: Functions that cost more than a load; they are not computed twice.
-EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
+from tilewright.kernel.expr import EXPENSIVE
 
 #: Element types that targets compute many of at a time.
 CHEAP = (F32, I32, I16, I8, U8, BOOL)

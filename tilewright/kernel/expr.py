@@ -14,7 +14,10 @@ from math import copysign
 from tilewright.base.dtypes import I8, I64, DType
 from tilewright.base.record import computed, record
 from tilewright.kernel.index import Index, Var
-from tilewright.kernel.tree import fields_of, indices_of, rewrite
+from tilewright.kernel.tree import fields_of, indices_of, rewrite, walk
+
+#: Functions that cost more than storing their result and loading it again.
+EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
 
 
 @record
@@ -375,3 +378,8 @@ def dtype_of(e: Expr) -> DType:
 
 def lanes_of(e: Expr) -> int:
     return e.lanes  # type: ignore[attr-defined,no-any-return]
+
+
+def is_expensive(e: Expr) -> bool:
+    """Whether a call in it costs more than a load."""
+    return any(isinstance(node, Call) and node.fn in EXPENSIVE for node in walk(e))

@@ -25,6 +25,7 @@ from math import prod
 
 from tilewright.kernel.blocks import blocks
 from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import is_expensive
 from tilewright.kernel.extents import (
     Number,
     bound_of,
@@ -43,7 +44,7 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import depth
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.micro import Micro
-from tilewright.targets.simd.sizes import ENOUGH_TILES, TILE_WORK, even, unroll
+from tilewright.targets.simd.sizes import ENOUGH_TILES, LONG, TILE_WORK, even, unroll
 from tilewright.targets.simd.tiles import register_tile
 
 #: Multiply-accumulates of a large tile: what it reads is used often, and there are tiles enough.
@@ -100,7 +101,11 @@ def walked(
     x0, y0 = tile
     inner = roles.depth[-1] if roles.depth else roles.n
     r0 = unroll(inner.extent)
-    if _in_pages(kernel, roles):
+    if is_expensive(kernel.value):
+        # A long epilogue between two reductions: SpiderMonkey keeps fewer sums in registers
+        # unless the reduction's pass is long too.
+        r0 = unroll(inner.extent, LONG)
+    elif _in_pages(kernel, roles):
         # Measured in two engines on two processors: larger tiles lose up to 40 % in one of them.
         x0, r0 = min(x0, PAGED_ROWS), min(r0, PAGED_STEPS)
     common = ContractionSchedule(x0=x0, y0=y0, r0=r0, lanes=machine.lanes)

@@ -15,7 +15,7 @@ from functools import partial
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, lanes_of
+from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, is_expensive, lanes_of
 from tilewright.kernel.extents import bound_of, ceil_parts, is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
@@ -26,9 +26,6 @@ from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SumsSchedule, rows_per_tile
 from tilewright.targets.simd.vectorize import scalar, storable, vector
-
-#: Functions that cost more than storing their result and loading it again.
-TRANSCENDENTAL = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow"))
 
 Combine = Callable[[Expr, Expr], Call]
 
@@ -41,9 +38,9 @@ class RowsSchedule(SumsSchedule):
 
 
 def default(kernel: Kernel, machine: Machine) -> RowsSchedule:
-    """Eight sums hide the latency of an addition; four costly terms fill the registers."""
-    costly = any(_is_costly(stage.value) for stage in kernel.stages)
-    return RowsSchedule(x1=rows_per_tile(kernel), r0=4 if costly else 8, lanes=machine.lanes)
+    """Eight sums hide the latency of an addition; four expensive terms fill the registers."""
+    expensive = any(is_expensive(stage.value) for stage in kernel.stages)
+    return RowsSchedule(x1=rows_per_tile(kernel), r0=4 if expensive else 8, lanes=machine.lanes)
 
 
 def rules(kernel: Kernel, usual: RowsSchedule, machine: Machine) -> SpanRules[RowsSchedule]:
@@ -99,10 +96,6 @@ def _is_centred(e: Expr, stage: Stage, number: int) -> bool:
     )
 
 
-def _is_costly(term: Expr) -> bool:
-    return any(isinstance(n, Call) and n.fn in TRANSCENDENTAL for n in walk(term))
-
-
 def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
     """(the stage that keeps its terms in scratch, the value that reads them there)
 
@@ -116,7 +109,9 @@ def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
         if is_limited(kernel, stage.axes) != is_limited(kernel, cols):
             continue
         term = stage.value.substitute({stage.axes[0]: index(cols[0])})
-        if _is_costly(term) and dtype_of(term) == kernel.dtype and term in list(walk(kernel.value)):
+        if not is_expensive(term) or dtype_of(term) != kernel.dtype:
+            continue
+        if term in list(walk(kernel.value)):
             kept = Load(len(kernel.buffers), index(cols[0]), kernel.dtype)
             return number, rewrite(kernel.value, lambda e: kept if e == term else e)  # noqa: B023
     return None, kernel.value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: Multiply-accumulates that make one tile of a product worth a ticket (some 10 microseconds).
 TILE_WORK = 1 << 17
 
@@ -17,11 +19,16 @@ def even(count: int, most: int) -> int:
     return -(-count // -(-count // max(1, most)))
 
 
-def unroll(extent: int) -> int:
-    """Reduction steps per pass: about 8, and a divisor of the extent if there is one nearby."""
-    if extent <= 8:
+#: Reduction steps per pass, the wanted number first: usual passes, and long ones.
+USUAL: Sequence[int] = (8, 7, 9, 10, 6, 12, 5)
+LONG: Sequence[int] = (16, 15, 17, 14, 18, 20, 13, 12, 24)
+
+
+def unroll(extent: int, about: Sequence[int] = USUAL) -> int:
+    """Reduction steps per pass: a divisor of the extent if there is one nearby."""
+    if extent <= about[0]:
         return max(1, extent)
-    return next((n for n in (8, 7, 9, 10, 6, 12, 5) if extent % n == 0), 8)
+    return next((n for n in about if extent % n == 0), about[0])
 
 
 def around(size: int) -> tuple[int, ...]:
