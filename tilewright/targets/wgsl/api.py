@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -19,24 +20,30 @@ from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
-from tilewright.plan import Program, State, Tensor, Value
-from tilewright.plan.arena import arena_of, row
+from tilewright.plan import Program
+from tilewright.plan.arena import row
 from tilewright.targets.gpu import matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
+from tilewright.targets.gpu.joins import Join, ways_of
 from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
-from tilewright.targets.gpu.tiles import LANES
 from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import Plain, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.arenas import (
+    HEAD,
+    Arena,
+    Lying,
+    arenas_of,
+    end_of_weights,
+    in_halves,
+    tensors_read,
+    words_of,
+)
 from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
-
-#: Words before everything else: the first tells of an index out of range.  All that follows begins
-#: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
-HEAD = 64
 
 
 class Wgsl(GroupTarget):
@@ -69,16 +76,18 @@ class Wgsl(GroupTarget):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
         halves = halves_of(program)
         sizes = [
-            -(-_words(t) // 2) if n in halves else _words(t) for n, t in enumerate(program.tensors)
+            -(-words_of(t) // 2) if n in halves else words_of(t)
+            for n, t in enumerate(program.tensors)
         ]
-        kept = [_words(s) for s in program.states]
+        kept = [words_of(s) for s in program.states]
         most = settings.get("bank", BANK) // WORD
         words, end = row(sizes, HEAD)
         banks = Banks((0,) * len(sizes), words)
-        if row(kept, end)[1] + _most(program) > most:
-            banks, end = banks_of(program, sizes, HEAD, most)
+        arenas = arenas_of(program)
+        if row(kept, end)[1] + max((arena.words for arena in arenas), default=0) > most:
+            banks, end = banks_of(*tensors_read(program, arenas), sizes, HEAD, most)
         states, at = row(kept, end)
-        return self._section(program, codes, banks, states, at)
+        return self._section(program, codes, banks, states, at, arenas)
 
     def exchange(
         self,
@@ -94,8 +103,8 @@ class Wgsl(GroupTarget):
         known = old.facts.get("banks", {"bytes": [], "of": [0] * len(tensors)})
         sizes = tuple(size // WORD for size in known["bytes"])
         banks = Banks(tuple(known["of"]), tuple(tensors), sizes)
-        at = old.memory // WORD - _most(program)
-        return self._section(program, {variant: codes}, banks, states, at)
+        at = end_of_weights(program, banks, states)
+        return self._section(program, {variant: codes}, banks, states, at, arenas_of(program))
 
     def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
         """How steps of a kernel can run, best first; the last needs no feature.
@@ -117,6 +126,14 @@ class Wgsl(GroupTarget):
                     break
         return tuple(found)
 
+    def _joined(self, join: Join, ways: tuple[tuple[Code, ...], ...]) -> list[Code]:
+        """How the steps of a join run in one dispatch, best first.  ways: of each by itself"""
+        last = ways[-1][-1].kernel
+        return [
+            Code(last, s, fn, 0, s.features, module(fn, s.features))
+            for fn, s in ways_of(join, ways)
+        ]
+
     def _section(
         self,
         program: Program,
@@ -124,6 +141,7 @@ class Wgsl(GroupTarget):
         banks: Banks,
         states: Sequence[int],
         at: int,
+        arenas: Sequence[Arena],
     ) -> Section:
         """The section, given where tensors lie, the first words of all states, and of the arena."""
         ((variant, listed),) = codes.items()
@@ -131,6 +149,7 @@ class Wgsl(GroupTarget):
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
         halves = halves_of(program)
         able = cache(lambda number, whole: self._able(listed[number], whole))
+        joined = cache(self._joined)
         needs: dict[int, list[str]] = {}
 
         def call(code: Code, apart: frozenset[int]) -> dict[str, Any]:
@@ -143,37 +162,47 @@ class Wgsl(GroupTarget):
             group = group_of(code.loops)
             return {"slot": slot, "tiles": count, "group": group, "scalars": scalars}
 
-        plans, files, most = [], [], 0
-        for plan in program.plans:
-            offsets, total = arena_of(plan, _words)
-            most = max(most, total)
+        plans, files = [], []
+        for plan, arena in zip(program.plans, arenas, strict=True):
             words = [
                 banks.words[v.tensor] if v.kind == "weight"
                 else states[v.tensor] if v.kind == "state"
                 else at + offset
-                for v, offset in zip(plan.values, offsets, strict=True)
+                for v, offset in zip(plan.values, arena.offsets, strict=True)
             ]  # fmt: skip
             plans.append({
                 "inputs": [words[i] * WORD for i in plan.inputs],
                 "outputs": [words[i] * WORD for i in plan.outputs],
             })  # fmt: skip
-            calls = []
+            calls, lies = [], list[Lying]()
             for step in plan.steps:
                 read = [plan.values[a.value] for a in step.accesses]
                 begin = [
-                    words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + _in(v, halves))
+                    words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + in_halves(v, halves))
                     for a, v in zip(step.accesses, read, strict=True)
                 ]
                 lying = [banks.of[v.tensor] if v.kind == "weight" else 0 for v in read]
-                bank = max(lying)
-                apart = frozenset(n for n, other in enumerate(lying) if other)
-                whole = not any(word % LANES for word in begin)
-                *better, usual = (call(code, apart) for code in able(step.kernel, whole))
+                lies.append(Lying(begin, lying))
+                *better, usual = (
+                    call(code, lies[-1].apart) for code in able(step.kernel, lies[-1].whole)
+                )
                 more = {"better": better} if better else {}
-                calls.append(usual | {"words": begin} | more | ({"bank": bank} if bank else {}))
+                calls.append(usual | lies[-1].fields | more)
+            for join in arena.joins:
+                steps = range(join.first, join.last + 1)
+                ways = tuple(able(plan.steps[n].kernel, True) for n in steps)
+                lie = Lying.together([lies[n] for n in steps])
+                found = [
+                    call(code, lie.apart)
+                    for code in joined(replace(join, first=0, last=len(steps) - 1), ways)
+                    if lie.whole or not in_vectors(code.loops)
+                ]
+                if found and len(set(lie.banks) - {0}) < 2:
+                    own = {"steps": len(steps), "ways": found} | lie.fields
+                    calls[join.first]["joined"] = own
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
         texts = json.dumps(list(slots)).encode()
-        size = (at + most) * WORD
+        size = (at + max((arena.words for arena in arenas), default=0)) * WORD
         return Section(
             builds=(Build(variant, (), File(texts, "json"), tuple(files), _facts(needs)),),
             slots=len(slots),
@@ -212,19 +241,3 @@ def _require(dtype: DType, who: str) -> None:
             dtype=dtype.name,
             target="wgsl",
         )
-
-
-def _most(program: Program) -> int:
-    """Words of the arena that all plans share."""
-    return max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
-
-
-def _in(value: Value, tensors: frozenset[int]) -> bool:
-    """Whether a value lies as halves."""
-    return value.halves or (value.kind == "weight" and value.tensor in tensors)
-
-
-def _words(tensor: Tensor | State | Value) -> int:
-    """How many words it takes, a weight if not as halves."""
-    words = tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]
-    return words // 2 if isinstance(tensor, Value) and tensor.halves else words
