@@ -48,7 +48,7 @@ def beside(functions: Sequence[TileFn]) -> TileFn:
     return replace(
         functions[0], name="_".join(fn.name for fn in functions),
         buffers=tuple(b for fn in functions for b in fn.buffers), scalars=(), values=(),
-        tile=tile, prologue=(), body=body, tiles=ends[-1],
+        tile=tile, prologue=(), body=body, tiles=ends[-1], outputs=tuple(firsts[:-1]),
     )  # fmt: skip
 
 

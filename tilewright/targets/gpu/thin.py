@@ -181,7 +181,7 @@ class ThinTile:
                 output.put(index(i), self.col, total(i))
         needed = s.slices > 1 or given or chain.norm
         more = (Scratch(F32, s.sums(count)),) if needed else ()
-        return b.finish(chain.last, (*areas, *more))
+        return replace(b.finish(chain.last, (*areas, *more)), outputs=(chain.output,))
 
 
 def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
