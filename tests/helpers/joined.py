@@ -1,6 +1,6 @@
 """Plans whose joined steps run in one dispatch, on the interpreter of the loop IR.
 
-Input: a graph.  Output: its plan, and what it gives when joins run as one of their ways says.
+Input: a graph.  Output: its plan, and what it gives when joints run as one of their ways says.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program
-from tilewright.targets.gpu.joins import Join, joins
+from tilewright.targets.gpu.joints import Joint, joints
 from tilewright.targets.simd.layouts import PACKING
 
 from .graphs import steps_of
 from .loop_check import check_loops
 
-#: How a join runs.
-Lower = Callable[[Join], TileFn]
+#: How a joint runs.
+Lower = Callable[[Joint], TileFn]
 
 
 def planned(graph: Graph) -> tuple[Program, tuple[Node, ...]]:
@@ -33,7 +33,7 @@ def planned(graph: Graph) -> tuple[Program, tuple[Node, ...]]:
 
 
 def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> list[np.ndarray]:
-    """The outputs.  What joins do not store holds nothing: nobody may read it."""
+    """The outputs.  What joints do not store holds nothing: nobody may read it."""
     program, tensors = planned(graph)
     (plan,) = program.plans
     values = [
@@ -42,10 +42,10 @@ def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> lis
         else np.full(v.size, 77, v.dtype.numpy)
         for v in plan.values
     ]  # fmt: skip
-    found, at = {join.first: join for join in joins(plan, program.kernels)}, 0
+    found, at = {joint.first: joint for joint in joints(plan, program.kernels)}, 0
     while at < len(plan.steps):
-        join = found.get(at, Join(at, at))
-        steps = plan.steps[at : join.last + 1]
+        joint = found.get(at, Joint(at, at))
+        steps = plan.steps[at : joint.last + 1]
         buffers = [
             values[a.value][a.offset : a.offset + b.size]
             for step in steps
@@ -54,11 +54,11 @@ def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> lis
         if len(steps) == 1:
             run_kernel(program.kernels[steps[0].kernel], buffers)
         else:
-            fn = lower(join)
+            fn = lower(joint)
             check_loops(fn)
             lists = [b.tolist() for b in buffers]
             interp.run(fn, lists)
             for n in fn.outputs:
                 buffers[n][:] = lists[n]
-        at = join.last + 1
+        at = joint.last + 1
     return [values[n].reshape(plan.values[n].shape) for n in plan.outputs]

@@ -2,7 +2,7 @@
 
 Input: kernels that follow each other.  Output: `Chain`, which gives them one list of buffers, and
 the rows that its products read: as these lie in memory, or as each group of threads makes them.
-joins.py says which steps of a plan are chains; thin.py and rounded.py make loops of them.
+joints.py says which steps of a plan are chains; thin.py and rounded.py make loops of them.
 
     norm, product       each group reduces whole rows, and makes the elements where it uses them
     product, product    half of a group has columns of the one, half the same of the other; what
@@ -78,7 +78,7 @@ def _moved(kernel: Kernel, buffers: tuple[Buffer, ...], start: int) -> Kernel:
     return replace(kernel, stages=stages, value=rewrite(kernel.value, moved), buffers=buffers)
 
 
-class Rows:
+class OperandRows:
     """The row operand of products of few rows, as it lies in memory."""
 
     def __init__(self, places: Places) -> None:
@@ -101,8 +101,8 @@ class Rows:
         return self.places.ops.row.index.substitute(self.places.row(row, step))
 
 
-class Made(Rows):
-    """Rows that a norm makes, element by element, of what its reductions gave."""
+class MadeRows(OperandRows):
+    """OperandRows that a norm makes, element by element, of what its reductions gave."""
 
     def __init__(self, places: Places, norm: Kernel) -> None:
         super().__init__(places)
@@ -128,9 +128,9 @@ class Made(Rows):
         return in_lanes(element, lambda x: replace(x, index=x.index.substitute(at), lanes=lanes))
 
 
-def rows_of(chain: Chain, places: Places) -> Rows:
+def rows_of(chain: Chain, places: Places) -> OperandRows:
     """places: of its first product"""
-    return Rows(places) if chain.norm is None else Made(places, chain.norm)
+    return OperandRows(places) if chain.norm is None else MadeRows(places, chain.norm)
 
 
 def _reduced(e: Expr, row: int) -> Expr:

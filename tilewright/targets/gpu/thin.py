@@ -24,7 +24,7 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.chains import Chain, Rows, rows_of
+from tilewright.targets.gpu.chains import Chain, OperandRows, rows_of
 from tilewright.targets.gpu.integers import Integers, columns, panel_of
 from tilewright.targets.gpu.places import Places, Sums, add_up, fixed_product, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
@@ -206,7 +206,7 @@ def lower_chain(chain: Chain, s: ThinSchedule) -> TileFn:
     return tile.finish()
 
 
-def _multiply(b: Builder, rows: Rows, side: Side, i: int, unit: int, step: Index) -> None:
+def _multiply(b: Builder, rows: OperandRows, side: Side, i: int, unit: int, step: Index) -> None:
     """sum of row i += row * columns, for each step of a unit; their factor comes in once"""
     factor = side.factor(unit)
     to = total(i) if factor is None else _part(i)
@@ -219,7 +219,7 @@ def _multiply(b: Builder, rows: Rows, side: Side, i: int, unit: int, step: Index
         b.set(total(i).name, Call("fma", (to, factor, total(i)), F32, LANES))
 
 
-def _row(b: Builder, rows: Rows, i: int, step: Index, count: int) -> Iterator[Expr]:
+def _row(b: Builder, rows: OperandRows, i: int, step: Index, count: int) -> Iterator[Expr]:
     """Row i at each of `count` steps, read when it is asked for: in vectors where it lies so."""
     steps = rows.places.ops.steps
     lanes = LANES if count % LANES == 0 and rows.in_vectors(index(i), step) else 1

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -24,26 +22,24 @@ from tilewright.plan import Program
 from tilewright.plan.arena import row
 from tilewright.targets.gpu import matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
-from tilewright.targets.gpu.joins import Join, ways_of
-from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
+from tilewright.targets.gpu.target import GROUP, GroupTarget, halves_of
 from tilewright.targets.gpu.vectors import in_vectors
-from tilewright.targets.plain import Plain, PlainVariant, numbers_of
+from tilewright.targets.plain import Plain, PlainVariant
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.arenas import (
     HEAD,
     Arena,
-    Lying,
     arenas_of,
     end_of_weights,
-    in_halves,
     tensors_read,
     words_of,
 )
 from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
+from tilewright.targets.wgsl.steps import Steps
 
 
 class Wgsl(GroupTarget):
@@ -126,14 +122,6 @@ class Wgsl(GroupTarget):
                     break
         return tuple(found)
 
-    def _joined(self, join: Join, ways: tuple[tuple[Code, ...], ...]) -> list[Code]:
-        """How the steps of a join run in one dispatch, best first.  ways: of each by itself"""
-        last = ways[-1][-1].kernel
-        return [
-            Code(last, s, fn, 0, s.features, module(fn, s.features))
-            for fn, s in ways_of(join, ways)
-        ]
-
     def _section(
         self,
         program: Program,
@@ -145,23 +133,9 @@ class Wgsl(GroupTarget):
     ) -> Section:
         """The section, given where tensors lie, the first words of all states, and of the arena."""
         ((variant, listed),) = codes.items()
-        numbers = slots_of(codes)
-        slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
+        texts = list(dict.fromkeys(str(code.body) for code in listed))
         halves = halves_of(program)
-        able = cache(lambda number, whole: self._able(listed[number], whole))
-        joined = cache(self._joined)
-        needs: dict[int, list[str]] = {}
-
-        def call(code: Code, apart: frozenset[int]) -> dict[str, Any]:
-            """The fields of a step that depend on the code.  apart: its buffers in a bank"""
-            body = module(code.loops, code.needs, apart) if apart else code.body
-            slot = slots.setdefault(body, len(slots))
-            if code.needs:
-                needs[slot] = sorted(code.needs)
-            count, *scalars = numbers_of(code.loops)
-            group = group_of(code.loops)
-            return {"slot": slot, "tiles": count, "group": group, "scalars": scalars}
-
+        steps = Steps(texts, lambda n, whole: self._able(listed[n], whole), banks, halves)
         plans, files = [], []
         for plan, arena in zip(program.plans, arenas, strict=True):
             words = [
@@ -170,46 +144,23 @@ class Wgsl(GroupTarget):
                 else at + offset
                 for v, offset in zip(plan.values, arena.offsets, strict=True)
             ]  # fmt: skip
+            calls = steps.of(plan, arena.joints, words)
+            saved = sum(call["joined"]["steps"] - 1 for call in calls if "joined" in call)
             plans.append({
                 "inputs": [words[i] * WORD for i in plan.inputs],
                 "outputs": [words[i] * WORD for i in plan.outputs],
+                "dispatches": len(calls) - saved,
             })  # fmt: skip
-            calls, lies = [], list[Lying]()
-            for step in plan.steps:
-                read = [plan.values[a.value] for a in step.accesses]
-                begin = [
-                    words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + in_halves(v, halves))
-                    for a, v in zip(step.accesses, read, strict=True)
-                ]
-                lying = [banks.of[v.tensor] if v.kind == "weight" else 0 for v in read]
-                lies.append(Lying(begin, lying))
-                *better, usual = (
-                    call(code, lies[-1].apart) for code in able(step.kernel, lies[-1].whole)
-                )
-                more = {"better": better} if better else {}
-                calls.append(usual | lies[-1].fields | more)
-            for join in arena.joins:
-                steps = range(join.first, join.last + 1)
-                ways = tuple(able(plan.steps[n].kernel, True) for n in steps)
-                lie = Lying.together([lies[n] for n in steps])
-                found = [
-                    call(code, lie.apart)
-                    for code in joined(replace(join, first=0, last=len(steps) - 1), ways)
-                    if lie.whole or not in_vectors(code.loops)
-                ]
-                if found and len(set(lie.banks) - {0}) < 2:
-                    own = {"steps": len(steps), "ways": found} | lie.fields
-                    calls[join.first]["joined"] = own
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
-        texts = json.dumps(list(slots)).encode()
+        code = json.dumps(list(steps.slots)).encode()
         size = (at + max((arena.words for arena in arenas), default=0)) * WORD
         return Section(
-            builds=(Build(variant, (), File(texts, "json"), tuple(files), _facts(needs)),),
-            slots=len(slots),
+            builds=(Build(variant, (), File(code, "json"), tuple(files), _facts(steps.needs)),),
+            slots=len(steps.slots),
             memory=size,
             programs={},
             plans=tuple(plans),
-            kernels=numbers,
+            kernels=slots_of(codes),
             facts={
                 "memory": {"bytes": size},
                 "tensors": [words * WORD for words in banks.words],

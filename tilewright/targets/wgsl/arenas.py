@@ -1,21 +1,19 @@
 """How dispatches find their buffers: where values lie while a plan runs, and where it all begins.
 
-Input: a program, its banks.  Output: words.  Values keep their places as long as joins need them
-(targets/gpu/joins.py).  Which texts run is api.py's business.
+Input: a program, its banks.  Output: words.  Values keep their places as long as joints need them
+(targets/gpu/joints.py).  Which texts run is api.py's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.base.alignment import align
 from tilewright.plan import Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.arena import arena_of
-from tilewright.targets.gpu.joins import Join, joins, lasting
+from tilewright.targets.gpu.joints import Joint, joints, lasting
 from tilewright.targets.gpu.target import halves_of
-from tilewright.targets.gpu.tiles import LANES
 from tilewright.targets.wgsl.banks import Banks
 from tilewright.targets.wgsl.emit import WORDS
 
@@ -25,56 +23,28 @@ HEAD = 64
 
 
 @dataclass(frozen=True)
-class Lying:
-    """Where the buffers of a dispatch lie: the first word of each, and its bank."""
-
-    words: list[int]
-    banks: list[int]
-
-    @classmethod
-    def together(cls, parts: Sequence[Lying]) -> Lying:
-        """The buffers of all, one after the other."""
-        return cls([w for p in parts for w in p.words], [b for p in parts for b in p.banks])
-
-    @property
-    def apart(self) -> frozenset[int]:
-        """Those in a bank."""
-        return frozenset(n for n, bank in enumerate(self.banks) if bank)
-
-    @property
-    def whole(self) -> bool:
-        """Whether all begin at whole vectors."""
-        return not any(word % LANES for word in self.words)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        bank = max(self.banks)
-        return {"words": self.words} | ({"bank": bank} if bank else {})
-
-
-@dataclass(frozen=True)
 class Arena:
-    """A plan's joins, and where its values lie then, in words; `words` of all."""
+    """A plan's joints, and where its values lie then, in words; `words` of all."""
 
-    joins: tuple[Join, ...]
+    joints: tuple[Joint, ...]
     offsets: tuple[int, ...]
     words: int
 
 
 def arenas_of(program: Program) -> tuple[Arena, ...]:
-    found = [joins(plan, program.kernels) for plan in program.plans]
+    found = [joints(plan, program.kernels) for plan in program.plans]
     return tuple(
         Arena(own, *arena_of(lasting(plan, own), words_of))
         for plan, own in zip(program.plans, found, strict=True)
     )
 
 
-#: For each of several steps, or joins, the tensors that it reads.
+#: For each of several steps, or joints, the tensors that it reads.
 Reads = list[list[int]]
 
 
 def tensors_read(program: Program, arenas: Sequence[Arena]) -> tuple[Reads, Reads]:
-    """The tensors that each step reads, and those that each join reads."""
+    """The tensors that each step reads, and those that each joint reads."""
 
     def weights(plan: Plan, steps: Sequence[Step]) -> list[int]:
         values = (plan.values[a.value] for step in steps for a in step.reads)
@@ -83,9 +53,9 @@ def tensors_read(program: Program, arenas: Sequence[Arena]) -> tuple[Reads, Read
     each = [weights(plan, (step,)) for plan in program.plans for step in plan.steps]
     pairs = zip(program.plans, arenas, strict=True)
     together = [
-        weights(plan, plan.steps[join.first : join.last + 1])
+        weights(plan, plan.steps[joint.first : joint.last + 1])
         for plan, arena in pairs
-        for join in arena.joins
+        for joint in arena.joints
     ]
     return each, together
 

@@ -1,4 +1,4 @@
-"""Neighbouring steps that one dispatch computes (targets/gpu/joins.py): as exact as by themselves,
+"""Neighbouring steps that one dispatch computes (targets/gpu/joints.py): as exact as by themselves,
 under any schedule, and only where nobody else reads what is not stored."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tilewright.graph.node import (
 from tilewright.kernel.loops import TileFn
 from tilewright.targets.gpu import rounded, thin
 from tilewright.targets.gpu.beside import beside
-from tilewright.targets.gpu.joins import Join, joins, lasting
+from tilewright.targets.gpu.joints import Joint, joints, lasting
 from tilewright.targets.gpu.rounded import RoundedSchedule
 from tilewright.targets.gpu.thin import ThinSchedule, for_chain
 from tilewright.targets.plain import lower as plainly
@@ -116,13 +116,13 @@ def random_rounded(rng: Random) -> RoundedSchedule:
     return RoundedSchedule(**vars(random_thin(rng)), unit=unit, r1=r1, ahead=rng.random() < 0.5)
 
 
-def lowered(join: Join, pick: Callable[[], ThinSchedule]) -> TileFn:
+def lowered(joint: Joint, pick: Callable[[], ThinSchedule]) -> TileFn:
     """A chain under the first schedule that fits it."""
-    assert join.chain
-    while not (schedule := for_chain(join.chain, pick())):
+    assert joint.chain
+    while not (schedule := for_chain(joint.chain, pick())):
         pass
     lower = rounded if isinstance(schedule, RoundedSchedule) else thin
-    return lower.lower_chain(join.chain, schedule)  # type: ignore[arg-type]
+    return lower.lower_chain(joint.chain, schedule)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -131,10 +131,10 @@ def test_chains_under_any_schedule(name: str, seed: int) -> None:
     graph, given = CASES[name].graph()
     rng = Random(f"chain {name} {seed}")
     (want,) = results(graph, given)
-    (got,) = run_joined(graph, given, lambda join: lowered(join, lambda: random_thin(rng)))
+    (got,) = run_joined(graph, given, lambda joint: lowered(joint, lambda: random_thin(rng)))
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
     if CASES[name].bits == 4:
-        (got,) = run_joined(graph, given, lambda join: lowered(join, lambda: random_rounded(rng)))
+        (got,) = run_joined(graph, given, lambda joint: lowered(joint, lambda: random_rounded(rng)))
         assert np.linalg.norm(got - want) < 0.02 * np.linalg.norm(want)
         assert np.abs(got - want).max() > 0
 
@@ -144,11 +144,11 @@ def test_a_chain_is_one_dispatch(name: str) -> None:
     case = CASES[name]
     program, _ = planned(case.graph()[0])
     (plan,) = program.plans
-    (join,) = joins(plan, program.kernels)
-    assert join.chain
-    assert join.last == len(plan.steps) - 1
-    assert len(join.chain.products) == 1 + case.gated
-    assert bool(join.chain.norm) == bool(case.norm)
+    (joint,) = joints(plan, program.kernels)
+    assert joint.chain
+    assert joint.last == len(plan.steps) - 1
+    assert len(joint.chain.products) == 1 + case.gated
+    assert bool(joint.chain.norm) == bool(case.norm)
 
 
 def test_what_others_read_is_stored() -> None:
@@ -158,7 +158,7 @@ def test_what_others_read_is_stored() -> None:
     for read, left in ((products[0].inputs[0], 2), (products[0], 1), (products[1], 1)):
         program, _ = planned(replace(graph, outputs=(*graph.outputs, ("more", read))))
         (plan,) = program.plans
-        chains = [join.chain for join in joins(plan, program.kernels) if join.chain]
+        chains = [joint.chain for joint in joints(plan, program.kernels) if joint.chain]
         assert all(len(chain.products) <= left for chain in chains)
         assert left == 1 or not any(chain.norm for chain in chains)
 
@@ -170,7 +170,7 @@ def test_what_others_read_is_stored() -> None:
 )
 def test_other_products_stay_steps(case: Case) -> None:
     program, _ = planned(case.graph()[0])
-    assert not any(j.chain for j in joins(program.plans[0], program.kernels))
+    assert not any(j.chain for j in joints(program.plans[0], program.kernels))
 
 
 # ---- side by side --------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def test_maps_side_by_side() -> None:
     graph, given = maps()
     program, _ = planned(graph)
     (plan,) = program.plans
-    (join,) = joins(plan, program.kernels)
-    assert (join.first, join.last) == (0, len(plan.steps) - 1)
+    (joint,) = joints(plan, program.kernels)
+    assert (joint.first, joint.last) == (0, len(plan.steps) - 1)
     functions = [plainly(program.kernels[step.kernel]) for step in plan.steps]
     got = run_joined(graph, given, lambda _: beside(functions))
     for value, want in zip(got, results(graph, given), strict=True):
@@ -212,7 +212,7 @@ def test_maps_that_wait_for_each_other_are_not_joined() -> None:
     graph = Graph("two", (("x", x),), (("y", elementwise("add", first, x)),))
     program, _ = planned(graph)
     assert len(program.plans[0].steps) == 2
-    assert not joins(program.plans[0], program.kernels)
+    assert not joints(program.plans[0], program.kernels)
 
 
 # ---- models --------------------------------------------------------------------------------------
@@ -237,10 +237,12 @@ MOST = 6
 
 
 def dispatches(made: Compiled, plan: int) -> int:
-    """Of a run, as the bundle has them."""
-    (build,) = made.made["wgsl"].section.builds
-    calls = json.loads(build.plans[plan].data)
-    return len(calls) - sum(call["joined"]["steps"] - 1 for call in calls if "joined" in call)
+    """Of a run, as the section says and its steps have them."""
+    section = made.made["wgsl"].section
+    calls = json.loads(section.builds[0].plans[plan].data)
+    found = int(section.plans[plan]["dispatches"])
+    assert found == len(calls) - sum(c["joined"]["steps"] - 1 for c in calls if "joined" in c)
+    return found
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -257,10 +259,10 @@ def test_values_of_a_join_do_not_share_memory() -> None:
     (build,) = made.made["wgsl"].section.builds
     for number, plan in enumerate(made.program.plans):
         calls = json.loads(build.plans[number].data)
-        for join in joins(plan, made.program.kernels):
+        for joint in joints(plan, made.program.kernels):
             places = {}
-            steps = plan.steps[join.first : join.last + 1]
-            for step, call in zip(steps, calls[join.first : join.last + 1], strict=True):
+            steps = plan.steps[joint.first : joint.last + 1]
+            for step, call in zip(steps, calls[joint.first : joint.last + 1], strict=True):
                 kernel = made.program.kernels[step.kernel]
                 for a, word, b in zip(step.accesses, call["words"], kernel.buffers, strict=True):
                     size = b.size * WORDS[b.dtype.name]
@@ -274,7 +276,7 @@ def test_values_of_a_join_do_not_share_memory() -> None:
 def test_lives_last_as_long_as_joins_need() -> None:
     program, _ = planned(CASES["norm and gate"].graph()[0])
     (plan,) = program.plans
-    found = joins(plan, program.kernels)
+    found = joints(plan, program.kernels)
     own = lasting(plan, found)
     for before, value in zip(plan.values, own.values, strict=True):
         assert value.first <= before.first

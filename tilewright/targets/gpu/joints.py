@@ -1,6 +1,6 @@
-"""Joins: neighbouring steps of a plan that one dispatch computes.
+"""Joints: neighbouring steps of a plan that one dispatch computes.
 
-Input: a plan and its kernels.  Output: for each join the steps, and how.  Nothing else of the plan
+Input: a plan and its kernels.  Output: for each joint the steps, and how.  Nothing else of the plan
 changes: a host may still run each of the steps by itself, and does so to time it, and while another
 kernel is in use for it.  Why: docs/decisions/0027-joined-steps.md.
 
@@ -40,7 +40,7 @@ LOWER = {ThinSchedule: thin.lower_chain, RoundedSchedule: rounded.lower_chain}
 
 
 @dataclass(frozen=True)
-class Join:
+class Joint:
     """Steps from `first` to `last`, both included.  chain: how; None: side by side"""
 
     first: int
@@ -48,21 +48,21 @@ class Join:
     chain: Chain | None = None
 
 
-def joins(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Join, ...]:
-    """The joins of a plan in order; no step is in two."""
-    found: list[Join] = []
+def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
+    """The joints of a plan in order; no step is in two."""
+    found: list[Joint] = []
     at = 0
     while at < len(plan.steps):
-        join = _chain(plan, kernels, at) or _beside(plan, kernels, at)
-        found += [join] if join else []
-        at = join.last + 1 if join else at + 1
+        joint = _chain(plan, kernels, at) or _beside(plan, kernels, at)
+        found += [joint] if joint else []
+        at = joint.last + 1 if joint else at + 1
     return tuple(found)
 
 
-def lasting(plan: Plan, found: Sequence[Join]) -> Plan:
-    """The plan with the lives of values as long as joins need them: what one of its steps reads or
+def lasting(plan: Plan, found: Sequence[Joint]) -> Plan:
+    """The plan with the lives of values as long as joints need them: what one of its steps reads or
     writes must keep its place during all of them."""
-    ends = {n: join for join in found for n in range(join.first, join.last + 1)}
+    ends = {n: joint for joint in found for n in range(joint.first, joint.last + 1)}
 
     def first(step: int) -> int:
         return ends[step].first if step in ends else step
@@ -74,12 +74,12 @@ def lasting(plan: Plan, found: Sequence[Join]) -> Plan:
     return replace(plan, values=tuple(values))
 
 
-def ways_of(join: Join, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn, Schedule]]:
-    """The loops of a join, best first, and the schedule that says what they need of a device.
+def ways_of(joint: Joint, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn, Schedule]]:
+    """The loops of a joint, best first, and the schedule that says what they need of a device.
 
     codes: for each step how it can run, best first
     """
-    if join.chain is None:
+    if joint.chain is None:
         usual = [ways[-1] for ways in codes]
         if not all(beside.suits(code.loops) for code in usual):
             return []
@@ -87,16 +87,16 @@ def ways_of(join: Join, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn, S
     found: list[tuple[TileFn, Schedule]] = []
     for code in codes[-1]:
         lower = LOWER.get(type(code.schedule))
-        schedule = lower and for_chain(join.chain, code.schedule)
+        schedule = lower and for_chain(joint.chain, code.schedule)
         if lower and schedule:
-            found.append((lower(join.chain, schedule), schedule))
+            found.append((lower(joint.chain, schedule), schedule))
     return found
 
 
 # ---- side by side --------------------------------------------------------------------------------
 
 
-def _beside(plan: Plan, kernels: Sequence[Kernel], at: int) -> Join | None:
+def _beside(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
     """As many short maps from there on as do not wait for each other."""
     end = at
     while end < min(len(plan.steps), at + MOST_BESIDE):
@@ -104,7 +104,7 @@ def _beside(plan: Plan, kernels: Sequence[Kernel], at: int) -> Join | None:
         if not _is_short(kernels[step.kernel]) or any(other >= at for other in step.after):
             break
         end += 1
-    return Join(at, end - 1) if end - at > 1 else None
+    return Joint(at, end - 1) if end - at > 1 else None
 
 
 def _is_short(kernel: Kernel) -> bool:
@@ -115,7 +115,7 @@ def _is_short(kernel: Kernel) -> bool:
 # ---- chains --------------------------------------------------------------------------------------
 
 
-def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Join | None:
+def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
     """The longest chain from there on."""
     norms = 1 if _is_norm(kernels[plan.steps[at].kernel]) else 0
     for products in (2, 1):
@@ -125,7 +125,7 @@ def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Join | None:
         own = [kernels[step.kernel] for step in steps]
         chain = _Linked(plan, steps, own, norms).chain(at + len(steps) - 1)
         if chain:
-            return Join(at, at + len(steps) - 1, chain)
+            return Joint(at, at + len(steps) - 1, chain)
     return None
 
 
