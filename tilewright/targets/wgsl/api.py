@@ -79,7 +79,7 @@ class Wgsl(GroupTarget):
         most = settings.get("bank", BANK) // WORD
         words, end = row(sizes, HEAD)
         banks = Banks((0,) * len(sizes), words)
-        arenas = arenas_of(program)
+        arenas = arenas_of(program, settings)
         if row(kept, end)[1] + max((arena.words for arena in arenas), default=0) > most:
             banks, end = banks_of(*tensors_read(program, arenas), sizes, HEAD, most)
         states, at = row(kept, end)
@@ -100,7 +100,9 @@ class Wgsl(GroupTarget):
         sizes = tuple(size // WORD for size in known["bytes"])
         banks = Banks(tuple(known["of"]), tuple(tensors), sizes)
         at = end_of_weights(program, banks, states)
-        return self._section(program, {variant: codes}, banks, states, at, arenas_of(program))
+        return self._section(
+            program, {variant: codes}, banks, states, at, arenas_of(program, settings)
+        )
 
     def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
         """How steps of a kernel can run, best first; the last needs no feature.

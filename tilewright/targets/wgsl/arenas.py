@@ -6,8 +6,9 @@ Input: a program, its banks.  Output: words.  Values keep their places as long a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.base.alignment import align
 from tilewright.plan import Plan, Program, State, Step, Tensor, Value
@@ -31,8 +32,10 @@ class Arena:
     words: int
 
 
-def arenas_of(program: Program) -> tuple[Arena, ...]:
-    found = [joints(plan, program.kernels) for plan in program.plans]
+def arenas_of(program: Program, settings: Mapping[str, Any]) -> tuple[Arena, ...]:
+    """settings: "joined", false where each step shall run by itself"""
+    joined = settings.get("joined", True)
+    found = [joints(plan, program.kernels) if joined else () for plan in program.plans]
     return tuple(
         Arena(own, *arena_of(lasting(plan, own), words_of))
         for plan, own in zip(program.plans, found, strict=True)
