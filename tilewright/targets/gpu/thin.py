@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, prod
 from typing import ClassVar, TypeVar
 
@@ -79,6 +80,7 @@ class ThinSchedule(Schedule):
         return rows * self.y1 * (self.slices - self.slices // self.fan)
 
 
+@lru_cache(maxsize=1024)
 def suits(kernel: Kernel) -> bool:
     """True for products of few rows whose columns lie side by side in memory, if they are long."""
     ops = fixed_product(kernel)
@@ -238,6 +240,7 @@ def _part(i: int) -> Reg:
     return Reg(f"part{i}", F32, LANES)
 
 
+@lru_cache(maxsize=1024)
 def default(kernel: Kernel) -> ThinSchedule:
     """Columns of a panel, or of a cache line, and a whole group of threads for them."""
     ops, side = operands(kernel), _alone(kernel)
