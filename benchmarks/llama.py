@@ -37,8 +37,8 @@ from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.targets.wgsl.banks import BANK
 
-#: What may be narrower than the model says: options of `build`.
-NARROW = ("halves", "bytes")
+#: How it is built: what may be narrower than the model says, and whether steps are joined.
+BUILDING = ("halves", "bytes", "apart")
 #: Steps of a profile that are printed.
 SLOWEST = 15
 
@@ -52,15 +52,16 @@ def build(sizes: Sizes, args: argparse.Namespace, folder: Path) -> dict[str, Any
     made = time.perf_counter()
     options = Options(
         targets=("wgsl",), buckets={"n": (1, args.prompt)}, states=sizes.states,
-        settings={"bank": args.bank}, halves=args.halves, bytes=args.bytes,
+        settings={"bank": args.bank, "joined": not args.apart},
+        halves=args.halves, bytes=args.bytes,
     )  # fmt: skip
     compiled = compile_model(path, options)
     write(compiled.contents, folder / "bundle")
     for file in (path, folder / "weights.bin"):
         file.unlink()
-    steps = [len(plan.steps) for plan in compiled.program.plans]
     return {
-        "steps": steps,
+        "steps": [len(plan.steps) for plan in compiled.program.plans],
+        "dispatches": [plan["dispatches"] for plan in compiled.made["wgsl"].section.plans],
         "model_seconds": round(made - start, 1),
         "build_seconds": round(time.perf_counter() - made, 1),
         "weights_bytes": compiled.manifest.weights.bytes,
@@ -139,6 +140,7 @@ def main() -> None:
     parser.add_argument("--bank", type=int, default=BANK, help="most bytes of a buffer of weights")
     parser.add_argument("--halves", action="store_true", help="scales of weights in 16 bits")
     parser.add_argument("--bytes", action="store_true", help="rows are rounded to 8 bits")
+    parser.add_argument("--apart", action="store_true", help="each step is a dispatch of its own")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="also the slowest kernels")
     parser.add_argument("--no-clock", dest="clock", action="store_false", help="no GPU timestamps")
@@ -156,7 +158,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="llama-") as temporary:
         folder = args.folder or Path(temporary)
         about = folder / "about.json"
-        asked = asdict(sizes) | {name: getattr(args, name) for name in ("prompt", *NARROW)}
+        asked = asdict(sizes) | {name: getattr(args, name) for name in ("prompt", *BUILDING)}
         if not about.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             about.write_text(json.dumps([asked, build(sizes, args, folder)]))

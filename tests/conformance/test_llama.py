@@ -3,9 +3,10 @@ host, against onnxruntime, which computes the whole sequence anew each time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,19 @@ from tilewright.targets.schedule import Schedule
 PROMPT, TOKENS = 8, 20
 
 
-def built(folder: Path, sizes: Sizes, name: str, **settings: int) -> Path:
+def built(
+    folder: Path,
+    sizes: Sizes,
+    name: str,
+    more: Mapping[str, Any] = MappingProxyType({}),
+    **settings: int,
+) -> Path:
     """A bundle of the model for single tokens and for prompts; beside it model.onnx, the same in
     operators that onnxruntime has."""
     onnx.save(llama(replace(sizes, plain=False, level=0)), folder / "model.onnx")
     onnx.save(llama(sizes), folder / "compiled.onnx")
     options = replace(options_for(name), buckets={"n": (1, PROMPT)}, states=sizes.states)
-    options = replace(options, settings=settings)
+    options = replace(options, settings=settings, **more)
     if sizes.level and name == "cuda":  # there it is no first choice
         options = replace(options, schedule=_rounded)
     write(compile_model(folder / "compiled.onnx", options).contents, folder / "bundle")
@@ -154,6 +161,39 @@ def test_rows_may_be_rounded_to_bytes(
         ids.append(int(want.argmax()))
     if host_name in ("dawn", "cuda-cpu"):
         assert error > 1e-4
+
+
+#: Products long enough to be computed with the norms before them; what may be narrower.
+WIDE = replace(TINY, width=256, hidden=288, words=264, block=32)
+JOINED = {
+    "4 bits": (WIDE, {}),
+    "halves": (WIDE, {"halves": True}),
+    "8 bits": (replace(WIDE, bits=8), {}),
+    "f32": (replace(WIDE, bits=32), {}),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_steps_that_one_dispatch_computes(
+    name: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """In the engine on WebGPU a layer has fewer dispatches than steps, which a profile shows."""
+    if host_name not in ("dawn", "chromium-webgpu"):
+        pytest.skip("a call for each step")
+    sizes, options = JOINED[name]
+    path = built(tmp_path, sizes, "wgsl", options)
+    plans = open_bundle(path).manifest.section("wgsl").plans
+    steps = open_bundle(path).manifest.plans[0].steps
+    assert plans[0]["dispatches"] <= len(steps) - 5 * sizes.layers
+    opened, ids = open_host(path), [5, 9, 2]
+    for number in range(4):
+        got = opened.run(step(ids[-1:], len(ids) - 1) if number else step(ids, 0))
+        want = whole(tmp_path, sizes, ids)
+        error = np.linalg.norm(got.outputs["logits"] - want) / np.linalg.norm(want)
+        assert error < (4e-3 if options else 1e-5)
+        ids.append(int(want.argmax()))
+        if number == 1:
+            assert len(opened.profile(1, {"n": 1})) == plans[0]["dispatches"]
 
 
 @pytest.mark.parametrize("token", ["greedy", "top-k"])

@@ -74,8 +74,8 @@ class _Checker:
                 case Store(buffer, at, value, valid):
                     self.index(at, known)
                     self.expr(value, known)
-                    inputs = range(1, len(self.fn.buffers))
-                    assert buffer not in inputs, f"stores to the input {buffer}"
+                    stored = buffer in self.fn.outputs or buffer >= len(self.fn.buffers)
+                    assert stored, f"stores to the input {buffer}"
                     assert dtype_of(value) == self.dtype(buffer)
                     lanes = lanes_of(value)
                     assert 0 <= valid < max(lanes, 2)

@@ -59,8 +59,8 @@ const engine = {
   },
 };
 const pace = { job: (work) => work(), spent: 0 };
-const target = (spec, alone = true) => (
-  { spec, plan: 0, bucket: {}, step: 0, milliseconds: 1, alone });
+const target = (spec, alone = true, joined = false) => (
+  { spec, plan: 0, bucket: {}, step: 0, milliseconds: 1, alone, joined });
 const out = (value) => console.log(JSON.stringify({ log, inUse: [...inUse.keys()], ...value }));
 """
 
@@ -68,7 +68,7 @@ ADOPT = """
 const change = { spec: 0, module: {} };
 const back = { spec: 0, module: null };
 try {
-  out(await adopt(engine, pace, target(0, given.alone ?? true), change, back));
+  out(await adopt(engine, pace, target(0, given.alone ?? true, given.joined), change, back));
 } catch (error) {
   out({ code: error.code });
 }
@@ -85,6 +85,15 @@ def test_what_is_faster_stays() -> None:
     assert found["better"]
     assert found["inUse"] == [0]
     assert found["log"] == ["step", [1], "step"]
+
+
+def test_a_joined_step_is_timed_in_whole_runs() -> None:
+    """By itself a kernel may be faster, and yet cost the plan a dispatch more."""
+    found = adopted(0.7, factors=[[0.7, 1.2]], joined=True)
+    assert not found["stays"]
+    assert found["inUse"] == []
+    assert "step" not in found["log"]
+    assert adopted(0.7, joined=True)["stays"]
 
 
 def test_what_is_as_fast_stays_but_is_not_shown_to_be_better() -> None:

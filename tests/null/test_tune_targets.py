@@ -10,7 +10,7 @@ from node import run
 SCRIPT = """
 import { findTargets } from 'TUNE/loop/targets.js';
 
-const { gathers, all } = <plan>;
+const { gathers, all, joined = [] } = <plan>;
 const plans = all.map(({ kernels }, dims) => (
   { dims, steps: kernels.map((spec) => ({ spec, kernel: `k${spec}`, node: '', flops: 1e6, bytes: 0 })) }));
 const ran = [];
@@ -26,9 +26,9 @@ const engine = {
   },
 };
 const pace = { latest: -1, get spent() { return spent; }, job: (work) => work() };
-const specs = { bytesOf: () => 1, gathers: (spec) => gathers.includes(spec) };
+const specs = { bytesOf: () => 1, gathers: (spec) => gathers.includes(spec), joined: (plan, step) => joined.includes(step) };
 const found = await findTargets(engine, pace, specs);
-const told = [...found.values()].map(({ spec, plan, part, share, milliseconds, whole }) => ({ spec, plan, part, share, milliseconds, whole }));
+const told = [...found.values()].map(({ spec, plan, part, share, milliseconds, whole, joined }) => ({ spec, plan, part, share, milliseconds, whole, joined }));
 console.log(JSON.stringify({ ran, told }));
 """  # noqa: E501
 
@@ -52,6 +52,12 @@ def test_of_several_plans_each_counts_the_same() -> None:
     assert [(t["spec"], t["plan"], t["part"], t["share"]) for t in told] == [
         (2, 1, 0.75, 0.375), (3, 1, 0.25, 0.125), (0, 0, 0.5, 0.25), (1, 0, 0.5, 0.25),
     ]  # fmt: skip
+
+
+def test_what_is_joined_is_told() -> None:
+    plan = {"kernels": [0, 1, 2], "milliseconds": [3, 2, 1]}
+    told = run(SCRIPT, plan={"gathers": [], "joined": [1, 2], "all": [plan]})["told"]
+    assert [(t["spec"], t["joined"]) for t in told] == [(0, False), (1, True), (2, True)]
 
 
 LAYERS = 12

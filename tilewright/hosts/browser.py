@@ -239,7 +239,7 @@ class BrowserModel:
         return Timing(found["milliseconds"], found["first"], found["bucket"])
 
     def profile(self, runs: int = 10, bucket: Mapping[str, int] | None = None) -> list[Json]:
-        """The plan's steps with their times."""
+        """The plan's steps with their times; on WebGPU the dispatches, some of several steps."""
         steps: list[Json] = self._ask("profile", bucket, runs=runs).result["steps"]
         return steps
 

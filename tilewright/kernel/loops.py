@@ -202,7 +202,7 @@ class Scratch:
 class TileFn:
     """One kernel as loops over one tile.
 
-    buffers:  as in the kernel (0 is the output)
+    buffers:  as in the kernel (0 is the output), or those of several kernels
     scalars:  run-time numbers of the argument block, after the buffer addresses; shape facts only
     scratch:  staging buffers, numbered from len(buffers)
     tile:     the tile's number, in [0, tiles)
@@ -213,6 +213,7 @@ class TileFn:
     values:   the value of each scalar for this shape
     unit:     the matrix unit of its subgroups; None if it uses none
     subgroup: threads of a subgroup, neighbours; 0: of any size
+    outputs:  numbers of the buffers that it writes
     counts:   empty if tiles and values are fixed; else for the tiles, then for each scalar, how the
               number follows an extent (None: not at all); `tiles` and `values` are then the largest
     """
@@ -230,6 +231,7 @@ class TileFn:
     counts: tuple[Count | None, ...] = ()
     unit: MatrixUnit | None = None
     subgroup: int = 0
+    outputs: tuple[int, ...] = (0,)
 
     @property
     def threads(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Call, Const, Expr, Load
+from tilewright.kernel.expr import Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.layout import Blocks
@@ -50,7 +50,7 @@ class Integers(Side):
         """quantum - zero"""
         w = self.weights
         words = self.reg(n, 0, w.operands.col.dtype)
-        whole = _lanes(w.at(w.quantum, index(i)), lambda _: words)
+        whole = in_lanes(w.at(w.quantum, index(i)), lambda _: words)
         if w.centred:
             return whole
         zero = Const(w.zero.value, F32, LANES) if isinstance(w.zero, Const) else self.reg(n, 2)
@@ -61,7 +61,7 @@ class Integers(Side):
 
     def across(self, e: Expr, place: Index, step: Index) -> Expr:
         """A scale or a zero point of each of LANES neighbouring columns."""
-        return _lanes(e, lambda x: self.neighbours(x, place, step, self.whole[x]))
+        return in_lanes(e, lambda x: self.neighbours(x, place, step, self.whole[x]))
 
 
 def columns(
@@ -103,13 +103,16 @@ def _loads(e: Expr) -> list[Load]:
     return [x for x in walk(e) if isinstance(x, Load)]
 
 
-def _lanes(e: Expr, of_load: Callable[[Load], Expr]) -> Expr:
-    """The expression on LANES columns, given each of its loads."""
+def in_lanes(e: Expr, of_load: Callable[[Load], Expr]) -> Expr:
+    """The expression on LANES neighbours, given each of its loads; registers are the same for
+    all."""
     match e:
         case Const(value, dtype, _):
             return Const(value, dtype, LANES)
         case Load():
             return of_load(e)
+        case Reg():
+            return Splat(e, LANES)
         case Call(fn, operands, dtype, _):
-            return Call(fn, tuple(_lanes(x, of_load) for x in operands), dtype, LANES)
-    raise CompilerBug(f"no vector of {type(e).__name__} in a weight of integers")
+            return Call(fn, tuple(in_lanes(x, of_load) for x in operands), dtype, LANES)
+    raise CompilerBug(f"no vector of {type(e).__name__}")

@@ -7,7 +7,7 @@ neighbouring ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, gcd, prod
 
@@ -165,10 +165,21 @@ def add_up(
 
 
 class Sums:
-    """Stores four sums that are side by side: as a vector where memory allows it."""
+    """Stores four sums that are side by side: as a vector where memory allows it.
 
-    def __init__(self, b: Builder, kernel: Kernel, places: Places) -> None:
+    output: the number of the buffer;  given: registers with what the kernel would load of others
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        kernel: Kernel,
+        places: Places,
+        output: int = 0,
+        given: Mapping[int, Reg] | None = None,
+    ) -> None:
         self.b, self.kernel, self.places = b, kernel, places
+        self.output, self.given = output, given or {}
         n = places.ops.n
         self.whole = n.extent % LANES == 0
         self.vectors = kernel.dtype in VECTORS and in_vectors(kernel.store, n)
@@ -179,11 +190,7 @@ class Sums:
         ends = (Bound(row, ops.m.extent), Bound(col, ops.n.extent))
         if self.vectors:
             with inside(self.b, ends):
-                for lane in range(LANES):
-                    self.b.compute(f"o{lane}", self._value(total, lane, row, col))
-                dtype = self.kernel.dtype
-                lanes = Lanes(tuple(Reg(f"o{lane}", dtype) for lane in range(LANES)))
-                self.b.store(0, self._at(row, col), lanes)
+                self.b.store(self.output, self._at(row, col), self.vector(row, col, total))
         elif self.whole:
             with inside(self.b, ends):
                 for lane in range(LANES):
@@ -193,13 +200,22 @@ class Sums:
                 with inside(self.b, (ends[0], Bound(col + lane, ops.n.extent))):
                     self._put_lane(row, col, total, lane)
 
+    def vector(self, row: Index, col: Index, total: Reg) -> Expr:
+        """What is stored of four columns that all exist."""
+        for lane in range(LANES):
+            self.b.compute(f"o{lane}", self._value(total, lane, row, col))
+        return Lanes(tuple(Reg(f"o{lane}", self.kernel.dtype) for lane in range(LANES)))
+
     def _put_lane(self, row: Index, col: Index, total: Reg, lane: int) -> None:
-        self.b.store(0, self._at(row, col + lane), self._value(total, lane, row, col))
+        self.b.store(self.output, self._at(row, col + lane), self._value(total, lane, row, col))
 
     def _at(self, row: Index, col: Index) -> Index:
         return self.kernel.store.substitute(self.places.out(row, col))
 
     def _value(self, total: Reg, lane: int, row: Index, col: Index) -> Expr:
-        at = self.places.out(row, col + lane)
-        one = Lane(total, lane)
-        return rewrite(self.kernel.value, lambda e: one if isinstance(e, Acc) else e, at)
+        def known(e: Expr) -> Expr:
+            if isinstance(e, Load) and e.buffer in self.given:
+                return Lane(self.given[e.buffer], lane)
+            return Lane(total, lane) if isinstance(e, Acc) else e
+
+        return rewrite(self.kernel.value, known, self.places.out(row, col + lane))

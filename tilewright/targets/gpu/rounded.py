@@ -15,6 +15,7 @@ Weights are read as they lie.  One instruction multiplies and adds four of them:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import ceil
@@ -44,6 +45,7 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.targets.gpu import thin
+from tilewright.targets.gpu.chains import Chain
 from tilewright.targets.gpu.features import PACKED
 from tilewright.targets.gpu.integers import Integers
 from tilewright.targets.gpu.places import operands
@@ -53,9 +55,7 @@ from tilewright.targets.gpu.staging import (
     LANES,
     guarded,
     inside,
-    multiple,
     own,
-    side_by_side,
 )
 from tilewright.targets.gpu.thin import LEAST_STEPS, ThinSchedule, ThinTile, total
 from tilewright.targets.lite import Core
@@ -178,7 +178,12 @@ def traffic(kernel: Kernel, schedule: RoundedSchedule) -> tuple[int, float]:
 
 def lower(kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
     """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
-    return _Tile(kernel, schedule).emit()
+    return lower_chain(Chain((kernel,)), schedule)
+
+
+def lower_chain(chain: Chain, schedule: RoundedSchedule) -> TileFn:
+    """The same of a chain; each product has an equal part of the columns."""
+    return _Tile(chain, schedule).emit()
 
 
 class _Words(Integers):
@@ -215,53 +220,63 @@ class _Words(Integers):
 class _Tile:
     """One tile: its parts in their order."""
 
-    def __init__(self, kernel: Kernel, s: RoundedSchedule) -> None:
-        self.tile, self.s = ThinTile(kernel, s, _Words), s
-        self.b, self.places, self.rows = self.tile.b, self.tile.places, self.tile.rows
-        side = self.tile.side
-        assert isinstance(side, _Words)
-        side.each = s.unit
-        self.side, self.centred = side, form_as(kernel, BlockContraction).weights.centred
-        self.units, self.steps = s.units(kernel), self.places.ops.steps
-        #: Numbers of the shared areas: bytes, and sizes with sums.
-        self.bytes, self.numbers = len(kernel.buffers), len(kernel.buffers) + 1
+    def __init__(self, chain: Chain, s: RoundedSchedule) -> None:
+        self.tile, self.s = ThinTile(chain, s, _Words), s
+        self.b, self.rows = self.tile.b, self.tile.rows
+        self.centred = form_as(chain.last, BlockContraction).weights.centred
+        self.units, self.steps = s.units(chain.last), self.tile.places[0].ops.steps
+        #: Numbers of the shared areas: bytes, sizes with sums, what slices add up in.
+        self.bytes, self.numbers, self.sums = range(chain.area, chain.area + 3)
 
     def emit(self) -> TileFn:
-        b, blocks = self.b, ceil(self.steps / self.side.each / self.units)
+        b, each, blocks = self.b, self.s.unit, ceil(self.steps / self.s.unit / self.units)
+        if blocks > 1:
+            self.tile.input.make_ready(b, self.sums)
         with b.loop("block", Index(), index(blocks), 1, blocks) as block:
-            self._block(block * self.units)
+            self._block(block * self.units, alone=blocks == 1)
             if blocks > 1:
                 b.add(Barrier())
         count = len(self.rows) * self.units
-        bytes_, numbers = Scratch(I8, count * self.side.each), Scratch(F32, count * NUMBERS)
+        bytes_, numbers = Scratch(I8, count * each), Scratch(F32, count * NUMBERS)
         return self.tile.finish(bytes_, numbers)
 
-    def _block(self, first: Index) -> None:
+    def by_product(self) -> Iterator[_Words]:
+        """As of `ThinTile`."""
+        for side in self.tile.by_product():
+            assert isinstance(side, _Words)
+            side.each = self.s.unit
+            yield side
+
+    def _block(self, first: Index, alone: bool) -> None:
         """sums += products of the units from there on: r0 are always on their way"""
         b, each, rest = self.b, *divmod(self.units, self.s.slices)
         ring = min(self.s.r0, max(1, each))
         whole, left = divmod(each, ring)
+        start = ring if whole else 0
         if self.s.ahead:
-            self._take_ring(first, whole and ring)
+            self._take_rings(first, start)
+        if alone:
+            self.tile.input.make_ready(b, self.sums)
         self._round(first)
         b.add(Barrier())
         if not self.s.ahead:
-            self._take_ring(first, whole and ring)
-        with b.loop("pass", Index(), index(whole - 1), 1, max(1, whole - 1)) as number:
-            for u in range(ring):
-                self._multiply(u, number * ring + u)
-                self._take(u, first, (number + 1) * ring + u)
-        done = (whole - 1) * ring if whole else 0
-        for u in range(ring if whole else 0):
-            self._multiply(u, index(done + u))
-            if u < left:
-                self._take(u, first, index(done + ring + u))
-        for u in range(left):
-            self._multiply(u, index(done + ring + u))
-        if rest:
-            with inside(b, (Bound(self.tile.part, rest),)):
-                self._take(0, first, index(each))
-                self._multiply(0, index(each))
+            self._take_rings(first, start)
+        for side in self.by_product():
+            with b.loop("pass", Index(), index(whole - 1), 1, max(1, whole - 1)) as number:
+                for u in range(ring):
+                    self._multiply(side, u, number * ring + u)
+                    self._take(side, u, first, (number + 1) * ring + u)
+            done = (whole - 1) * ring if whole else 0
+            for u in range(start):
+                self._multiply(side, u, index(done + u))
+                if u < left:
+                    self._take(side, u, first, index(done + ring + u))
+            for u in range(left):
+                self._multiply(side, u, index(done + ring + u))
+            if rest:
+                with inside(b, (Bound(self.tile.part, rest),)):
+                    self._take(side, 0, first, index(each))
+                    self._multiply(side, 0, index(each))
 
     def _own(self, number: Index) -> Index:
         """The place in a block of this thread's unit with a number."""
@@ -275,10 +290,10 @@ class _Tile:
             for n in range(ceil(self.units / self.b.threads)):
                 number = self.b.thread + n * self.b.threads
                 with own(self.b, number, self.units) as unit:
-                    self._round_unit(i, unit, (first + unit) * self.side.each)
+                    self._round_unit(i, unit, (first + unit) * self.s.unit)
 
     def _round_unit(self, i: int, unit: Index, step: Index) -> None:
-        b, place, each = self.b, unit + i * self.units, self.side.each
+        b, place, each = self.b, unit + i * self.units, self.s.unit
         fours = [Reg(f"row{n}", F32, LANES) for n in range(each // LANES)]
         for n, four in enumerate(fours):
             b.set(four.name, self._four(i, step + n * LANES))
@@ -307,34 +322,35 @@ class _Tile:
 
     def _four(self, i: int, step: Index) -> Expr:
         """Row i at four steps."""
-        row = self.places.ops.row
-        ats = [row.index.substitute(self.places.row(index(i), step + j)) for j in range(LANES)]
-        ends = [(Bound(step + j, self.steps),) for j in range(LANES)]
-        if side_by_side(ats) and multiple(ats[0]):
-            return guarded(Load(row.buffer, ats[0], F32, LANES), ends[0])
-        return Lanes(tuple(guarded(row.at(at), end) for at, end in zip(ats, ends, strict=True)))
+        rows, ends = self.tile.input, [(Bound(step + j, self.steps),) for j in range(LANES)]
+        if rows.in_vectors(index(i), step):
+            return guarded(rows.read(i, step, LANES), ends[0])
+        each = [guarded(rows.read(i, step + j), end) for j, end in enumerate(ends)]
+        return Lanes(tuple(each))
 
     # ---- products --------------------------------------------------------------------------------
 
-    def _take_ring(self, first: Index, count: int) -> None:
-        for u in range(count):
-            self._take(u, first, index(u))
+    def _take_rings(self, first: Index, count: int) -> None:
+        """The first units of a block, as many of them."""
+        for side in self.by_product() if count else ():
+            for u in range(count):
+                self._take(side, u, first, index(u))
 
-    def _take(self, u: int, first: Index, number: Index) -> None:
+    def _take(self, side: _Words, u: int, first: Index, number: Index) -> None:
         """Registers u := this thread's unit with a number."""
-        self.side.take(u, self.tile.col, (first + self._own(number)) * self.side.each)
+        side.take(u, self.tile.col, (first + self._own(number)) * self.s.unit)
 
-    def _multiply(self, u: int, number: Index) -> None:
+    def _multiply(self, side: _Words, u: int, number: Index) -> None:
         """sums of each row += products of the unit in registers u"""
-        for j in range(self.side.words):
-            words = self.side.reg(u, j, I32)
+        for j in range(side.words):
+            words = side.reg(u, j, I32)
             for upper in (False, True):
                 self.b.set(_nibbles(j, upper).name, Nibbles(words, upper))
         for i in self.rows:
-            self._add(i, u, self._own(number) + i * self.units)
+            self._add(side, i, u, self._own(number) + i * self.units)
 
-    def _add(self, i: int, u: int, place: Index) -> None:
-        b, row, each = self.b, Reg("row", I8, VECTOR), self.side.each
+    def _add(self, side: _Words, i: int, u: int, place: Index) -> None:
+        b, row, each = self.b, Reg("row", I8, VECTOR), self.s.unit
         if each == VECTOR:
             b.set(row.name, Load(self.bytes, place * each, I8, VECTOR))
         dots: Expr = Const(0, I32, LANES)
@@ -347,9 +363,9 @@ class _Tile:
         whole: Expr = Call("cast", (dots,), F32, LANES)
         if not self.centred:
             minus = Splat(Load(self.numbers, place * NUMBERS + 1, F32), LANES)
-            whole = Call("fma", (minus, self.side.zero(u), whole), F32, LANES)
+            whole = Call("fma", (minus, side.zero(u), whole), F32, LANES)
         size = Splat(Load(self.numbers, place * NUMBERS, F32), LANES)
-        factor = Call("mul", (self.side.scale(u), size), F32, LANES)
+        factor = Call("mul", (side.scale(u), size), F32, LANES)
         b.set(total(i).name, Call("fma", (whole, factor, total(i)), F32, LANES))
 
 

@@ -70,7 +70,8 @@ def lower_rows(kernel: Kernel, threads: int, width: int | None = None) -> TileFn
     rows: Values = dict(zip(outer, unflatten(b.tile, shape), strict=True))
     for n, stage in enumerate(kernel.stages):
         reg, area = Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n
-        _reduce(b, stage, limited_first(kernel, stage.axes), reg, area, rows, width or 1)
+        axes = limited_first(kernel, stage.axes)
+        reduce_stage(b, stage, axes, reg, area, rows, width or 1)
     settled = b.hoist(kernel.value, frozenset(cols), lambda e: _value(e, rows))
     with _dealt(b, limited_first(kernel, cols), rows) as points_of:
         # values first: a store could change what a later one reads, for all that compilers know
@@ -88,10 +89,19 @@ def lower_rows(kernel: Kernel, threads: int, width: int | None = None) -> TileFn
     return None if _may_trap(fn.body) else fn
 
 
-def _reduce(
-    b: Builder, stage: Stage, axes: tuple[Var, ...], reg: Reg, area: int, rows: Values, width: int
+def reduce_stage(
+    b: Builder,
+    stage: Stage,
+    axes: tuple[Var, ...],
+    reg: Reg,
+    area: int,
+    rows: Values,
+    width: int = 1,
 ) -> None:
-    """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area"""
+    """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area
+
+    rows: values of the other variables;  width: as of `lower_rows`, 1: no subgroups
+    """
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
     settled = b.hoist(stage.value, frozenset(axes), lambda e: _value(e, rows))
     with _dealt(b, axes, rows) as points_of:

@@ -13,17 +13,19 @@ and every slices-th step; in the end the slices are added up in shared memory, h
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, prod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
 from tilewright.kernel.index import Index, index, unflatten
-from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.chains import Chain, OperandRows, rows_of
 from tilewright.targets.gpu.integers import Integers, columns, panel_of
 from tilewright.targets.gpu.places import Places, Sums, add_up, fixed_product, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
@@ -34,8 +36,6 @@ from tilewright.targets.gpu.staging import (
     Side,
     guarded,
     inside,
-    multiple,
-    side_by_side,
 )
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
@@ -80,6 +80,7 @@ class ThinSchedule(Schedule):
         return rows * self.y1 * (self.slices - self.slices // self.fan)
 
 
+@lru_cache(maxsize=1024)
 def suits(kernel: Kernel) -> bool:
     """True for products of few rows whose columns lie side by side in memory, if they are long."""
     ops = fixed_product(kernel)
@@ -109,85 +110,125 @@ def _columns(
 
 
 class ThinTile:
-    """One tile: where this thread's columns lie, its sums, and what becomes of them.
+    """One tile of a chain: where this thread's columns lie, its sums, and what becomes of them.
 
-    own:  the number of its vector in the tile;  part: its slice;  col: its first column
+    Of y1 columns each product has an equal part, the same columns.
+    which: the product whose columns this thread has;  part: its slice;  col: its first column
+    spot:  where that is in the tile
     """
 
-    def __init__(self, kernel: Kernel, s: ThinSchedule, kind: type[Integers] = Integers) -> None:
+    def __init__(self, chain: Chain, s: ThinSchedule, kind: type[Integers] = Integers) -> None:
         """kind: of columns that are integers"""
-        self.kernel, self.s, ops = kernel, s, operands(kernel)
+        self.chain, self.s = chain, s
+        kernels, every = chain.products, [operands(kernel) for kernel in chain.products]
+        ops, self.width = every[0], s.y1 // len(every)
         outer = tuple(v.extent for v in ops.outer)
-        cols, self.rows = ceil(ops.n.extent / s.y1), range(ops.m.extent)
-        self.b = b = Builder({}, prod(outer) * cols, kernel, s.threads)
+        cols, self.rows = ceil(ops.n.extent / self.width), range(ops.m.extent)
+        self.b = b = Builder({}, prod(outer) * cols, chain.last, s.threads)
         *others, tile = unflatten(b.tile, (*outer, cols))
-        self.places = Places(ops, dict(zip(ops.outer, others, strict=True)))
-        self.side = _columns(b, kernel, self.places, s.y1, kind)
+        self.places = [Places(own, dict(zip(own.outer, others, strict=True))) for own in every]
+        self.sides = [
+            _columns(b, kernel, places, self.width, kind)
+            for kernel, places in zip(kernels, self.places, strict=True)
+        ]
+        self.input = rows_of(chain, self.places[0])
         # neighbouring threads read neighbouring vectors: those of a panel, then its next steps
-        run = self.side.run
-        shape = (s.y1 // LANES // run, s.slices, run)
-        major, part, unit = unflatten(b.thread, shape)
-        self.own, self.part = b.let(major * run + unit, "t"), b.let(part, "t")
-        self.col = b.let(tile * s.y1 + self.own * LANES, "col")
+        run = self.sides[0].run
+        shape = (len(every), self.width // LANES // run, s.slices, run)
+        which, major, part, unit = unflatten(b.thread, shape)
+        self.which, own = b.let(which, "which"), b.let(major * run + unit, "t")
+        self.part, self.spot = b.let(part, "t"), self.which * self.width + own * LANES
+        self.col = b.let(tile * self.width + own * LANES, "col")
         for i in self.rows:
             b.set(total(i).name, identity("sum", F32, LANES))
 
+    @property
+    def side(self) -> Side:
+        """Columns as those of all products are."""
+        return self.sides[0]
+
+    def by_product(self) -> Iterator[Side]:
+        """The columns of each product: what is added meanwhile is done by those who have them."""
+        for n, side in enumerate(self.sides):
+            with inside(self.b, self._having(n)):
+                yield side
+
+    def _having(self, number: int) -> tuple[Bound, ...]:
+        return (Bound(self.which - number, 1),)
+
     def finish(self, *areas: Scratch) -> TileFn:
         """Slices are added up, in an area after these, and slice 0 stores."""
-        b, s, count = self.b, self.s, len(self.rows)
+        b, s, chain, count = self.b, self.s, self.chain, len(self.rows)
+        area, first, last = chain.area + len(areas), (Bound(self.part, 1),), len(self.sides) - 1
 
         def place(number: Index, i: int) -> Index:
-            return (number * count + i) * s.y1 + self.own * LANES
+            return (number * count + i) * s.y1 + self.spot
 
         sums = [total(i) for i in self.rows]
-        add_up(b, self.part, s.slices, len(self.kernel.buffers) + len(areas), sums, place, s.fan)
-        output = Sums(b, self.kernel, self.places)
-        with inside(b, (Bound(self.part, 1),)):
+        add_up(b, self.part, s.slices, area, sums, place, s.fan)
+        given = {chain.given: Reg("given", F32, LANES)} if chain.given else {}
+        if given:
+            with inside(
+                b, (*first, *self._having(0), Bound(self.col, self.places[0].ops.n.extent))
+            ):
+                output = Sums(b, chain.products[0], self.places[0])
+                for i in self.rows:
+                    b.store(area, place(Index(), i), output.vector(index(i), self.col, total(i)))
+            b.add(Barrier())
+        output = Sums(b, chain.last, self.places[-1], chain.output, given)
+        with inside(b, (*first, *self._having(last))):
             for i in self.rows:
+                for reg in given.values():
+                    b.set(reg.name, Load(area, place(Index(), i) - last * self.width, F32, LANES))
                 output.put(index(i), self.col, total(i))
-        more = (Scratch(F32, s.sums(count)),) if s.slices > 1 else ()
-        return b.finish(self.kernel, (*areas, *more))
+        needed = s.slices > 1 or given or chain.norm
+        more = (Scratch(F32, s.sums(count)),) if needed else ()
+        return replace(b.finish(chain.last, (*areas, *more)), outputs=(chain.output,))
 
 
 def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
     """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
-    tile, s = ThinTile(kernel, schedule), schedule
-    b, side, steps = tile.b, tile.side, tile.places.ops.steps
-    blocks = ceil(steps / (s.slices * s.r0 * side.each))
-    with b.loop("block", Index(), index(blocks), 1, blocks) as block:
-        firsts = [((block * s.r0 + u) * s.slices + tile.part) * side.each for u in range(s.r0)]
-        for u, step in enumerate(firsts):
-            side.take(u, tile.col, step)
-        for u, step in enumerate(firsts):
-            for i in tile.rows:
-                _multiply(b, tile.places, side, i, u, step)
+    return lower_chain(Chain((kernel,)), schedule)
+
+
+def lower_chain(chain: Chain, s: ThinSchedule) -> TileFn:
+    """The same of a chain; each product has an equal part of the columns."""
+    tile = ThinTile(chain, s)
+    b, steps = tile.b, tile.places[0].ops.steps
+    tile.input.make_ready(b, chain.area)
+    for side in tile.by_product():
+        blocks = ceil(steps / (s.slices * s.r0 * side.each))
+        with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+            firsts = [((block * s.r0 + u) * s.slices + tile.part) * side.each for u in range(s.r0)]
+            for u, step in enumerate(firsts):
+                side.take(u, tile.col, step)
+            for u, step in enumerate(firsts):
+                for i in tile.rows:
+                    _multiply(b, tile.input, side, i, u, step)
     return tile.finish()
 
 
-def _multiply(b: Builder, places: Places, side: Side, i: int, unit: int, step: Index) -> None:
+def _multiply(b: Builder, rows: OperandRows, side: Side, i: int, unit: int, step: Index) -> None:
     """sum of row i += row * columns, for each step of a unit; their factor comes in once"""
     factor = side.factor(unit)
     to = total(i) if factor is None else _part(i)
     if factor is not None:
         b.set(to.name, identity("sum", F32, LANES))
-    for j, left in enumerate(_row(b, places, i, step, side.each)):
+    for j, left in enumerate(_row(b, rows, i, step, side.each)):
         factors = (Splat(left, LANES), side.taken(unit, j), to)
         b.set(to.name, Call("fma", factors, F32, LANES))
     if factor is not None:
         b.set(total(i).name, Call("fma", (to, factor, total(i)), F32, LANES))
 
 
-def _row(b: Builder, places: Places, i: int, step: Index, count: int) -> Iterator[Expr]:
+def _row(b: Builder, rows: OperandRows, i: int, step: Index, count: int) -> Iterator[Expr]:
     """Row i at each of `count` steps, read when it is asked for: in vectors where it lies so."""
-    row, steps = places.ops.row, places.ops.steps
-    ats = [row.index.substitute(places.row(index(i), step + j)) for j in range(count)]
-    whole = count % LANES == 0 and side_by_side(ats) and multiple(ats[0])
-    lanes = LANES if whole else 1
+    steps = rows.places.ops.steps
+    lanes = LANES if count % LANES == 0 and rows.in_vectors(index(i), step) else 1
     for j in range(0, count, lanes):
         left = Reg("row", F32, lanes)
-        load = Load(row.buffer, ats[j], F32, lanes)
-        b.set(left.name, guarded(load, (Bound(step + j, steps),)))
-        yield from (Lane(left, lane) for lane in range(lanes)) if whole else (left,)
+        b.set(left.name, guarded(rows.read(i, step + j, lanes), (Bound(step + j, steps),)))
+        yield from (Lane(left, lane) for lane in range(lanes)) if lanes > 1 else (left,)
 
 
 def total(i: int) -> Reg:
@@ -199,6 +240,7 @@ def _part(i: int) -> Reg:
     return Reg(f"part{i}", F32, LANES)
 
 
+@lru_cache(maxsize=1024)
 def default(kernel: Kernel) -> ThinSchedule:
     """Columns of a panel, or of a cache line, and a whole group of threads for them."""
     ops, side = operands(kernel), _alone(kernel)
@@ -208,6 +250,23 @@ def default(kernel: Kernel) -> ThinSchedule:
     while slices > 1 and slices * LEAST_STEPS * side.each > ops.steps:
         slices //= 2
     return ThinSchedule(y1=y1, slices=slices)
+
+
+S = TypeVar("S", bound=ThinSchedule)
+
+
+def for_chain(chain: Chain, schedule: S) -> S | None:
+    """The schedule with whole panels for each product, by as many threads; None if none fits."""
+    ops, count = operands(chain.last), len(chain.products)
+    least = count * max(LANES, panel_of(chain.last, ops))
+    if count == 1:
+        found = schedule
+    else:
+        y1 = ceil(schedule.y1 / least) * least
+        slices = 1 << max(1, schedule.threads * LANES // y1).bit_length() - 1
+        found = replace(schedule, y1=y1, slices=slices)
+    even = not chain.norm or not found.threads & (found.threads - 1)
+    return found if even and not found.objection(chain.last) else None
 
 
 #: Steps unrolled, columns of a tile, and slices of the depth that are tried.

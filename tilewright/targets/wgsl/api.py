@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -19,24 +18,28 @@ from tilewright.kernel.expr import dtype_of
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
-from tilewright.plan import Program, State, Tensor, Value
-from tilewright.plan.arena import arena_of, row
+from tilewright.plan import Program
+from tilewright.plan.arena import row
 from tilewright.targets.gpu import matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
-from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
-from tilewright.targets.gpu.tiles import LANES
+from tilewright.targets.gpu.target import GROUP, GroupTarget, halves_of
 from tilewright.targets.gpu.vectors import in_vectors
-from tilewright.targets.plain import Plain, PlainVariant, numbers_of
+from tilewright.targets.plain import Plain, PlainVariant
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.arenas import (
+    HEAD,
+    Arena,
+    arenas_of,
+    end_of_weights,
+    tensors_read,
+    words_of,
+)
 from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
-
-#: Words before everything else: the first tells of an index out of range.  All that follows begins
-#: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
-HEAD = 64
+from tilewright.targets.wgsl.steps import Steps
 
 
 class Wgsl(GroupTarget):
@@ -69,16 +72,18 @@ class Wgsl(GroupTarget):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
         halves = halves_of(program)
         sizes = [
-            -(-_words(t) // 2) if n in halves else _words(t) for n, t in enumerate(program.tensors)
+            -(-words_of(t) // 2) if n in halves else words_of(t)
+            for n, t in enumerate(program.tensors)
         ]
-        kept = [_words(s) for s in program.states]
+        kept = [words_of(s) for s in program.states]
         most = settings.get("bank", BANK) // WORD
         words, end = row(sizes, HEAD)
         banks = Banks((0,) * len(sizes), words)
-        if row(kept, end)[1] + _most(program) > most:
-            banks, end = banks_of(program, sizes, HEAD, most)
+        arenas = arenas_of(program, settings)
+        if row(kept, end)[1] + max((arena.words for arena in arenas), default=0) > most:
+            banks, end = banks_of(*tensors_read(program, arenas), sizes, HEAD, most)
         states, at = row(kept, end)
-        return self._section(program, codes, banks, states, at)
+        return self._section(program, codes, banks, states, at, arenas)
 
     def exchange(
         self,
@@ -94,8 +99,10 @@ class Wgsl(GroupTarget):
         known = old.facts.get("banks", {"bytes": [], "of": [0] * len(tensors)})
         sizes = tuple(size // WORD for size in known["bytes"])
         banks = Banks(tuple(known["of"]), tuple(tensors), sizes)
-        at = old.memory // WORD - _most(program)
-        return self._section(program, {variant: codes}, banks, states, at)
+        at = end_of_weights(program, banks, states)
+        return self._section(
+            program, {variant: codes}, banks, states, at, arenas_of(program, settings)
+        )
 
     def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
         """How steps of a kernel can run, best first; the last needs no feature.
@@ -124,63 +131,38 @@ class Wgsl(GroupTarget):
         banks: Banks,
         states: Sequence[int],
         at: int,
+        arenas: Sequence[Arena],
     ) -> Section:
         """The section, given where tensors lie, the first words of all states, and of the arena."""
         ((variant, listed),) = codes.items()
-        numbers = slots_of(codes)
-        slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
+        texts = list(dict.fromkeys(str(code.body) for code in listed))
         halves = halves_of(program)
-        able = cache(lambda number, whole: self._able(listed[number], whole))
-        needs: dict[int, list[str]] = {}
-
-        def call(code: Code, apart: frozenset[int]) -> dict[str, Any]:
-            """The fields of a step that depend on the code.  apart: its buffers in a bank"""
-            body = module(code.loops, code.needs, apart) if apart else code.body
-            slot = slots.setdefault(body, len(slots))
-            if code.needs:
-                needs[slot] = sorted(code.needs)
-            count, *scalars = numbers_of(code.loops)
-            group = group_of(code.loops)
-            return {"slot": slot, "tiles": count, "group": group, "scalars": scalars}
-
-        plans, files, most = [], [], 0
-        for plan in program.plans:
-            offsets, total = arena_of(plan, _words)
-            most = max(most, total)
+        steps = Steps(texts, lambda n, whole: self._able(listed[n], whole), banks, halves)
+        plans, files = [], []
+        for plan, arena in zip(program.plans, arenas, strict=True):
             words = [
                 banks.words[v.tensor] if v.kind == "weight"
                 else states[v.tensor] if v.kind == "state"
                 else at + offset
-                for v, offset in zip(plan.values, offsets, strict=True)
+                for v, offset in zip(plan.values, arena.offsets, strict=True)
             ]  # fmt: skip
+            calls = steps.of(plan, arena.joints, words)
+            saved = sum(call["joined"]["steps"] - 1 for call in calls if "joined" in call)
             plans.append({
                 "inputs": [words[i] * WORD for i in plan.inputs],
                 "outputs": [words[i] * WORD for i in plan.outputs],
+                "dispatches": len(calls) - saved,
             })  # fmt: skip
-            calls = []
-            for step in plan.steps:
-                read = [plan.values[a.value] for a in step.accesses]
-                begin = [
-                    words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + _in(v, halves))
-                    for a, v in zip(step.accesses, read, strict=True)
-                ]
-                lying = [banks.of[v.tensor] if v.kind == "weight" else 0 for v in read]
-                bank = max(lying)
-                apart = frozenset(n for n, other in enumerate(lying) if other)
-                whole = not any(word % LANES for word in begin)
-                *better, usual = (call(code, apart) for code in able(step.kernel, whole))
-                more = {"better": better} if better else {}
-                calls.append(usual | {"words": begin} | more | ({"bank": bank} if bank else {}))
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
-        texts = json.dumps(list(slots)).encode()
-        size = (at + most) * WORD
+        code = json.dumps(list(steps.slots)).encode()
+        size = (at + max((arena.words for arena in arenas), default=0)) * WORD
         return Section(
-            builds=(Build(variant, (), File(texts, "json"), tuple(files), _facts(needs)),),
-            slots=len(slots),
+            builds=(Build(variant, (), File(code, "json"), tuple(files), _facts(steps.needs)),),
+            slots=len(steps.slots),
             memory=size,
             programs={},
             plans=tuple(plans),
-            kernels=numbers,
+            kernels=slots_of(codes),
             facts={
                 "memory": {"bytes": size},
                 "tensors": [words * WORD for words in banks.words],
@@ -212,19 +194,3 @@ def _require(dtype: DType, who: str) -> None:
             dtype=dtype.name,
             target="wgsl",
         )
-
-
-def _most(program: Program) -> int:
-    """Words of the arena that all plans share."""
-    return max((arena_of(plan, _words)[1] for plan in program.plans), default=0)
-
-
-def _in(value: Value, tensors: frozenset[int]) -> bool:
-    """Whether a value lies as halves."""
-    return value.halves or (value.kind == "weight" and value.tensor in tensors)
-
-
-def _words(tensor: Tensor | State | Value) -> int:
-    """How many words it takes, a weight if not as halves."""
-    words = tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]
-    return words // 2 if isinstance(tensor, Value) and tensor.halves else words

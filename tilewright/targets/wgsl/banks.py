@@ -1,8 +1,9 @@
 """Where the weights of a model lie: in its own buffer, or in further ones (banks).
 
-Input: a program, the words of each tensor, the most words of a buffer.  Output: for each tensor its
-bank and first word there.  A step reads weights from at most one bank, beside the model's own
-buffer; so tensors that a step reads together lie together.  Small ones stay in the model's buffer.
+Input: what steps read, the words of each tensor, the most words of a buffer.  Output: for each
+tensor its bank and first word there.  A step reads weights from at most one bank, beside the
+model's own buffer; so tensors that a step reads together lie together.  Small ones stay in the
+model's buffer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 
 from tilewright.base.alignment import align
 from tilewright.base.errors import MemoryLimit
-from tilewright.plan import Program
 from tilewright.plan.arena import row
 
 WORD = 4
@@ -38,16 +38,30 @@ class Banks:
         return {"banks": {"bytes": [n * WORD for n in self.sizes], "of": list(self.of)}}
 
 
-def banks_of(program: Program, sizes: Sequence[int], head: int, most: int) -> tuple[Banks, int]:
+def banks_of(
+    reads: Sequence[Sequence[int]],
+    joined: Sequence[Sequence[int]],
+    sizes: Sequence[int],
+    head: int,
+    most: int,
+) -> tuple[Banks, int]:
     """The banks, and the words of the model's own buffer that tensors leave behind them.
 
+    reads: the tensors that each step reads;  joined: those of steps that one dispatch may compute,
+           which lie together where they fit
     sizes: words of each tensor;  head: words before them;  most: words of a buffer
     Raises MemoryLimit where tensors that a step reads together need more.
     """
     of, bank, filled = [0] * len(sizes), 0, most
     ends: list[int] = []
     words = [0] * len(sizes)
-    for group in _together(program, sizes, min(LEAST, most // PART)):
+    large = [n for n, size in enumerate(sizes) if size >= min(LEAST, most // PART)]
+    groups = _Groups({n: align(sizes[n]) for n in large}, most)
+    for tensors in reads:
+        groups.put_together(tensors)
+    for tensors in joined:
+        groups.put_together(tensors, if_they_fit=True)
+    for group in groups.all():
         need = sum(align(sizes[n]) for n in group)
         if need > most:
             raise MemoryLimit(
@@ -70,24 +84,30 @@ def banks_of(program: Program, sizes: Sequence[int], head: int, most: int) -> tu
     return Banks(tuple(of), tuple(words), tuple(ends)), end
 
 
-def _together(program: Program, sizes: Sequence[int], least: int) -> list[list[int]]:
-    """The large tensors, those that a step reads together in one list, by their numbers."""
-    first = list(range(len(sizes)))
+class _Groups:
+    """Tensors, by their numbers, in groups that lie in one bank; at first each is alone."""
 
-    def root(n: int) -> int:
-        while first[n] != n:
-            n = first[n]
+    def __init__(self, words: dict[int, int], most: int) -> None:
+        """words: of each tensor, and later of the group that it is the first of"""
+        self._words, self._most = words, most
+        self._first = {n: n for n in words}
+
+    def _root(self, n: int) -> int:
+        while self._first[n] != n:
+            n = self._first[n]
         return n
 
-    for plan in program.plans:
-        for step in plan.steps:
-            values = (plan.values[a.value] for a in step.reads)
-            tensors = [v.tensor for v in values if v.kind == "weight" and sizes[v.tensor] >= least]
-            for n in tensors[1:]:
-                low, high = sorted((root(tensors[0]), root(n)))
-                first[high] = low
-    groups: dict[int, list[int]] = {}
-    for n, size in enumerate(sizes):
-        if size >= least:
-            groups.setdefault(root(n), []).append(n)
-    return list(groups.values())
+    def put_together(self, tensors: Sequence[int], *, if_they_fit: bool = False) -> None:
+        """Tensors that are none of the groups' stay out."""
+        known = [n for n in tensors if n in self._first]
+        for n in known[1:]:
+            low, high = sorted((self._root(known[0]), self._root(n)))
+            total = self._words[low] + self._words[high]
+            if low != high and not (if_they_fit and total > self._most):
+                self._first[high], self._words[low] = low, total
+
+    def all(self) -> list[list[int]]:
+        groups: dict[int, list[int]] = {}
+        for n in self._first:
+            groups.setdefault(self._root(n), []).append(n)
+        return list(groups.values())

@@ -55,8 +55,14 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
  * output first.  In `tiles` and `scalars`, what follows an extent is given by the fields of kernel/extents.py's `Count`.
  */
 export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number };
-/** The same with kernels that need features, best first: a device runs the first of them that it can. */
-export type Listed = Dispatched & { better?: Omit<Dispatched, 'words'>[] };
+/** How a kernel runs a step, of which the device runs the first that it can: best first. */
+export type Way = Omit<Dispatched, 'words' | 'bank'>;
+/** The same with kernels that need features.  `joined`: kernels that run this step and those that follow, `steps` together. */
+export type Listed = Dispatched & { better?: Way[]; joined?: Pick<Dispatched, 'words' | 'bank'> & { steps: number; ways: Way[] } };
+/** A step with the kernel that the device runs, and with the one that joins it to others. */
+export type GpuCall = Dispatched & { joined?: Dispatched & { steps: number } };
+/** A dispatch that runs the steps [first, last). */
+export type GpuPart = { first: number; last: number; dispatch: Dispatch };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
 /** `from`: another buffer than the model's. */
 export type ReadPlaces = (places: Placed[], from?: GPUBuffer, carries?: boolean) => Promise<{ trapped: boolean; arrays: any[] }>;
@@ -73,11 +79,15 @@ export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: s
 /** By slot, what its kernel needs, and what of that the device lacks; `names`: all of these. */
 export type Lack = { needs: Record<string, string[]>; bySlot: string[][]; names: string[] };
 export type Lacking = (build: Build, slots: number, features: string[]) => Lack;
-export type Resolved = (calls: Listed[], lack: Lack) => Dispatched[];
+export type Resolved = (calls: Listed[], lack: Lack) => GpuCall[];
+export type SlotsOf = (plans: GpuCall[][]) => number[];
 /** `path`: the plan's file; `memory`: its bytes. */
-export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, lack: Lack, memory: number, banks?: number[]) => Dispatched[];
-export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: Dispatched[], steps: { spec: number }[], banks?: GPUBuffer[]) => {
-  dispatches: Dispatch[];
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, lack: Lack, memory: number, banks?: number[]) => GpuCall[];
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: GpuCall[], steps: { spec: number }[], banks?: GPUBuffer[]) => {
+  /** Those of a whole run. */
+  parts: () => GpuPart[];
+  /** Those of the steps [first, last), which are joined only where all that one joins are among them. */
+  dispatches: (first: number, last: number) => Dispatch[];
   /** Exchanges kernels, by number; `resize` must follow. */
   use: (kernels: Map<number, GpuTuned>) => void;
   resize: (sizes: number[]) => void;

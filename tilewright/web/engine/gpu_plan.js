@@ -19,8 +19,17 @@ export function lacking({ facts }, slots, features) {
   return { needs, bySlot, names: [...new Set(bySlot.flat())].sort() };
 }
 
-/** The steps with the best kernel that the device can run; a step that has none keeps its own. @type {T.Resolved} */
-export const resolved = (calls, { bySlot }) => calls.map(({ better = [], ...usual }) => ({ ...usual, ...better.find(({ slot }) => !bySlot[slot].length) }));
+/**
+ * The steps with the best kernel that the device can run; a step that has none keeps its own.  So do steps that no kernel joins on this device.
+ * @type {T.Resolved}
+ */
+export const resolved = (calls, { bySlot }) => {
+  const able = (/** @type {{slot: number}} */ { slot }) => !bySlot[slot].length;
+  return calls.map(({ better = [], joined, ...usual }) => {
+    const way = joined?.ways.find(able);
+    return { ...usual, ...better.find(able), ...(joined && way && { joined: { ...joined, ...way } }) };
+  });
+};
 
 /** The steps of a plan, as the device runs them; throws `bundle-corrupt` if one is none that a device can run in this memory. @type {T.CallsOf} */
 export function callsOf(listed, path, { steps, extents }, lack, memory, banks = []) {
@@ -32,36 +41,48 @@ export function callsOf(listed, path, { steps, extents }, lack, memory, banks = 
     group: (/** @type {number} */ group) => count(group - 1) && group <= MOST_THREADS,
     scalars: [isNumber],
   };
-  requireForm(listed, [{
-    ...way,
+  const lying = {
     words: [(/** @type {number} */ word) => count(word) && word * WORD <= Math.max(memory, ...banks)],
     bank: (/** @type {number | undefined} */ bank) => bank === undefined || (count(bank - 1) && bank <= banks.length),
-  }], path);
-  for (const { better } of listed) if (better !== undefined) requireForm(better, [way], path);
+  };
+  requireForm(listed, [{ ...way, ...lying }], path);
+  for (const [at, { better, joined }] of listed.entries()) {
+    if (better !== undefined) requireForm(better, [way], path);
+    const within = (/** @type {number} */ number) => count(number - 2) && at + number <= listed.length;
+    if (joined !== undefined) requireForm(joined, { ...lying, steps: within, ways: [way] }, path);
+  }
   const calls = resolved(listed, lack);
   for (const { slot } of calls) {
     const missing = lack.bySlot[slot];
     if (missing.length) throw new EngineError('unsupported-host', `A kernel needs ${missing.join(', ')}, which this device lacks`, 'Build the bundle again: it then has another kernel as well', { missing });
   }
-  const stride = strideOf(calls);
-  requireCounts(path, calls.length - steps.length, steps.length - calls.length, MOST_BLOCK - stride, MOST_BLOCKS - stride * calls.length);
-  for (const { tiles, group } of calls) {
+  const every = everyOf(calls);
+  const stride = strideOf(every);
+  requireCounts(path, calls.length - steps.length, steps.length - calls.length, MOST_BLOCK - stride, MOST_BLOCKS - stride * every.length);
+  for (const { tiles, group } of every) {
     const most = typeof tiles === 'number' ? tiles : tiles[4] * tiles[5];
     requireCounts(path, most, group * MOST_GROUPS ** 2 - most);
   }
   return calls;
 }
 
+/** All dispatches that there may be: each step by itself, then those that run several. @param {T.GpuCall[]} calls @returns {T.Dispatched[]} */
+const everyOf = (calls) => [...calls, ...calls.flatMap(({ joined = [] }) => joined)];
+
+/** The slots of all of them. @type {T.SlotsOf} */
+export const slotsOf = (plans) => [...new Set(plans.flatMap(everyOf).map(({ slot }) => slot))];
+
 /** Bytes from one step's block to the next. @param {T.Dispatched[]} calls */
 const strideOf = (calls) => calls.reduce((most, { words, scalars }) => Math.max(most, aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
 
 /** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
 export function planOf(device, layout, memory, pipelines, calls, steps, banks = []) {
-  const stride = strideOf(calls);
-  const blocks = new Uint32Array((stride / WORD) * Math.max(calls.length, 1));
+  const every = everyOf(calls);
+  const stride = strideOf(every);
+  const blocks = new Uint32Array((stride / WORD) * Math.max(every.length, 1));
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   /** @type {T.Dispatch[]} */
-  const dispatches = calls.map(({ slot, bank = 1 }, at) => ({
+  const dispatches = every.map(({ slot, bank = 1 }, at) => ({
     pipeline: pipelines[slot],
     bindings: device.createBindGroup({
       layout,
@@ -75,22 +96,40 @@ export function planOf(device, layout, memory, pipelines, calls, steps, banks = 
   let tuned = new Map();
   /** A kernel that reads vectors needs buffers that begin at whole ones; other steps keep the bundle's. @type {(at: number) => T.GpuTuned | undefined} */
   const tunedAt = (at) => {
-    const found = tuned.get(steps[at].spec);
+    const found = at < steps.length ? tuned.get(steps[at].spec) : undefined;
     // Nor is any made for weights in a bank.
     return found && !calls[at].bank && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
   };
+  const joins = new Map(calls.flatMap(({ joined }, first) => (joined ? [[first, first + joined.steps]] : []))
+    .map(([first, last], number) => [first, { first, last, dispatch: dispatches[calls.length + number] }]));
+  /** What a whole run dispatches: a step with an exchanged kernel runs by itself, and so do those that are joined with it. @type {() => T.GpuPart[]} */
+  function partsOf() {
+    /** @type {T.GpuPart[]} */
+    const found = [];
+    for (let at = 0; at < calls.length; at = found[found.length - 1].last) {
+      const join = joins.get(at);
+      const own = Array.from({ length: join ? join.last - at : 0 }, (_, n) => at + n);
+      found.push(join && !own.some(tunedAt) ? join : { first: at, last: at + 1, dispatch: dispatches[at] });
+    }
+    return found;
+  }
+  let parts = partsOf();
   return {
-    dispatches,
+    parts: () => parts,
+
+    dispatches: (first, last) => parts.flatMap((part) => (part.first >= first && part.last <= last ? [part.dispatch]
+      : dispatches.slice(Math.max(part.first, first), Math.max(Math.min(part.last, last), first)))),
 
     use(kernels) {
       tuned = kernels;
       last = '';
       calls.forEach(({ slot }, at) => (dispatches[at].pipeline = tunedAt(at)?.pipeline ?? pipelines[slot]));
+      parts = partsOf();
     },
 
     resize(sizes) {
       if (last === (last = `of ${sizes}`)) return;
-      calls.forEach(({ tiles, group, words, scalars }, at) => {
+      every.forEach(({ tiles, group, words, scalars }, at) => {
         const own = tunedAt(at);
         const [invocations, ...numbers] = [own?.tiles ?? tiles, ...scalars].map((number) => numberAt(number, sizes));
         blocks.set([invocations, ...words, ...numbers], (at * stride) / WORD);

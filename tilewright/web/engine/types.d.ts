@@ -270,7 +270,10 @@ export interface Engine {
    * very first call, whether or not it counts as warm-up.  `repeat`: on WebGPU, of one of so many in a row by the GPU's own clock.
    */
   time(options?: { bucket?: Sizes; runs?: number; warmup?: number; repeat?: number }): Promise<Times & { bucket: Sizes }>;
-  /** Milliseconds of each step by itself (of those in `only`): the median of runs, or their mean where the clock is coarse (page not isolated). */
+  /**
+   * Milliseconds of each step by itself (of those in `only`): the median of runs, or their mean where the clock is coarse (page not isolated).  On WebGPU, without
+   * `only`, of each dispatch of a run: one that computes several steps has the number of the first and the kernels of all.
+   */
   profile(options?: { bucket?: Sizes; runs?: number; only?: number[]; read?: [number, number] }): Promise<{ steps: StepTime[]; bucket: Sizes; read?: Bytes }>;
   /** Values that the model keeps between runs, such as a KV cache; reads and writes are queued like runs. */
   readonly states: States;

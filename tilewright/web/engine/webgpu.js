@@ -5,7 +5,7 @@
 import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
 import { BANKS, deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
-import { callsOf, lacking, planOf } from './gpu_plan.js';
+import { callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
 import { upload } from './gpu_upload.js';
 import { elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
 import { json } from './weights.js';
@@ -56,11 +56,11 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const pipelines = [];
   /** Why kernels that need features made no pipeline: what they need then counts as lacking. @type {string[]} */
   const refused = [];
-  /** The steps with kernels that the device runs. @type {() => Promise<{lack: T.Lack, calls: T.Dispatched[][], used: number[]}>} */
+  /** The steps with kernels that the device runs. @type {() => Promise<{lack: T.Lack, calls: T.GpuCall[][], used: number[]}>} */
   async function chosen() {
     const lack = lacking(build, texts.length, adapter.features);
     const calls = program.plans.map((plan, number) => callsOf(listed[number], build.plans[number]?.file, plan, lack, bytes, sizes));
-    const used = [...new Set(calls.flat().map(({ slot }) => slot))];
+    const used = slotsOf(calls);
     /** @type {string[]} */
     const failed = [];
     await Promise.all(used.map(async (slot) => {
@@ -153,10 +153,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
   let stamps = null;
 
   /** Runs steps, `times` over; `timestampWrites`: by which the device notes when. @type {T.Submit} */
-  function submit(plan, first = 0, last = plans[plan].dispatches.length, times = 1, timestampWrites = undefined) {
+  function submit(plan, first = 0, last = program.plans[plan].steps.length, times = 1, timestampWrites = undefined) {
     if (lost) throw gone();
     device.queue.writeBuffer(memory, 0, new Uint32Array(1));
-    const own = plans[plan].dispatches.slice(first, last);
+    const own = plans[plan].dispatches(first, last);
     const count = own.length * times;
     // The device begins while the rest is recorded.  What is timed by its clock is one piece.
     for (let done = 0, size = timestampWrites ? count : FIRST_PIECE; done < count; size = Math.min(2 * size, MOST_PIECE)) {
@@ -228,12 +228,12 @@ export async function load({ manifest, files, meter, reached }, limits) {
     return Number(to - from) * NANO;
   }
 
-  /** Milliseconds of a step: so often at a time that the clock can tell. @type {(plan: number, step: number, times: number) => Promise<number>} */
-  async function timeOf(plan, step, times) {
+  /** Milliseconds of steps: so often at a time that the clock can tell. @type {(plan: number, first: number, last: number, times: number) => Promise<number>} */
+  async function timeOf(plan, first, last, times) {
     const byDevice = device.features.has('timestamp-query');
     const enough = byDevice ? STAMPED : WAITED;
     for (let often = times; ; often = Math.min(MOST_TIMES, 4 * often)) {
-      const milliseconds = byDevice ? await stamped(plan, step, step + 1, often) : await timed(plan, step, step + 1, often);
+      const milliseconds = byDevice ? await stamped(plan, first, last, often) : await timed(plan, first, last, often);
       if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
     }
   }
@@ -325,7 +325,11 @@ export async function load({ manifest, files, meter, reached }, limits) {
           // What a kernel does not write must not look like the result of an earlier one.
           if (place) device.queue.writeBuffer(memory, place[0], new Uint8Array(place[1]).fill(255));
           const found = [];
-          for (const step of only === 'all' ? steps.keys() : only) found.push({ step, ...steps[step], milliseconds: await (place ? timed(work.plan, step, step + 1, runs) : timeOf(work.plan, step, runs)) });
+          const parts = only === 'all' ? plans[work.plan].parts() : only.map((step) => ({ first: step, last: step + 1 }));
+          for (const { first, last } of parts) {
+            const kernel = steps.slice(first, last).map((step) => step.kernel).join(' + ');
+            found.push({ step: first, ...steps[first], kernel, milliseconds: await (place ? timed(work.plan, first, last, runs) : timeOf(work.plan, first, last, runs)) });
+          }
           const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).arrays[0];
           return { steps: found, read: words && new Uint8Array(words.buffer) };
         }

@@ -1,6 +1,6 @@
 // Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there.
 // Input: the engine, a kernel.  Output: whether it stays.  A trial uses one thread and its own memory; here the
-// engine's own step is timed before and after.
+// engine's own step is timed before and after, or the whole plan if one dispatch computes the step and others: another kernel ends that.
 
 import { planTimes, runsOf, unlessTrapped } from './runs.js';
 import { median } from '../trial/statistics.js';
@@ -19,12 +19,12 @@ const WORSE = 1.02;
 const planTime = async (...parts) => median(await planTimes(...parts));
 
 /**
- * A function that times a kernel in the engine: its step, or the whole plan if the step cannot run alone.  If even that
+ * A function that times a kernel in the engine: its step, or the whole plan if the step cannot run alone, or is joined to others.  If even that
  * traps with the inputs of the page's last run, or the plan may not run, times are NaN and only the trial counts.
  * @type {Tune.Looker}
  */
 async function looker(engine, pace, target) {
-  const { plan, bucket, step, milliseconds, alone } = target;
+  const { plan, bucket, step, milliseconds, alone, joined } = target;
   const atStep = () => pace.job(async () => {
     if (!mayRun(engine, plan)) return NaN;
     const { steps: [found] } = await engine.profile({ bucket, runs: runsOf(milliseconds, milliseconds < LONG ? LEAST_STEPS : 1), only: [step] });
@@ -32,7 +32,7 @@ async function looker(engine, pace, target) {
   });
   const atPlan = () => planTime(engine, pace, target, runs);
   let runs = 1;
-  const first = alone ? await unlessTrapped(atStep(), NaN) : NaN;
+  const first = alone && !joined ? await unlessTrapped(atStep(), NaN) : NaN;
   if (first >= 0) return { look: atStep, first };
   runs = runsOf(await unlessTrapped(atPlan(), NaN), 1);
   return runs > 0 ? { look: atPlan, first: await atPlan() } : { look: async () => NaN, first: NaN };

@@ -18,6 +18,8 @@ export type Target = {
   own: number;
   /** Whether the step can run alone, whatever data is in the arena (it gathers nothing). */
   alone: boolean;
+  /** Whether it is computed together with others, so that another kernel for it changes what they cost, too. */
+  joined: boolean;
 };
 export type Sleep = (milliseconds: number, signal: AbortSignal) => Promise<void>;
 export type Unless = <Value>(promise: Promise<Value>, signal: AbortSignal) => Promise<Value>;

@@ -50,6 +50,7 @@ export async function openSpecs(engine) {
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[T.DType, number]} */ [dtype, size]) => (
       sum + WORD * wordsOf(dtype, elementsOf([size])) + ROOM), ROOM),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
+    joined: (plan, step) => calls[plan].some((/** @type {T.GpuCall} */ { joined }, /** @type {number} */ first) => Boolean(joined && first <= step && step < first + joined.steps)),
     code: () => file(build.code),
   };
 }

@@ -63,6 +63,7 @@ export async function openSpecs(engine) {
     resultOf,
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [dtype, size]) => sum + size * BYTES[dtype] + 1024, 0),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
+    joined: () => false,
     code: () => file(build.code),
   };
 }

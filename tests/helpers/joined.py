@@ -1,0 +1,64 @@
+"""Plans whose joined steps run in one dispatch, on the interpreter of the loop IR.
+
+Input: a graph.  Output: its plan, and what it gives when joints run as one of their ways says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewright.fusion.program import Planned, program_of
+from tilewright.graph.node import Graph, Node, evaluate
+from tilewright.graph.passes import optimise
+from tilewright.hosts.reference import run_kernel
+from tilewright.kernel import interp
+from tilewright.kernel.loops import TileFn
+from tilewright.plan import Program
+from tilewright.targets.gpu.joints import Joint, joints
+from tilewright.targets.simd.layouts import PACKING
+
+from .graphs import steps_of
+from .loop_check import check_loops
+
+#: How a joint runs.
+Lower = Callable[[Joint], TileFn]
+
+
+def planned(graph: Graph) -> tuple[Program, tuple[Node, ...]]:
+    """The program of a graph, and the nodes of its tensors."""
+    packed = optimise(graph, PACKING)
+    return program_of([Planned({}, packed, steps_of(packed))])
+
+
+def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> list[np.ndarray]:
+    """The outputs.  What joints do not store holds nothing: nobody may read it."""
+    program, tensors = planned(graph)
+    (plan,) = program.plans
+    values = [
+        inputs[v.name].ravel().copy() if v.kind == "input"
+        else evaluate([tensors[v.tensor]])[0].ravel() if v.kind == "weight"
+        else np.full(v.size, 77, v.dtype.numpy)
+        for v in plan.values
+    ]  # fmt: skip
+    found, at = {joint.first: joint for joint in joints(plan, program.kernels)}, 0
+    while at < len(plan.steps):
+        joint = found.get(at, Joint(at, at))
+        steps = plan.steps[at : joint.last + 1]
+        buffers = [
+            values[a.value][a.offset : a.offset + b.size]
+            for step in steps
+            for a, b in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
+        ]
+        if len(steps) == 1:
+            run_kernel(program.kernels[steps[0].kernel], buffers)
+        else:
+            fn = lower(joint)
+            check_loops(fn)
+            lists = [b.tolist() for b in buffers]
+            interp.run(fn, lists)
+            for n in fn.outputs:
+                buffers[n][:] = lists[n]
+        at = joint.last + 1
+    return [values[n].reshape(plan.values[n].shape) for n in plan.outputs]

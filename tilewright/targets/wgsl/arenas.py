@@ -1,0 +1,85 @@
+"""How dispatches find their buffers: where values lie while a plan runs, and where it all begins.
+
+Input: a program, its banks.  Output: words.  Values keep their places as long as joints need them
+(targets/gpu/joints.py).  Which texts run is api.py's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.alignment import align
+from tilewright.plan import Plan, Program, State, Step, Tensor, Value
+from tilewright.plan.arena import arena_of
+from tilewright.targets.gpu.joints import Joint, joints, lasting
+from tilewright.targets.gpu.target import halves_of
+from tilewright.targets.wgsl.banks import Banks
+from tilewright.targets.wgsl.emit import WORDS
+
+#: Words before everything else: the first tells of an index out of range.  All that follows begins
+#: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
+HEAD = 64
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A plan's joints, and where its values lie then, in words; `words` of all."""
+
+    joints: tuple[Joint, ...]
+    offsets: tuple[int, ...]
+    words: int
+
+
+def arenas_of(program: Program, settings: Mapping[str, Any]) -> tuple[Arena, ...]:
+    """settings: "joined", false where each step shall run by itself"""
+    joined = settings.get("joined", True)
+    found = [joints(plan, program.kernels) if joined else () for plan in program.plans]
+    return tuple(
+        Arena(own, *arena_of(lasting(plan, own), words_of))
+        for plan, own in zip(program.plans, found, strict=True)
+    )
+
+
+#: For each of several steps, or joints, the tensors that it reads.
+Reads = list[list[int]]
+
+
+def tensors_read(program: Program, arenas: Sequence[Arena]) -> tuple[Reads, Reads]:
+    """The tensors that each step reads, and those that each joint reads."""
+
+    def weights(plan: Plan, steps: Sequence[Step]) -> list[int]:
+        values = (plan.values[a.value] for step in steps for a in step.reads)
+        return [v.tensor for v in values if v.kind == "weight"]
+
+    each = [weights(plan, (step,)) for plan in program.plans for step in plan.steps]
+    pairs = zip(program.plans, arenas, strict=True)
+    together = [
+        weights(plan, plan.steps[joint.first : joint.last + 1])
+        for plan, arena in pairs
+        for joint in arena.joints
+    ]
+    return each, together
+
+
+def end_of_weights(program: Program, banks: Banks, states: Sequence[int]) -> int:
+    """The word behind weights and states in the model's own buffer."""
+    halves, ends = halves_of(program), [HEAD]
+    for value in (v for plan in program.plans for v in plan.values if v.kind == "weight"):
+        if not banks.of[value.tensor]:
+            size = -(-words_of(value) // (1 + in_halves(value, halves)))
+            ends.append(align(banks.words[value.tensor] + size))
+    ends += [align(at + words_of(s)) for at, s in zip(states, program.states, strict=True)]
+    return max(ends)
+
+
+def in_halves(value: Value, tensors: frozenset[int]) -> bool:
+    """Whether a value lies as halves."""
+    return value.halves or (value.kind == "weight" and value.tensor in tensors)
+
+
+def words_of(tensor: Tensor | State | Value) -> int:
+    """How many words it takes, a weight if not as halves."""
+    words = tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]
+    return words // 2 if isinstance(tensor, Value) and tensor.halves else words

@@ -1,0 +1,119 @@
+"""The steps of a plan as a section has them (docs/bundle.md): slots, counts, first words.
+
+Input: how each kernel can run, where values lie.  Output: a dict per step, ready for JSON, and by
+slot the texts that they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from tilewright.plan import Plan, Step
+from tilewright.targets.gpu.joints import Joint, ways_of
+from tilewright.targets.gpu.target import group_of
+from tilewright.targets.gpu.tiles import LANES
+from tilewright.targets.gpu.vectors import in_vectors
+from tilewright.targets.plain import numbers_of
+from tilewright.targets.protocol import Code
+from tilewright.targets.wgsl.arenas import in_halves
+from tilewright.targets.wgsl.banks import Banks
+from tilewright.targets.wgsl.emit import WORDS, module
+
+#: How a kernel, by its number, can run, best first; and whether its buffers begin at whole vectors.
+Able = Callable[[int, bool], tuple[Code, ...]]
+
+
+@dataclass(frozen=True)
+class Lying:
+    """Where the buffers of a dispatch lie: the first word of each, and its bank."""
+
+    words: list[int]
+    banks: list[int]
+
+    @classmethod
+    def together(cls, parts: Sequence[Lying]) -> Lying:
+        """The buffers of all, one after the other."""
+        return cls([w for p in parts for w in p.words], [b for p in parts for b in p.banks])
+
+    @property
+    def apart(self) -> frozenset[int]:
+        """Those in a bank."""
+        return frozenset(n for n, bank in enumerate(self.banks) if bank)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all begin at whole vectors."""
+        return not any(word % LANES for word in self.words)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        bank = max(self.banks)
+        return {"words": self.words} | ({"bank": bank} if bank else {})
+
+
+class Steps:
+    """Encodes the steps of plans that share texts.
+
+    slots: by text its slot;  needs: by slot the features that it asks for
+    """
+
+    def __init__(
+        self, texts: Sequence[str], able: Able, banks: Banks, halves: frozenset[int]
+    ) -> None:
+        """texts: of the first slots;  halves: tensors that lie as such"""
+        self.slots = {text: slot for slot, text in enumerate(texts)}
+        self.needs: dict[int, list[str]] = {}
+        self._able, self._banks, self._halves = cache(able), banks, halves
+        self._joined = cache(_joined)
+
+    def of(self, plan: Plan, joints: Sequence[Joint], words: Sequence[int]) -> list[dict[str, Any]]:
+        """words: the first word of each value"""
+        found, lies = [], [self._lying(plan, step, words) for step in plan.steps]
+        for step, lying in zip(plan.steps, lies, strict=True):
+            ways = self._able(step.kernel, lying.whole)
+            *better, usual = (self._way(code, lying) for code in ways)
+            found.append(usual | lying.fields | ({"better": better} if better else {}))
+        for joint in joints:
+            steps = slice(joint.first, joint.last + 1)
+            lying = Lying.together(lies[steps])
+            if joined := self._joining(joint, plan.steps[steps], lying):
+                own = {"steps": joint.last + 1 - joint.first, "ways": joined}
+                found[joint.first]["joined"] = own | lying.fields
+        return found
+
+    def _lying(self, plan: Plan, step: Step, words: Sequence[int]) -> Lying:
+        values = [plan.values[a.value] for a in step.accesses]
+        begin = [
+            words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + in_halves(v, self._halves))
+            for a, v in zip(step.accesses, values, strict=True)
+        ]
+        return Lying(begin, [self._banks.of[v.tensor] if v.kind == "weight" else 0 for v in values])
+
+    def _joining(self, joint: Joint, steps: Sequence[Step], lying: Lying) -> list[dict[str, Any]]:
+        """How one dispatch runs them; nothing where their weights lie in several banks."""
+        if len({bank for bank in lying.banks if bank}) > 1:
+            return []
+        ways = tuple(self._able(step.kernel, True) for step in steps)
+        codes = self._joined(replace(joint, first=0, last=len(steps) - 1), ways)
+        usable = (code for code in codes if lying.whole or not in_vectors(code.loops))
+        return [self._way(code, lying) for code in usable]
+
+    def _way(self, code: Code, lying: Lying) -> dict[str, Any]:
+        """The fields of a step that depend on the code."""
+        text = module(code.loops, code.needs, lying.apart) if lying.apart else str(code.body)
+        slot = self.slots.setdefault(text, len(self.slots))
+        if code.needs:
+            self.needs[slot] = sorted(code.needs)
+        count, *scalars = numbers_of(code.loops)
+        return {"slot": slot, "tiles": count, "group": group_of(code.loops), "scalars": scalars}
+
+
+def _joined(joint: Joint, ways: tuple[tuple[Code, ...], ...]) -> list[Code]:
+    """How the steps of a joint run in one dispatch, best first.  ways: of each by itself"""
+    last = ways[-1][-1].kernel
+    return [
+        Code(last, s, fn, 0, s.features, module(fn, s.features)) for fn, s in ways_of(joint, ways)
+    ]
