@@ -5,7 +5,7 @@
 // before a kernel runs is an image on the device, one for each input set: it is copied before each check, and compared afterwards
 // without the output.
 
-import { deviceFor, layoutOf, narrow, pipelineOf, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
+import { deviceFor, layoutOf, pipelineOf, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
 import { beat, beating as steadily, breathe } from './breath.js';
@@ -200,7 +200,9 @@ async function bytesOf(from, at, size) {
 async function output() {
   const { from, length } = regionOf(0);
   const found = await bytesOf(place().buffer, WORD * from, WORD * length);
-  return narrow(/** @type {T.DType} */ (current().facts.buffers[0].dtype), new Uint32Array(found));
+  const dtype = /** @type {T.DType} */ (current().facts.buffers[0].dtype);
+  const elements = new (arrayOf(stored(dtype)))(found);
+  return stored(dtype) === dtype ? elements : arrayOf(dtype).from(elements);
 }
 
 /** Submits a kernel, `times` over. @param {Tune.GpuRunner} runner @param {number} times @param {boolean} stamped */
