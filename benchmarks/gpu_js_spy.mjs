@@ -3,9 +3,9 @@
 // but the prototypes of WebGPU, each call of which goes on as before.
 
 /** Milliseconds in finish() and submit() since `begin`; when the run began to wait for the device, and when it went on. */
-export const seen = { inside: 0, waits: 0, goes: 0 };
+export const seen = { dawn: 0, waits: 0, goes: 0 };
 
-export const begin = () => (seen.inside = 0);
+export const begin = () => (seen.dawn = 0);
 
 /** @param {any} prototype @param {string} name @param {(call: () => any) => any} way */
 function wrap(prototype, name, way) {
@@ -19,7 +19,7 @@ export function spy() {
   const counted = (/** @type {() => any} */ call) => {
     const start = performance.now();
     const value = call();
-    seen.inside += performance.now() - start;
+    seen.dawn += performance.now() - start;
     return value;
   };
   wrap(GPUQueue.prototype, 'submit', counted);

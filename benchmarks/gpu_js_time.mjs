@@ -25,7 +25,7 @@ async function run() {
   const wanted = checkOutputs(info.outputs, program.plans[plan].outputs, sizes, {});
   await bundle.run({ plan, sizes, tensors, wanted });
   const end = performance.now();
-  return { before: seen.waits - start, after: end - seen.goes, inside: seen.inside, device: seen.goes - seen.waits };
+  return { before: seen.waits - start, after: end - seen.goes, dawn: seen.dawn, device: seen.goes - seen.waits };
 }
 
 const runs = [];

@@ -107,15 +107,19 @@ HOSTS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
 
 def figures(found: Mapping[str, Any]) -> dict[str, Any]:
     """Medians in milliseconds of the parts of a run: before the last submission, after the
-    device's answer, and in Chromium in the page; `inside`: of them in finish() and submit()."""
+    device's answer, and in Chromium in the page; `dawn`: of them in finish() and submit().
+    `quiet`: the lowest decile of all of it, which a busy machine disturbs less."""
     runs: Sequence[Mapping[str, float]] = found["runs"]
     columns = {key: [run[key] for run in runs] for key in runs[0]}
     whole = [run["before"] + run["after"] + run.get("page", 0.0) for run in runs]
-    own = [total - inside for total, inside in zip(whole, columns["inside"], strict=True)]
-    columns |= {"whole": whole, "without_inside": own}
+    own = [total - dawn for total, dawn in zip(whole, columns["dawn"], strict=True)]
+    columns |= {"whole": whole, "without_dawn": own}
     medians = {f"{key}_ms": round(statistics.median(of), 4) for key, of in columns.items()}
-    spread = round(common.spread(whole), 4)
-    return {"dispatches": found["dispatches"], **medians, "spread": spread, "n": len(runs)}
+    return {
+        "dispatches": found["dispatches"], **medians,
+        "quiet_ms": round(statistics.quantiles(whole, n=10)[0], 4),
+        "spread": round(common.spread(whole), 4), "n": len(runs),
+    }  # fmt: skip
 
 
 def main() -> None:

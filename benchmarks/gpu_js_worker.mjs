@@ -14,6 +14,6 @@ const post = self.postMessage.bind(self);
 self.postMessage = (/** @type {any} */ message, /** @type {any} */ options) => {
   post(message, options);
   if (!message.value?.outputs) return;
-  const { inside, waits, goes } = seen;
-  post({ spied: { before: waits - start, after: performance.now() - goes, inside, device: goes - waits } });
+  const { dawn, waits, goes } = seen;
+  post({ spied: { before: waits - start, after: performance.now() - goes, dawn, device: goes - waits } });
 };

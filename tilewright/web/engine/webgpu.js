@@ -14,6 +14,8 @@ export const TARGET = 'wgsl';
 
 /** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
 const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
+/** Factor by which that grows at most from one look to the next. */
+const MOST_GROWTH = 32;
 const NANO = 1e-6;
 /** Dispatches in the first submission of a run, and in each further one. */
 const [FIRST_PIECE, PIECE] = [16, 128];
@@ -223,9 +225,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
   async function timeOf(plan, step, times) {
     const byDevice = device.features.has('timestamp-query');
     const enough = byDevice ? STAMPED : WAITED;
-    for (let often = times; ; often = Math.min(MOST_TIMES, 4 * often)) {
+    for (let [often, growth] = [times, 1]; ; often = Math.min(MOST_TIMES, growth * often)) {
       const milliseconds = byDevice ? await stamped(plan, step, step + 1, often) : await timed(plan, step, step + 1, often);
       if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
+      growth = Math.max(2, Math.min(MOST_GROWTH, Math.ceil(1.5 * enough / milliseconds)));
     }
   }
 
