@@ -143,7 +143,8 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   async function ready() {
     if (closed) throw gone();
     if (!worker) {
-      const taken = reserve && !reserve.broken ? reserve : launched();
+      if (reserve?.broken) dropReserve();
+      const taken = reserve ?? launched();
       reserve = null;
       const mine = worker = taken.worker;
       watch = setInterval(look, LOOK);
