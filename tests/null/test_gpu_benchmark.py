@@ -50,7 +50,8 @@ def test_a_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(plan.steps) == steps
     assert subject.flops == steps * case.flops
     monkeypatch.setattr(module("products"), "RUN_MS", 1e-3)
-    monkeypatch.setattr(module("products"), "WARM_MS", 1e-3)
+    for warm in ("WARM_MS", "KEPT_MS"):
+        monkeypatch.setattr(module("products"), warm, 1e-3)
     ours = nvidia.OnCuda(CpuDevice(), case, tmp_path / "one")
     assert ours.error < 1e-6
     row = module("products").measure(ours, None, case, 2)
