@@ -41,6 +41,7 @@ from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.gpu.features import F16, MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 
@@ -57,7 +58,9 @@ PRODUCTS = (
     "K0", "K1", "K2", "K3", "GEMM 4096", "GEMM 4096, 16 bits, halves by matrices",
     "GEMM 4096, bytes", "GEMV 11008x4096, 4 bits", "GEMV 11008x4096, 4 bits, rows in bytes",
 )  # fmt: skip
+#: Of these the first kernel.
 ROWWISE = ("softmax", "layer norm", "attention 384", "attention decode")
+SMOKE = ("attention 128x32",)
 #: Candidates of a kernel that need the same features, first in the order of trial.
 SAME = 8
 #: Milliseconds of a timed run, runs of a candidate in a round, and rounds.
@@ -77,7 +80,7 @@ class Subject:
 def steps(smoke: bool) -> Iterator[tuple[str, KernelStep]]:
     for case in (c for c in CASES if c.name in PRODUCTS):
         yield case.name, step_of(little(case) if smoke else case)
-    for name in ROWWISE:
+    for name in SMOKE if smoke else ROWWISE:
         yield name, steps_of(subject_graph(name))[0]
 
 
@@ -94,8 +97,11 @@ def little(case: Case) -> Case:
     return replace(case, a=(*outer, min(rows, 128), 128), b=(*outer, 128, 128))
 
 
-def tried(step: KernelStep, device: DeviceClass, features: Collection[str]) -> list[Schedule]:
-    """The default and the first candidates of each set of features that the device has."""
+def tried(
+    step: KernelStep, device: DeviceClass, features: Collection[str], same: int = SAME
+) -> list[Schedule]:
+    """The default and the first candidates of each set of features that the device has; where all
+    need one, also what engines run without any."""
     space = space_of(step.kernel, device)
     seen: Counter[tuple[bool, ...]] = Counter()
     found = []
@@ -103,9 +109,9 @@ def tried(step: KernelStep, device: DeviceClass, features: Collection[str]) -> l
         schedule = space.schedules[number]
         kind = used(schedule.features, schedule.to_json())
         seen[kind] += 1
-        if seen[kind] <= SAME:
+        if seen[kind] <= same:
             found.append(schedule)
-    return found
+    return found if any(not s.features for s in found) else [*found, Plain()]
 
 
 def used(needs: Collection[str], schedule: Mapping[str, Any]) -> tuple[bool, ...]:
@@ -222,7 +228,8 @@ def main() -> None:
         features = adapter_features(host, Path(at, "first"))
         for number, (name, step) in enumerate(steps(args.smoke)):
             if name.startswith(asked):
-                subject = Subject(name, step, tried(step, device, features))
+                same = 1 if args.smoke else SAME
+                subject = Subject(name, step, tried(step, device, features, same))
                 rows.append(measure(host, subject, features, Path(at, str(number))))
                 print(json.dumps(rows[-1]), flush=True)
         if "RoBERTa-base".startswith(asked):

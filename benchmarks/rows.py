@@ -107,7 +107,7 @@ def attention(rows: int, keys: int, heads: int, depth: int, causal: bool = False
 
 
 def attention_graph(rows: int, keys: int, heads: int, depth: int) -> Graph:
-    """Inputs q [rows, heads * depth], k and v [keys, heads * depth]."""
+    """Inputs q [rows, heads * depth], k and v [keys, heads * depth]; the first kernel is fused."""
     return graph_of("attention", attention(rows, keys, heads, depth))
 
 
