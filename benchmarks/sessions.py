@@ -41,8 +41,8 @@ BUILT = -1
 
 @dataclass
 class Session:
-    """The tuner's events: trials in order, the candidate in use after each and the second in which
-    it came, and the last one of each kernel that changed."""
+    """The tuner's events: trials in order, with the second of each (`at`); the candidate in use
+    after each and the second in which it came; and the last one of each kernel that changed."""
 
     device: str = ""
     trials: list[Row] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Session:
         if kind == "start":
             self.device = event["class"]
         elif kind == "trial":
-            self.trials.append(event)
+            self.trials.append({**event, "at": time.monotonic() - self.started})
         elif kind == "swap":
             self.current[event["spec"]] = event["candidate"]
             self._use(event["candidate"])
