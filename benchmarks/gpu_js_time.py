@@ -1,10 +1,13 @@
-"""How long JavaScript works for a run of a 12-layer encoder on WebGPU, the GPU's time aside.
+"""How long JavaScript works for a run of a 12-layer encoder on WebGPU, the device's time aside.
 
-Input: Node, the npm package `webgpu`, a GPU or a software adapter.  Output:
-results/gpu_js_time.json.  gpu_js_time.mjs runs the engine's own code in one thread; what messages
-between page and worker cost is not in it.
+Input: Node with the npm packages `webgpu` and `puppeteer-core`, Chromium, an adapter.  Output:
+results/gpu_js_time.json, a row per host.  In Chromium it is the engine as pages have it: the page's
+thread and the worker's, messages included.  In Node it is the engine's own code in one thread.
 
-    python benchmarks/gpu_js_time.py [--runs 200] [--small]
+    python benchmarks/gpu_js_time.py [--runs 200] [--narrow] [--host chromium] [--no-save]
+
+A software adapter takes seconds for a run of the whole model: `--narrow` has about as many
+dispatches and the same output, but layers with little work.
 """
 
 from __future__ import annotations
@@ -12,75 +15,133 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import common
 from benchmarks.gpu import WGSL, facts
 from benchmarks.peers.models import Text, roberta
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
-from tilewright.hosts.browser_dawn import Dawn, require_dawn
+from tilewright.hosts.browser_dawn import require_dawn
+from tilewright.hosts.browser_programs import program
 from tilewright.server import BackgroundServer, create_app
+from tilewright.server.app import WEB
 
-SCRIPT = Path(__file__).with_suffix(".mjs")
+HERE = Path(__file__).parent
 NAME = "encoder"
 #: As many dispatches, but little work: for software adapters.
 SMALL = Text(length=16, width=64, heads=2, hidden=128, words=1000)
+#: Runs before the counted ones: until then the compilers of JavaScript are at work.
+WARM = 100
+#: The engine's worker in Chromium, and what it imports first to be timed.
+WORKER, SPIES = "gpu_worker.js", ("gpu_js_worker.mjs", "gpu_js_spy.mjs")
 
 
-def spent(dawn: Dawn, bundle: Path, runs: int) -> dict[str, Any]:
-    """What the script says of each run."""
-    with BackgroundServer(create_app({NAME: bundle})) as server:
-        words = (str(dawn.package), " ".join(dawn.options), f"{server.url}/bundles/{NAME}/")
-        done = subprocess.run(
-            [str(dawn.path), "--no-warnings", str(SCRIPT), *words, str(runs)],
-            env={**os.environ, **dawn.environment}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+def narrow() -> onnx.ModelProto:
+    """The encoder of `SMALL`, its output repeated to that of the whole model."""
+    model, whole = roberta(SMALL), Text()
+    (output,) = model.graph.output
+    repeats = [1, whole.length // SMALL.length, whole.width // SMALL.width]
+    model.graph.initializer.append(numpy_helper.from_array(np.array(repeats), "repeats"))
+    model.graph.node.append(helper.make_node("Tile", [output.name, "repeats"], ["repeated"]))
+    shape = (1, whole.length, whole.width)
+    output.CopyFrom(helper.make_tensor_value_info("repeated", TensorProto.FLOAT, shape))
+    return model
+
+
+def told(command: Sequence[str], environment: Mapping[str, str], given: str = "") -> dict[str, Any]:
+    """The last line of JSON that a script prints."""
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, input=given, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
     if done.returncode:
-        raise SystemExit(f"{SCRIPT.name} failed:\n{done.stdout}{done.stderr}")
+        raise SystemExit(f"{command} failed:\n{done.stdout}{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
 
-def figures(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Medians in milliseconds: before the last submission, after the device's answer, of both."""
+def in_node(bundle: Path, runs: int) -> dict[str, Any]:
+    dawn = require_dawn()
+    with BackgroundServer(create_app({NAME: bundle})) as server:
+        words = (str(dawn.package), " ".join(dawn.options), f"{server.url}/bundles/{NAME}/")
+        node = (str(dawn.path), "--no-warnings", str(HERE / "gpu_js_time.mjs"))
+        return told((*node, *words, str(WARM), str(runs)), dawn.environment)
+
+
+def in_chromium(bundle: Path, runs: int) -> dict[str, Any]:
+    browser = program("chromium-webgpu")
+    with tempfile.TemporaryDirectory(prefix="js-time-") as folder:
+        web = shutil.copytree(WEB, Path(folder, "web"))
+        for spy in SPIES:
+            shutil.copy(HERE / spy, web / "engine")
+        worker = web / "engine" / WORKER
+        worker.write_text(f"import './{SPIES[0]}';\n{worker.read_text()}")
+        with BackgroundServer(create_app({NAME: bundle}, web=web)) as server:
+            asked = {
+                "command": browser.command(Path(folder), ""), "url": f"{server.url}/host/host.html",
+                "bundle": f"/bundles/{NAME}/", "warm": WARM, "runs": runs,
+            }  # fmt: skip
+            command = ("node", str(HERE / "gpu_js_page.mjs"))
+            return told(command, browser.environment, json.dumps(asked))
+
+
+HOSTS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
+    "node": in_node,
+    "chromium": in_chromium,
+}
+
+
+def figures(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Medians in milliseconds of the parts of a run: before the last submission, after the
+    device's answer, and in Chromium in the page; `dawn`: of them in finish() and submit().
+    `quiet`: the lowest decile of all of it, which a busy machine disturbs less."""
+    runs: Sequence[Mapping[str, float]] = found["runs"]
     columns = {key: [run[key] for run in runs] for key in runs[0]}
-    whole = [run["before"] + run["after"] for run in runs]
+    whole = [run["before"] + run["after"] + run.get("page", 0.0) for run in runs]
     own = [total - dawn for total, dawn in zip(whole, columns["dawn"], strict=True)]
+    columns |= {"whole": whole, "without_dawn": own}
+    medians = {f"{key}_ms": round(statistics.median(of), 4) for key, of in columns.items()}
     return {
-        "dispatches": runs[0]["dispatches"],
-        **{f"{k}_ms": round(statistics.median(columns[k]), 4) for k in ("before", "after", "dawn")},
-        "whole_ms": round(statistics.median(whole), 4),
-        "without_dawn_ms": round(statistics.median(own), 4),
-        "device_ms": round(statistics.median(columns["device"]), 4),
-        "spread": round(common.spread(whole), 4),
-        "n": len(runs),
-    }
+        "dispatches": found["dispatches"], **medians,
+        "quiet_ms": round(statistics.quantiles(whole, n=10)[0], 4),
+        "spread": round(common.spread(whole), 4), "n": len(runs),
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--small", action="store_true", help="narrow layers; nothing is written")
+    parser.add_argument("--host", action="append", choices=HOSTS, help="by default all")
+    parser.add_argument("--narrow", action="store_true", help="layers with little work")
+    parser.add_argument("--no-save", action="store_true", help="nothing is written")
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
-    sizes, dawn = SMALL if args.small else Text(), require_dawn()
+    sizes = SMALL if args.narrow else Text()
     with tempfile.TemporaryDirectory(prefix="js-time-") as folder:
-        write(compile_model(roberta(sizes), WGSL).contents, Path(folder))
-        found = spent(dawn, Path(folder), args.runs)
-    row = {"model": "RoBERTa-base", **vars(sizes), **figures(found["runs"])}
-    print(json.dumps(row))
-    if args.small:
-        return
-    print(common.save("gpu_js_time", [row], **facts(dawn, args.commit)))
+        bundle, rows = Path(folder), []
+        write(compile_model(narrow() if args.narrow else roberta(sizes), WGSL).contents, bundle)
+        for host in args.host or HOSTS:
+            found = HOSTS[host](bundle, args.runs)
+            about = {"host": host, "adapter": found["adapter"], "model": "RoBERTa-base"}
+            rows.append({**about, **vars(sizes), **figures(found)})
+            print(json.dumps(rows[-1]), flush=True)
+    if not args.no_save:
+        known = facts(require_dawn(), args.commit)
+        print(common.merge("gpu_js_time", rows, ("host", "width"), **known))
 
 
 if __name__ == "__main__":

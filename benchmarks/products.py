@@ -15,14 +15,16 @@ from typing import Any
 
 import common
 import numpy as np
-from cublas import WARM_MS, Cublas
+from cublas import KEPT_MS, WARM_MS, Cublas
 from onnx import TensorProto, helper, numpy_helper
+from rows import attention_graph
 
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, I8, I16, U8
 from tilewright.benchkernel import BLOCK, Subject, alone, product, product_step, steps_of
 from tilewright.benchkernel import weight_of as random_weight
 from tilewright.compiler import Options, compile_model
-from tilewright.graph.node import Graph, Node, contract, evaluate, graph_input
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, cast, contract, evaluate, graph_input, node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import halves
@@ -94,9 +96,66 @@ class Case:
 
     def graph(self) -> Graph:
         """The product alone."""
-        x = graph_input("a", self.a, F32)
-        y = contract(self.equation, x, weight_node(self))
+        x = graph_input("a", self.a, U8 if self.bits == 8 else F32)
+        if self.bits == 8:
+            y = contract(self.equation, cast(x, I16), cast(weight_node(self), I16))
+        else:
+            y = contract(self.equation, x, weight_node(self))
         return Graph("product", (("a", x),), (("y", y),))
+
+    def inputs(self, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+        """Random ones, in order."""
+        shapes = (self.a,) if self.weight else (self.a, self.b)
+        if self.bits == 8:
+            return [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
+        return [rng.standard_normal(shape, np.float32) for shape in shapes]
+
+    def wanted(self, inputs: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """The first product in float64; of a matrix the first rows."""
+        a, *rest = (each.astype(np.float64) for each in inputs)
+        b = rest[0] if rest else weight_of(self)
+        return (a[:CHECKED] if a.ndim == 2 else a) @ b
+
+    @property
+    def on_cublas(self) -> bool:
+        """Whether cuBLAS computes the same."""
+        return self.bits != 8
+
+
+@dataclass(frozen=True)
+class Attention(Case):
+    """Fused attention in f32: queries `a`, keys and values `b`, [rows, heads * depth] each."""
+
+    heads: int = 12
+
+    @property
+    def flops(self) -> int:
+        """Of both products."""
+        return 4 * self.a[0] * prod(self.b)
+
+    def graph(self) -> Graph:
+        return attention_graph(self.a[0], self.b[0], self.heads, self.a[1] // self.heads)
+
+    def subject(self, times: int, options: Options) -> Subject:
+        fused, *_ = steps_of(self.graph())
+        return alone(fused, options, times)
+
+    def inputs(self, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+        return [rng.standard_normal(shape, np.float32) for shape in (self.a, self.b, self.b)]
+
+    def wanted(self, inputs: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        q, k, v = (
+            each.astype(np.float64).reshape(len(each), self.heads, -1).swapaxes(0, 1)
+            for each in inputs
+        )
+        scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        made: np.ndarray[Any, Any] = (weights / weights.sum(-1, keepdims=True)) @ v
+        return made.swapaxes(0, 1)
+
+    @property
+    def on_cublas(self) -> bool:
+        return False
 
 
 def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
@@ -107,7 +166,10 @@ def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
 
 
 def weight_node(case: Case) -> Node:
-    return random_weight(case.b, 0, case.bits, scales="f16" if case.halves else "")
+    if case.bits == 8:
+        return node(ops.Weight("w", case.b, I8, lambda: weight_of(case)))
+    scales, loose = "f16" if case.halves else "", "i8" if case.rounded else ""
+    return random_weight(case.b, 0, case.bits, scales, loose)
 
 
 def bytes_product(a: Sequence[int], b: Sequence[int], options: Options) -> Subject:
@@ -140,7 +202,7 @@ CASES = (
     matmul("K1", 640, 768, 3072),
     batched("K2", 12, 384, 384, 64),
     batched("K3", 120, 64, 64, 64),
-    *(matmul(f"GEMM {n}", n, n, n) for n in (512, 1024, 2048, 4096)),
+    *(matmul(f"GEMM {n}", n, n, n) for n in (512, 1024, 2048, 4096, 8192)),
     matmul("GEMV 4096x4096", 1, 4096, 4096, layers=8),
     matmul("GEMV 4096x11008", 1, 4096, 11008, layers=3),
     matmul("GEMV 4096x11008, 16 bits", 1, 4096, 11008, layers=8, bits=16),
@@ -161,6 +223,8 @@ CASES = (
         for way in ("matrices", "tiles")
     ),
     matmul("GEMM 4096, bytes", 4096, 4096, 4096, bits=8),
+    Attention("Attention, 512 rows", "", (512, 768), (512, 768)),
+    Attention("Attention, 1 row of 2048 keys", "", (1, 768), (2048, 768)),
 )
 
 
@@ -169,7 +233,7 @@ class Runner(ABC):
 
     def __init__(self, case: Case, names: Sequence[str]) -> None:
         """names: of the inputs, then of the output that is compared"""
-        self.layers, self.times = case.layers or 1, 1
+        self.layers, self.times, self.warm = case.layers or 1, 1, 0.0
         self.error = self._check(case, names)
         # the clock is rounded, and a card that is not yet warm is slow: each time more is known
         for _ in range(4):
@@ -195,32 +259,21 @@ class Runner(ABC):
 
     def sample(self, runs: int) -> list[float]:
         """Milliseconds of one product by the GPU's clock."""
-        spent = 0.0
-        while spent < WARM_MS:
+        spent, self.warm = 0.0, KEPT_MS if self.warm else WARM_MS
+        while spent < self.warm:
             spent += self.times * sum(self.many(1))
         return [ms / self.layers for ms in self.many(runs)]
 
     def _check(self, case: Case, names: Sequence[str]) -> float:
         """Relative error of the first product against float64; raises if it is too large."""
-        rng = np.random.default_rng(1)
-        shapes = (case.a,) if case.weight else (case.a, case.b)
-        inputs = {n: random_input(rng, s, case) for n, s in zip(names, shapes, strict=False)}
-        got = self.run(inputs)[names[-1]]
-        a = inputs[names[0]].astype(np.float64)
-        b = weight_of(case) if case.weight else inputs[names[1]]
-        if a.ndim == 2:
-            a, got = a[:CHECKED], got[:CHECKED]
-        want = a @ b
+        given = case.inputs(np.random.default_rng(1))
+        got = self.run(dict(zip(names, given, strict=False)))[names[-1]]
+        want = case.wanted(given)
+        got = got.ravel()[: want.size].reshape(want.shape)
         error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
         if not error <= case.tolerance:
             raise SystemExit(f"{case.name}: relative error {error}")
         return error
-
-
-def random_input(rng: np.random.Generator, shape: tuple[int, ...], case: Case) -> Any:
-    if case.bits == 8:
-        return rng.integers(0, 256, shape, np.uint8)
-    return rng.standard_normal(shape, np.float32)
 
 
 def weight_of(case: Case) -> np.ndarray[Any, Any]:
@@ -232,7 +285,7 @@ def weight_of(case: Case) -> np.ndarray[Any, Any]:
 
 def measure(ours: Runner, torch: Any, case: Case, rounds: int) -> dict[str, Any]:
     theirs = None
-    if torch and case.bits != 8:
+    if torch and case.on_cublas:
         halves, times = bool(case.halves), ours.times * ours.layers
         theirs = Cublas(torch, case.a, case.b, ours.layers, halves, times)
     found: dict[str, list[float]] = {"": [], "cublas_": []}

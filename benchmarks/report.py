@@ -20,6 +20,7 @@ from typing import Any
 import report_corun
 import report_crowd
 import report_gpu
+import report_gpu_ablation
 import report_gpu_peers
 import report_headroom
 import report_passes
@@ -159,6 +160,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "gpu": report_gpu.gpu,
     "llama": report_gpu.llama,
     "corun": report_corun.corun,
+    **report_gpu_ablation.TABLES,
     **report_gpu_peers.TABLES,
     "threads": threads,
     "conv": conv,
@@ -206,6 +208,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "A critical model and normal ones under each policy. Latencies of the critical model "
         "have waiting in them and are multiples of those alone.",
     ),
+    **report_gpu_ablation.ABOUT,
     **report_gpu_peers.ABOUT,
     "threads": ("Threads", "The same work with one thread and with more."),
     "conv": ("Convolutions", "Layers of models on one thread."),
@@ -329,6 +332,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
         yield from report_peers.charts(records["peers"])
     if "gpu_peers" in records:
         yield from report_gpu_peers.charts(records["gpu_peers"])
+    if "gpu_ablation" in records:
+        yield from report_gpu_ablation.charts(records["gpu_ablation"])
     if "space" in records:
         yield from report_space.charts(records["space"])
     yield from report_space.pictures()

@@ -106,6 +106,11 @@ def attention(rows: int, keys: int, heads: int, depth: int, causal: bool = False
     return reshape(transpose(made, (1, 0, 2)), (rows, heads * depth))
 
 
+def attention_graph(rows: int, keys: int, heads: int, depth: int) -> Graph:
+    """Inputs q [rows, heads * depth], k and v [keys, heads * depth]; the first kernel is fused."""
+    return graph_of("attention", attention(rows, keys, heads, depth))
+
+
 #: Name -> its output; every subject is one kernel.
 SUBJECTS: dict[str, Callable[[], Node]] = {
     "copy": lambda: elementwise("neg", x()),
@@ -159,10 +164,14 @@ def subject_graph(name: str) -> Graph:
     made = SUBJECTS[name]()
     if not made.inputs or made.op.__class__.__name__ in ("Transpose", "Slice"):
         made = elementwise("neg", made)  # a view alone makes no kernel
-    graph = Graph(name, (), (("out", made),))
-    inputs = [n for n in graph.nodes() if hasattr(n.op, "name")]
-    named = {n.op.name: n for n in inputs}
-    return Graph(name.replace(" ", "_"), tuple(named.items()), (("out", made),))
+    return graph_of(name.replace(" ", "_"), made)
+
+
+def graph_of(name: str, made: Node) -> Graph:
+    """Its inputs by their names."""
+    nodes = Graph(name, (), (("out", made),)).nodes()
+    named = {n.op.name: n for n in nodes if hasattr(n.op, "name")}
+    return Graph(name, tuple(named.items()), (("out", made),))
 
 
 def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str, Any]:

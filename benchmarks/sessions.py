@@ -22,6 +22,7 @@ from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
+from tilewright.server.workshop import Makers
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
@@ -41,8 +42,8 @@ BUILT = -1
 
 @dataclass
 class Session:
-    """The tuner's events: trials in order, the candidate in use after each and the second in which
-    it came, and the last one of each kernel that changed."""
+    """The tuner's events: trials in order, with the second of each (`at`); the candidate in use
+    after each and the second in which it came; and the last one of each kernel that changed."""
 
     device: str = ""
     trials: list[Row] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Session:
         if kind == "start":
             self.device = event["class"]
         elif kind == "trial":
-            self.trials.append(event)
+            self.trials.append({**event, "at": time.monotonic() - self.started})
         elif kind == "swap":
             self.current[event["spec"]] = event["candidate"]
             self._use(event["candidate"])
@@ -78,8 +79,15 @@ def page(host: str, space: Callable[..., Space] | None = None) -> BrowserHost:
 
     space: what the server takes for a kernel's space, instead of the compiler's
     """
-    made = makers(1)
+    made = running(makers(1))
     return BrowserHost(host, tuning=Tuning(replace(made, space=space) if space else made))
+
+
+def running(made: Makers) -> Makers:
+    """With a worker that has started, as a server has that did not start just now."""
+    ready = [made.pool()]
+    ready[0].submit(int).result()
+    return replace(made, pool=lambda: ready.pop() if ready else made.pool())
 
 
 def kernel_bundle(step: KernelStep, start: str, path: Path) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.plain import Plain
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 
@@ -50,7 +54,8 @@ def test_a_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(plan.steps) == steps
     assert subject.flops == steps * case.flops
     monkeypatch.setattr(module("products"), "RUN_MS", 1e-3)
-    monkeypatch.setattr(module("products"), "WARM_MS", 1e-3)
+    for warm in ("WARM_MS", "KEPT_MS"):
+        monkeypatch.setattr(module("products"), warm, 1e-3)
     ours = nvidia.OnCuda(CpuDevice(), case, tmp_path / "one")
     assert ours.error < 1e-6
     row = module("products").measure(ours, None, case, 2)
@@ -59,6 +64,49 @@ def test_a_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(CudaHost, "run", Wrong(ours.host.run))
     with pytest.raises(SystemExit, match="relative error"):
         nvidia.OnCuda(CpuDevice(), case, tmp_path / "two")
+
+
+def test_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvidia, products = module("nvidia"), module("products")
+    monkeypatch.setattr(products, "RUN_MS", 1e-3)
+    case = products.Attention("a", "", (5, 24), (7, 24), heads=3)
+    assert case.flops == 2 * 2 * 3 * 5 * 7 * 8
+    assert nvidia.OnCuda(CpuDevice(), case, tmp_path).error < 1e-6
+
+
+class Timed:
+    """Takes the place of a browser and its model: candidate n takes so many milliseconds."""
+
+    def __init__(self, times: Sequence[float]) -> None:
+        self.times = times
+
+    def load(self, folder: Path) -> Timed:
+        assert open_bundle(folder).manifest.plans[-1].dims == {"candidate": len(self.times) - 1}
+        return self
+
+    def time(
+        self, runs: int, warmup: int, bucket: dict[str, int], *, repeat: int
+    ) -> SimpleNamespace:
+        return SimpleNamespace(milliseconds=[self.times[bucket["candidate"]]] * runs)
+
+    def dispose(self) -> None:
+        pass
+
+
+def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(tmp_path: Path) -> None:
+    ablation = module("gpu_ablation")
+    case = module("products").matmul("bytes", 64, 64, 64, bits=8)
+    features = ("packed_4x8_integer_dot_product",)
+    schedules = ablation.tried(ablation.step_of(case), CLASSES["webgpu"], features)
+    assert all(set(schedule.features) <= set(features) for schedule in schedules)
+    assert schedules[-1] == Plain()
+    subject = ablation.Subject("bytes", ablation.step_of(case), [*schedules[:2], Plain()])
+    row = ablation.measure(Timed([3.0, 2.0, 8.0]), subject, features, tmp_path)
+    assert (row["ms"], row["default_ms"], row["uses"]) == (2.0, 3.0, ["packed dot"])
+    assert row["without"]["packed dot"] == 8.0
+    told = module("report_gpu_ablation").ablation({"rows": [row]}).splitlines()[-1]
+    assert "| 2,000.0 |" in told
+    assert "| 1.50× | packed dot | – | 4.00× | – |" in told
 
 
 def test_figures() -> None:

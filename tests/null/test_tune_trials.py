@@ -148,6 +148,32 @@ acts = {};
   seen.exchanged = workers.length - started;
   seen.ended = workers.slice(before).map(({ ended }) => ended);
 }
+
+// Where it takes long to start a worker, another one is ready: the next fresh one, unless it broke or something hung.
+{
+  const told = (verdict) => ({ attempt: (worker, data, answer) => setTimeout(() => worker.say({ ...answer, value: verdict(data.params) }), 1) });
+  const since = workers.length;
+  const kinds = () => workers.slice(since).map(({ heard, ended }) => [heard.map(({ kind, ahead, params }) => (params?.confirm ? 'confirm' : kind ?? (ahead && `ahead ${ahead.tiles}`))).filter(Boolean).join(), ended]);
+  acts = {};
+  const one = trials({ early: true, patience: 100 });
+  await one.attempt(work(1));
+  one.ahead({ module: 'm', tiles: 7 });
+  seen.reserve = kinds();
+  acts = told(() => ({ verdict: 'faster', module: 'm', milliseconds: 1 }));
+  await one.attempt(work(1));
+  seen.confirmed = kinds();
+  workers.at(-1).listeners.error({ message: 'gone', preventDefault() {} });
+  acts = told(() => ({ verdict: 'wrong', milliseconds: 1 }));
+  await one.attempt(work(1));
+  acts = {};
+  await one.attempt(work(1));
+  seen.broken = kinds();
+  acts = { attempt: (worker) => worker.say({ trying: true }) };
+  await one.attempt(work(1));
+  seen.dropped = kinds().map(([, ended]) => ended);
+  one.close();
+  seen.none = workers.slice(since).every(({ ended }) => ended);
+}
 console.log(JSON.stringify(seen));
 process.exit(0);
 """  # noqa: E501
@@ -227,3 +253,24 @@ def test_a_judge_is_not_blamed_for_the_bundles_own_kernel() -> None:
     opened, answer = run(JUDGE)
     assert "error" not in opened
     assert "no function 'k7'" in answer["error"]
+
+
+def test_a_worker_that_takes_long_to_start_is_started_before_it_is_needed() -> None:
+    assert found()["reserve"] == [["open,attempt,ahead 7", False], ["open", False]]
+    first, second, third = found()["confirmed"]
+    assert first == ["open,attempt,ahead 7,attempt", True]
+    assert second == ["open,confirm", False]
+    assert third == ["open", False]
+
+
+def test_a_reserve_that_broke_is_not_taken() -> None:
+    *_, second, third, fourth, fifth = found()["broken"]
+    assert second == ["open,confirm,attempt", True]
+    assert third[0] == "open"
+    assert fourth == ["open,attempt", False]
+    assert fifth == ["open", False]
+
+
+def test_a_hang_takes_the_reserve_with_it() -> None:
+    assert found()["dropped"] == [True] * 5
+    assert found()["none"]

@@ -65,6 +65,10 @@ class Pass {
 
 const encoder = () => ({
   beginComputePass: () => new Pass(),
+  clearBuffer(buffer, at, size) {
+    [at, size] = room(buffer, at, size, 'a clearing');
+    new Uint8Array(buffer.bytes, at, size).fill(0);
+  },
   copyBufferToBuffer(from, at, to, into, size) {
     [at] = room(from, at, size, 'a copy');
     [into, size] = room(to, into, size, 'a copy');

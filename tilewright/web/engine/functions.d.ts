@@ -64,12 +64,13 @@ export type GpuCall = Dispatched & { joined?: Dispatched & { steps: number } };
 /** A dispatch that runs the steps [first, last). */
 export type GpuPart = { first: number; last: number; dispatch: Dispatch };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
-/** `from`: another buffer than the model's. */
-export type ReadPlaces = (places: Placed[], from?: GPUBuffer, carries?: boolean) => Promise<{ trapped: boolean; arrays: any[] }>;
-/** The place of an output in the buffer that the next run may go on with; its bytes are those on the device. */
-export type Carry = (encoder: GPUCommandEncoder, place: Placed, sizes: number[], at: number) => Placed;
+/** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `encoder`: what was recorded before. */
+export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer; carries?: boolean; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
+export type Padded = (place: Placed, tensor?: Tensor) => any;
+export type InRow = (places: Placed[]) => Placed[];
+export type CopyPlaces = (encoder: GPUCommandEncoder, from: GPUBuffer, places: Placed[], to: GPUBuffer, others: Placed[]) => void;
 export type InTurn = <Value>(job: () => Promise<Value>) => Promise<Value>;
-export type Submit = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => void;
+export type RecordSteps = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => GPUCommandEncoder;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
 export type DeviceFor = (bytes: number, limits?: Limits) => Promise<{ device: GPUDevice; adapter: Adapter }>;
@@ -95,11 +96,9 @@ export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memor
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 /** `buffers`: the model's own, then its banks; `bankOf`: in which each tensor lies, or nothing. */
 export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[]; halves: number[] }, files: Files) => Promise<void>;
-export type Staged = (places: Placed[]) => { buffer: ArrayBuffer; places: Placed[] };
 export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;
 export type Widen = (dtype: DType, array: any) => any;
-export type Narrow = (dtype: DType, words: Uint32Array) => any;
 export type Json = (files: Files, ref: FileRef) => Promise<any>;
 
 /** The objection to a kernel's text, or ''; `tiles`: its invocations; `features`: of the device. */

@@ -3,7 +3,7 @@
 
 import { count, requireCounts } from './bundle.js';
 import { EngineError } from './errors.js';
-import { arrayOf, elementsOf, isDtype } from './tensors.js';
+import { elementsOf, isDtype } from './tensors.js';
 
 /** What the backend relies on in the section `wgsl`. */
 export const SECTION = {
@@ -100,14 +100,8 @@ export const wordsOf = (dtype, elements) => elements * (dtype === 'i64' ? 2 : 1)
 export const requireRoom = ({ name, dtype, shape, address }, bytes) => (
   requireCounts(name, address / WORD, bytes - address - WORD * wordsOf(dtype, elementsOf(shape))));
 
-/** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */
-export function widen(dtype, array) {
-  if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return array;
-  return dtype === 'u8' || dtype === 'bool' ? Uint32Array.from(array) : Int32Array.from(array);
-}
+/** As what the device keeps elements: as themselves, or as integers of 32 bits. @param {T.DType} dtype @returns {T.DType} */
+export const stored = (dtype) => (dtype === 'f32' || dtype === 'i64' ? dtype : 'i32');
 
-/** The device's words as elements; copied, as `words` may be misaligned for i64. @type {T.Narrow} */
-export function narrow(dtype, words) {
-  if (dtype === 'f32' || dtype === 'i32' || dtype === 'i64') return new (arrayOf(dtype))(words.slice().buffer);
-  return arrayOf(dtype).from(dtype === 'u8' || dtype === 'bool' ? words : new Int32Array(words.slice().buffer));
-}
+/** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */
+export const widen = (dtype, array) => (stored(dtype) === dtype ? array : Int32Array.from(array));

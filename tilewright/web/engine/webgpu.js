@@ -4,7 +4,7 @@
 
 import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { BANKS, deviceFor, layoutOf, narrow, pipelineOf, requireRoom, SECTION, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
+import { BANKS, deviceFor, layoutOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
 import { callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
 import { upload } from './gpu_upload.js';
 import { elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
@@ -14,15 +14,19 @@ export const TARGET = 'wgsl';
 
 /** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
 const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
+/** Factor by which that grows at most from one look to the next. */
+const MOST_GROWTH = 32;
 const NANO = 1e-6;
-/** Dispatches in the first submission of a run, twice as many in each further one, and at most. */
-const [FIRST_PIECE, MOST_PIECE] = [8, 128];
+/** Dispatches in the first submission of a run, and in each further one. */
+const [FIRST_PIECE, PIECE] = [16, 128];
 /** Most kernels of a bundle. */
 const MOST_SLOTS = 65535;
 /** Bytes of a buffer for results that is kept for the next ones. */
 const MOST_IDLE = 2 ** 20;
-/** Bytes of all outputs of a run that the next one may go on with. */
-const MOST_CARRIED = 64;
+/** Where the first place lies in a buffer of places: after the word of a trap, aligned. */
+const FIRST = 8;
+/** Bytes of all outputs of a run, after `FIRST`, that the next one may go on with. */
+const MOST_CARRIED = FIRST + 64;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
@@ -100,47 +104,39 @@ export async function load({ manifest, files, meter, reached }, limits) {
   let carried = [];
   const carrier = device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
 
-  /** Reads these places back into fresh arrays; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
-  async function read(places, from = memory, carries = false) {
-    const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
-    const total = WORD + sizes.reduce((sum, size) => sum + size, 0);
-    const back = idle?.size === total ? idle : device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  /** Reads places back after what was recorded, into fresh arrays or those of `wanted`; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
+  async function read(places, { wanted = places, from = memory, carries = false, encoder = device.createCommandEncoder() } = {}) {
+    const row = inRow(places);
+    const size = endOf(row);
+    const back = idle?.size === size ? idle : device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
     if (back === idle) idle = null;
-    const encoder = device.createCommandEncoder();
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
-    let end = WORD;
-    places.forEach(({ address }, at) => {
-      if (sizes[at]) encoder.copyBufferToBuffer(from, address, back, end, sizes[at]);
-      end += sizes[at];
-    });
-    if (carries) carried = total - WORD > MOST_CARRIED ? [] : places.map((place, at) => carry(encoder, place, sizes, at));
+    copyPlaces(encoder, from, places, back, row);
+    if (carries) {
+      carried = size > MOST_CARRIED ? [] : row;
+      copyPlaces(encoder, from, places, carrier, carried);
+    }
     device.queue.submit([encoder.finish()]);
     await back.mapAsync(GPUMapMode.READ).catch(() => { throw gone(); });
-    const words = new Uint32Array(back.getMappedRange().slice(0));
+    const mapped = back.getMappedRange();
+    const trapped = new Uint32Array(mapped, 0, 1)[0] > 0;
+    // The only copy: from the device's memory to the array that is handed over.
+    const outputs = readOutputs(mapped, row.map((place) => ({ ...place, dtype: stored(place.dtype) })), wanted);
     back.unmap();
-    const [old, next] = total > MOST_IDLE ? [back, idle] : [idle, back];
+    const [old, next] = size > MOST_IDLE ? [back, idle] : [idle, back];
     old?.destroy();
     idle = next;
-    let first = 1;
-    const arrays = places.map(({ dtype }, at) => narrow(dtype, words.subarray(first, (first += sizes[at] / WORD))));
-    return { trapped: words[0] > 0, arrays };
-  }
-
-  /** An output of a run stays on the device, too. @type {T.Carry} */
-  function carry(encoder, place, sizes, at) {
-    const address = sizes.slice(0, at).reduce((sum, size) => sum + size, 0);
-    if (sizes[at]) encoder.copyBufferToBuffer(memory, place.address, carrier, address, sizes[at]);
-    return { ...place, address, bytes: sizes[at] };
+    return { trapped, outputs };
   }
 
   /** An input := what an output of the run before was, which need not have come back. @type {(place: T.Placed, from: string) => void} */
   function follow(place, from) {
     const output = carried.find(({ name, dtype }) => name === from && dtype === place.dtype);
-    if (output?.bytes !== wordsOf(place.dtype, elementsOf(place.shape)) * WORD) {
+    if (!output || bytesOf(output) !== bytesOf(place)) {
       throw new EngineError('input', `Input '${place.name}' cannot be what '${from}' was: the run before gave no such output`, 'Give an array', { input: place.name, from });
     }
     const encoder = device.createCommandEncoder();
-    encoder.copyBufferToBuffer(carrier, output.address, memory, place.address, output.bytes);
+    copyPlaces(encoder, carrier, [output], memory, [place]);
     device.queue.submit([encoder.finish()]);
   }
 
@@ -152,31 +148,33 @@ export async function load({ manifest, files, meter, reached }, limits) {
   /** Made when a step is timed, if the adapter has timestamps. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
   let stamps = null;
 
-  /** Runs steps, `times` over; `timestampWrites`: by which the device notes when. @type {T.Submit} */
-  function submit(plan, first = 0, last = program.plans[plan].steps.length, times = 1, timestampWrites = undefined) {
+  /** Records steps, `times` over, and begins with them; what it returns has the last ones, for others to follow. @type {T.RecordSteps} */
+  function record(plan, first = 0, last = program.plans[plan].steps.length, times = 1, timestampWrites = undefined) {
     if (lost) throw gone();
-    device.queue.writeBuffer(memory, 0, new Uint32Array(1));
     const own = plans[plan].dispatches(first, last);
     const count = own.length * times;
+    let encoder = device.createCommandEncoder();
+    encoder.clearBuffer(memory, 0, WORD);
     // The device begins while the rest is recorded.  What is timed by its clock is one piece.
-    for (let done = 0, size = timestampWrites ? count : FIRST_PIECE; done < count; size = Math.min(2 * size, MOST_PIECE)) {
-      const encoder = device.createCommandEncoder();
+    for (let done = 0, end = timestampWrites ? count : Math.min(FIRST_PIECE, count); ; end = Math.min(end + PIECE, count)) {
       const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
       let set;
-      for (const end = Math.min(done + size, count); done < end; done++) {
-        const { pipeline, bindings, groups } = own[done % own.length];
+      for (; done < end; done++) {
+        const { pipeline, bindings, groups: [columns, rows] } = own[done % own.length];
         if (pipeline !== set) pass.setPipeline(set = pipeline);
         pass.setBindGroup(0, bindings);
-        pass.dispatchWorkgroups(groups[0], groups[1]);
+        pass.dispatchWorkgroups(columns, rows);
       }
       pass.end();
-      if (timestampWrites && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
+      if (done === count) return encoder;
       device.queue.submit([encoder.finish()]);
+      encoder = device.createCommandEncoder();
     }
   }
 
   /** What takes frames; made for the first of them. @type {Promise<T.TakeFrame> | undefined} */
   let framing;
+  const taker = () => (framing ??= import('./gpu_frames.js').then(({ frameTaker }) => frameTaker(device, memory)));
 
   /** Runs are recorded one after the other. @type {Promise<unknown>} */
   let turn = Promise.resolve();
@@ -191,24 +189,18 @@ export async function load({ manifest, files, meter, reached }, limits) {
   async function take({ plan, sizes, tensors: given }) {
     plans[plan].resize(sizesOf(program.plans[plan], sizes));
     if (!given) return;
-    const all = program.plans[plan].inputs;
-    const isFrame = (/** @type {unknown} */ _, /** @type {number} */ at) => 'pixels' in (given[at]?.data ?? {});
-    if (given.some(isFrame)) {
-      const takeFrame = await (framing ??= import('./gpu_frames.js').then(({ frameTaker }) => frameTaker(device, memory)));
-      for (const [at, place] of all.entries()) if (isFrame(place, at)) await takeFrame(place, given[at].shape, given[at].data);
+    for (const [at, place] of program.plans[plan].inputs.entries()) {
+      const { data, shape } = given[at] ?? {};
+      if (data?.from) follow(place, data.from);
+      else if (data && 'pixels' in data) await (await taker())(place, shape, data);
+      else device.queue.writeBuffer(memory, place.address, widen(place.dtype, padded(place, given[at])));
     }
-    for (const [at, place] of all.entries()) if (given[at]?.data.from) follow(place, given[at].data.from);
-    const isArray = (/** @type {unknown} */ _, /** @type {number} */ at) => !isFrame(_, at) && !given[at]?.data.from;
-    const inputs = all.filter(isArray);
-    const { buffer, places } = staged(inputs);
-    writeInputs(buffer, places, given.filter(isArray));
-    inputs.forEach(({ dtype, address }, at) => device.queue.writeBuffer(memory, address, widen(dtype, regionOf(buffer, places[at]))));
   }
 
   /** Milliseconds of a run from its submission to its end, or of a step `times` over. @type {(plan: number, first?: number, last?: number, times?: number) => Promise<number>} */
   async function timed(...what) {
     const start = performance.now();
-    submit(...what);
+    device.queue.submit([record(...what).finish()]);
     await device.queue.onSubmittedWorkDone().catch(() => { throw gone(); });
     const milliseconds = performance.now() - start;
     // After the clock: reading the trap word back is no part of the work.
@@ -222,8 +214,9 @@ export async function load({ manifest, files, meter, reached }, limits) {
       set: device.createQuerySet({ type: 'timestamp', count: 2 }),
       into: device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
     };
-    submit(plan, first, last, times, { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 });
-    const { trapped, arrays: [[from, to]] } = await read([{ name: '', dtype: 'i64', shape: [2], address: 0, bytes: 16 }], stamps.into);
+    const encoder = record(plan, first, last, times, { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 });
+    encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
+    const { trapped, outputs: [{ data: [from, to] }] } = await read([{ name: '', dtype: 'i64', shape: [2], address: 0, bytes: 16 }], { from: stamps.into, encoder });
     if (trapped) throw stopped(plan);
     return Number(to - from) * NANO;
   }
@@ -232,9 +225,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
   async function timeOf(plan, first, last, times) {
     const byDevice = device.features.has('timestamp-query');
     const enough = byDevice ? STAMPED : WAITED;
-    for (let often = times; ; often = Math.min(MOST_TIMES, 4 * often)) {
+    for (let [often, growth] = [times, 1]; ; often = Math.min(MOST_TIMES, growth * often)) {
       const milliseconds = byDevice ? await stamped(plan, first, last, often) : await timed(plan, first, last, often);
       if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
+      growth = Math.max(2, Math.min(MOST_GROWTH, Math.ceil(1.5 * enough / milliseconds)));
     }
   }
 
@@ -242,16 +236,12 @@ export async function load({ manifest, files, meter, reached }, limits) {
   function kept() {
     const { states: places } = program;
     if (!places.length) return () => {};
-    const sizes = places.map(({ dtype, shape }) => wordsOf(dtype, elementsOf(shape)) * WORD);
-    const copy = device.createBuffer({ size: sizes.reduce((sum, size) => sum + size, 0), usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+    const row = inRow(places);
+    const copy = device.createBuffer({ size: endOf(row), usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
     const move = (/** @type {boolean} */ back) => {
       const encoder = device.createCommandEncoder();
-      let at = 0;
-      places.forEach(({ address }, number) => {
-        if (back) encoder.copyBufferToBuffer(copy, at, memory, address, sizes[number]);
-        else encoder.copyBufferToBuffer(memory, address, copy, at, sizes[number]);
-        at += sizes[number];
-      });
+      if (back) copyPlaces(encoder, copy, row, memory, places);
+      else copyPlaces(encoder, memory, places, copy, row);
       device.queue.submit([encoder.finish()]);
     };
     move(false);
@@ -292,21 +282,18 @@ export async function load({ manifest, files, meter, reached }, limits) {
       ...(lack.names.length ? [`The fastest kernels are not used: they need ${lack.names.join(', ')}, which the adapter ${adapter.name} lacks.`] : []),
     ],
 
-    async run({ wanted: outputs = [], ...work }) {
+    async run({ wanted = [], ...work }) {
       const places = program.plans[work.plan].outputs;
       // A run is recorded as a whole before the next one, which may follow before this one came back.
       const { start, reading } = await inTurn(async () => {
         await take(work);
         const start = performance.now();
-        submit(work.plan);
-        return { start, reading: read(places, memory, true) };
+        return { start, reading: read(places, { wanted, carries: true, encoder: record(work.plan) }) };
       });
-      const { trapped, arrays } = await reading;
+      const { trapped, outputs } = await reading;
       const milliseconds = performance.now() - start;
       if (trapped) throw stopped(work.plan);
-      const { buffer, places: local } = staged(places);
-      local.forEach((place, at) => regionOf(buffer, place).set(arrays[at]));
-      return { milliseconds, outputs: readOutputs(buffer, local, outputs) };
+      return { milliseconds, outputs };
     },
 
     async measure({ runs, warmup = 0, only, read: place, repeat, ...work }) {
@@ -330,7 +317,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
             const kernel = steps.slice(first, last).map((step) => step.kernel).join(' + ');
             found.push({ step: first, ...steps[first], kernel, milliseconds: await (place ? timed(work.plan, first, last, runs) : timeOf(work.plan, first, last, runs)) });
           }
-          const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).arrays[0];
+          const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).outputs[0].data;
           return { steps: found, read: words && new Uint8Array(words.buffer) };
         }
         const milliseconds = [];
@@ -343,7 +330,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     },
 
     async state({ place, data }) {
-      if (!data) return (await read([place])).arrays[0];
+      if (!data) return (await read([place])).outputs[0].data;
       device.queue.writeBuffer(memory, place.address, widen(place.dtype, data));
       return null;
     },
@@ -356,14 +343,33 @@ export async function load({ manifest, files, meter, reached }, limits) {
   };
 }
 
-/** A staging buffer in the worker, with one place after the other, aligned to 8 bytes. @type {T.Staged} */
-function staged(places) {
-  let end = 0;
-  const own = places.map((place) => {
-    const address = end;
-    end += Math.ceil(place.bytes / 8) * 8;
-    return { ...place, address };
-  });
-  return { buffer: new ArrayBuffer(end), places: own };
+/** An input's elements as its place has them: missing ones are zeros. @type {T.Padded} */
+function padded(place, tensor) {
+  if (tensor?.data.length === elementsOf(place.shape)) return tensor.data;
+  const own = { ...place, address: 0 };
+  const buffer = new ArrayBuffer(place.bytes);
+  writeInputs(buffer, [own], tensor ? [tensor] : []);
+  return regionOf(buffer, own);
 }
 
+/** Bytes in the device's memory. @param {Pick<T.Placed, 'dtype' | 'shape'>} place */
+const bytesOf = ({ dtype, shape }) => WORD * wordsOf(dtype, elementsOf(shape));
+
+/** The same places in a buffer of their own, one after the other at multiples of 8 bytes. @type {T.InRow} */
+function inRow(places) {
+  let end = FIRST;
+  return places.map((place) => {
+    const address = end;
+    end += Math.ceil(bytesOf(place) / 8) * 8;
+    return { ...place, address };
+  });
+}
+
+/** Where a row of places ends. @param {T.Placed[]} row */
+const endOf = (row) => row.reduce((_, place) => place.address + bytesOf(place), FIRST);
+
+/** Records the copies of places to others of the same elements. @type {T.CopyPlaces} */
+const copyPlaces = (encoder, from, places, to, others) => others.forEach(({ address }, at) => {
+  const bytes = bytesOf(places[at]);
+  if (bytes) encoder.copyBufferToBuffer(from, places[at].address, to, address, bytes);
+});

@@ -84,7 +84,7 @@ async function session(engine, { onEvent, leave, signal, story, budget, absence,
 /** @type {Tune.WorkOn} */
 async function work(engine, pace, { source, objective, onEvent, signal, story, anew, ...options }) {
   const { program } = engine.parts;
-  const { openSpecs, start } = await backendOf(engine);
+  const { openSpecs, start, early } = await backendOf(engine);
   const specs = await openSpecs(engine);
   // The page may not have restored its winners; and another tab may have found more while this one waited.
   await pace.job(() => restore(engine, anew), true);
@@ -97,7 +97,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   const ledger = openLedger(record, engine.info.digest, objective, isBelieved(engine, source));
   const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
   const trials = openTrials({
-    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience, start,
+    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience, start, early,
     bytes: Math.max(...sizes.filter((bytes) => bytes <= MOST_BYTES), 0),
   });
   signal.addEventListener('abort', () => trials.close(), { once: true });
@@ -132,7 +132,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
 
 /** Tries one candidate after the other until none is left or a limit is reached. @type {Tune.Rounds} */
 async function rounds(tools, line, story, { seconds = Infinity, rounds: most = Infinity, check, tell, save }) {
-  const { pace, ledger, targets, signal, onEvent, changed } = tools;
+  const { pace, ledger, targets, trials, signal, onEvent, changed } = tools;
   const [target] = targets.values();
   const latency = openLatency({ ...tools, target, story });
   /** Candidates held back until the compiler's own candidate of their kernel was tried. @type {Tune.Sent[]} */
@@ -178,6 +178,8 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
       if (held.filter(({ header }) => header.spec === spec).length < MOST_HELD) held.push(sent);
       continue;
     }
+    const following = line.peek();
+    if (following) trials.ahead({ module: following.module, tiles: following.header.tiles });
     const found = await attempt(sent);
     if (!found) continue;
     story.rounds++;

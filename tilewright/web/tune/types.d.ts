@@ -37,6 +37,8 @@ export interface Source {
    * Rejects with a `network` error if the connection is lost.
    */
   next(): Promise<Sent | { done: number } | null>;
+  /** The candidate that `next` will give, if it is here already. */
+  peek?(): Sent | null;
   result(result: Result): void;
   /** Sends a vote; called only if the site takes part.  Resolves when it is stored or refused. */
   report(report: Report): Promise<unknown>;

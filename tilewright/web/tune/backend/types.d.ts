@@ -11,6 +11,8 @@ export interface Backend {
   openSpecs: OpenSpecs;
   /** The worker of trials; by default that of WebAssembly. */
   start?: () => Worker;
+  /** Whether that takes long, and making candidates too: both then begin before they are needed. */
+  early?: boolean;
   /** By what the device's class is found, given bytes of L1. */
   factsOf: FactsOf;
   /** How often L1 is probed for that. */

@@ -9,6 +9,9 @@ export const PROBES = 0;
 
 export const start = () => new Worker(new URL('../trial/gpu_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
 
+/** A device and pipelines take long to make. */
+export const early = true;
+
 /** What the adapter tells of itself. @type {Tune.FactsOf} */
 export function factsOf({ adapter }) {
   const { vendor = '', architecture = '' } = adapter ?? {};

@@ -59,6 +59,8 @@ export interface Line {
   classes(): Promise<DeviceClass[]>;
   open(): Promise<void>;
   next(): ReturnType<Source['next']>;
+  /** The candidate that comes next, if it is here already. */
+  peek(): Sent | null;
 }
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 

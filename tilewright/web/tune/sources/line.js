@@ -45,6 +45,8 @@ export function openLine({ source, hello, welcomed, signal, onEvent }) {
 
     open: () => patiently(connect),
 
+    peek: () => source.peek?.() ?? null,
+
     async next() {
       const found = await patiently(async () => {
         await connect();

@@ -22,6 +22,8 @@ export function signedSource(source, key) {
   return {
     ...source,
     signed: true,
+    // Nothing is done with what is not verified yet.
+    peek: undefined,
 
     open(hello) {
       bundle = hello.digest;

@@ -184,6 +184,8 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
       }
     },
 
+    peek: () => inbox.find((entry) => 'header' in entry) ?? null,
+
     result(result) {
       // Sent only if shared: missing results would reveal which candidates an earlier visit had tried.
       if (share) send({ type: 'result', ...result });

@@ -5,7 +5,7 @@
 // before a kernel runs is an image on the device, one for each input set: it is copied before each check, and compared afterwards
 // without the output.
 
-import { deviceFor, layoutOf, narrow, pipelineOf, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
+import { deviceFor, layoutOf, pipelineOf, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
 import { beat, beating as steadily, breathe } from './breath.js';
@@ -20,6 +20,8 @@ const MARK = 0xa5a5a5a5;
 const UNWRITTEN = { float: 0xffffffff, integer: 0xa6a6a6a6 };
 /** Maximum bytes of images on the device. */
 const MOST_IMAGES = 2 ** 28;
+/** Maximum candidates whose pipelines are made before their turn. */
+const MOST_COMING = 4;
 /** Bytes of the block of numbers of a kernel. */
 const BLOCK = 1024;
 const NANO = 1e-6;
@@ -99,14 +101,36 @@ export const own = async ({ slot, tiles, group = 1 }) => runnerOf({ tiles, group
 const runnerOf = (runner) => runner;
 
 /** A candidate; rejects with Refused if its text holds anything but a kernel, or makes no pipeline. @type {Tune.RunnerFor} */
-export async function runnerFor(module, tiles) {
+async function made(module, tiles) {
   const text = String(module);
   const objection = objectionTo(new TextEncoder().encode(text), tiles, features);
   if (objection) throw new Refused(`its text is none of Tilewright's: ${objection}`);
-  const pipeline = await patiently(pipelineOf(device, layout, text)).catch((error) => {
+  const pipeline = await pipelineOf(device, layout, text).catch((error) => {
     throw new Refused(String(error));
   });
   return runnerOf({ tiles, group: factsOf(text).group, pipeline });
+}
+
+/** Candidates that come next, whose pipelines are made meanwhile; by text and tiles. @type {Map<string, Promise<Tune.Runner>>} */
+const coming = new Map();
+
+const keyOf = (/** @type {unknown} */ module, /** @type {number} */ tiles) => `${tiles} ${module}`;
+
+/** Begins with a candidate's pipeline while another one is tried. @type {Tune.Ahead} */
+export async function ahead({ module, tiles }) {
+  const text = await compiled(module);
+  if (!device || coming.has(keyOf(text, tiles))) return;
+  const runner = made(text, tiles);
+  runner.catch(() => {});
+  coming.set(keyOf(text, tiles), runner);
+  for (const [old] of coming) if (coming.size > MOST_COMING) coming.delete(old);
+}
+
+/** @type {Tune.RunnerFor} */
+export function runnerFor(module, tiles) {
+  const runner = coming.get(keyOf(module, tiles)) ?? made(module, tiles);
+  coming.delete(keyOf(module, tiles));
+  return patiently(runner);
 }
 
 /** How many words a buffer takes. @param {Tune.Buffer} buffer */
@@ -200,7 +224,9 @@ async function bytesOf(from, at, size) {
 async function output() {
   const { from, length } = regionOf(0);
   const found = await bytesOf(place().buffer, WORD * from, WORD * length);
-  return narrow(/** @type {T.DType} */ (current().facts.buffers[0].dtype), new Uint32Array(found));
+  const dtype = /** @type {T.DType} */ (current().facts.buffers[0].dtype);
+  const elements = new (arrayOf(stored(dtype)))(found);
+  return stored(dtype) === dtype ? elements : arrayOf(dtype).from(elements);
 }
 
 /** Submits a kernel, `times` over. @param {Tune.GpuRunner} runner @param {number} times @param {boolean} stamped */

@@ -12,11 +12,11 @@ const ROUNDED = 0.1;
 /** Milliseconds of a batch: by timestamps; and by waiting, which itself takes up to a millisecond. */
 const [STAMPED, WAITED] = [3, 12];
 /** Minimum and maximum milliseconds of warm-up, and looks without a new minimum that end it. */
-const [WARM_LEAST, WARM_MOST, FLAT] = [20, 240, 3];
+const [WARM_LEAST, WARM_MOST, FLAT] = [10, 60, 3];
 /** Looks of a rough measurement, and milliseconds that end it. */
-const [QUICK_LOOKS, QUICK_MOST] = [5, 80];
-/** Maximum times that a kernel runs in one submission. */
-const MOST_TIMES = 2048;
+const [QUICK_LOOKS, QUICK_MOST] = [3, 60];
+/** Maximum times that a kernel runs in one submission, and factor by which they may grow at a time. */
+const [MOST_TIMES, GROWTH] = [2048, 8];
 /** Kernels that take longer are compared in fewer rounds. */
 const LONG = 40;
 
@@ -33,18 +33,22 @@ export function readClock() {
 /** How often a kernel runs in a batch. @param {number} time of one run */
 const timesIn = (time) => Math.max(1, Math.min(MOST_TIMES, Math.round(batch / Math.max(time, 1e-4))));
 
+/** By kernel, the times of its latest batch: the next look need not grow to them again. @type {WeakMap<Tune.GpuRunner, number>} */
+const reached = new WeakMap();
+
 /** Milliseconds of one run, in batches that grow to their length; resolves with each time. @param {Tune.GpuRunner} runner @param {(times: number[], spent: number) => boolean} enough */
 async function looks(runner, enough) {
   /** @type {number[]} */
   const found = [];
-  let [times, spent] = [1, 0];
+  let [times, spent] = [reached.get(runner) ?? 1, 0];
   while (!enough(found, spent)) {
     const time = await timed(runner, times) || batch / MOST_TIMES;
     spent += time;
     if (time >= batch / 2 || times >= MOST_TIMES) found.push(time / times);
-    else times = Math.min(2 * times, timesIn(time / times));
+    else times = Math.min(GROWTH * times, timesIn(time / times));
     await breathe();
   }
+  reached.set(runner, times);
   return found;
 }
 

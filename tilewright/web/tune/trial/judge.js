@@ -227,8 +227,9 @@ export function judge(bench, clock, more = {}) {
     ...more,
   };
 
-  self.addEventListener('message', async ({ data: { id, kind, params, pause } }) => {
+  self.addEventListener('message', async ({ data: { id, kind, params, pause, ahead } }) => {
     if (pause !== undefined) return rest(pause);
+    if (ahead) return bench.ahead?.(ahead);
     const end = bench.beating();
     try {
       self.postMessage({ id, value: await handlers[kind](params) });

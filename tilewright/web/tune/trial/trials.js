@@ -34,9 +34,11 @@ class Hung extends Error {
 const startWorker = () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
 
 /** @type {Tune.OpenTrials} */
-export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker }) {
+export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false }) {
   /** @type {Worker | null} */
   let worker = null;
+  /** Started before it is needed, so that the next fresh worker is there at once. @type {Tune.Launched | null} */
+  let reserve = null;
   /** @type {Promise<any>} */
   let opened = Promise.resolve();
   /** @type {{id: number, resolve: (value: any) => void, reject: (error: unknown) => void} | null} */
@@ -81,6 +83,11 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     open = null;
   }
 
+  function dropReserve() {
+    reserve?.worker.terminate();
+    reserve = null;
+  }
+
   /** The watchdog.  It counts its own calls instead of time, since timers of hidden pages are slow and clocks may jump. */
   function look() {
     if (!open || (paused && rests === pauses)) return;
@@ -92,8 +99,8 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     end(trying ? new Hung(spent, why) : failed(why, 'The device may be too busy, or lack memory: tune later'));
   }
 
-  /** @param {MessageEvent} event */
-  function hear({ data }) {
+  /** @param {any} data */
+  function hear(data) {
     silent = 0;
     heard = true;
     if (data.trying !== undefined) {
@@ -109,31 +116,48 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     resolve(data.value);
   }
 
-  /** Starts a worker with the bundle's own kernels, unless there is one. */
+  /** Starts a worker with the bundle's own kernels; until it is taken, what it says is kept. @returns {Tune.Launched} */
+  function launched() {
+    /** @type {Worker | undefined} */
+    let made;
+    try {
+      made = start();
+      const id = next++;
+      /** @type {Tune.Launched} */
+      const own = { worker: made, id, said: [], broken: '', hear: (data) => own.said.push(data), fail: (why) => (own.broken = why) };
+      made.addEventListener('error', (event) => {
+        event.preventDefault();
+        own.fail(event.message || 'its script could not be loaded');
+      });
+      made.addEventListener('message', ({ data }) => own.hear(data));
+      // `code` is copied, not transferred, for the next worker.
+      made.postMessage({ id, kind: 'open', params: { code, entries: slots, bytes, scratchBytes } });
+      return own;
+    } catch (error) {
+      made?.terminate();
+      throw failed(String(error), 'Let the page start workers of its own origin');
+    }
+  }
+
+  /** Sees to it that there is a worker. */
   async function ready() {
     if (closed) throw gone();
     if (!worker) {
-      try {
-        worker = start();
-      } catch (error) {
-        throw failed(String(error), 'Let the page start workers of its own origin');
-      }
-      const mine = worker;
-      worker.addEventListener('error', (event) => {
-        event.preventDefault();
-        if (worker === mine) end(failed(event.message || 'its script could not be loaded', 'Serve the files of web/tune beside the engine'));
-      });
-      worker.addEventListener('message', (event) => {
-        if (worker === mine) hear(event);
-      });
+      if (reserve?.broken) dropReserve();
+      const taken = reserve ?? launched();
+      reserve = null;
+      const mine = worker = taken.worker;
       watch = setInterval(look, LOOK);
       told.clear();
-      [trying, heard, largest, idle, rests] = [false, false, 0, 0, 0];
-      worker.postMessage({ pause: paused ? pauses : 0 });
-      // `code` is copied, not transferred, for the next worker.
-      opened = request('open', { code, entries: slots, bytes, scratchBytes });
+      [trying, heard, largest, idle, rests, silent, looks] = [false, false, 0, 0, 0, 0, 0];
+      opened = new Promise((resolve, reject) => (open = { id: taken.id, resolve, reject }));
+      taken.fail = (why) => worker === mine && end(failed(why, 'Serve the files of web/tune beside the engine'));
+      taken.hear = (data) => worker === mine && hear(data);
+      mine.postMessage({ pause: paused ? pauses : 0 });
+      taken.said.forEach(taken.hear);
     }
     await opened;
+    if (early && !closed) reserve ??= launched();
   }
 
   /** Wasm memory cannot shrink, so after a large kernel and many small ones the worker is replaced. @param {number} size */
@@ -194,8 +218,14 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         return outcome;
       } catch (error) {
         if (!(error instanceof Hung)) throw error;
+        // What hangs may have taken the whole GPU with it.
+        dropReserve();
         return { verdict: 'hung', milliseconds: error.milliseconds, prepared: 0, resolution: 0, why: error.message };
       }
+    },
+
+    ahead(candidate) {
+      if (early) worker?.postMessage({ ahead: candidate });
     },
 
     pause(on) {
@@ -207,6 +237,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
 
     close() {
       closed = true;
+      dropReserve();
       end(gone());
     },
   };

@@ -87,13 +87,17 @@ export interface Trials {
   compare(results: Results): Promise<string>;
   /** Bytes of L1 data cache, or 0 if unclear. */
   l1(): Promise<number>;
+  /** The candidate that comes after the one that is tried, where it takes long to make: begins with it. */
+  ahead(candidate: { module: Bytes; tiles: number }): void;
   pause(on: boolean): void;
   close(): void;
 }
 /** Two results of one step as bytes; `rounds`: as in `SpecFacts`. */
 export type Results = { dtype: string; rounds: boolean; found: Bytes; wanted: Bytes };
-/** `start`: the worker of another device than WebAssembly. */
-export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker }) => Trials;
+/** `start`: the worker of another device than WebAssembly; `early`: it takes long to start, so another one is kept for the next need, and candidates are made ahead. */
+export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean }) => Trials;
+/** A worker that opens its bench by request `id`; what it said before it was taken, and why it failed. */
+export type Launched = { worker: Worker; id: number; said: any[]; broken: string; hear: (data: any) => unknown; fail: (why: string) => unknown };
 
 export type Request = (kind: string, params: object) => Promise<any>;
 
@@ -113,6 +117,7 @@ export type MakeRunner = (module: WebAssembly.Module, name: string, entries: num
 export type OpenBench = (given: { code: ArrayBuffer; entries: number; bytes: number; scratchBytes: number }) => Promise<void>;
 export type OwnRunner = (facts: SpecFacts) => Promise<Runner>;
 export type RunnerFor = (module: any, tiles: number) => Promise<Runner>;
+export type Ahead = (candidate: { module: Bytes; tiles: number }) => Promise<void>;
 /** The memory in which a device's kernels are tried; what it compiles is `Refused` or runs, and may be `Trapped`. */
 export interface Bench {
   open: OpenBench;
@@ -128,6 +133,7 @@ export interface Bench {
   doubt: Doubt;
   check: Check;
   refutation: Check;
+  ahead?: Ahead;
   /** Signs of life while a request is open, if a device that hangs stops them; returns what ends them. */
   beating: () => () => void;
 }
