@@ -118,6 +118,37 @@ class Barrier(Stmt):
     """
 
 
+# ---- copies to shared memory while the thread goes on --------------------------------------------
+
+
+@record
+class CopyAhead(Stmt):
+    """Elements of a shared area := as many of a buffer, or 0 unless all bounds hold.
+
+    It is certain to have happened when `AwaitCopies` says so, for all threads after the next
+    barrier; until then nobody touches these elements.  Both have one type in memory.
+    """
+
+    buffer: int
+    index: Index
+    source: int
+    at: Index
+    lanes: int
+    bounds: tuple[Bound, ...] = ()
+
+
+@record
+class EndCopies(Stmt):
+    """What this thread has copied ahead since the last one is a batch; it may be empty."""
+
+
+@record
+class AwaitCopies(Stmt):
+    """All batches of this thread but the last `behind` ones have happened."""
+
+    behind: int
+
+
 # ---- what the threads of a subgroup do together --------------------------------------------------
 
 
@@ -125,7 +156,10 @@ class Barrier(Stmt):
 class MatrixUnit:
     """A subgroup's matrix unit: result (m, n) += left (m, k) · right (k, n).
 
+    operand: of both; of u8 the right one is i8
     threads: of a subgroup: neighbours, which reach a statement together, with the same numbers
+    fraction: bits of an operand's fraction that are left of it, rounded to the nearest, ties away
+             from 0 (TF32: 10 of f32); 0: all
     """
 
     m: int
@@ -134,6 +168,7 @@ class MatrixUnit:
     operand: DType
     result: DType
     threads: int
+    fraction: int = 0
 
 
 @record
@@ -302,15 +337,21 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                     lines += _render(orelse, pad + "  ")
             case Barrier():
                 lines.append(f"{pad}barrier")
-            case ZeroMatrix() | LoadMatrix() | MultiplyMatrices() | StoreMatrix():
-                lines.append(pad + _matrix(s))
             case _:
-                raise AssertionError(f"unknown statement {s}")
+                lines.append(pad + _together(s))
     return lines
 
 
-def _matrix(s: MatrixStmt) -> str:
+def _together(s: Stmt) -> str:
+    """What threads do together, or ahead."""
     match s:
+        case CopyAhead(buffer, at, source, there, lanes, bounds):
+            where = f" if {' and '.join(map(str, bounds))} else 0" if bounds else ""
+            return f"b{buffer}[{at}] = copied ahead b{source}[{there} x{lanes}]{where}"
+        case EndCopies():
+            return "end of a batch of copies"
+        case AwaitCopies(behind):
+            return f"await copies but the last {behind} batches"
         case ZeroMatrix(name):
             return f"matrix {name} := 0"
         case LoadMatrix(name, right, buffer, at, stride, across):
