@@ -164,13 +164,16 @@ class _Thread(Machine):
         match s:
             case ZeroMatrix(name):
                 self.matrices[name] = [[convert(0, unit.result)] * unit.n for _ in range(unit.m)]
-            case LoadMatrix(name, right, buffer, at, stride, across):
+            case LoadMatrix(name, right, buffer, at, stride, across, group):
                 begin, runs = self.at(at), unit.n if right else unit.m
-                count, each = (unit.k, runs) if across else (runs, unit.k)
+                count, each = (unit.k // group, runs * group) if across else (runs, unit.k)
                 found = [self.load(buffer, begin + i * stride, each) for i in range(count)]
                 if unit.fraction:
                     found = [[_cut(x, unit.fraction) for x in line] for line in found]
-                self.matrices[name] = list(map(list, zip(*found, strict=True))) if across else found
+                if across:
+                    parts = range(0, runs * group, group)
+                    found = [[x for step in found for x in step[i : i + group]] for i in parts]
+                self.matrices[name] = found
             case MultiplyMatrices(name, left, right):
                 rows, columns = self.matrices[left], self.matrices[right]
                 self.matrices[name] = [

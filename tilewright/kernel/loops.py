@@ -188,6 +188,7 @@ class LoadMatrix(MatrixStmt):
     """A left operand := its rows, a right one := its columns, `stride` elements apart.
 
     across: not these are, but the steps of the depth, each with all rows or columns
+    group:  elements of the depth that lie together then, of each row or column
     """
 
     name: str
@@ -196,6 +197,7 @@ class LoadMatrix(MatrixStmt):
     index: Index
     stride: int
     across: bool = False
+    group: int = 1
 
 
 @record
@@ -354,8 +356,9 @@ def _together(s: Stmt) -> str:
             return f"await copies but the last {behind} batches"
         case ZeroMatrix(name):
             return f"matrix {name} := 0"
-        case LoadMatrix(name, right, buffer, at, stride, across):
+        case LoadMatrix(name, right, buffer, at, stride, across, group):
             side = ("columns" if right else "rows") + (" across" if across else "")
+            side += f" by groups of {group}" if group > 1 else ""
             return f"matrix {name} := {side} of b{buffer}[{at}] by {stride}"
         case MultiplyMatrices(name, left, right):
             return f"matrix {name} += {left} * {right}"

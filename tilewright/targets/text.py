@@ -84,6 +84,10 @@ class Dialect(ABC):
         """Declares a matrix of results."""
         raise CompilerBug("no text for matrices")
 
+    def copy(self, s: l.CopyAhead | l.EndCopies | l.AwaitCopies) -> str:
+        """Copies to shared memory while the thread goes on."""
+        raise CompilerBug("no text for copies ahead")
+
     @abstractmethod
     def number(self, at: str, dtype: DType) -> str:
         """An index value as a number of a dtype."""
@@ -202,6 +206,8 @@ def lines(
                 yield pad + "}"
             case l.Barrier():
                 yield pad + d.barrier()
+            case l.CopyAhead() | l.EndCopies() | l.AwaitCopies():
+                yield pad + d.copy(s)
             case l.MatrixStmt() if unit:
                 yield pad + d.matrix(s, unit)
             case _:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import product as every
 from math import ceil, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tilewright.base.dtypes import I8, I32
 from tilewright.kernel.expr import Call, Load, Reg
@@ -42,10 +43,17 @@ if TYPE_CHECKING:
 PAD = 8
 
 
+class Area(Protocol):
+    """An operand in shared memory."""
+
+    def scratch(self, depth: int) -> Scratch:
+        """The shared area for so many steps."""
+
+
 class MatrixTile(ABC):
     """One tile: the copies, the products and the stores of one thread."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[Area, Area]
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
@@ -55,11 +63,10 @@ class MatrixTile(ABC):
         self.subgroup = subgroup
         shape = (s.slices, s.down, s.along)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, shape))
-        #: The numbers of the parts of shared memory with this subgroup's rows and its columns.
-        self.parts = (
-            b.let(self.slice * s.down + self.down, "part"),
-            b.let(self.slice * s.along + self.along, "part"),
-        )
+
+    @abstractmethod
+    def blocks(self) -> AbstractContextManager[None]:
+        """A loop over blocks of the steps: what is added happens while one is in shared memory."""
 
     def count(self) -> None:
         """What else is done with a block in shared memory: nothing, unless a tile says so."""
@@ -69,7 +76,7 @@ class MatrixTile(ABC):
     def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
         """The subgroup's rows, or columns, with this number, at a matrix of the slice's depth.
 
-        The place has the number of the part as it is: texts tell the part by it (`Scratch`).
+        Where an area has parts, the place has the part's number as it is (`Scratch`).
         """
 
     def settle(self, area: int) -> list[Scratch]:
@@ -85,7 +92,7 @@ class MatrixTile(ABC):
         results = list(every(range(s.rows), range(s.columns)))
         for i, j in results:
             b.add(ZeroMatrix(_result(i, j)))
-        with staged(b, self.sides, self.places.ops.steps, s.depth, s.ahead):
+        with self.blocks():
             for step in range(s.r1 // s.slices):
                 for i in range(s.rows):
                     b.add(self.load(f"left{i}_{step}", False, step, i))
@@ -129,7 +136,26 @@ def _result(i: int, j: int) -> str:
     return f"result{i}_{j}"
 
 
-class HalfTile(MatrixTile):
+class PartsTile(MatrixTile):
+    """One tile whose operands come to parts of shared memory by way of registers."""
+
+    sides: tuple[Side, Side]
+
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        b = self.b
+        #: The numbers of the parts of shared memory with this subgroup's rows and its columns.
+        self.parts = (
+            b.let(self.slice * s.down + self.down, "part"),
+            b.let(self.slice * s.along + self.along, "part"),
+        )
+
+    def blocks(self) -> AbstractContextManager[None]:
+        s = self.s
+        return staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead)
+
+
+class HalfTile(PartsTile):
     """Operands as halves, each step with all rows or columns; sums in f32."""
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
@@ -184,7 +210,7 @@ class _Words(Bytes):
                 yield n, major * panel + minor, step
 
 
-class ByteTile(MatrixTile):
+class ByteTile(PartsTile):
     """Operands as bytes, each row or column contiguous along the depth; sums in i32."""
 
     sides: tuple[_Words, _Words]
