@@ -204,7 +204,7 @@ def in_tf32(kernel: Kernel) -> bool:
     if not isinstance(form, Contraction):
         return False
     weights = kernel.buffers[form.operands.col.buffer]
-    return weights.loose in ("tf32", "i8") and not weights.halves
+    return weights.loose == "tf32" and not weights.halves
 
 
 def turned(kernel: Kernel, axis: Var) -> list[Load]:

@@ -11,7 +11,7 @@ all types whose lines are contiguous along the depth, and the parts can be kept 
 
 from __future__ import annotations
 
-from tilewright.base.dtypes import F16, F32, U8
+from tilewright.base.dtypes import F16, F32, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.loops import (
     LoadMatrix,
@@ -49,8 +49,12 @@ def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
 
 def result_type(unit: MatrixUnit) -> str:
     """A thread's part of a result."""
-    kind = "float" if unit.result == F32 else "int"
-    return f"Part<{kind}, {unit.m * unit.n // unit.threads}>"
+    return part_of(unit.result, unit.m * unit.n // unit.threads)
+
+
+def part_of(dtype: DType, count: int) -> str:
+    """The same, of so many numbers."""
+    return f"Part<{'float' if dtype == F32 else 'int'}, {count}>"
 
 
 def _cut(call: str, unit: MatrixUnit) -> str:

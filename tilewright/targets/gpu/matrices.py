@@ -194,7 +194,7 @@ class MatrixSchedule(Schedule):
             return "r1 is a multiple of slices"
         if not TYPES[self.types].suits(kernel):
             return f"the operands of {kernel.name} are no {self.types}"
-        if self.stages > STAGES[-1] or TYPES[self.types].tile is None and self.stages == 1:
+        if self.stages > STAGES[-1] or (TYPES[self.types].tile is None and self.stages == 1):
             return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
         if self.stages > 1 and not copied_as(self.types, kernel):
             return f"the operands of {kernel.name} cannot be copied as they lie"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import chain
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -26,7 +25,7 @@ from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.tiles import LANES
 from tilewright.targets.gpu.vectors import in_vectors
-from tilewright.targets.plain import Plain, PlainVariant, numbers_of
+from tilewright.targets.plain import PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
@@ -97,25 +96,8 @@ class Wgsl(GroupTarget):
         at = old.memory // WORD - _most(program)
         return self._section(program, {variant: codes}, banks, states, at)
 
-    def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
-        """How steps of a kernel can run, best first; the last needs no feature.
-
-        whole: whether their buffers begin at whole vectors
-        """
-        usual = self.default(code.kernel, VARIANT)
-        further: tuple[Schedule, ...] = ()
-        if code.schedule == usual:
-            further = (*matrices.usual(code.kernel), *rounded.usual(code.kernel))
-        others = dict.fromkeys((usual, Plain()))
-        others.pop(code.schedule, None)
-        made = (self.code(code.kernel, s) for s in others)
-        found = []
-        for way in chain((self.code(code.kernel, s) for s in further), [code], made):
-            if whole or not in_vectors(way.loops):
-                found.append(way)
-                if not way.needs:
-                    break
-        return tuple(found)
+    def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
+        return (*matrices.usual(kernel), *rounded.usual(kernel))
 
     def _section(
         self,
@@ -130,7 +112,11 @@ class Wgsl(GroupTarget):
         numbers = slots_of(codes)
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
         halves = halves_of(program)
-        able = cache(lambda number, whole: self._able(listed[number], whole))
+        able = cache(
+            lambda number, whole: self.able(
+                listed[number], lambda fn: whole or not in_vectors(fn), frozenset()
+            )
+        )
         needs: dict[int, list[str]] = {}
 
         def call(code: Code, apart: frozenset[int]) -> dict[str, Any]:
