@@ -27,7 +27,8 @@ from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.features import EVERY, FEATURES, least
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.halves import HalfSchedule
-from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
+from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.target import GROUP, WAYS, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.vectors import alignments
 from tilewright.targets.plain import PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
@@ -55,15 +56,14 @@ class Cuda(GroupTarget):
         halves=True,
     )
     classes = CLASSES
+    #: Halves are multiplied by matrix units alone.
+    ways = {kind: way for kind, way in WAYS.items() if kind != HalfSchedule} | {
+        MatrixSchedule: warps
+    }
     further = (warps,)
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
         return warps.usual(kernel)
-
-    def objection(self, kernel: Kernel, schedule: Any) -> str:
-        if isinstance(schedule, HalfSchedule):
-            return "CUDA multiplies halves by matrix units alone"
-        return super().objection(kernel, schedule)
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return text_of(fn)

@@ -14,14 +14,15 @@ from math import ceil, gcd, sqrt
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.classes import CudaGroup
 from tilewright.targets.cuda.features import CONFIGURATIONS, WARP, features_of
-from tilewright.targets.gpu import matrices
 from tilewright.targets.gpu.copies import STAGES
-from tilewright.targets.gpu.matrices import MOST_COPIED, TYPES, MatrixSchedule
+from tilewright.targets.gpu.matrices import MOST_COPIED, TYPES, MatrixSchedule, lower, traffic
 from tilewright.targets.gpu.places import operands
 from tilewright.targets.gpu.schedule import Sizes
 from tilewright.targets.gpu.space import BANDS
 from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
+
+__all__ = ["lower", "space", "suits", "traffic", "usual"]
 
 #: Results of a warp, and warps of a tile, down and along.
 RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
@@ -46,10 +47,6 @@ def suits(kernel: Kernel) -> bool:
     """True for products of halves, bytes or loose f32 with rows for a matrix."""
     able = any(types.suits(kernel) for types in TYPES.values())
     return able and operands(kernel).m.extent >= LANES
-
-
-def traffic(kernel: Kernel, schedule: MatrixSchedule) -> tuple[int, float]:
-    return matrices.traffic(kernel, schedule)
 
 
 def space(kernel: Kernel, core: Core, group: CudaGroup) -> tuple[tuple[MatrixSchedule, float], ...]:

@@ -77,9 +77,11 @@ def halves_of(program: Program) -> frozenset[int]:
 class GroupTarget(PlainTarget):
     """A target whose kernels are computed by groups of threads where that pays.
 
-    further: ways that only add candidates to those of another
+    ways:    by the type of the schedule
+    further: those that only add candidates to those of another
     """
 
+    ways: Mapping[type[Schedule], Any] = WAYS
     facts: Facts
     further: tuple[Any, ...] = (matrices, halves, rounded)
 
@@ -113,7 +115,7 @@ class GroupTarget(PlainTarget):
         return tuple(found)
 
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
-        kinds: tuple[type[Schedule], ...] = (*WAYS, SingleSchedule)
+        kinds: tuple[type[Schedule], ...] = (*self.ways, SingleSchedule)
         kind = next((kind for kind in kinds if kind.form == data.get("form")), None)
         if kind is None:
             return super().schedule(data)
@@ -129,7 +131,7 @@ class GroupTarget(PlainTarget):
     def objection(self, kernel: Kernel, schedule: Any) -> str:
         if isinstance(schedule, SingleSchedule):
             return ""
-        way = WAYS.get(type(schedule))
+        way = self.ways.get(type(schedule))
         if way is None:
             return super().objection(kernel, schedule)
         if not way.suits(kernel):
@@ -145,7 +147,7 @@ class GroupTarget(PlainTarget):
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
         if isinstance(schedule, SingleSchedule):
             return lower_rounding(kernel) or super().lower(kernel, schedule)
-        way = WAYS.get(type(schedule))
+        way = self.ways.get(type(schedule))
         if way is not None:
             fn: TileFn = way.lower(kernel, schedule)
             return fn
