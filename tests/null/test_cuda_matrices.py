@@ -190,7 +190,7 @@ def test_nvidias_compiler_takes_the_texts(
 
 
 #: Rows, steps and columns of a bundle's product: rows of halves are copied from so many on.
-LARGER = {"f16-f32": (64, 128, 1024), "tf32-f32": (64, 128, 64), "u8-i32": (64, 256, 64)}
+LARGER = {"f16-f32": (64, 128, 1024), "tf32-f32": (64, 128, 64), "u8-i32": (64, 1024, 64)}
 
 
 def bundle(folder: Path, types: str) -> Path:

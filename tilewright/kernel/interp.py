@@ -34,7 +34,7 @@ from tilewright.kernel.loops import (
     ZeroMatrix,
     numbers_at,
 )
-from tilewright.kernel.machine import Machine, convert
+from tilewright.kernel.stepper import Stepper, convert
 
 
 def run(
@@ -52,7 +52,7 @@ def run(
     known = dict(zip((v.name for v in fn.scalars), values, strict=True))
     chosen = range(count) if tiles is None else tiles
     if fn.thread is None:
-        machine = Machine(memory, known)
+        machine = Stepper(memory, known)
         machine.block(fn.prologue)
         for tile in chosen:
             machine.vars[fn.tile.name] = tile
@@ -101,7 +101,7 @@ class _Shared:
     awaited: set[_Place] = field(default_factory=set)
 
 
-class _Thread(Machine):
+class _Thread(Stepper):
     """One of several threads: what it writes nobody else may touch before the next barrier."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One thread of the reference interpreter: its variables and registers, and what statements do.
+"""One thread of the reference interpreter, step by step: variables, registers, what statements do.
 
 Input: statements of the loop IR, buffers as lists of Python numbers.  Output: the buffers, changed.
 Every f32 result is rounded to f32, every access is checked against its buffer.  What several
@@ -70,7 +70,7 @@ def convert(value: Any, dtype: DType) -> Any:
     return wrapped - (1 << bits) if signed and wrapped >> (bits - 1) else wrapped
 
 
-class Machine:
+class Stepper:
     """One thread: its variables and registers, and the memory that it works on."""
 
     def __init__(self, buffers: list[list[Any]], known: Mapping[str, int]) -> None:
