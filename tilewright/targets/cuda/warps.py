@@ -37,8 +37,9 @@ CORES, BUSY = 132, 8
 #: Bytes that a core multiplies in a cycle (of both operands of its multiply-adds: 1024 of f16), and
 #: reads in one from memory and from shared memory; cycles of a tile for its begin and end.
 MULTIPLIED, READ, SHARED, ENDS = 2048, 32, 128, 3000
-#: How much longer tiles take that wait for each block, as those without stages do.
-WAITS = 1.8
+#: How much longer blocks take that are not copied ahead; cycles of a barrier, and for which a copy
+#: should be on its way.
+WAITS, BARRIER, LATE = 1.8, 60, 2500
 #: What multiply-adds of f32 without matrix units cost in this model: those of a core in a cycle.
 PACE = 128
 
@@ -112,6 +113,9 @@ def cycles(s: MatrixSchedule, sizes: Sizes) -> float:
     read = (s.x1 + s.y1) * step / READ
     each = s.m * s.rows + s.n * s.columns
     shared = s.down * s.along * each * step / SHARED
-    steps = ceil(sizes.steps / s.depth) * s.depth
-    waits = WAITS if s.stages == 1 else 1 + 1 / s.own
-    return most * (steps * max(multiplied, read, shared) * waits + ENDS)
+    block = s.depth * max(multiplied, read, shared)
+    if s.stages == 1:
+        block *= WAITS
+    else:
+        block += BARRIER + max(0, LATE - (s.stages - 1) * block)
+    return most * (ceil(sizes.steps / s.depth) * block + ENDS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,7 @@ class Lie:
         return self.lanes // self.group
 
 
+@lru_cache(maxsize=4096)
 def lies(kernel: Kernel) -> tuple[Lie, Lie] | None:
     """How both operands of a product lie; None if one cannot be copied as it is."""
     ops, form = operands(kernel), classify(kernel)
