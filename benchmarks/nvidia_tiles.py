@@ -50,6 +50,8 @@ SHAPES = (
     (4, 4, 4, 2, 64, 4), (4, 4, 4, 2, 128, 3), (4, 4, 2, 2, 64, 4), (4, 4, 2, 2, 128, 2),
     (4, 4, 2, 2, 128, 3), (2, 4, 2, 4, 128, 3), (4, 4, 2, 2, 64, 1),
 )  # fmt: skip
+#: Results of a warp group of Hopper, and groups: rows, columns, down, along; stages.  Halves alone.
+GROUPS = ((1, 2, 2, 1, 3), (2, 1, 2, 1, 3), (1, 1, 2, 1, 3), (1, 1, 2, 1, 4), (1, 1, 1, 2, 3))
 #: Rows of tiles that are walked together; the first for all shapes, the others for the first one.
 BANDS = (8, 4, 16)
 #: Rows, steps and columns of a small product.
@@ -73,6 +75,8 @@ def schedules(kind: str) -> Iterator[MatrixSchedule]:
             yield MatrixSchedule(
                 types, 16, 16, k, 32, rows, columns, down, along, r1, band, stages=stages
             )
+    for *shape, stages in GROUPS if kind == "f16" else ():
+        yield MatrixSchedule(types, 64, 128, k, 128, *shape, 4, BANDS[0], stages=stages)
 
 
 class Product:
@@ -127,7 +131,8 @@ def row_of(
     """A tile: what it is, and how long it takes, or how wrong it is."""
     launch = product.launch_of(s)
     row: dict[str, Any] = {
-        "kind": kind, "tile": [s.x1, s.y1], "warps": s.subgroups, "depth": s.depth,
+        "kind": kind, "tile": [s.x1, s.y1], "unit": f"{s.m}x{s.n}x{s.k}",
+        "warps": s.threads // 32, "depth": s.depth,
         "stages": s.stages, "band": s.band, "shared": launch.shared,
     }  # fmt: skip
     error = product.check(launch)

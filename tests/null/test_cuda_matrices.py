@@ -169,6 +169,28 @@ def test_copied_ahead(run: Any, types: str, seed: int) -> None:
     computed(run, types, sizes, lambda kernel: pick(rng, types, kernel, (2, 3, 4)))
 
 
+def of_groups(rng: Random) -> MatrixSchedule:
+    """Any schedule of warp groups, which have 64 steps in a slice of a block."""
+    rows, columns, down = (rng.choice((1, 1, 2)) for _ in range(3))
+    n, slices, along = rng.choice((64, 128)), 1, 1 if down > 1 else rng.choice((1, 2))
+    rows = 1 if n * columns > 128 else rows
+    return MatrixSchedule(
+        "f16-f32", 64, n, 16, 128, rows, columns, down, along, 4 * slices, slices=slices,
+        stages=rng.choice((2, 3)),
+    )  # fmt: skip
+
+
+@RUNS
+@pytest.mark.parametrize("seed", seeds(2, nightly=10))
+def test_warp_groups(run: Any, seed: int) -> None:
+    def choose(kernel: Kernel) -> MatrixSchedule:
+        made = of_groups(Random(f"groups {seed}"))
+        assert not CUDA.objection(kernel, made), CUDA.objection(kernel, made)
+        return made
+
+    computed(run, "f16-f32", [(70, 144, 72), (64, 128, 136)][seed % 2], choose)
+
+
 @RUNS
 @pytest.mark.parametrize("types", ["f16-f32", "i8-i32"])
 def test_by_way_of_registers(run: Any, types: str) -> None:
@@ -191,6 +213,20 @@ def test_nvidias_compiler_takes_the_texts(
 
 #: Rows, steps and columns of a bundle's product: rows of halves are copied from so many on.
 LARGER = {"f16-f32": (64, 128, 1024), "tf32-f32": (64, 128, 64), "u8-i32": (64, 1024, 64)}
+
+
+@pytest.mark.parametrize("columns", [64, 128])
+def test_nvidias_compiler_takes_warp_groups(
+    nvrtc: Callable[[str, str], bytes], columns: int
+) -> None:
+    """Both ways in which an operand may lie: along the depth, and along its rows or columns."""
+    kernel = kernel_of(product_of("f16-f32", 128, 128, 256))
+    schedule = MatrixSchedule("f16-f32", 64, columns, 16, 128, 1, 128 // columns, 2, 1, 4, stages=3)
+    code = CUDA.code(kernel, schedule)
+    assert "Place<true>" in str(code.body)
+    assert "Place<false>" in str(code.body)
+    assert nvrtc(prelude() + str(code.body), "sm_90a")
+    assert nvrtc(prelude() + TURNS + elastic(code.loops).text, "sm_90a")
 
 
 def bundle(folder: Path, types: str) -> Path:

@@ -60,7 +60,7 @@ class Texts(msgspec.Struct, frozen=True):
 class CudaWay(msgspec.Struct, frozen=True):
     """How a step can run.
 
-    least:  the compute capability that it asks for
+    least:  the compute capability that it asks for;  only: no other one has it, not even a later
     shared: bytes of shared memory that it is launched with, beyond what its text declares
     """
 
@@ -70,6 +70,7 @@ class CudaWay(msgspec.Struct, frozen=True):
     scalars: list[_Number]
     shared: _Count = 0
     least: tuple[int, int] = (0, 0)
+    only: bool = False
 
 
 class CudaCall(CudaWay, frozen=True):
@@ -170,7 +171,9 @@ class CudaHost(FlatHost):
         able = (
             way
             for way in call.better
-            if way.least <= device.capability and way.shared <= device.shared_bytes
+            if way.least <= device.capability
+            and (way.least == device.capability or not way.only)
+            and way.shared <= device.shared_bytes
         )
         return next(able, call), call.bytes
 

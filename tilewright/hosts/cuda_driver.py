@@ -47,7 +47,9 @@ def cache_folder() -> Path:
 def cubin(text: str, capability: tuple[int, int]) -> bytes:
     """A text compiled for a GPU, once: it is kept on disk.  Raises HostError."""
     _, nvrtc = bindings()
-    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS]
+    # what only Hopper has is not in the plain name
+    own = "a" if capability == (9, 0) else ""
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}{own}", *OPTIONS]
     version = _done(nvrtc, nvrtc.nvrtcVersion())
     key = hashlib.sha256(repr((text, options, version)).encode()).hexdigest()
     kept = cache_folder() / f"{key}.cubin"

@@ -21,6 +21,7 @@ from tilewright.kernel.loops import (
     Barrier,
     CopyAhead,
     EndCopies,
+    EndProducts,
     For,
     If,
     LoadMatrix,
@@ -122,6 +123,8 @@ class _Thread(Stepper):
         self.peers: Sequence[_Thread] = ()
         self.reached: list[tuple[MatrixStmt, int]] = []
         self.matrices: dict[str, list[list[Any]]] = {}
+        #: Results of a detached unit that are not there.
+        self.unfinished: set[str] = set()
         #: Batches of copies that have not happened: buffer, index and elements of each.
         self.batches: list[list[tuple[int, int, list[Any]]]] = [[]]
 
@@ -167,14 +170,25 @@ class _Thread(Stepper):
             case LoadMatrix(name, right, buffer, at, stride, across, group):
                 begin, runs = self.at(at), unit.n if right else unit.m
                 count, each = (unit.k // group, runs * group) if across else (runs, unit.k)
-                found = [self.load(buffer, begin + i * stride, each) for i in range(count)]
+                run = s.run or each
+                found = [
+                    [
+                        x
+                        for part in range(0, each, run)
+                        for x in self.load(buffer, begin + i * stride + part // run * s.apart, run)
+                    ]
+                    for i in range(count)
+                ]
                 if unit.fraction:
                     found = [[_cut(x, unit.fraction) for x in line] for line in found]
                 if across:
                     parts = range(0, runs * group, group)
                     found = [[x for step in found for x in step[i : i + group]] for i in parts]
                 self.matrices[name] = found
+            case EndProducts(names):
+                self.unfinished.difference_update(names)
             case MultiplyMatrices(name, left, right):
+                self.unfinished |= {name} if unit.detached else set()
                 rows, columns = self.matrices[left], self.matrices[right]
                 self.matrices[name] = [
                     [
@@ -184,6 +198,7 @@ class _Thread(Stepper):
                     for sums, row in zip(self.matrices[name], rows, strict=True)
                 ]
             case StoreMatrix(buffer, at, name, stride):
+                assert name not in self.unfinished, f"{name} is stored before it is there"
                 begin = self.at(at)
                 for i, row in enumerate(self.matrices[name]):
                     self.store(buffer, begin + i * stride, row, 0)

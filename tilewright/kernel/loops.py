@@ -160,6 +160,8 @@ class MatrixUnit:
     threads: of a subgroup: neighbours, which reach a statement together, with the same numbers
     fraction: bits of an operand's fraction that are left of it, rounded to the nearest, ties away
              from 0 (TF32: 10 of f32); 0: all
+    detached: operands stay in shared memory, and products happen by `EndProducts`: until then
+             nobody uses the results or writes to the operands
     """
 
     m: int
@@ -169,6 +171,7 @@ class MatrixUnit:
     result: DType
     threads: int
     fraction: int = 0
+    detached: bool = False
 
 
 @record
@@ -189,6 +192,7 @@ class LoadMatrix(MatrixStmt):
 
     across: not these are, but the steps of the depth, each with all rows or columns
     group:  elements of the depth that lie together then, of each row or column
+    run:    so many rows or columns are in a line then, the next ones `apart` elements on; 0: all
     """
 
     name: str
@@ -198,6 +202,8 @@ class LoadMatrix(MatrixStmt):
     stride: int
     across: bool = False
     group: int = 1
+    run: int = 0
+    apart: int = 0
 
 
 @record
@@ -207,6 +213,18 @@ class MultiplyMatrices(MatrixStmt):
     name: str
     left: str
     right: str
+
+
+@record
+class BeginProducts(MatrixStmt):
+    """Products of a detached unit follow."""
+
+
+@record
+class EndProducts(MatrixStmt):
+    """These results have all products so far."""
+
+    names: tuple[str, ...]
 
 
 @record
@@ -228,11 +246,13 @@ class Scratch:
 
     part: elements of each of the equal parts that it consists of; 0: it is one.  A matrix lies
           within one part, at a place that is the same in all of them
+    swizzled: of detached units: they have their own order of what is in 1,024 bytes
     """
 
     dtype: DType
     size: int
     part: int = 0
+    swizzled: bool = False
 
 
 @dataclass(frozen=True)
@@ -359,9 +379,14 @@ def _together(s: Stmt) -> str:
         case LoadMatrix(name, right, buffer, at, stride, across, group):
             side = ("columns" if right else "rows") + (" across" if across else "")
             side += f" by groups of {group}" if group > 1 else ""
+            side += f" in runs of {s.run} by {s.apart}" if s.run else ""
             return f"matrix {name} := {side} of b{buffer}[{at}] by {stride}"
         case MultiplyMatrices(name, left, right):
             return f"matrix {name} += {left} * {right}"
+        case BeginProducts():
+            return "begin products"
+        case EndProducts(names):
+            return f"end products of {', '.join(names)}"
         case StoreMatrix(buffer, at, name, stride):
             return f"b{buffer}[{at}] by {stride} = matrix {name}"
     raise AssertionError(f"unknown statement {s}")

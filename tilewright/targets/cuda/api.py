@@ -24,7 +24,7 @@ from tilewright.targets.cuda.classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of
-from tilewright.targets.cuda.features import EVERY, FEATURES, least
+from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
@@ -91,7 +91,8 @@ class Cuda(GroupTarget):
             """The fields of a step that depend on the code."""
             made[code.body] = code.loops
             count, *scalars = numbers_of(code.loops)
-            needs = {"least": least(code.needs)} if code.needs - EVERY else {}
+            needs: dict[str, Any] = {"least": least(code.needs)} if code.needs - EVERY else {}
+            needs |= {"only": True} if code.needs & ONLY else {}
             shared = dynamic_of(code.loops)
             return {
                 "slot": slots.setdefault(code.body, len(slots)),

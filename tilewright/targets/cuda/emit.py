@@ -27,7 +27,7 @@ from tilewright.kernel.loops import (
 )
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.c.emit import TYPES, CDialect
-from tilewright.targets.cuda.units import result_type, statement
+from tilewright.targets.cuda import units, warpgroups
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes
 from tilewright.targets.text import at, body, condition
@@ -42,7 +42,8 @@ class CudaDialect(CDialect):
     """Buffers are typed pointers `b0`, `b1`, …; scratch is shared memory, or the thread's own."""
 
     def __init__(self, fn: TileFn) -> None:
-        self.buffers = fn.buffers
+        self.buffers, self.areas = fn.buffers, fn.scratch
+        self.detached = fn.unit is not None and fn.unit.detached
         self.packed = packs_bytes(fn)
         #: Whether a thread computes a tile of its own.
         self.alone = not fn.thread
@@ -68,7 +69,7 @@ class CudaDialect(CDialect):
         return f"{'' if number == 0 else 'const '}{kind} *b{number}"
 
     def area(self, number: int, area: Scratch) -> str:
-        return f"__align__(16) {kind_of(area.dtype)} b{number}[{area.size}];"
+        return f"__align__({_alignment(area)}) {kind_of(area.dtype)} b{number}[{area.size}];"
 
     def call(self, e: Call, args: list[str]) -> str:
         if self.words(e.dtype, e.lanes) and self.words(dtype_of(e.operands[0]), e.lanes):
@@ -151,20 +152,23 @@ class CudaDialect(CDialect):
         return f"each([](int a) {{ return {text.format('a')}; }}, {words})"
 
     def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
-        return statement(s, unit)
+        return warpgroups.statement(s, unit) if unit.detached else units.statement(s, unit)
 
     def result(self, name: str, unit: MatrixUnit) -> str:
-        return f"{result_type(unit)} {name};"
+        return f"{units.result_type(unit)} {name};"
 
     def copy(self, s: CopyAhead | EndCopies | AwaitCopies) -> str:
         match s:
             case CopyAhead(buffer, index, source, there, _, bounds):
                 where = condition(bounds, self) if bounds else "true"
-                return f"copy_ahead(b{buffer} + {at(index)}, b{source} + {at(there)}, {where});"
+                to = f"b{buffer} + {at(index)}"
+                if self.areas[buffer - len(self.buffers)].swizzled:
+                    to = f"(char *)b{buffer} + swizzled(({at(index)}) * {F16.size})"
+                return f"copy_ahead({to}, b{source} + {at(there)}, {where});"
             case EndCopies():
                 return "end_copies();"
             case AwaitCopies(behind):
-                return f"await_copies<{behind}>();"
+                return f"await_copies<{behind}>();" + (" show_copies();" if self.detached else "")
 
     def scalar(self, number: int) -> str:
         return f"n{number}"
@@ -231,7 +235,7 @@ def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
     kind, first = "__shared__ " if fn.thread else "", len(fn.buffers)
     if not dynamic_of(fn):
         return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, first)]
-    lines = ["extern __shared__ __align__(16) char shared[];"]
+    lines = [f"extern __shared__ __align__({max(map(_alignment, fn.scratch))}) char shared[];"]
     for n, (area, begin) in enumerate(zip(fn.scratch, _begins(fn)[0], strict=True), first):
         name = kind_of(area.dtype)
         lines.append(f"{name} *const b{n} = ({name} *)(shared + {begin});")
@@ -248,9 +252,13 @@ def _begins(fn: TileFn) -> tuple[list[int], int]:
     """Where each area of scratch begins, and the end of all."""
     begins, end = [], 0
     for area in fn.scratch:
-        begins.append(end)
-        end += -(-area.size * area.dtype.size // 16) * 16
+        begins.append(-(-end // _alignment(area)) * _alignment(area))
+        end = begins[-1] + area.size * area.dtype.size
     return begins, end
+
+
+def _alignment(area: Scratch) -> int:
+    return warpgroups.LINES if area.swizzled else 16
 
 
 def tile_of(fn: TileFn, d: CudaDialect, block: str) -> list[str]:

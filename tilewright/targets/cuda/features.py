@@ -30,6 +30,12 @@ CONFIGURATIONS = {
     "tf32-f32": ("16x16x8", "16x8x8"),
 }
 
+#: Those of a warp group of 128 threads, which 9.0 has and no other.
+GROUP = 128
+OF_GROUPS = ("64x64x16", "64x128x16")
+ONLY = frozenset((size_of(GROUP), *(f"subgroup-matrix-f16-f32-{size}" for size in OF_GROUPS)))
+HOPPER = (9, 0)
+
 Capability = tuple[int, int]
 
 #: What every device has that kernels are written for.
@@ -39,6 +45,7 @@ FIRST: Mapping[str, Capability] = {
     **dict.fromkeys(EVERY, (7, 0)),
     **dict.fromkeys((MATRIX, F16), (7, 5)),
     COPIES: (8, 0),
+    **dict.fromkeys(ONLY, HOPPER),
     **{
         f"subgroup-matrix-{types}-{size}": (7, 5) if types in ("f16-f32", "i8-i32") else (8, 0)
         for types, sizes in CONFIGURATIONS.items()
@@ -72,4 +79,5 @@ def features_of(capability: Capability) -> frozenset[str]:
     most = shared_of(capability)
     sizes = (s for s in (*SHARED_SIZES, *LARGER_SIZES) if EVERYWHERE < s <= most)
     found = {name for name, first in FIRST.items() if first <= capability}
+    found -= ONLY if capability != HOPPER else set()
     return frozenset(found | {f"shared-memory-{size}" for size in sizes})

@@ -9,6 +9,7 @@ from functools import cache
 
 from tilewright.targets.c.emit import rules
 from tilewright.targets.cuda.units import UNITS
+from tilewright.targets.cuda.warpgroups import WARPGROUPS
 
 _HEAD = """\
 #ifdef CUDA_ON_CPU
@@ -22,6 +23,7 @@ typedef short int16_t;
 typedef unsigned short uint16_t;
 typedef int int32_t;
 typedef long long int64_t;
+typedef unsigned long long uint64_t;
 #endif
 #ifndef NAN
 #define NAN __int_as_float(0x7fffffff)
@@ -94,4 +96,4 @@ __device__ inline vec4<unsigned> halves_of(vec4<float> a, vec4<float> b) {
 @cache
 def prelude() -> str:
     """The same for all kernels."""
-    return _HEAD + UNITS + "\n".join(rules("__device__ inline")) + "\n"
+    return _HEAD + UNITS + WARPGROUPS + "\n".join(rules("__device__ inline")) + "\n"

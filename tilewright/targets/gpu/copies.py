@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one copy, and stages that are tried.
 COPIED, STAGES = 16, (2, 3, 4)
+#: Bytes of a line that a detached unit reads.
+LINE = 128
 #: Bytes of a word, of which matrices of other elements than halves consist.
 WORD = 4
 
@@ -180,13 +182,14 @@ class CopiedTile(MatrixTile):
     """One tile whose operands are copied as they lie."""
 
     sides: tuple[Copied, Copied]
+    kind: type[Copied] = Copied
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         found = lies(tile.kernel)
         assert found is not None, f"{tile.kernel.name} cannot be copied"
         pieces = tile.pieces(s.x1, s.y1)
-        made = (Copied(self.b, p, lie, s) for p, lie in zip(pieces, found, strict=True))
+        made = (self.kind(self.b, p, lie, s) for p, lie in zip(pieces, found, strict=True))
         self.sides = next(made), next(made)
 
     @contextmanager
@@ -226,3 +229,33 @@ class CopiedTile(MatrixTile):
         return LoadMatrix(
             name, right, area, self.b.address(at), side.stride, across, group if across else 1
         )
+
+
+class Swizzled(Copied):
+    """The same in lines of 128 bytes, for a detached unit: of steps, or 64 rows (or columns) of a
+    step, then those of the next step."""
+
+    def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
+        super().__init__(b, piece, lie, s)
+        self.stride = LINE // lie.dtype.size
+        self.apart = s.depth * self.stride
+        self.size = piece.width * s.depth
+
+    def within(self, place: Index, step: Index) -> Index:
+        if self.lie.along:
+            return place * self.stride + step
+        return place // self.stride * self.apart + step * self.stride + place % self.stride
+
+    def scratch(self, depth: int) -> Scratch:
+        return replace(super().scratch(depth), swizzled=True)
+
+
+class WarpgroupTile(CopiedTile):
+    """One tile by detached units."""
+
+    sides: tuple[Swizzled, Swizzled]
+    kind = Swizzled
+
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        made, side = super().load(name, right, step, number), self.sides[right]
+        return replace(made, run=side.stride, apart=side.apart) if made.across else made

@@ -26,7 +26,7 @@ from tilewright.kernel.form import BlockContraction, classify, in_halves, in_tf3
 from tilewright.kernel.loops import MatrixUnit, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import dots, features
-from tilewright.targets.gpu.copies import STAGES, CopiedTile, lies, most_bytes
+from tilewright.targets.gpu.copies import LINE, STAGES, CopiedTile, WarpgroupTile, lies, most_bytes
 from tilewright.targets.gpu.dots import GROUP
 from tilewright.targets.gpu.features import (
     LARGER_SIZES,
@@ -45,6 +45,8 @@ from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
+#: Threads of a warp group of Hopper, and what lies between rows of its results in shared memory.
+WARPGROUP, WIDE_PAD = 128, 8
 #: Sums of a thread beyond which NVIDIA's registers do not last.
 MOST_SUMS = 128
 
@@ -160,7 +162,10 @@ class MatrixSchedule(Schedule):
     def shared(self) -> int:
         """Bytes of shared memory: blocks, of bytes also sums of columns, a result of each
         subgroup."""
-        patches = WORD * self.subgroups * self.m * self.n
+        patches = WORD * self.subgroups * self.m * self.pitch
+        if self.detached:
+            step = TYPES[self.types].operand.size * TYPES[self.types].group
+            return self.stages * (self.x1 + self.y1) * self.depth * step + patches
         if self.stages > 1:
             types = TYPES[self.types]
             widths = (most_bytes(width, self.depth, types.operand.size, types.group)
@@ -175,10 +180,27 @@ class MatrixSchedule(Schedule):
         return WORD * ((self.x1 + self.y1) * pitch + self.y1) + patches
 
     @property
+    def pitch(self) -> int:
+        """Elements from row to row of a result in shared memory."""
+        return self.n + (WIDE_PAD if self.detached else 0)
+
+    @property
+    def detached(self) -> bool:
+        """Whether subgroups are whole warp groups, whose units read shared memory themselves."""
+        return self.width == WARPGROUP
+
+    @property
     def unit(self) -> MatrixUnit:
         types = TYPES[self.types]
         return MatrixUnit(
-            self.m, self.n, self.k, types.operand, types.result, self.width, types.fraction
+            self.m,
+            self.n,
+            self.k,
+            types.operand,
+            types.result,
+            self.width,
+            types.fraction,
+            self.detached,
         )
 
     def objection(self, kernel: Kernel) -> str:
@@ -198,6 +220,10 @@ class MatrixSchedule(Schedule):
             return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
         if self.stages > 1 and not copied_as(self.types, kernel):
             return f"the operands of {kernel.name} cannot be copied as they lie"
+        if self.detached and (
+            self.stages == 1 or self.own * TYPES[self.types].operand.size != LINE
+        ):
+            return f"warp groups have stages, and {LINE} bytes of the depth in a slice"
         form = classify(kernel)
         if isinstance(form, BlockContraction) and self.depth % form.weights.word:
             return f"r1 * k is a multiple of the {form.weights.word} weights in a word"
@@ -336,6 +362,7 @@ def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
 def lower(kernel: Kernel, schedule: MatrixSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
     s = schedule
-    kind = CopiedTile if s.stages > 1 else TYPES[s.types].tile
+    copied = WarpgroupTile if s.detached else CopiedTile
+    kind = copied if s.stages > 1 else TYPES[s.types].tile
     assert kind is not None, f"{s.types} without stages"
     return kind(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()

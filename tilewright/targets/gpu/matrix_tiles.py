@@ -22,6 +22,8 @@ from tilewright.kernel.expr import Call, Load, Reg
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import (
     Barrier,
+    BeginProducts,
+    EndProducts,
     LoadMatrix,
     MultiplyMatrices,
     Scratch,
@@ -93,6 +95,8 @@ class MatrixTile(ABC):
         for i, j in results:
             b.add(ZeroMatrix(_result(i, j)))
         with self.blocks():
+            if self.unit.detached:
+                b.add(BeginProducts())
             for step in range(s.r1 // s.slices):
                 for i in range(s.rows):
                     b.add(self.load(f"left{i}_{step}", False, step, i))
@@ -100,28 +104,30 @@ class MatrixTile(ABC):
                     b.add(self.load(f"right{j}_{step}", True, step, j))
                 for i, j in results:
                     b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
+            if self.unit.detached:
+                b.add(EndProducts(tuple(_result(i, j) for i, j in results)))
             self.count()
         areas = [side.scratch(s.depth) for side in self.sides]
         areas += self.settle(len(self.kernel.buffers) + len(areas))
         self._store(len(self.kernel.buffers) + len(areas))
-        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.n, s.m * s.n)]
+        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)]
         return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
 
     def _store(self, patches: int) -> None:
         """Each result by way of the subgroup's patch; those of all slices are added up by turns."""
         b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
-        each, others = s.m * s.n, s.down * s.along
+        each, others = s.m * s.pitch, s.down * s.along
         place = self.down * s.along + self.along
-        units, threads = each // LANES, s.width * s.slices
+        units, threads = s.m * s.n // LANES, s.width * s.slices
         for i, j in every(range(s.rows), range(s.columns)):
-            b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.n))
+            b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.pitch))
             b.add(Barrier())
             for n in range(ceil(units / threads)):
                 with own(b, self.slice * s.width + self.lane + n * threads, units) as flat:
                     down, across = unflatten(flat, (s.m, s.n // LANES))
                     row = (self.down * s.rows + i) * s.m + down
                     col = (self.along * s.columns + j) * s.n + across * LANES
-                    at = place * each + down * s.n + across * LANES
+                    at = place * each + down * s.pitch + across * LANES
                     total = Reg("total", self.unit.result, LANES)
                     b.set(total.name, Load(patches, at, total.dtype, LANES))
                     for slice_ in range(1, s.slices):
