@@ -43,6 +43,8 @@ from tilewright.targets.cuda.features import CONFIGURATIONS
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.places import operands
+from tilewright.targets.protocol import Variant
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.turns import TURNS
 from tilewright.targets.wgsl.api import Wgsl
@@ -254,15 +256,35 @@ def test_the_host_takes_what_the_device_has(types: str, tmp_path: Path) -> None:
     assert found[7, 0] == found[7, 5] == 0
 
 
-@pytest.mark.parametrize("types", TYPES)
-def test_left_with_sums_in_matrices(types: str, tmp_path: Path) -> None:
+#: With copies ahead, by way of registers, by slices of the depth, by warp groups.
+LEFT = (
+    MatrixSchedule("f16-f32", 16, 16, 16, 32, 2, 4, 2, 2, 2, stages=3),
+    MatrixSchedule("f16-f32", 64, 128, 16, 128, 1, 1, 1, 2, 4, stages=2),
+    MatrixSchedule("tf32-f32", 16, 8, 8, 32, 1, 2, 2, 2, 2, stages=4, slices=2),
+    MatrixSchedule("u8-i32", 16, 16, 32, 32, 2, 2, 2, 1, 1, stages=2),
+    MatrixSchedule("i8-i32", 16, 16, 32, 32, 1, 2, 1, 2, 1),
+)
+#: Rows, steps and columns: rows of halves are copied from so many columns on.
+SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64)}
+
+
+@pytest.mark.parametrize("schedule", LEFT, ids=lambda s: f"{s.types} {s.stages} {s.width}")
+def test_left_with_sums_in_matrices(schedule: MatrixSchedule, tmp_path: Path) -> None:
     """Who goes on has the same bits, and copies what the next pass needs once more."""
-    case = Case(bundle(tmp_path, types), CpuDevice(2))
-    forms = case.host.forms
-    slots = [slot for slot, _ in case.host.steps(-1, [])]
-    assert forms[slots[-1]].chunks > 1
+
+    def choose(kernel: Kernel, variant: Variant) -> Schedule:
+        objection = CUDA.objection(kernel, schedule)
+        return CUDA.default(kernel, variant.name) if objection else schedule
+
+    graph = product_of(schedule.types, *SEVERAL.get(schedule.types, (64, 512, 64)))
+    options = Options(targets=("cuda",), schedule=choose)
+    write(compile_graph(graph, options).contents, tmp_path)
+    case = Case(tmp_path, CpuDevice(2))
+    (slot, launch) = case.host.steps(-1, [])[-1]
+    assert (case.host.forms[slot].chunks, launch.group) >= (5, schedule.threads)
+    assert "Part<" in case.host.forms[slot].text
     assert case.run(lambda _: 0) == 1
-    for looks in (4, 7, 19):
+    for looks in (4, 11):
         assert case.run(lambda _, looks=looks: looks) > 1
 
 
