@@ -268,7 +268,13 @@ LEFT = (
 SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64)}
 
 
-@pytest.mark.parametrize("schedule", LEFT, ids=lambda s: f"{s.types} {s.stages} {s.width}")
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        pytest.param(s, marks=pytest.mark.nightly if n in (0, 2) else (), id=f"{s.types} {s.width}")
+        for n, s in enumerate(LEFT)
+    ],
+)
 def test_left_with_sums_in_matrices(schedule: MatrixSchedule, tmp_path: Path) -> None:
     """Who goes on has the same bits, and copies what the next pass needs once more."""
 

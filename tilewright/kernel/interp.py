@@ -75,7 +75,10 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
     running = [thread.phases(fn.body) for thread in threads]
     arrived: list[Barrier | Set | None] = []
     while not arrived or arrived[0] is not None:
-        if not (arrived and isinstance(arrived[0], Set)):
+        last = arrived[0] if arrived else Barrier()
+        if isinstance(last, Barrier) and last.near and fn.unit:
+            threads[0].shared.settle(fn.unit.threads)
+        elif isinstance(last, Barrier):
             threads[0].shared.touched.clear()
         arrived = [next(thread, None) for thread in running]
         assert len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier"
@@ -100,6 +103,12 @@ class _Shared:
 
     touched: dict[_Place, tuple[frozenset[int], bool]] = field(default_factory=dict)
     awaited: set[_Place] = field(default_factory=set)
+
+    def settle(self, threads: int) -> None:
+        """What was touched so far is in order among subgroups of so many, here numbered below 0."""
+        for place, (who, wrote) in self.touched.items():
+            groups = frozenset(n if n < 0 else -1 - n // threads for n in who)
+            self.touched[place] = groups, wrote
 
 
 class _Thread(Stepper):
@@ -236,7 +245,8 @@ class _Thread(Stepper):
             place = buffer, element
             assert place not in self.shared.awaited, f"b{buffer}[{element}] is not there yet"
             who, written = touched.get(place, (frozenset[int](), False))
-            others = who - {self.number}
+            group = {-1 - self.number // self.unit.threads} if self.unit else set[int]()
+            others = who - {self.number} - group
             assert not others or not (wrote or written), (
                 f"thread {self.number} races with {min(others)} for b{buffer}[{element}]"
             )

@@ -115,7 +115,12 @@ class Barrier(Stmt):
 
     Every thread passes the same barriers in the same order.  Between two of them no thread touches
     what another one writes.
+
+    near: only the threads of each subgroup of the unit wait for each other, so that what others
+          write is not there; a target may let all wait
     """
+
+    near: bool = False
 
 
 # ---- copies to shared memory while the thread goes on --------------------------------------------
@@ -357,8 +362,8 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                 if orelse:
                     lines.append(f"{pad}else:")
                     lines += _render(orelse, pad + "  ")
-            case Barrier():
-                lines.append(f"{pad}barrier")
+            case Barrier(near):
+                lines.append(f"{pad}barrier{' of the subgroup' if near else ''}")
             case _:
                 lines.append(pad + _together(s))
     return lines

@@ -187,8 +187,8 @@ class CudaDialect(CDialect):
         bound = f"min(max((int){value}, 0), {most}); __syncthreads();"
         return f"{share}{bound} const int {name} = shared_{name};"
 
-    def barrier(self) -> str:
-        return "__syncthreads();"
+    def barrier(self, near: bool) -> str:
+        return "__syncwarp();" if near and not self.detached else "__syncthreads();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         """The run ends with an error.  A thread of its own stores nothing, so that states stay as

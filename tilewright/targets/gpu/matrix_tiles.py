@@ -119,9 +119,10 @@ class MatrixTile(ABC):
         each, others = s.m * s.pitch, s.down * s.along
         place = self.down * s.along + self.along
         units, threads = s.m * s.n // LANES, s.width * s.slices
+        barrier = Barrier(near=s.slices == 1)
         for i, j in every(range(s.rows), range(s.columns)):
             b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.pitch))
-            b.add(Barrier())
+            b.add(barrier)
             for n in range(ceil(units / threads)):
                 with own(b, self.slice * s.width + self.lane + n * threads, units) as flat:
                     down, across = unflatten(flat, (s.m, s.n // LANES))
@@ -135,7 +136,7 @@ class MatrixTile(ABC):
                         b.set(total.name, Call("add", (total, more), total.dtype, LANES))
                     total = self.whole(total, col)
                     output.put(b.let(self.row0 + row, "row"), b.let(self.col0 + col, "col"), total)
-            b.add(Barrier())
+            b.add(barrier)
 
 
 def _result(i: int, j: int) -> str:
