@@ -34,6 +34,7 @@ from tilewright.graph.passes import optimise
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_on_cpu import Kernels
+from tilewright.kernel.loops import AwaitCopies, Barrier, EndProducts, For, If, Stmt
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda import warps
@@ -198,6 +199,43 @@ def test_warp_groups(run: Any, seed: int) -> None:
 def test_by_way_of_registers(run: Any, types: str) -> None:
     rng = Random(f"registers {types}")
     computed(run, types, (37, 48, 40), lambda kernel: pick(rng, types, kernel, (1,)))
+
+
+def changed(stmts: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...]]) -> Any:
+    """Statements, each replaced by others."""
+    made: list[Stmt] = []
+    for s in stmts:
+        match s:
+            case For():
+                made.append(replace(s, body=changed(s.body, change)))
+            case If():
+                then, orelse = changed(s.then, change), changed(s.orelse, change)
+                made.append(replace(s, then=then, orelse=orelse))
+            case _:
+                made += change(s)
+    return tuple(made)
+
+
+MISTAKES: dict[str, Callable[[Stmt], tuple[Stmt, ...]]] = {
+    "is not there yet": lambda s: () if isinstance(s, AwaitCopies) else (s,),
+    "races with": lambda s: (Barrier(near=True),) if isinstance(s, Barrier) else (s,),
+    "stored before": lambda s: () if isinstance(s, EndProducts) else (s,),
+}
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+def test_the_interpreter_sees_mistakes(said: str) -> None:
+    """A wait that is missing, a barrier that not all wait at, results that are not there."""
+    kernel = kernel_of(product_of("f16-f32", 64, 128, 64))
+    groups = said == "stored before"
+    schedule = MatrixSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 2, 2, 1, stages=2)
+    if groups:
+        schedule = MatrixSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2)
+    fn = CUDA.lower(kernel, schedule)
+    buffers = [np.zeros(b.size, b.dtype.numpy) for b in kernel.buffers]
+    interpret(fn, buffers, [0])
+    with pytest.raises(AssertionError, match=said):
+        interpret(replace(fn, body=changed(fn.body, MISTAKES[said])), buffers, [0])
 
 
 @pytest.mark.parametrize("types", CONFIGURATIONS)
