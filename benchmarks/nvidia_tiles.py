@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 import numpy as np
 from cublas import Cublas, cuda
-from products import RUN_MS, Case, matmul, random_input
+from products import CHECKED, RUN_MS, Case, matmul, random_input, weight_of
 
 from tilewright.bundle import write
 from tilewright.compiler import Options
@@ -92,6 +92,10 @@ class Product:
         x = random_input(np.random.default_rng(1), case.a, case)
         self.given = {self.input.name: x}
         self.want = self._output(self.host.run(self.given).outputs)
+        exact = x[:CHECKED].astype(np.float64) @ weight_of(case)
+        off = float(np.linalg.norm(self.want[:CHECKED] - exact) / np.linalg.norm(exact))
+        if not off <= case.tolerance:
+            raise SystemExit(f"{case.name}: the bundle's own kernel is off by {off}")
         _, self.launch = self.host.steps(-1, [])[-1]
         self.kernel = next(k for k in kernels_of(self.host.bundle) if warps.suits(k))
 
