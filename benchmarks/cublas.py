@@ -1,6 +1,7 @@
 """Products by cuBLAS through PyTorch, where it sees a GPU, to be timed beside our own.
 
-Input: the shapes of a product.  Output: milliseconds by the GPU's own events.
+Input: the shapes of a product and the type that it is computed in.  Output: milliseconds by the
+GPU's own events.
 """
 
 from __future__ import annotations
@@ -13,29 +14,36 @@ WARM_MS, KEPT_MS = 400.0, 100.0
 
 
 class Cublas:
-    """Products of a and b, `times` in one CUDA graph, of as many weights in turn; of f16 or f32."""
+    """Products of a and b, `times` in one CUDA graph, of as many weights in turn.
+
+    kind: "f32", "tf32", "f16", or "i8" with sums of 32 bits
+    """
 
     def __init__(
-        self, torch: Any, a: Sequence[int], b: Sequence[int], weights: int, halves: bool, times: int
+        self, torch: Any, a: Sequence[int], b: Sequence[int], weights: int, kind: str, times: int
     ) -> None:
-        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
         self.torch, self.times, self.warm = torch, times, 0.0
         make = torch.Generator(device="cuda").manual_seed(1)
 
         def random(shape: Sequence[int]) -> Any:
+            if kind == "i8":
+                given = {"dtype": torch.int8, "device": "cuda", "generator": make}
+                return torch.randint(-128, 128, shape, **given)
             made = torch.randn(shape, device="cuda", generator=make)
-            return made.half() if halves else made
+            return made.half() if kind == "f16" else made
 
+        multiply = torch._int_mm if kind == "i8" else torch.matmul
         left, rights = random(a), [random(b) for _ in range(weights)]
-        out = torch.matmul(left, rights[0])
+        out = multiply(left, rights[0])
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
-            torch.matmul(left, rights[0], out=out)
+            multiply(left, rights[0], out=out)
         stream.synchronize()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             for at in range(times):
-                torch.matmul(left, rights[at % weights], out=out)
+                multiply(left, rights[at % weights], out=out)
         self.kept = left, rights, out
 
     def sample(self, runs: int) -> list[float]:

@@ -13,7 +13,8 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
 from cublas import cuda
-from products import RUNS, Case, Runner, chosen, measure
+from products import CASES, RUNS, Case, Runner, chosen, matmul, measure
 
 from tilewright.bundle import write
 from tilewright.compiler import Options
@@ -31,16 +32,22 @@ from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
 CUDA = Options(targets=("cuda",))
 
 
+#: Products that share a copy of their rows as halves, as those of a layer do in models.
+READERS = 16
+
+
 class OnCuda(Runner):
     """A case on a CUDA device."""
 
     features = ()
 
     def __init__(self, device: CudaDevice, case: Case, folder: Path) -> None:
-        write(case.subject(1, CUDA).contents, folder)
+        shared = READERS if case.halves else 1
+        write(case.subject(shared, CUDA).contents, folder)
         self.host = CudaHost(folder, device)
         manifest = self.host.bundle.manifest
         super().__init__(case, [x.name for x in (*manifest.inputs, manifest.outputs[0])])
+        self.layers *= shared
 
     def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.host.run(inputs).outputs
@@ -52,9 +59,13 @@ class OnCuda(Runner):
         return statistics.median(self.host.time(RUNS))
 
 
-def suits(case: Case) -> bool:
+#: What only this target has.
+MORE = (replace(matmul("GEMM 4096, TF32", 4096, 4096, 4096), tf32=True),)
+
+
+def cases(only: Sequence[str]) -> Iterator[Case]:
     """Tiles of halves are not among what the target has."""
-    return not case.halves
+    return (case for case in chosen(only, (*CASES, *MORE)) if case.halves != "tiles")
 
 
 def versions(torch: Any) -> dict[str, str]:
@@ -71,7 +82,7 @@ def main() -> None:
     torch, device = cuda(), NvidiaDevice()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="nvidia-") as folder:
-        for number, case in enumerate(filter(suits, chosen(args.only))):
+        for number, case in enumerate(cases(args.only)):
             ours = OnCuda(device, case, Path(folder, str(number)))
             rows.append(measure(ours, torch, case, args.rounds))
             print(rows[-1], flush=True)

@@ -50,6 +50,7 @@ class Case:
     halves: both operands come to the product as f16, if the adapter has it: by "matrices" of
             subgroups, which is the target's own choice, or by "tiles"; scales are f16, too
     rounded: the row comes to the product as bytes, if the adapter has packed dot products
+    tf32:   both operands of f32 may be rounded to TF32
     With one kernel repeated its operands stay in the caches, for cuBLAS as for us.
     """
 
@@ -62,13 +63,19 @@ class Case:
     bits: int = 32
     halves: str = ""
     rounded: bool = False
+    tf32: bool = False
 
     @property
     def tolerance(self) -> float:
         """Relative error of a product; of bytes there is none."""
         if self.rounded:
             return 1e-2
-        return 1e-3 if self.halves else 1e-5 if self.bits != 8 else 0.0
+        return 1e-3 if self.halves or self.tf32 else 1e-5 if self.bits != 8 else 0.0
+
+    @property
+    def kind(self) -> str:
+        """The type that cuBLAS computes it in."""
+        return "i8" if self.bits == 8 else "f16" if self.halves else "tf32" if self.tf32 else "f32"
 
     @property
     def flops(self) -> int:
@@ -81,7 +88,7 @@ class Case:
     def subject(self, times: int, options: Options) -> Subject:
         if self.bits == 8:
             return bytes_product(self.a, self.b, options)
-        if self.halves:
+        if self.halves or self.tf32:
             (step,) = steps_of(self.graph())
             if self.halves == "tiles":
                 options = replace(options, schedule=by_tiles)
@@ -119,7 +126,7 @@ class Case:
     @property
     def on_cublas(self) -> bool:
         """Whether cuBLAS computes the same."""
-        return self.bits != 8
+        return True
 
 
 @dataclass(frozen=True)
@@ -168,8 +175,8 @@ def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
 def weight_node(case: Case) -> Node:
     if case.bits == 8:
         return node(ops.Weight("w", case.b, I8, lambda: weight_of(case)))
-    scales, loose = "f16" if case.halves else "", "i8" if case.rounded else ""
-    return random_weight(case.b, 0, case.bits, scales, loose)
+    loose = "i8" if case.rounded else "tf32" if case.tf32 else ""
+    return random_weight(case.b, 0, case.bits, "f16" if case.halves else "", loose)
 
 
 def bytes_product(a: Sequence[int], b: Sequence[int], options: Options) -> Subject:
@@ -286,8 +293,8 @@ def weight_of(case: Case) -> np.ndarray[Any, Any]:
 def measure(ours: Runner, torch: Any, case: Case, rounds: int) -> dict[str, Any]:
     theirs = None
     if torch and case.on_cublas:
-        halves, times = bool(case.halves), ours.times * ours.layers
-        theirs = Cublas(torch, case.a, case.b, ours.layers, halves, times)
+        times = ours.times * ours.layers
+        theirs = Cublas(torch, case.a, case.b, ours.layers, case.kind, times)
     found: dict[str, list[float]] = {"": [], "cublas_": []}
     for _ in range(rounds):
         found[""] += ours.sample(RUNS)
@@ -314,5 +321,5 @@ def figures(case: Case, times: Sequence[float]) -> dict[str, Any]:
     return found | {"spread": round(common.spread(times), 4), "n": len(times)}
 
 
-def chosen(only: Sequence[str]) -> Iterator[Case]:
-    return (c for c in CASES if not only or any(c.name.startswith(o) for o in only))
+def chosen(only: Sequence[str], cases: Sequence[Case] = CASES) -> Iterator[Case]:
+    return (c for c in cases if not only or any(c.name.startswith(o) for o in only))

@@ -150,21 +150,26 @@ def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "", loose: 
     """A weight of random numbers: f32, f16, or [k, n] of 4 bits, a scale per block of 32 rows.
 
     scales: how these are stored, if not as they are: "f16"
-    loose:  what products may round their other operand to, where weights have 4 bits: "i8"
+    loose:  what products may round to what they multiply with it: of weights of 4 bits "i8", of f32
+            "tf32"
     """
     if bits == 16:
         return _halves(f"w{seed}", _scaled(shape, seed))
     if bits == 32:
-        return _weight(f"w{seed}", _scaled(shape, seed))
+        return _loose(_weight(f"w{seed}", _scaled(shape, seed)), loose)
     k, n = shape
     rng = np.random.default_rng(seed)
     whole = rng.integers(0, 16, (k // BLOCK, BLOCK, n), np.uint8)
     scale = (rng.random((k // BLOCK, 1, n), np.float32) + 1) / np.float32(8 * np.sqrt(k))
     centred = elementwise("sub", cast(_weight(f"q{seed}", whole), F32), constant(8.0, F32))
-    kept = (_halves if scales else _weight)(f"s{seed}", scale)
-    if loose and isinstance(kept.op, ops.Weight):
-        kept = node(replace(kept.op, loose=loose))
+    kept = _loose((_halves if scales else _weight)(f"s{seed}", scale), loose)
     return reshape(elementwise("mul", centred, kept), shape)
+
+
+def _loose(weight: Node, loose: str) -> Node:
+    if not loose or not isinstance(weight.op, ops.Weight):
+        return weight
+    return node(replace(weight.op, loose=loose))
 
 
 def _halves(name: str, value: np.ndarray[Any, Any]) -> Node:

@@ -47,6 +47,7 @@ class Options:
     states:   by the name of an input, the output that is its contents in the next run
     halves:   whether f32 weights of two axes or more are rounded to f16, to be stored as such
     bytes:    whether products with weights of 4 bits may round their other operand to i8
+    tf32:     whether products with weights of f32 may round both operands to TF32; not with bytes
     assets:   files to put into the bundle for the page, such as tokenizer.json
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
     without:  names of optional passes of targets that do not run
@@ -61,6 +62,7 @@ class Options:
     states: States = field(default_factory=dict)
     halves: bool = False
     bytes: bool = False
+    tf32: bool = False
     assets: tuple[Path, ...] = ()
     name: str = ""
     schedule: Choose | None = None
@@ -105,8 +107,15 @@ def compile_model(
     clock = _Clock(progress)
     with clock.stage("read"):
         model = load(source)
-        if options.halves or options.bytes:
-            model = replace(model, halves=options.halves, bytes=options.bytes, _constants={})
+        if options.tf32 and options.bytes:
+            raise UsageError(
+                "Products are to round their operands both to TF32 and to bytes",
+                hint="Choose one of --tf32 and --bytes",
+            )
+        if options.halves or options.bytes or options.tf32:
+            model = replace(
+                model, halves=options.halves, bytes=options.bytes, tf32=options.tf32, _constants={}
+            )
     options = replace(options, states=_all_states(model, options.states))
     # what all combinations share is imported, rewritten, packed and fused once
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()

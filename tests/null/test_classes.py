@@ -33,6 +33,8 @@ ARM = {"kind": "wasm", "architecture": "arm", "features": ["relaxed_simd"]}
         ({"kind": "webgpu", "vendor": "apple", "architecture": "metal-3"}, "webgpu-apple"),
         ({"kind": "webgpu", "vendor": "intel", "architecture": "xe-2lpg"}, "webgpu-intel-xe-2lpg"),
         ({"kind": "webgpu", "vendor": "nobody", "architecture": "ampere"}, "webgpu"),
+        ({"kind": "cuda", "vendor": "NVIDIA", "architecture": "sm-90"}, "cuda-sm-90"),
+        ({"kind": "cuda", "vendor": "nvidia", "architecture": "sm-999"}, "cuda"),
         ({"kind": "webgpu", "vendor": None, "features": None, "l1": None}, "webgpu"),
     ],
 )  # fmt: skip
@@ -43,8 +45,8 @@ def test_the_most_exact_class_is_chosen(facts: dict, id: str) -> None:
 def test_unknown_classes_and_kinds_are_typed_errors() -> None:
     with pytest.raises(UsageError, match="wasm-mips"):
         find("wasm-mips")
-    with pytest.raises(UsageError, match="wasm or webgpu"):
-        match({"kind": "cuda"})
+    with pytest.raises(UsageError, match="wasm or webgpu or cuda"):
+        match({"kind": "metal"})
 
 
 def test_every_class_falls_back_to_wider_ones() -> None:
@@ -66,7 +68,7 @@ def test_every_class_falls_back_to_wider_ones() -> None:
 
 def test_wasm_classes_agree_with_their_target() -> None:
     for device in CLASSES.values():
-        if device.kind == "webgpu":
+        if device.kind != "wasm":
             continue
         target = TARGETS[device.variant]
         assert device.machine is not None

@@ -15,17 +15,21 @@ from helpers.attention import VARIANTS
 from helpers.blocks import CASES, made
 from helpers.graphs import steps_of
 from helpers.integers import quantised_graph
+from onnx import TensorProto
 from test_cli_models import WEIGHT, save_inputs, save_model
+from test_gpu_halves import a_product
 
 from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.benchkernel import matmul, product_kernel
 from tilewright.bundle import write
-from tilewright.compiler import Options
+from tilewright.compiler import Options, compile_model
+from tilewright.frontend import load
 from tilewright.graph.passes import optimise
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, DeviceMemory, NvidiaDevice
 from tilewright.hosts.cuda_driver import compiled
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.cuda import warps
 from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu import dots, thin
@@ -144,3 +148,10 @@ def test_recordings_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert made == [1]
     for one, other in zip(first.values(), second.values(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_f32_by_matrix_units_is_asked_for(asked: bool) -> None:
+    model = load(a_product(TensorProto.FLOAT, np.ones((64, 64), np.float32)))
+    made = compile_model(model, Options(targets=("cuda",), tf32=asked))
+    assert [warps.suits(kernel) for kernel in made.program.kernels] == [asked]

@@ -17,6 +17,7 @@ from helpers.graphs import bert_layer
 from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
+from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph, product
 from tilewright.bundle import Contents, write
@@ -67,7 +68,7 @@ class Case:
             self.inputs[info.name] = (
                 rng.standard_normal(shape).astype(np.float32)
                 if info.dtype == "f32"
-                else rng.integers(1, 20, shape)
+                else rng.integers(1, 20, shape).astype(DTYPES[info.dtype].numpy)
             )
         self.want = self.host.run(self.inputs).outputs
         self.budget = Budget(self.host.device)

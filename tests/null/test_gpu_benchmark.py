@@ -14,6 +14,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.plain import Plain
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
@@ -135,3 +136,14 @@ def test_report() -> None:
     assert "| 47 | 22.50 | 0.403 |" in second
     assert "A GPU, driver 1.2" in report.where(record)
     assert "1,024 MiB moves 3,170 GB/s" in report.where(record)
+
+
+def test_tiles_by_matrix_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile is timed if its output is right."""
+    tiles = module("nvidia_tiles")
+    monkeypatch.setattr(tiles, "RUN_MS", 1e-3)
+    product = tiles.Product(CpuDevice(), tiles.case_of("i8", 32, 64, 64), tmp_path)
+    schedule = MatrixSchedule("u8-i32", 16, 16, 32, 32, 1, 1, 2, 2, 1, stages=2)
+    assert tiles.row_of(product, "i8", schedule, 1, 0.0)["ms"] > 0
+    product.want = product.want + 1
+    assert tiles.row_of(product, "i8", schedule, 1, 0.0)["wrong"] > 0

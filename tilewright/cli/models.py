@@ -38,6 +38,7 @@ from tilewright.cli.options import (
     SignWith,
     States,
     Targets,
+    Tf32,
     check_targets,
     signer_of,
     state_pairs,
@@ -63,6 +64,7 @@ def build(
     state: States = None,
     halves: Halves = False,
     as_bytes: Bytes = False,
+    tf32: Tf32 = False,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
@@ -94,7 +96,7 @@ def build(
     compiled = _compile(
         model, shape, bucket, extent, as_json,
         assets=_assets(asset or ()), targets=targets, states=states, halves=halves,
-        bytes=as_bytes,
+        bytes=as_bytes, tf32=tf32,
     )  # fmt: skip
     write(compiled.contents, output, signer)
     bundle = open_bundle(output)

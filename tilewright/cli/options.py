@@ -89,6 +89,14 @@ Bytes = Annotated[
         "about 0.4 % of each sum: on GPUs language models give tokens faster.",
     ),
 ]
+Tf32 = Annotated[
+    bool,
+    typer.Option(
+        "--tf32",
+        help="Let products with weights of f32 round both operands to 10 bits of their fraction, "
+        "for the tensor cores of NVIDIA's GPUs (CUDA).",
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
 ]

@@ -44,10 +44,11 @@ class ChangedDevice:
         self, device: CudaDevice, change: Change, args: Callable[[], tuple[Any, ...]]
     ) -> None:
         self._device, self._change, self._args, self.name = device, change, args, device.name
+        self.capability, self.shared_bytes = device.capability, device.shared_bytes
 
-    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
+    def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
         changed = [self._change.of(text) for text in texts]
-        return self._device.compile(prelude + self._change.prelude, changed)
+        return self._device.compile(prelude + self._change.prelude, changed, shared)
 
     def start(self, task: Task) -> None:
         self._device.start(self._with_args(task))
@@ -72,8 +73,8 @@ class ChangedDevice:
     def word(self) -> HostWord:
         return self._device.word()
 
-    def residents(self, kernel: Any, group: int) -> int:
-        return self._device.residents(kernel, group)
+    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+        return self._device.residents(kernel, group, shared)
 
     def use(self) -> None:
         self._device.use()

@@ -64,6 +64,7 @@ class Model:
 
     halves: whether weights are rounded to f16 (tensors.py)
     bytes:  whether products may round what they multiply with weights to i8
+    tf32:   whether products of f32 may round both operands to TF32
     """
 
     name: str
@@ -76,6 +77,7 @@ class Model:
     skeleton: ModelProto
     halves: bool = False
     bytes: bool = False
+    tf32: bool = False
     #: By `id` of the tensor, which is valid because the tensor is kept alive here.
     _constants: dict[int, tuple[TensorProto, Node]] = field(default_factory=dict, repr=False)
 
@@ -84,7 +86,7 @@ class Model:
         if id(tensor) not in self._constants:
             self._constants[id(tensor)] = (
                 tensor,
-                tensor_node(tensor, self.folder, name, self.halves, self.bytes),
+                tensor_node(tensor, self.folder, name, self.halves, self.bytes, self.tf32),
             )
         return self._constants[id(tensor)][1]
 

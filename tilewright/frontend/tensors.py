@@ -69,11 +69,13 @@ def tensor_node(
     name: str = "",
     halves: bool = False,
     bytes_: bool = False,
+    tf32: bool = False,
 ) -> Node:
     """A constant if the tensor is small or may decide shapes, else a lazy weight.
 
     halves: whether f32 of two axes or more are rounded to f16; not where one is too large for it
     bytes_: whether products may round what they multiply with it to i8
+    tf32:   whether products of f32 may round both operands to TF32, where it is none of these
     """
     name = name or tensor.name
     dtype = HALVES.get(tensor.data_type) or dtype_of(tensor.data_type)
@@ -85,7 +87,10 @@ def tensor_node(
     stored = WIDENED.get(tensor.data_type, "")
     if halves and tensor.data_type == TensorProto.FLOAT and len(shape) > 1 and _fits(load()):
         load, stored = partial(_rounded, load), "f16"
-    loose = "i8" if bytes_ and dtype.is_float else "f16" if stored == "f16" else ""
+    if bytes_ and dtype.is_float:
+        loose = "i8"
+    else:
+        loose = "f16" if stored == "f16" else "tf32" if tf32 and dtype == F32 else ""
     return node(ops.Weight(name, shape, dtype, load, stored, loose))
 
 

@@ -42,7 +42,7 @@ class Input(Op):
 
 
 #: What products may round their other operand to, each type with all before it.
-LOOSE = ("", "f16", "i8")
+LOOSE = ("", "tf32", "f16", "i8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,8 @@ class Weight(Op):
 
     stored: "f16" or "bf16" if that was its element type, so that each number is one of those
     loose:  the type that products may round to what they multiply with it, since the model computes
-            so or the user wants it: "f16" or "i8", which allows "f16" too; "" if none
+            so or the user wants it: "tf32" (f32 with 10 bits of fraction), "f16" or "i8", which
+            allows "f16" too; "" if none
     """
 
     name: str

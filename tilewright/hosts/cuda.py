@@ -57,14 +57,30 @@ class Texts(msgspec.Struct, frozen=True):
     elastic: list[ElasticForm]
 
 
-class CudaCall(msgspec.Struct, frozen=True):
-    """A step of a plan as the section has it (docs/bundle.md)."""
+class CudaWay(msgspec.Struct, frozen=True):
+    """How a step can run.
+
+    least:  the compute capability that it asks for;  only: no other one has it, not even a later
+    shared: bytes of shared memory that it is launched with, beyond what its text declares
+    """
 
     slot: _Count
     count: _Number
     group: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     scalars: list[_Number]
-    bytes: list[_Address]
+    shared: _Count = 0
+    least: tuple[int, int] = (0, 0)
+    only: bool = False
+
+
+class CudaCall(CudaWay, frozen=True):
+    """A step of a plan as the section has it (docs/bundle.md).
+
+    better: other ways, the best first, for devices that have what they ask for
+    """
+
+    bytes: list[_Address] = []
+    better: list[CudaWay] = []
 
 
 class CudaHost(FlatHost):
@@ -92,12 +108,16 @@ class CudaHost(FlatHost):
         self._texts: Texts = parse(self.bundle.read(build.code), Texts, "the kernels for CUDA")
         texts = self._texts
         self._plans = [
-            parse(self.bundle.read(ref), list[CudaCall], "a plan") for ref in build.plans
+            [self._chosen(call) for call in parse(self.bundle.read(ref), list[CudaCall], "a plan")]
+            for ref in build.plans
         ]
         known = min(len(texts.kernels), len(texts.elastic))
-        if any(c.slot >= known for calls in self._plans for c in calls):
+        ways = {way.slot: way for calls in self._plans for way, _ in calls}
+        if any(slot >= known for slot in ways):
             raise ValueError("a step names no slot")
-        self._kernels = self.device.compile(texts.prelude, texts.kernels)
+        #: The slots in use, and what is compiled for each.
+        self._ways = dict(sorted(ways.items()))
+        self._kernels = self._compiled(texts.prelude, texts.kernels)
         self._recordings: OrderedDict[tuple[int, ...], Callable[[], None]] = OrderedDict()
         self.reset()
 
@@ -124,7 +144,7 @@ class CudaHost(FlatHost):
     def steps(self, plan: int, extents: Sequence[int]) -> list[tuple[int, Launch]]:
         """Slot and launch of each step that has work, in the order in which they run."""
         calls = self._plans[plan % len(self._plans)]
-        launches = [(call.slot, self._launch(call, extents)) for call in calls]
+        launches = [(way.slot, self._launch(way, begins, extents)) for way, begins in calls]
         return [(slot, launch) for slot, launch in launches if launch.blocks]
 
     @property
@@ -133,20 +153,40 @@ class CudaHost(FlatHost):
         return self._texts.elastic
 
     @cached_property
-    def elastic_kernels(self) -> list[Any]:
-        """The second form of each slot's kernel, compiled when it is first asked for."""
+    def elastic_kernels(self) -> dict[int, Any]:
+        """The second form of each slot's kernel that is in use, compiled when it is first asked
+        for."""
         texts = [form.text for form in self.forms]
-        return self.device.compile(self._texts.prelude + self._texts.turns, texts)
+        return self._compiled(self._texts.prelude + self._texts.turns, texts)
 
-    def _launch(self, call: CudaCall, extents: Sequence[int]) -> Launch:
+    def _compiled(self, prelude: str, texts: Sequence[str]) -> dict[int, Any]:
+        """By slot."""
+        used = [texts[slot] for slot in self._ways]
+        shared = [way.shared for way in self._ways.values()]
+        return dict(zip(self._ways, self.device.compile(prelude, used, shared), strict=True))
+
+    def _chosen(self, call: CudaCall) -> tuple[CudaWay, list[int]]:
+        """The best way that the device has all for, and where the step's buffers begin."""
+        device = self.device
+        able = (
+            way
+            for way in call.better
+            if way.least <= device.capability
+            and (way.least == device.capability or not way.only)
+            and way.shared <= device.shared_bytes
+        )
+        return next(able, call), call.bytes
+
+    def _launch(self, call: CudaWay, begins: Sequence[int], extents: Sequence[int]) -> Launch:
         count, *scalars = (number_at(n, extents) for n in (call.count, *call.scalars))
-        buffers = (self._at(at, 0) for at in call.bytes)
+        buffers = (self._at(at, 0) for at in begins)
         args = (
             *map(ctypes.c_void_p, buffers),
             *map(ctypes.c_int, (count, *scalars)),
             ctypes.c_void_p(self._at(0, 4)),
         )
-        return Launch(self._kernels[call.slot], -(-count // call.group), call.group, args)
+        kernel, blocks = self._kernels[call.slot], -(-count // call.group)
+        return Launch(kernel, blocks, call.group, args, call.shared)
 
     def _at(self, address: int, size: int) -> int:
         """The device's address.  Raises ValueError if the bytes are not all in memory."""

@@ -27,12 +27,16 @@ LEAST = (7, 0)
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel on blocks of `group` threads; args: of its parameters' types"""
+    """A kernel on blocks of `group` threads.
+
+    args: of its parameters' types;  shared: bytes of dynamic shared memory
+    """
 
     kernel: Any
     blocks: int
     group: int
     args: tuple[Any, ...]
+    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,14 @@ class Mark(Protocol):
 
 
 class CudaDevice(Protocol):
-    """What `CudaHost` needs of a device."""
+    """What `CudaHost` needs of a device.
+
+    capability:   its compute capability;  shared_bytes: that a block may have at most
+    """
 
     name: str
+    capability: tuple[int, int]
+    shared_bytes: int
 
     def memory(self, size: int) -> DeviceMemory:
         """Zeroes.  Raises MemoryLimit."""
@@ -94,14 +103,14 @@ class CudaDevice(Protocol):
     def read(self, address: int, size: int) -> bytes:
         """After all that was started."""
 
-    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
-        """Each text has one kernel `k`."""
+    def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
+        """Each text has one kernel `k`.  shared: what each is launched with; (): nothing"""
 
     def word(self) -> HostWord:
         """One that is 0."""
 
-    def residents(self, kernel: Any, group: int) -> int:
-        """How many blocks of so many threads run at once."""
+    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+        """How many blocks of so many threads and bytes of dynamic shared memory run at once."""
 
     def start(self, task: Task) -> None:
         """Returns at once."""
@@ -149,12 +158,16 @@ def _on_cpu(text: str, count: int) -> Kernels:
 
 
 class CpuDevice:
-    """Kernels compiled by the system's compiler of C++; blocks are dealt to some threads."""
+    """Kernels compiled by the system's compiler of C++; blocks are dealt to some threads.
+
+    capability: of the GPU that it stands for
+    """
 
     name = "CPU"
+    shared_bytes = 227 << 10
 
-    def __init__(self, processors: int = 2) -> None:
-        self._processors = processors
+    def __init__(self, processors: int = 2, capability: tuple[int, int] = (9, 0)) -> None:
+        self._processors, self.capability = processors, capability
 
     def memory(self, size: int) -> DeviceMemory:
         data = np.zeros(size + 256, np.uint8)
@@ -170,7 +183,7 @@ class CpuDevice:
     def read(self, address: int, size: int) -> bytes:
         return ctypes.string_at(address, size)
 
-    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
+    def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
         spaces = (f"namespace k{n} {{\n{text}}}\n" for n, text in enumerate(texts))
         kernels = _on_cpu("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), len(texts))
         return [(kernels, f"k{n}") for n in range(len(texts))]
@@ -179,7 +192,7 @@ class CpuDevice:
         value = np.zeros(1, np.uint32)
         return HostWord(value, value.ctypes.data)
 
-    def residents(self, kernel: Any, group: int) -> int:
+    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return 2 * self._processors
 
     def start(self, task: Task) -> None:
@@ -190,7 +203,10 @@ class CpuDevice:
             ctypes.c_uint32.from_address(task.address).value = task.value
             return
         kernels, name = task.kernel
-        kernels.run(name, [task.blocks], [task.group], task.args, processors=self._processors)
+        kernels.run(
+            name, [task.blocks], [task.group], task.args, shared=task.shared,
+            processors=self._processors,
+        )  # fmt: skip
 
     def wait(self) -> None:
         """All has ended before `start` returns."""
@@ -228,6 +244,7 @@ class NvidiaDevice:
     ) -> None:
         self.driver = driver or Driver(0)
         self.name, self.capability = self.driver.name, self.driver.capability
+        self.shared_bytes = self.driver.shared_bytes
         if self.capability < LEAST:
             raise HostError(
                 f"{self.name} has compute capability {'.'.join(map(str, self.capability))}",
@@ -255,9 +272,10 @@ class NvidiaDevice:
     def read(self, address: int, size: int) -> bytes:
         return self.driver.download(address, size, self.stream)
 
-    def compile(self, prelude: str, texts: Sequence[str]) -> list[Any]:
+    def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
         made = (cubin(prelude + text, self.capability) for text in texts)
-        return [self.driver.function(code, "k") for code in made]
+        given = shared or [0] * len(texts)
+        return [self.driver.function(code, "k", n) for code, n in zip(made, given, strict=True)]
 
     def word(self) -> HostWord:
         address, there = self.driver.mapped(4)
@@ -267,8 +285,8 @@ class NvidiaDevice:
         weakref.finalize(made, self.driver.unmap, address)
         return made
 
-    def residents(self, kernel: Any, group: int) -> int:
-        return self.driver.residents(kernel, group)
+    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+        return self.driver.residents(kernel, group, shared)
 
     def start(self, task: Task) -> None:
         if isinstance(task, Zeroes):

@@ -47,7 +47,9 @@ def cache_folder() -> Path:
 def cubin(text: str, capability: tuple[int, int]) -> bytes:
     """A text compiled for a GPU, once: it is kept on disk.  Raises HostError."""
     _, nvrtc = bindings()
-    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS]
+    # what only Hopper has is not in the plain name
+    own = "a" if capability == (9, 0) else ""
+    options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}{own}", *OPTIONS]
     version = _done(nvrtc, nvrtc.nvrtcVersion())
     key = hashlib.sha256(repr((text, options, version)).encode()).hexdigest()
     kept = cache_folder() / f"{key}.cubin"
@@ -133,6 +135,7 @@ class Driver:
             self._attribute("COMPUTE_CAPABILITY_MINOR"),
         )
         self.sms = self._attribute("MULTIPROCESSOR_COUNT")
+        self.shared_bytes = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self._green = None
         if sms is not None:
             groups, *_ = self._split(sms, 1)
@@ -229,10 +232,18 @@ class Driver:
         self._do("cuStreamSynchronize", stream)
         return data.tobytes()
 
-    def function(self, code: bytes, name: str) -> Any:
-        """A kernel that belongs to no context: it runs in that of the stream."""
+    def function(self, code: bytes, name: str, shared: int = 0) -> Any:
+        """A kernel that belongs to no context: it runs in that of the stream.
+
+        shared: bytes of dynamic shared memory that it may be launched with, where they are many
+        """
         library = self._do("cuLibraryLoadData", code, [], [], 0, [], [], 0)
-        return self._api.CUfunction(int(self._do("cuLibraryGetKernel", library, name.encode())))
+        kernel = self._do("cuLibraryGetKernel", library, name.encode())
+        if shared:
+            kind = self._api.CUfunction_attribute
+            most = kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._do("cuKernelSetAttribute", most, shared, kernel, self._device)
+        return self._api.CUfunction(int(kernel))
 
     def write_word(self, address: int, value: int, stream: Any) -> None:
         """Without a kernel, in the stream's order."""
@@ -265,10 +276,10 @@ class Driver:
         return float(self._do("cuEventElapsedTime", begin, end))
 
     def launch(self, launch: Any, stream: Any) -> None:
-        """launch: its kernel, blocks, group (threads of a block) and args"""
+        """launch: its kernel, blocks, group (threads of a block), shared bytes and args"""
         self._do(
-            "cuLaunchKernel", launch.kernel, launch.blocks, 1, 1, launch.group, 1, 1, 0, stream,
-            _parameters(launch.args), 0,
+            "cuLaunchKernel", launch.kernel, launch.blocks, 1, 1, launch.group, 1, 1,
+            launch.shared, stream, _parameters(launch.args), 0,
         )  # fmt: skip
 
     def start(
@@ -299,9 +310,9 @@ class Driver:
     def unmap(self, address: int) -> None:
         self._api.cuMemFreeHost(address)
 
-    def residents(self, kernel: Any, group: int) -> int:
+    def residents(self, kernel: Any, group: int, shared: int) -> int:
         """Blocks that all multiprocessors together have room for."""
-        each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, 0)
+        each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 
     def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:

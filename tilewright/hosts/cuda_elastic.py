@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,7 +76,10 @@ class ElasticPlan:
             extents = largest_extents(host.bundle.manifest)
         plain = host.steps(plan, extents)
         workers = [
-            min(launch.blocks, most or device.residents(host.elastic_kernels[slot], launch.group))
+            min(
+                launch.blocks,
+                most or device.residents(host.elastic_kernels[slot], launch.group, launch.shared),
+            )
             for slot, launch in plain
         ]
         self._slots = max(workers, default=1)
@@ -101,6 +104,7 @@ class ElasticPlan:
                     ctypes.c_void_p(self._told.address),
                     *map(ctypes.c_int, (number, launch.blocks, self._slots, stride)),
                 ),
+                launch.shared,
             ))
             for number, (slot, launch) in enumerate(plain)
         ]  # fmt: skip
@@ -120,8 +124,7 @@ class ElasticPlan:
         """Starts a kernel, or goes on with it.  It leaves at once if the one before it is not
         complete when its turn comes."""
         launch = self.steps[number].launch
-        blocks = min(workers, launch.blocks)
-        self.device.start(Launch(launch.kernel, blocks, launch.group, launch.args))
+        self.device.start(replace(launch, blocks=min(workers, launch.blocks)))
 
     def recorded(self) -> Callable[[], None]:
         """The whole inference at once, for a device that nobody else needs meanwhile."""

@@ -29,6 +29,7 @@ from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
 from tilewright.kernel.gathers import with_guarded_reads
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import (
+    CopyAhead,
     For,
     If,
     Let,
@@ -145,6 +146,14 @@ class Builder:
     def store(self, buffer: int, at: Index, value: Expr, valid: int = 0) -> None:
         resolved = self._share(self.resolve(value))
         self.add(Store(buffer, self.address(at), resolved, valid))
+
+    def copy_ahead(
+        self, buffer: int, at: Index, load: Load, bounds: tuple[Bound, ...] = ()
+    ) -> None:
+        """Like `store` of a load, or of zeroes unless all bounds hold (`CopyAhead`)."""
+        unsure = tuple(self._bound(b) for b in bounds if not b.always)
+        there = self.address(load.index)
+        self.add(CopyAhead(buffer, self.address(at), load.buffer, there, load.lanes, unsure))
 
     def hoist(self, e: Expr, moving: frozenset[Var], evaluate: Callable[[Expr], Expr]) -> Expr:
         """Compute now, once, the largest parts of `e` that no variable in `moving` changes.

@@ -194,7 +194,17 @@ def in_halves(kernel: Kernel) -> bool:
         return False
     weights = form.weights.scale if isinstance(form, BlockContraction) else form.operands.col
     buffers = [kernel.buffers[x.buffer] for x in walk(weights) if isinstance(x, Load)]
-    return bool(buffers) and all(b.halves and b.loose for b in buffers)
+    return bool(buffers) and all(b.halves and b.loose in ("f16", "i8") for b in buffers)
+
+
+def in_tf32(kernel: Kernel) -> bool:
+    """True for a product of f32 that may round its operands to TF32 (10 bits of the fraction): its
+    weights lie as f32, and are loose."""
+    form = classify(kernel)
+    if not isinstance(form, Contraction):
+        return False
+    weights = kernel.buffers[form.operands.col.buffer]
+    return weights.loose == "tf32" and not weights.halves
 
 
 def turned(kernel: Kernel, axis: Var) -> list[Load]:

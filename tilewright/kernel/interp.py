@@ -9,54 +9,33 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from operator import mul
 from typing import Any
 
-from tilewright.base.dtypes import DType
-from tilewright.base.errors import KernelTrap
-from tilewright.base.scalars import SCALARS
-from tilewright.kernel.expr import (
-    Bound,
-    Call,
-    Const,
-    Dot,
-    Expr,
-    Guard,
-    IndexValue,
-    Join,
-    Lane,
-    Lanes,
-    Load,
-    Nibbles,
-    Pairs,
-    Reciprocal,
-    Reg,
-    Shuffle,
-    Splat,
-    Subvector,
-    Swapped,
-)
-from tilewright.kernel.index import Div, Index, Mod, Var
+from tilewright.kernel.expr import Swapped
+from tilewright.kernel.index import Var
 from tilewright.kernel.loops import (
+    AwaitCopies,
     Barrier,
+    CopyAhead,
+    EndCopies,
+    EndProducts,
     For,
     If,
-    Let,
-    LetGather,
-    LetMin,
-    LetUniform,
     LoadMatrix,
     MatrixStmt,
     MatrixUnit,
     MultiplyMatrices,
     Set,
     Stmt,
-    Store,
     StoreMatrix,
     TileFn,
     ZeroMatrix,
     numbers_at,
 )
+from tilewright.kernel.stepper import Stepper, convert
 
 
 def run(
@@ -74,14 +53,14 @@ def run(
     known = dict(zip((v.name for v in fn.scalars), values, strict=True))
     chosen = range(count) if tiles is None else tiles
     if fn.thread is None:
-        machine = _Machine(memory, known)
+        machine = Stepper(memory, known)
         machine.block(fn.prologue)
         for tile in chosen:
             machine.vars[fn.tile.name] = tile
             machine.block(fn.body)
         return
-    touched: _Touched = {}
-    threads = [_Thread(memory, known, touched, fn.thread, n, fn.unit) for n in range(fn.threads)]
+    shared = _Shared()
+    threads = [_Thread(memory, known, shared, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
         thread.peers = threads
         thread.block(fn.prologue)
@@ -96,8 +75,11 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
     running = [thread.phases(fn.body) for thread in threads]
     arrived: list[Barrier | Set | None] = []
     while not arrived or arrived[0] is not None:
-        if not (arrived and isinstance(arrived[0], Set)):
-            threads[0].touched.clear()
+        last = arrived[0] if arrived else Barrier()
+        if isinstance(last, Barrier) and last.near and fn.unit:
+            threads[0].shared.settle(fn.unit.threads)
+        elif isinstance(last, Barrier):
+            threads[0].shared.touched.clear()
         arrived = [next(thread, None) for thread in running]
         assert len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier"
         if isinstance(arrived[0], Set) and isinstance(arrived[0].value, Swapped):
@@ -107,179 +89,58 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
                 thread.taken = threads[thread.number ^ bits].offered
 
 
-def convert(value: Any, dtype: DType) -> Any:
-    """A number as `dtype` holds it: rounded to f32, truncated and saturated to integers."""
-    if dtype.kind == "bool":
-        return bool(value)
-    if dtype.is_float:
-        if dtype.size == 8:
-            return float(value)
-        try:
-            return struct.unpack(dtype.code, struct.pack(dtype.code, value))[0]
-        except OverflowError:
-            return float("inf") if value > 0 else float("-inf")
-    bits, signed = dtype.size * 8, dtype.kind == "int"
-    if isinstance(value, float):
-        if value != value:
-            return 0
-        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-        return int(min(max(value, low), high))
-    wrapped = int(value) & ((1 << bits) - 1)
-    return wrapped - (1 << bits) if signed and wrapped >> (bits - 1) else wrapped
+#: An element of a buffer.
+_Place = tuple[int, int]
 
 
-class _Machine:
-    """One thread: its variables and registers, and the memory that it works on."""
+@dataclass(frozen=True)
+class _Shared:
+    """What is known of the memory that threads share.
 
-    def __init__(self, buffers: list[list[Any]], known: Mapping[str, int]) -> None:
-        self.buffers = buffers
-        self.vars = dict(known)
-        self.regs: dict[str, list[Any]] = {}
+    touched: by element, since the last barrier: who touched it, and whether anyone wrote it
+    awaited: elements that were copied ahead and may not have come
+    """
 
-    def block(self, stmts: tuple[Stmt, ...]) -> None:
-        for s in stmts:
-            self.stmt(s)
+    touched: dict[_Place, tuple[frozenset[int], bool]] = field(default_factory=dict)
+    awaited: set[_Place] = field(default_factory=set)
 
-    def span(self, s: For) -> range:
-        span = range(self.at(s.begin), self.at(s.end), s.step)
-        assert span or not s.at_least_once, f"loop {s.var} promised to run"
-        return span
-
-    def stmt(self, s: Stmt) -> None:
-        match s:
-            case Let(var, value):
-                self.vars[var.name] = self.at(value)
-            case LetMin(var, a, b):
-                self.vars[var.name] = min(self.at(a), self.at(b))
-            case LetGather(var, value):
-                found = int(self.value(value)[0])
-                if not 0 <= found < var.extent:
-                    raise KernelTrap("gathered index out of range", limit=var.extent, index=found)
-                self.vars[var.name] = found
-            case LetUniform(var, value):
-                self.vars[var.name] = min(max(int(self.value(value)[0]), 0), var.extent - 1)
-            case Set(name, value):
-                self.regs[name] = self.value(value)
-            case Store(buffer, at, value, valid):
-                self.store(buffer, self.at(at), self.value(value), valid)
-            case For(var, _, _, _, body, _):
-                for i in self.span(s):
-                    self.vars[var.name] = i
-                    self.block(body)
-            case If(bounds, then, orelse):
-                self.block(then if self.holds(bounds) else orelse)
-            case Barrier():
-                pass
-            case _:
-                raise AssertionError(f"unknown statement {s}")
-
-    def store(self, buffer: int, at: int, lanes: list[Any], valid: int) -> None:
-        kept, target = lanes[: valid or len(lanes)], self.buffers[buffer]
-        assert 0 <= at <= len(target) - len(kept), f"store at {at} of {len(target)}"
-        target[at : at + len(kept)] = kept
-
-    def load(self, buffer: int, at: int, count: int) -> list[Any]:
-        source = self.buffers[buffer]
-        assert 0 <= at <= len(source) - count, f"load b{buffer}[{at}] of {len(source)}"
-        return source[at : at + count]
-
-    def at(self, i: Index) -> int:
-        total = i.const
-        for atom, c in i.terms:
-            if isinstance(atom, Var):
-                total += c * self.vars[atom.name]
-            elif isinstance(atom, Div):
-                total += c * (self.at(atom.value) // atom.by)
-            elif isinstance(atom, Mod):
-                total += c * (self.at(atom.value) % atom.by)
-            else:
-                raise AssertionError(f"unresolved {atom}")
-        return total
-
-    def holds(self, bounds: tuple[Bound, ...]) -> bool:
-        return all(0 <= self.at(b.index) < b.extent for b in bounds)
-
-    def value(self, e: Expr) -> list[Any]:
-        match e:
-            case Const(value, dtype, lanes):
-                return [convert(value, dtype)] * lanes
-            case Load(buffer, index, dtype, lanes, valid):
-                count = valid or lanes
-                missing = [convert(0, dtype)] * (lanes - count)
-                return self.load(buffer, self.at(index), count) + missing
-            case Call(fn, operands, dtype, _):
-                args = zip(*(self.value(a) for a in operands), strict=True)
-                return [convert(SCALARS[fn].meaning(*lane), dtype) for lane in args]
-            case IndexValue(index, dtype, _):
-                return [convert(self.at(index), dtype)]
-            case Guard(bounds, value, default):
-                return self.value(value if self.holds(bounds) else default)
-            case Reg(name, _, lanes):
-                assert len(self.regs[name]) == lanes, f"register {name} has other lanes"
-                return self.regs[name]
-            case Splat(value, lanes):
-                return self.value(value) * lanes
-            case Lanes(values):
-                return [self.value(v)[0] for v in values]
-            case Dot(acc, row, col):
-                sums, a, b = self.value(acc), self.value(row), self.value(col)
-                products = [a[i % len(a)] * x for i, x in enumerate(b)]
-                groups = zip(*[iter(products)] * (len(b) // len(sums)), strict=True)
-                return [convert(s + sum(g), e.dtype) for s, g in zip(sums, groups, strict=True)]
-            case Pairs(a, b):
-                both = self.value(a) + self.value(b)
-                return [convert(x + y, e.dtype) for x, y in zip(both[::2], both[1::2], strict=True)]
-            case _:
-                return self.parts(e)
-
-    def parts(self, e: Expr) -> list[Any]:
-        """A value that consists of what other values have."""
-        match e:
-            case Nibbles(words, upper):
-                places = range(4 if upper else 0, 32, 8)
-                return [word >> at & 15 for word in self.value(words) for at in places]
-            case Reciprocal(value):
-                return [convert(SCALARS["div"].meaning(1.0, x), e.dtype) for x in self.value(value)]
-            case Join(parts):
-                return [x for part in parts for x in self.value(part)]
-            case Lane(value, lane):
-                return [self.value(value)[lane]]
-            case Subvector(value, first, lanes):
-                return self.value(value)[first : first + lanes]
-            case Shuffle(a, b, picks):
-                both = self.value(a) + self.value(b)
-                return [both[i] for i in picks]
-            case _:
-                raise AssertionError(f"unknown expression {e}")
+    def settle(self, threads: int) -> None:
+        """What was touched so far is in order among subgroups of so many, here numbered below 0."""
+        for place, (who, wrote) in self.touched.items():
+            groups = frozenset(n if n < 0 else -1 - n // threads for n in who)
+            self.touched[place] = groups, wrote
 
 
-#: By element of a buffer, since the last barrier: who touched it, and whether anyone wrote it.
-_Touched = dict[tuple[int, int], tuple[frozenset[int], bool]]
-
-
-class _Thread(_Machine):
+class _Thread(Stepper):
     """One of several threads: what it writes nobody else may touch before the next barrier."""
 
     def __init__(
         self,
         buffers: list[list[Any]],
         known: Mapping[str, int],
-        touched: _Touched,
+        shared: _Shared,
         name: Var,
         number: int,
         unit: MatrixUnit | None,
     ) -> None:
         super().__init__(buffers, {**known, name.name: number})
         self.number = number
-        self.touched = touched
+        self.shared = shared
         self.unit = unit
         self.offered: list[Any] = []
         self.taken: list[Any] = []
         self.peers: Sequence[_Thread] = ()
         self.reached: list[tuple[MatrixStmt, int]] = []
         self.matrices: dict[str, list[list[Any]]] = {}
+        #: Results of a detached unit that are not there.
+        self.unfinished: set[str] = set()
+        #: Batches of copies that have not happened: buffer, index and elements of each.
+        self.batches: list[list[tuple[int, int, list[Any]]]] = [[]]
 
     def stmt(self, s: Stmt) -> None:
+        if isinstance(s, CopyAhead | EndCopies | AwaitCopies):
+            self.copy(s)
+            return
         if isinstance(s, MatrixStmt):
             assert self.unit is not None, f"no matrix unit: {s}"
             # the first thread of a subgroup stands for all of them
@@ -293,16 +154,50 @@ class _Thread(_Machine):
             return
         super().stmt(s)
 
+    def copy(self, s: Stmt) -> None:
+        match s:
+            case CopyAhead(buffer, index, source, at, lanes, bounds):
+                begin = self.at(index)
+                found = self.load(source, self.at(at), lanes) if self.holds(bounds) else [0] * lanes
+                self._touch(buffer, begin, lanes, wrote=True)
+                self.shared.awaited.update((buffer, begin + i) for i in range(lanes))
+                self.batches[-1].append((buffer, begin, found))
+            case EndCopies():
+                self.batches.append([])
+            case AwaitCopies(behind):
+                done = max(len(self.batches) - 1 - behind, 0)
+                for buffer, begin, found in chain(*self.batches[:done]):
+                    places = {(buffer, begin + i) for i in range(len(found))}
+                    self.shared.awaited.difference_update(places)
+                    self.store(buffer, begin, found, 0)
+                del self.batches[:done]
+
     def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> None:
         match s:
             case ZeroMatrix(name):
                 self.matrices[name] = [[convert(0, unit.result)] * unit.n for _ in range(unit.m)]
-            case LoadMatrix(name, right, buffer, at, stride, across):
+            case LoadMatrix(name, right, buffer, at, stride, across, group):
                 begin, runs = self.at(at), unit.n if right else unit.m
-                count, each = (unit.k, runs) if across else (runs, unit.k)
-                found = [self.load(buffer, begin + i * stride, each) for i in range(count)]
-                self.matrices[name] = list(map(list, zip(*found, strict=True))) if across else found
+                count, each = (unit.k // group, runs * group) if across else (runs, unit.k)
+                run = s.run or each
+                found = [
+                    [
+                        x
+                        for part in range(0, each, run)
+                        for x in self.load(buffer, begin + i * stride + part // run * s.apart, run)
+                    ]
+                    for i in range(count)
+                ]
+                if unit.fraction:
+                    found = [[_cut(x, unit.fraction) for x in line] for line in found]
+                if across:
+                    parts = range(0, runs * group, group)
+                    found = [[x for step in found for x in step[i : i + group]] for i in parts]
+                self.matrices[name] = found
+            case EndProducts(names):
+                self.unfinished.difference_update(names)
             case MultiplyMatrices(name, left, right):
+                self.unfinished |= {name} if unit.detached else set()
                 rows, columns = self.matrices[left], self.matrices[right]
                 self.matrices[name] = [
                     [
@@ -312,6 +207,7 @@ class _Thread(_Machine):
                     for sums, row in zip(self.matrices[name], rows, strict=True)
                 ]
             case StoreMatrix(buffer, at, name, stride):
+                assert name not in self.unfinished, f"{name} is stored before it is there"
                 begin = self.at(at)
                 for i, row in enumerate(self.matrices[name]):
                     self.store(buffer, begin + i * stride, row, 0)
@@ -344,13 +240,28 @@ class _Thread(_Machine):
         return super().load(buffer, at, count)
 
     def _touch(self, buffer: int, at: int, count: int, wrote: bool) -> None:
+        touched = self.shared.touched
         for element in range(at, at + count):
-            who, written = self.touched.get((buffer, element), (frozenset[int](), False))
-            others = who - {self.number}
+            place = buffer, element
+            assert place not in self.shared.awaited, f"b{buffer}[{element}] is not there yet"
+            who, written = touched.get(place, (frozenset[int](), False))
+            group = {-1 - self.number // self.unit.threads} if self.unit else set[int]()
+            others = who - {self.number} - group
             assert not others or not (wrote or written), (
                 f"thread {self.number} races with {min(others)} for b{buffer}[{element}]"
             )
-            self.touched[buffer, element] = who | {self.number}, wrote or written
+            touched[place] = who | {self.number}, wrote or written
+
+
+def _cut(value: float, fraction: int) -> float:
+    """An f32 with so many bits of its fraction: the nearest such number, ties away from 0."""
+    if value - value != 0:
+        return value
+    dropped = 23 - fraction
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    kept = bits + (1 << dropped - 1) >> dropped << dropped
+    rounded: float = struct.unpack("<f", struct.pack("<I", kept))[0]
+    return rounded
 
 
 def _waits(stmts: tuple[Stmt, ...]) -> bool:

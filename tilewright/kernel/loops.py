@@ -115,7 +115,43 @@ class Barrier(Stmt):
 
     Every thread passes the same barriers in the same order.  Between two of them no thread touches
     what another one writes.
+
+    near: only the threads of each subgroup of the unit wait for each other, so that what others
+          write is not there; a target may let all wait
     """
+
+    near: bool = False
+
+
+# ---- copies to shared memory while the thread goes on --------------------------------------------
+
+
+@record
+class CopyAhead(Stmt):
+    """Elements of a shared area := as many of a buffer, or 0 unless all bounds hold.
+
+    It is certain to have happened when `AwaitCopies` says so, for all threads after the next
+    barrier; until then nobody touches these elements.  Both have one type in memory.
+    """
+
+    buffer: int
+    index: Index
+    source: int
+    at: Index
+    lanes: int
+    bounds: tuple[Bound, ...] = ()
+
+
+@record
+class EndCopies(Stmt):
+    """What this thread has copied ahead since the last one is a batch; it may be empty."""
+
+
+@record
+class AwaitCopies(Stmt):
+    """All batches of this thread but the last `behind` ones have happened."""
+
+    behind: int
 
 
 # ---- what the threads of a subgroup do together --------------------------------------------------
@@ -125,7 +161,12 @@ class Barrier(Stmt):
 class MatrixUnit:
     """A subgroup's matrix unit: result (m, n) += left (m, k) · right (k, n).
 
+    operand: of both; of u8 the right one is i8
     threads: of a subgroup: neighbours, which reach a statement together, with the same numbers
+    fraction: bits of an operand's fraction that are left of it, rounded to the nearest, ties away
+             from 0 (TF32: 10 of f32); 0: all
+    detached: operands stay in shared memory, and products happen by `EndProducts`: until then
+             nobody uses the results or writes to the operands
     """
 
     m: int
@@ -134,6 +175,8 @@ class MatrixUnit:
     operand: DType
     result: DType
     threads: int
+    fraction: int = 0
+    detached: bool = False
 
 
 @record
@@ -153,6 +196,8 @@ class LoadMatrix(MatrixStmt):
     """A left operand := its rows, a right one := its columns, `stride` elements apart.
 
     across: not these are, but the steps of the depth, each with all rows or columns
+    group:  elements of the depth that lie together then, of each row or column
+    run:    so many rows or columns are in a line then, the next ones `apart` elements on; 0: all
     """
 
     name: str
@@ -161,6 +206,9 @@ class LoadMatrix(MatrixStmt):
     index: Index
     stride: int
     across: bool = False
+    group: int = 1
+    run: int = 0
+    apart: int = 0
 
 
 @record
@@ -170,6 +218,18 @@ class MultiplyMatrices(MatrixStmt):
     name: str
     left: str
     right: str
+
+
+@record
+class BeginProducts(MatrixStmt):
+    """Products of a detached unit follow."""
+
+
+@record
+class EndProducts(MatrixStmt):
+    """These results have all products so far."""
+
+    names: tuple[str, ...]
 
 
 @record
@@ -191,11 +251,13 @@ class Scratch:
 
     part: elements of each of the equal parts that it consists of; 0: it is one.  A matrix lies
           within one part, at a place that is the same in all of them
+    swizzled: of detached units: they have their own order of what is in 1,024 bytes
     """
 
     dtype: DType
     size: int
     part: int = 0
+    swizzled: bool = False
 
 
 @dataclass(frozen=True)
@@ -302,24 +364,36 @@ def _render(stmts: tuple[Stmt, ...], pad: str) -> list[str]:
                 if orelse:
                     lines.append(f"{pad}else:")
                     lines += _render(orelse, pad + "  ")
-            case Barrier():
-                lines.append(f"{pad}barrier")
-            case ZeroMatrix() | LoadMatrix() | MultiplyMatrices() | StoreMatrix():
-                lines.append(pad + _matrix(s))
+            case Barrier(near):
+                lines.append(f"{pad}barrier{' of the subgroup' if near else ''}")
             case _:
-                raise AssertionError(f"unknown statement {s}")
+                lines.append(pad + _together(s))
     return lines
 
 
-def _matrix(s: MatrixStmt) -> str:
+def _together(s: Stmt) -> str:
+    """What threads do together, or ahead."""
     match s:
+        case CopyAhead(buffer, at, source, there, lanes, bounds):
+            where = f" if {' and '.join(map(str, bounds))} else 0" if bounds else ""
+            return f"b{buffer}[{at}] = copied ahead b{source}[{there} x{lanes}]{where}"
+        case EndCopies():
+            return "end of a batch of copies"
+        case AwaitCopies(behind):
+            return f"await copies but the last {behind} batches"
         case ZeroMatrix(name):
             return f"matrix {name} := 0"
-        case LoadMatrix(name, right, buffer, at, stride, across):
+        case LoadMatrix(name, right, buffer, at, stride, across, group):
             side = ("columns" if right else "rows") + (" across" if across else "")
+            side += f" by groups of {group}" if group > 1 else ""
+            side += f" in runs of {s.run} by {s.apart}" if s.run else ""
             return f"matrix {name} := {side} of b{buffer}[{at}] by {stride}"
         case MultiplyMatrices(name, left, right):
             return f"matrix {name} += {left} * {right}"
+        case BeginProducts():
+            return "begin products"
+        case EndProducts(names):
+            return f"end products of {', '.join(names)}"
         case StoreMatrix(buffer, at, name, stride):
             return f"b{buffer}[{at}] by {stride} = matrix {name}"
     raise AssertionError(f"unknown statement {s}")

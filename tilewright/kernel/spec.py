@@ -41,7 +41,7 @@ class Buffer:
     halves: every number is one of f16 (weights), or is rounded by all who read it anyway, so that a
             target may let them lie as such
     loose:  what products may round to what they multiply with it: "f16" where it has halves,
-            "i8", or "" for nothing
+            "i8", "tf32" (f32 with 10 bits of fraction), or "" for nothing
     """
 
     dtype: DType

@@ -24,7 +24,7 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "apart": (False, True),
     "cache": ("", "k", "v", "kv"),
     "dot": ("pair", "wide"),
-    "types": ("i8-i32", "f16-f32"),
+    "types": ("i8-i32", "f16-f32", "u8-i32", "tf32-f32"),
 }
 
 #: Sizes that may be 0: "all at once", "any".

@@ -84,6 +84,10 @@ class Dialect(ABC):
         """Declares a matrix of results."""
         raise CompilerBug("no text for matrices")
 
+    def copy(self, s: l.CopyAhead | l.EndCopies | l.AwaitCopies) -> str:
+        """Copies to shared memory while the thread goes on."""
+        raise CompilerBug("no text for copies ahead")
+
     @abstractmethod
     def number(self, at: str, dtype: DType) -> str:
         """An index value as a number of a dtype."""
@@ -117,8 +121,9 @@ class Dialect(ABC):
         raise CompilerBug("no text for a number that threads share")
 
     @abstractmethod
-    def barrier(self) -> str:
-        """All threads of the tile wait for each other; nothing where one does it all."""
+    def barrier(self, near: bool) -> str:
+        """All threads of the tile wait for each other, or at least those of a subgroup; nothing
+        where one does it all."""
 
     @abstractmethod
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
@@ -200,8 +205,10 @@ def lines(
                     yield pad + "} else {"
                     yield from lines(orelse, d, pad + "  ", unit)
                 yield pad + "}"
-            case l.Barrier():
-                yield pad + d.barrier()
+            case l.Barrier(near):
+                yield pad + d.barrier(near)
+            case l.CopyAhead() | l.EndCopies() | l.AwaitCopies():
+                yield pad + d.copy(s)
             case l.MatrixStmt() if unit:
                 yield pad + d.matrix(s, unit)
             case _:

@@ -153,7 +153,7 @@ class CDialect(Dialect):
     def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
         return f"for (long {name} = {begin}; {name} < {end}; {name} += {step}) {{"
 
-    def barrier(self) -> str:
+    def barrier(self, near: bool) -> str:
         return ";"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:

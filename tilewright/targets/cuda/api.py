@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from tilewright.base.sections import Build, File, Section
@@ -18,21 +19,25 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.c.emit import TYPES
+from tilewright.targets.cuda import warps
+from tilewright.targets.cuda.classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
+from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of
+from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu.features import MORE_SHARED, PACKED, SUBGROUPS, size_of
-from tilewright.targets.gpu.target import GROUP, GroupTarget, group_of, halves_of
-from tilewright.targets.gpu.tiles import LANES
-from tilewright.targets.gpu.vectors import in_vectors
-from tilewright.targets.plain import Plain, PlainVariant, numbers_of
+from tilewright.targets.gpu.halves import HalfSchedule
+from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.target import GROUP, WAYS, GroupTarget, group_of, halves_of
+from tilewright.targets.gpu.vectors import alignments
+from tilewright.targets.plain import PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.turns import TURNS
 
-WARP = 32
-#: What every device has whose compute capability is 7.0 or more.
-FEATURES = frozenset((SUBGROUPS, size_of(WARP), PACKED, *MORE_SHARED))
+#: Bytes of the longest vector.
+WHOLE = 16
 #: Bytes at the begin of memory for the word that tells of an index out of range.
 HEAD = 256
 
@@ -41,7 +46,7 @@ class Cuda(GroupTarget):
     """The target's only value is in targets/__init__.py."""
 
     name = "cuda"
-    variant = PlainVariant("sm-70")
+    variant = PlainVariant(VARIANT)
     facts = Facts(
         address_bits=40,
         dtypes=frozenset(TYPES),
@@ -50,6 +55,15 @@ class Cuda(GroupTarget):
         group=GROUP,
         halves=True,
     )
+    classes = CLASSES
+    #: Halves are multiplied by matrix units alone.
+    ways = {kind: way for kind, way in WAYS.items() if kind != HalfSchedule} | {
+        MatrixSchedule: warps
+    }
+    further = (warps,)
+
+    def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
+        return warps.usual(kernel)
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return text_of(fn)
@@ -62,7 +76,33 @@ class Cuda(GroupTarget):
     ) -> Section:
         ((variant, listed),) = codes.items()
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
-        second = {c.body: elastic(c.loops) for c in listed}
+        made = {c.body: c.loops for c in listed}
+
+        @cache
+        def able(number: int, begins: tuple[int, ...]) -> tuple[Code, ...]:
+            """begins: of the buffers, each after a multiple of `WHOLE` bytes"""
+
+            def fits(fn: TileFn) -> bool:
+                return not any(begins[n] % by for n, by in alignments(fn).items())
+
+            return self.able(listed[number], fits, EVERY)
+
+        def call(code: Code) -> dict[str, Any]:
+            """The fields of a step that depend on the code."""
+            made[code.body] = code.loops
+            count, *scalars = numbers_of(code.loops)
+            needs: dict[str, Any] = {"least": least(code.needs)} if code.needs - EVERY else {}
+            needs |= {"only": True} if code.needs & ONLY else {}
+            shared = dynamic_of(code.loops)
+            return {
+                "slot": slots.setdefault(code.body, len(slots)),
+                "count": count,
+                "group": group_of(code.loops),
+                "scalars": scalars,
+                **({"shared": shared} if shared else {}),
+                **needs,
+            }
+
         halves = halves_of(program)
         sizes = [t.bytes // (1 + (n in halves)) for n, t in enumerate(program.tensors)]
         tensors, end = row(sizes, HEAD)
@@ -84,24 +124,17 @@ class Cuda(GroupTarget):
             calls = []
             for step in plan.steps:
                 values = [plan.values[a.value] for a in step.accesses]
-                whole = not any(a.offset % LANES for a in step.accesses)
-                code = listed[step.kernel]
-                if in_vectors(code.loops) and not whole:
-                    code = self.code(code.kernel, Plain())
-                    second[code.body] = elastic(code.loops)
-                count, *scalars = numbers_of(code.loops)
-                calls.append({
-                    "slot": slots.setdefault(code.body, len(slots)),
-                    "count": count,
-                    "group": group_of(code.loops),
-                    "scalars": scalars,
-                    "bytes": [
-                        begin[a.value] + a.offset * (2 if b.halves else v.dtype.size)
-                        for a, v, b in zip(step.accesses, values, code.kernel.buffers, strict=True)
-                    ],
-                })  # fmt: skip
+                buffers = listed[step.kernel].kernel.buffers
+                begins = [
+                    begin[a.value] + a.offset * (2 if b.halves else v.dtype.size)
+                    for a, v, b in zip(step.accesses, values, buffers, strict=True)
+                ]
+                ways = able(step.kernel, tuple(at % WHOLE for at in begins))
+                *better, usual = map(call, ways)
+                more = {"better": better} if better else {}
+                calls.append(usual | {"bytes": begins} | more)
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
-        forms = [second[body] for body in slots]
+        forms = [elastic(made[body]) for body in slots]
         texts = json.dumps({
             "prelude": prelude(),
             "kernels": list(slots),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tilewright.kernel.loops import TileFn
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
+from tilewright.targets.cuda.units import part_of
 from tilewright.targets.gpu.chunks import Chunks, chunks_of
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.text import at, body, declarations, lines
@@ -95,6 +96,8 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
     return [
         *declarations(fn, d, pad),
         *lines(parts.before, d, pad, unit),
+        *([f"{pad}const int {parts.first} = begin;"] if parts.first else []),
+        *lines(parts.refill, d, pad, unit),
         f"{pad}if (begin) {{",
         f"{pad}  const char *const from = turn.saved + (int64_t)slot * turn.stride;",
         *(f"{pad}  {name} = {place};" for name, place in _places(d, parts, threads, "from")),
@@ -105,6 +108,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}  const unsigned budget = budget_of(turn);",
         *lines(parts.inside, d, pad + "  ", unit),
         f"{pad}  if (__syncthreads_or(blockIdx.x >= budget) && {block} + {loop.step} < {end}) {{",
+        *([f"{pad}    await_copies<0>();"] if parts.ahead else []),
         f"{pad}    if (threadIdx.x == 0) wait_for_own_slot(turn);",
         f"{pad}    __syncthreads();",
         f"{pad}    char *const to = turn.saved + (int64_t)blockIdx.x * turn.stride;",
@@ -122,8 +126,10 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
 def _places(d: CudaDialect, parts: Chunks, threads: int, area: str) -> list[tuple[str, str]]:
     """By register, where it lies: those of one name side by side, thread by thread."""
     found, offset = [], 0
-    for name, dtype, lanes in sorted(parts.live, key=lambda r: -r[1].size * r[2]):
-        kind = f"{'const ' if area == 'from' else ''}{d.type(dtype, lanes)}"
+    kinds = [(*r, d.type(r[1], r[2])) for r in parts.live]
+    kinds += [(*r, part_of(r[1], r[2])) for r in parts.matrices]
+    for name, dtype, lanes, kind in sorted(kinds, key=lambda r: -r[1].size * r[2]):
+        kind = f"const {kind}" if area == "from" else kind
         found.append((name, f"(({kind} *)({area} + {offset}))[threadIdx.x]"))
         offset += dtype.size * lanes * threads
     return found

@@ -13,24 +13,37 @@ In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 f
 
 from __future__ import annotations
 
-from tilewright.base.dtypes import F32, I8, U8, DType
+from tilewright.base.dtypes import F16, F32, I8, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.expr import Call, Const, Dot, Expr, Nibbles, Subvector, dtype_of
-from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.kernel.loops import (
+    AwaitCopies,
+    CopyAhead,
+    EndCopies,
+    MatrixStmt,
+    MatrixUnit,
+    Scratch,
+    TileFn,
+)
+from tilewright.kernel.spec import EIGHT
 from tilewright.targets.c.emit import TYPES, CDialect
+from tilewright.targets.cuda import units, warpgroups
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes
-from tilewright.targets.text import body
+from tilewright.targets.text import at, body, condition
 
 #: Index values have 32 bits where all elements can be counted so.
 MOST_ELEMENTS = 2**31
+#: Bytes of shared memory that a text may declare, but for what the second form has of its own.
+MOST_STATIC = 48 * 1024 - 256
 
 
 class CudaDialect(CDialect):
     """Buffers are typed pointers `b0`, `b1`, …; scratch is shared memory, or the thread's own."""
 
     def __init__(self, fn: TileFn) -> None:
-        self.buffers = fn.buffers
+        self.buffers, self.areas = fn.buffers, fn.scratch
+        self.detached = fn.unit is not None and fn.unit.detached
         self.packed = packs_bytes(fn)
         #: Whether a thread computes a tile of its own.
         self.alone = not fn.thread
@@ -41,9 +54,11 @@ class CudaDialect(CDialect):
         return self.packed and dtype in (I8, U8) and lanes > 1
 
     def type(self, dtype: DType, lanes: int) -> str:
-        kind = TYPES[dtype.name]
+        kind = kind_of(dtype)
         if self.words(dtype, lanes):
             kind, lanes = "unsigned", lanes // 4
+        elif dtype == F16 and lanes == EIGHT:
+            kind, lanes = "unsigned", 4
         if lanes not in (1, 4):
             raise CompilerBug(f"vectors have 4 elements or words, not {lanes}")
         return kind if lanes == 1 else f"vec4<{kind}>"
@@ -54,11 +69,13 @@ class CudaDialect(CDialect):
         return f"{'' if number == 0 else 'const '}{kind} *b{number}"
 
     def area(self, number: int, area: Scratch) -> str:
-        return f"__align__(16) {TYPES[area.dtype.name]} b{number}[{area.size}];"
+        return f"__align__({_alignment(area)}) {kind_of(area.dtype)} b{number}[{area.size}];"
 
     def call(self, e: Call, args: list[str]) -> str:
         if self.words(e.dtype, e.lanes) and self.words(dtype_of(e.operands[0]), e.lanes):
             return _on_bytes(e, args)
+        if e.fn == "cast" and e.dtype == F16:
+            return f"{'as_halves' if e.lanes > 1 else '(uint16_t)half_of'}({args[0]})"
         if e.lanes == 1:
             return super().call(e, args)
         names = "abc"[: len(args)]
@@ -73,8 +90,14 @@ class CudaDialect(CDialect):
         dtype = dtype_of(e)
         return f"bytes_of<{TYPES[dtype.name]}>({text})" if self.words(dtype, 4) else text
 
+    def literal(self, value: float | int | bool, dtype: DType) -> str:
+        if dtype == F16:
+            assert value == 0, f"no text for a half of {value}"
+            return "(uint16_t)0"
+        return super().literal(value, dtype)
+
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
-        if buffer < len(self.buffers) and self.buffers[buffer].halves:
+        if buffer < len(self.buffers) and self.buffers[buffer].halves and dtype != F16:
             return f"{'half' if lanes == 1 else 'halves'}_at(b{buffer} + {at})"
         if lanes == 1:
             return f"b{buffer}[{at}]"
@@ -93,14 +116,14 @@ class CudaDialect(CDialect):
             placed = (f"(unsigned)(uint8_t){part} << {8 * n}" for n, part in enumerate(each))
             return f"({' | '.join(placed)})"
         if len(parts) == 1:
-            return f"splat<{TYPES[dtype.name]}>({parts[0]})"
-        return f"vec4<{TYPES[dtype.name]}>{{{', '.join(parts)}}}"
+            return f"splat<{kind_of(dtype)}>({parts[0]})"
+        return f"vec4<{kind_of(dtype)}>{{{', '.join(parts)}}}"
 
     def lane(self, vector: str, lane: int) -> str:
         return f"{vector}.{'xyzw'[lane]}"
 
     def join(self, dtype: DType, parts: list[str]) -> str:
-        if dtype == F32:
+        if dtype in (F16, F32):
             return f"halves_of({', '.join(parts)})"
         assert self.words(dtype, 4), f"no vectors of more than 4 {dtype}"
         return f"vec4<unsigned>{{{', '.join(parts)}}}"
@@ -128,6 +151,25 @@ class CudaDialect(CDialect):
             return text.format(words)
         return f"each([](int a) {{ return {text.format('a')}; }}, {words})"
 
+    def matrix(self, s: MatrixStmt, unit: MatrixUnit) -> str:
+        return warpgroups.statement(s, unit) if unit.detached else units.statement(s, unit)
+
+    def result(self, name: str, unit: MatrixUnit) -> str:
+        return f"{units.result_type(unit)} {name};"
+
+    def copy(self, s: CopyAhead | EndCopies | AwaitCopies) -> str:
+        match s:
+            case CopyAhead(buffer, index, source, there, _, bounds):
+                where = condition(bounds, self) if bounds else "true"
+                to = f"b{buffer} + {at(index)}"
+                if self.areas[buffer - len(self.buffers)].swizzled:
+                    to = f"(char *)b{buffer} + swizzled(({at(index)}) * {F16.size})"
+                return f"copy_ahead({to}, b{source} + {at(there)}, {where});"
+            case EndCopies():
+                return "end_copies();"
+            case AwaitCopies(behind):
+                return f"await_copies<{behind}>();" + (" show_copies();" if self.detached else "")
+
     def scalar(self, number: int) -> str:
         return f"n{number}"
 
@@ -145,8 +187,8 @@ class CudaDialect(CDialect):
         bound = f"min(max((int){value}, 0), {most}); __syncthreads();"
         return f"{share}{bound} const int {name} = shared_{name};"
 
-    def barrier(self) -> str:
-        return "__syncthreads();"
+    def barrier(self, near: bool) -> str:
+        return "__syncwarp();" if near and not self.detached else "__syncthreads();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         """The run ends with an error.  A thread of its own stores nothing, so that states stay as
@@ -168,6 +210,11 @@ def _on_bytes(e: Call, args: list[str]) -> str:
     raise CompilerBug(f"no text for packed bytes: {e}")
 
 
+def kind_of(dtype: DType) -> str:
+    """The C++ type of an element; of a half its bits."""
+    return "uint16_t" if dtype == F16 else TYPES[dtype.name]
+
+
 def kernel(fn: TileFn) -> str:
     """The kernel `k`."""
     d = CudaDialect(fn)
@@ -185,8 +232,33 @@ def parameters(fn: TileFn, d: CudaDialect) -> tuple[str, ...]:
 
 def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
     """Scratch: shared by the threads of a tile, or a thread's own."""
-    kind = "__shared__ " if fn.thread else ""
-    return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
+    kind, first = "__shared__ " if fn.thread else "", len(fn.buffers)
+    if not dynamic_of(fn):
+        return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, first)]
+    lines = [f"extern __shared__ __align__({max(map(_alignment, fn.scratch))}) char shared[];"]
+    for n, (area, begin) in enumerate(zip(fn.scratch, _begins(fn)[0], strict=True), first):
+        name = kind_of(area.dtype)
+        lines.append(f"{name} *const b{n} = ({name} *)(shared + {begin});")
+    return lines
+
+
+def dynamic_of(fn: TileFn) -> int:
+    """Bytes of shared memory that are asked for at launch; 0 where the text declares all it has."""
+    size = _begins(fn)[1]
+    return size if fn.thread and size > MOST_STATIC else 0
+
+
+def _begins(fn: TileFn) -> tuple[list[int], int]:
+    """Where each area of scratch begins, and the end of all."""
+    begins, end = [], 0
+    for area in fn.scratch:
+        begins.append(-(-end // _alignment(area)) * _alignment(area))
+        end = begins[-1] + area.size * area.dtype.size
+    return begins, end
+
+
+def _alignment(area: Scratch) -> int:
+    return warpgroups.LINES if area.swizzled else 16
 
 
 def tile_of(fn: TileFn, d: CudaDialect, block: str) -> list[str]:

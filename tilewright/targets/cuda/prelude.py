@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import cache
 
 from tilewright.targets.c.emit import rules
+from tilewright.targets.cuda.units import UNITS
+from tilewright.targets.cuda.warpgroups import WARPGROUPS
 
 _HEAD = """\
 #ifdef CUDA_ON_CPU
@@ -21,6 +23,7 @@ typedef short int16_t;
 typedef unsigned short uint16_t;
 typedef int int32_t;
 typedef long long int64_t;
+typedef unsigned long long uint64_t;
 #endif
 #ifndef NAN
 #define NAN __int_as_float(0x7fffffff)
@@ -63,12 +66,25 @@ __device__ inline vec4<float> halves_at(const uint16_t *at) {
 }
 // The nearest half, ties to even.
 __device__ inline unsigned half_of(float x) {
+#ifndef CUDA_ON_CPU
+  unsigned short half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+  return half;
+#else
   const unsigned bits = __float_as_uint(x), size = bits & 0x7fffffffu;
   const unsigned small = __float_as_uint(__int_as_float((int)size) + 0.5f) - 0x3f000000u;
   const unsigned normal = (size - 0x37fff001u + (size >> 13 & 1u)) >> 13;
   const unsigned finite = size < 0x38800000u ? small : normal;
   const unsigned beyond = size > 0x7f800000u ? 0x7e00u : 0x7c00u;
   return (size < 0x477ff000u ? finite : beyond) | (bits >> 16 & 0x8000u);
+#endif
+}
+__device__ inline vec4<uint16_t> as_halves(vec4<float> v) {
+  return each([](float x) { return (uint16_t)half_of(x); }, v);
+}
+__device__ inline vec4<unsigned> halves_of(vec4<uint16_t> a, vec4<uint16_t> b) {
+  return {a.x | (unsigned)a.y << 16, a.z | (unsigned)a.w << 16, b.x | (unsigned)b.y << 16,
+          b.z | (unsigned)b.w << 16};
 }
 __device__ inline vec4<unsigned> halves_of(vec4<float> a, vec4<float> b) {
   return {half_of(a.x) | half_of(a.y) << 16, half_of(a.z) | half_of(a.w) << 16,
@@ -80,4 +96,4 @@ __device__ inline vec4<unsigned> halves_of(vec4<float> a, vec4<float> b) {
 @cache
 def prelude() -> str:
     """The same for all kernels."""
-    return _HEAD + "\n".join(rules("__device__ inline")) + "\n"
+    return _HEAD + UNITS + WARPGROUPS + "\n".join(rules("__device__ inline")) + "\n"

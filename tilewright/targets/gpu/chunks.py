@@ -3,10 +3,11 @@
 Input: the loop nest of one tile by a group of threads.  Output: its three parts and what lives in
 registers between two passes, or None if a tile is computed as a whole.
 
-    before;  for block in 0 .. end: (inside;  barrier);  after
+    before;  refill;  for block in 0 .. end: (inside;  barrier);  after
 
 Who goes on with a tile that was left runs `before` again, which also fills shared memory that the
 loop only reads, then reads the registers back, then starts the loop at the block that comes next.
+Where blocks are copied ahead, `refill` copies those that the first pass finds in shared memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import Expr, Load, Reg
-from tilewright.kernel.index import Index
+from tilewright.kernel.index import Index, index
 from tilewright.kernel.tree import walk
 from tilewright.targets.text import registers
 
@@ -26,14 +27,18 @@ from tilewright.targets.text import registers
 class Chunks:
     """A tile by passes.
 
+    refill: from the block on with which the loop begins, a variable of that name
     loop: its last statement is the barrier at which all threads may leave
     live: by name, type and lanes of the registers that a pass, or what is after, reads first
+    matrices: the same of results, each with its type and a thread's part of its elements
     """
 
     before: tuple[l.Stmt, ...]
+    refill: tuple[l.Stmt, ...]
     loop: l.For
     after: tuple[l.Stmt, ...]
     live: tuple[tuple[str, DType, int], ...]
+    matrices: tuple[tuple[str, DType, int], ...] = ()
 
     @property
     def inside(self) -> tuple[l.Stmt, ...]:
@@ -43,7 +48,17 @@ class Chunks:
     @property
     def bytes(self) -> int:
         """What one thread saves."""
-        return sum(dtype.size * lanes for _, dtype, lanes in self.live)
+        return sum(dtype.size * lanes for _, dtype, lanes in (*self.live, *self.matrices))
+
+    @property
+    def first(self) -> str:
+        """The variable with which the loop begins; "" if that is 0."""
+        return str(self.loop.begin) if self.refill else ""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether copies may be on their way when a pass ends."""
+        return any(isinstance(s, l.EndCopies) for s in self.loop.body)
 
 
 def chunks_of(fn: l.TileFn) -> Chunks | None:
@@ -52,17 +67,32 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
     stmts = (*fn.prologue, *fn.body)
     for n, s in enumerate(stmts):
         if isinstance(s, l.For) and s.body and isinstance(s.body[-1], l.Barrier):
-            before, after = stmts[:n], stmts[n + 1 :]
-            if fn.unit or s.var.extent < 2 or s.begin != Index() or not _fresh(fn, before, s):
+            before, refill, after = *_apart(stmts[:n], s), stmts[n + 1 :]
+            known = s.begin == Index() or refill
+            if s.var.extent < 2 or not known or not _fresh(fn, before, s):
                 return None
-            kinds = registers(stmts)
-            live = _read_first((*s.body, *after), set())
-            return Chunks(before, s, after, tuple((name, *kinds[name]) for name in sorted(live)))
+            kinds, live = registers(stmts), _read_first((*s.body, *after), set())
+            matrices = tuple(
+                (name, fn.unit.result, fn.unit.m * fn.unit.n // fn.unit.threads)
+                for name in sorted(live - set(kinds))
+                if fn.unit
+            )
+            saved = tuple((name, *kinds[name]) for name in sorted(live & set(kinds)))
+            return Chunks(before, refill, s, after, saved, matrices)
     return None
 
 
+def _apart(stmts: tuple[l.Stmt, ...], loop: l.For) -> tuple[tuple[l.Stmt, ...], tuple[l.Stmt, ...]]:
+    """What is before a loop, and from where its first block is named: what depends on it."""
+    for n, s in enumerate(stmts):
+        if isinstance(s, l.Let) and loop.begin == index(s.var):
+            return stmts[:n], stmts[n + 1 :]
+    return stmts, ()
+
+
 def _fresh(fn: l.TileFn, before: Sequence[l.Stmt], loop: l.For) -> bool:
-    """True if every shared area is written by a pass before the pass reads it, or by no pass."""
+    """True if every shared area is written by a pass before the pass reads it, or by no pass, or is
+    refilled."""
     first = len(fn.buffers)
     inside = list(_accesses(loop.body))
     for area in range(first, first + len(fn.scratch)):
@@ -84,6 +114,10 @@ def _accesses(stmts: Sequence[l.Stmt]) -> Iterator[tuple[int, bool]]:
                 yield from _accesses(s.orelse)
             case l.Set(_, value) | l.LetGather(_, value) | l.LetUniform(_, value):
                 yield from _loads(value)
+            case l.LoadMatrix():
+                yield s.buffer, False
+            case l.StoreMatrix():
+                yield s.buffer, True
             case l.Store(buffer, _, value, _):
                 yield from _loads(value)
                 yield buffer, True
@@ -111,6 +145,13 @@ def _read_first(stmts: Sequence[l.Stmt], written: set[str]) -> set[str]:
                 written.add(name)
             case l.Store(_, _, value, _) | l.LetGather(_, value) | l.LetUniform(_, value):
                 found |= _registers_of(value) - written
+            case l.ZeroMatrix(name) | l.LoadMatrix(name):
+                written.add(name)
+            case l.MultiplyMatrices(name, left, right):
+                found |= {name, left, right} - written
+                written.add(name)
+            case l.StoreMatrix():
+                found |= {s.name} - written
     return found
 
 

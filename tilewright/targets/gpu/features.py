@@ -19,6 +19,9 @@ MATRIX = "chromium-experimental-subgroup-matrix"
 #: Bytes that groups share on every device, and of kernels that ask for more.
 EVERYWHERE, SHARED_SIZES = 16384, (32768, 49152)
 MORE_SHARED = tuple(f"shared-memory-{size}" for size in SHARED_SIZES)
+#: Beyond WebGPU: more of them, and copies to shared memory while a thread goes on.
+LARGER_SIZES = (65536, 101376, 166912, 232448)
+COPIES = "copies-ahead"
 
 #: Threads of a subgroup that kernels may ask for.
 SIZES = (4, 8, 16, 32, 64, 128)
@@ -26,8 +29,8 @@ SIZES = (4, 8, 16, 32, 64, 128)
 
 def shared_of(size: int) -> set[str]:
     """The feature by which groups share so many bytes; none where every device has them."""
-    enough = [n for n, most in zip(MORE_SHARED, SHARED_SIZES, strict=True) if size <= most]
-    return set() if size <= EVERYWHERE else set(enough[:1])
+    enough = (n for n in (*SHARED_SIZES, *LARGER_SIZES) if size <= n)
+    return set() if size <= EVERYWHERE else {f"shared-memory-{next(enough, size)}"}
 
 
 def size_of(threads: int) -> str:

@@ -16,18 +16,20 @@ or the user says that it may (docs/decisions/0023-products-of-halves.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product as every
 from math import ceil, gcd
 
-from tilewright.base.dtypes import F16, F32, I8, I32, DType
-from tilewright.kernel.form import BlockContraction, classify, in_halves
+from tilewright.base.dtypes import F16, F32, I8, I32, U8, DType
+from tilewright.kernel.form import BlockContraction, classify, in_halves, in_tf32
 from tilewright.kernel.loops import MatrixUnit, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import dots, features
+from tilewright.targets.gpu.copies import LINE, STAGES, CopiedTile, WarpgroupTile, lies, most_bytes
 from tilewright.targets.gpu.dots import GROUP
 from tilewright.targets.gpu.features import (
+    LARGER_SIZES,
     MATRIX,
     SHARED_SIZES,
     SIZES,
@@ -43,6 +45,8 @@ from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
+#: Threads of a warp group of Hopper, and what lies between rows of its results in shared memory.
+WARPGROUP, WIDE_PAD = 128, 8
 #: Sums of a thread beyond which NVIDIA's registers do not last.
 MOST_SUMS = 128
 
@@ -51,20 +55,37 @@ MOST_SUMS = 128
 class Types:
     """Of operands and results.
 
-    group: elements of a step of the product;  feature: beside matrices;  tile: what one is made by
+    group: elements of a step of the product;  feature: beside matrices
+    suits: whether a product may be computed so
+    tile:  what one is made by, where operands are not copied ahead; None: they always are
+    fraction: as of `MatrixUnit`
     """
 
     operand: DType
     result: DType
     group: int
     feature: str
-    tile: type[MatrixTile]
+    suits: Callable[[Kernel], bool]
+    tile: type[MatrixTile] | None = None
+    fraction: int = 0
+
+
+def _of_floats(allowed: Callable[[Kernel], bool]) -> Callable[[Kernel], bool]:
+    """Products of f32 with columns enough, fixed extents and no traps, that may be rounded so."""
+
+    def suits(kernel: Kernel) -> bool:
+        ops = fixed_product(kernel)
+        return ops is not None and ops.n.extent >= LANES and allowed(kernel)
+
+    return suits
 
 
 #: By `MatrixSchedule.types`, the middle of a feature's name.
 TYPES = {
-    "i8-i32": Types(I8, I32, GROUP, features.PACKED, ByteTile),
-    "f16-f32": Types(F16, F32, 1, features.F16, HalfTile),
+    "i8-i32": Types(I8, I32, GROUP, features.PACKED, dots.suits, ByteTile),
+    "f16-f32": Types(F16, F32, 1, features.F16, _of_floats(in_halves), HalfTile),
+    "u8-i32": Types(U8, I32, GROUP, features.PACKED, dots.suits),
+    "tf32-f32": Types(F32, F32, 1, features.COPIES, _of_floats(in_tf32), fraction=10),
 }
 
 
@@ -78,6 +99,8 @@ class MatrixSchedule(Schedule):
     slices:  parts of each block's depth, each computed by down x along subgroups of its own, which
              add up their sums in the end: work for more threads where tiles are few ("split-K")
     band, ahead, apart: as of `GroupSchedule`
+    stages:  blocks that shared memory has room for, all but one copied ahead (copies.py); 1: by way
+             of registers
     """
 
     form = "matrix"
@@ -95,11 +118,13 @@ class MatrixSchedule(Schedule):
     ahead: bool = True
     apart: bool = False
     slices: int = 1
+    stages: int = 1
 
     @property
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
         own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, size_of(self.width), sizes}
+        own |= {features.COPIES} if self.stages > 1 else set()
         return frozenset(own | shared_of(self.shared))
 
     @property
@@ -137,7 +162,15 @@ class MatrixSchedule(Schedule):
     def shared(self) -> int:
         """Bytes of shared memory: blocks, of bytes also sums of columns, a result of each
         subgroup."""
-        patches = WORD * self.subgroups * self.m * self.n
+        patches = WORD * self.subgroups * self.m * self.pitch
+        if self.detached:
+            step = TYPES[self.types].operand.size * TYPES[self.types].group
+            return self.stages * (self.x1 + self.y1) * self.depth * step + patches
+        if self.stages > 1:
+            types = TYPES[self.types]
+            widths = (most_bytes(width, self.depth, types.operand.size, types.group)
+                      for width in (self.x1, self.y1))  # fmt: skip
+            return self.stages * sum(widths) + patches
         if TYPES[self.types].operand == F16:
             # a gap follows each step of a part, or each of its rows or columns
             rows = max(self.x1 * self.slices, self.depth * self.down)
@@ -147,9 +180,28 @@ class MatrixSchedule(Schedule):
         return WORD * ((self.x1 + self.y1) * pitch + self.y1) + patches
 
     @property
+    def pitch(self) -> int:
+        """Elements from row to row of a result in shared memory."""
+        return self.n + (WIDE_PAD if self.detached else 0)
+
+    @property
+    def detached(self) -> bool:
+        """Whether subgroups are whole warp groups, whose units read shared memory themselves."""
+        return self.width == WARPGROUP
+
+    @property
     def unit(self) -> MatrixUnit:
         types = TYPES[self.types]
-        return MatrixUnit(self.m, self.n, self.k, types.operand, types.result, self.width)
+        return MatrixUnit(
+            self.m,
+            self.n,
+            self.k,
+            types.operand,
+            types.result,
+            self.width,
+            types.fraction,
+            self.detached,
+        )
 
     def objection(self, kernel: Kernel) -> str:
         if found := super().objection(kernel):
@@ -162,22 +214,34 @@ class MatrixSchedule(Schedule):
             return f"a thread has at most {MOST_SUMS} sums"
         if self.r1 % self.slices:
             return "r1 is a multiple of slices"
-        if self.types != types_of(kernel):
+        if not TYPES[self.types].suits(kernel):
             return f"the operands of {kernel.name} are no {self.types}"
+        if self.stages > STAGES[-1] or (TYPES[self.types].tile is None and self.stages == 1):
+            return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
+        if self.stages > 1 and not copied_as(self.types, kernel):
+            return f"the operands of {kernel.name} cannot be copied as they lie"
+        if self.detached and (
+            self.stages == 1 or self.own * TYPES[self.types].operand.size != LINE
+        ):
+            return f"warp groups have stages, and {LINE} bytes of the depth in a slice"
         form = classify(kernel)
         if isinstance(form, BlockContraction) and self.depth % form.weights.word:
             return f"r1 * k is a multiple of the {form.weights.word} weights in a word"
-        return beyond(self.threads, self.shared, SHARED_SIZES[-1])
+        most = LARGER_SIZES if self.stages > 1 else SHARED_SIZES
+        return beyond(self.threads, self.shared, most[-1])
 
 
 def types_of(kernel: Kernel) -> str:
-    """In which types matrix units compute a product; "" if in none."""
-    if dots.suits(kernel):
-        return "i8-i32"
-    ops = fixed_product(kernel)
-    if ops is None or ops.n.extent < LANES:
-        return ""
-    return "f16-f32" if in_halves(kernel) else ""
+    """In which types matrix units compute a product without stages; "" if in none."""
+    found = (name for name, types in TYPES.items() if types.tile and types.suits(kernel))
+    return next(found, "")
+
+
+def copied_as(types: str, kernel: Kernel) -> bool:
+    """Whether both operands lie so that they can be copied as what these types multiply."""
+    found = lies(kernel)
+    want = (U8, I8) if types == "u8-i32" else (TYPES[types].operand,) * 2
+    return found is not None and tuple(lie.dtype for lie in found) == want
 
 
 def suits(kernel: Kernel) -> bool:
@@ -298,4 +362,7 @@ def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
 def lower(kernel: Kernel, schedule: MatrixSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
     s = schedule
-    return TYPES[s.types].tile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
+    copied = WarpgroupTile if s.detached else CopiedTile
+    kind = copied if s.stages > 1 else TYPES[s.types].tile
+    assert kind is not None, f"{s.types} without stages"
+    return kind(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import product as every
 from math import ceil, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tilewright.base.dtypes import I8, I32
 from tilewright.kernel.expr import Call, Load, Reg
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import (
     Barrier,
+    BeginProducts,
+    EndProducts,
     LoadMatrix,
     MultiplyMatrices,
     Scratch,
@@ -42,10 +45,17 @@ if TYPE_CHECKING:
 PAD = 8
 
 
+class Area(Protocol):
+    """An operand in shared memory."""
+
+    def scratch(self, depth: int) -> Scratch:
+        """The shared area for so many steps."""
+
+
 class MatrixTile(ABC):
     """One tile: the copies, the products and the stores of one thread."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[Area, Area]
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
@@ -55,11 +65,10 @@ class MatrixTile(ABC):
         self.subgroup = subgroup
         shape = (s.slices, s.down, s.along)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, shape))
-        #: The numbers of the parts of shared memory with this subgroup's rows and its columns.
-        self.parts = (
-            b.let(self.slice * s.down + self.down, "part"),
-            b.let(self.slice * s.along + self.along, "part"),
-        )
+
+    @abstractmethod
+    def blocks(self) -> AbstractContextManager[None]:
+        """A loop over blocks of the steps: what is added happens while one is in shared memory."""
 
     def count(self) -> None:
         """What else is done with a block in shared memory: nothing, unless a tile says so."""
@@ -69,7 +78,7 @@ class MatrixTile(ABC):
     def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
         """The subgroup's rows, or columns, with this number, at a matrix of the slice's depth.
 
-        The place has the number of the part as it is: texts tell the part by it (`Scratch`).
+        Where an area has parts, the place has the part's number as it is (`Scratch`).
         """
 
     def settle(self, area: int) -> list[Scratch]:
@@ -85,7 +94,9 @@ class MatrixTile(ABC):
         results = list(every(range(s.rows), range(s.columns)))
         for i, j in results:
             b.add(ZeroMatrix(_result(i, j)))
-        with staged(b, self.sides, self.places.ops.steps, s.depth, s.ahead):
+        with self.blocks():
+            if self.unit.detached:
+                b.add(BeginProducts())
             for step in range(s.r1 // s.slices):
                 for i in range(s.rows):
                     b.add(self.load(f"left{i}_{step}", False, step, i))
@@ -93,28 +104,31 @@ class MatrixTile(ABC):
                     b.add(self.load(f"right{j}_{step}", True, step, j))
                 for i, j in results:
                     b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
+            if self.unit.detached:
+                b.add(EndProducts(tuple(_result(i, j) for i, j in results)))
             self.count()
         areas = [side.scratch(s.depth) for side in self.sides]
         areas += self.settle(len(self.kernel.buffers) + len(areas))
         self._store(len(self.kernel.buffers) + len(areas))
-        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.n, s.m * s.n)]
+        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)]
         return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
 
     def _store(self, patches: int) -> None:
         """Each result by way of the subgroup's patch; those of all slices are added up by turns."""
         b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
-        each, others = s.m * s.n, s.down * s.along
+        each, others = s.m * s.pitch, s.down * s.along
         place = self.down * s.along + self.along
-        units, threads = each // LANES, s.width * s.slices
+        units, threads = s.m * s.n // LANES, s.width * s.slices
+        barrier = Barrier(near=s.slices == 1)
         for i, j in every(range(s.rows), range(s.columns)):
-            b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.n))
-            b.add(Barrier())
+            b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.pitch))
+            b.add(barrier)
             for n in range(ceil(units / threads)):
                 with own(b, self.slice * s.width + self.lane + n * threads, units) as flat:
                     down, across = unflatten(flat, (s.m, s.n // LANES))
                     row = (self.down * s.rows + i) * s.m + down
                     col = (self.along * s.columns + j) * s.n + across * LANES
-                    at = place * each + down * s.n + across * LANES
+                    at = place * each + down * s.pitch + across * LANES
                     total = Reg("total", self.unit.result, LANES)
                     b.set(total.name, Load(patches, at, total.dtype, LANES))
                     for slice_ in range(1, s.slices):
@@ -122,14 +136,33 @@ class MatrixTile(ABC):
                         b.set(total.name, Call("add", (total, more), total.dtype, LANES))
                     total = self.whole(total, col)
                     output.put(b.let(self.row0 + row, "row"), b.let(self.col0 + col, "col"), total)
-            b.add(Barrier())
+            b.add(barrier)
 
 
 def _result(i: int, j: int) -> str:
     return f"result{i}_{j}"
 
 
-class HalfTile(MatrixTile):
+class PartsTile(MatrixTile):
+    """One tile whose operands come to parts of shared memory by way of registers."""
+
+    sides: tuple[Side, Side]
+
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        b = self.b
+        #: The numbers of the parts of shared memory with this subgroup's rows and its columns.
+        self.parts = (
+            b.let(self.slice * s.down + self.down, "part"),
+            b.let(self.slice * s.along + self.along, "part"),
+        )
+
+    def blocks(self) -> AbstractContextManager[None]:
+        s = self.s
+        return staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead)
+
+
+class HalfTile(PartsTile):
     """Operands as halves, each step with all rows or columns; sums in f32."""
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
@@ -184,7 +217,7 @@ class _Words(Bytes):
                 yield n, major * panel + minor, step
 
 
-class ByteTile(MatrixTile):
+class ByteTile(PartsTile):
     """Operands as bytes, each row or column contiguous along the depth; sums in i32."""
 
     sides: tuple[_Words, _Words]

@@ -6,8 +6,9 @@ are encoded (targets/wgsl/api.py, targets/cuda/api.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 from tilewright.base.errors import InputError
@@ -37,7 +38,7 @@ from tilewright.targets.gpu.single import SingleSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.plain import Plain, PlainTarget
-from tilewright.targets.protocol import Candidate
+from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.schedule import Schedule
 
 #: Threads of a group where nothing asks for another number.
@@ -50,10 +51,6 @@ WAYS: Mapping[type[Schedule], Any] = {
     MatrixSchedule: matrices, HalfSchedule: halves, RoundedSchedule: rounded,
     ReductionSchedule: reductions,
 }  # fmt: skip
-
-
-#: Those that only add candidates to those of another.
-FURTHER = (matrices, halves, rounded)
 
 
 def way_of(kernel: Kernel) -> Any | None:
@@ -78,15 +75,47 @@ def halves_of(program: Program) -> frozenset[int]:
 
 
 class GroupTarget(PlainTarget):
-    """A target whose kernels are computed by groups of threads where that pays."""
+    """A target whose kernels are computed by groups of threads where that pays.
+
+    ways:    by the type of the schedule
+    further: those that only add candidates to those of another
+    """
+
+    ways: Mapping[type[Schedule], Any] = WAYS
+    facts: Facts
+    further: tuple[Any, ...] = (matrices, halves, rounded)
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         way = way_of(kernel)
         schedule: Schedule = Plain() if way is None else way.default(kernel)
         return schedule
 
+    def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
+        """What runs instead of the default where a device has all that it needs, best first."""
+        return ()
+
+    def able(
+        self, code: Code, fits: Callable[[TileFn], bool], everywhere: frozenset[str]
+    ) -> tuple[Code, ...]:
+        """How steps of a kernel can run, best first; the last needs nothing that is not everywhere.
+
+        fits: whether their buffers begin where loops need them to
+        """
+        usual = self.default(code.kernel, self.variant.name)
+        further = self.better(code.kernel) if code.schedule == usual else ()
+        others = dict.fromkeys((usual, Plain()))
+        others.pop(code.schedule, None)
+        made = (self.code(code.kernel, s) for s in others)
+        found = []
+        for way in chain((self.code(code.kernel, s) for s in further), [code], made):
+            if fits(way.loops):
+                found.append(way)
+                if way.needs <= everywhere:
+                    break
+        return tuple(found)
+
     def schedule(self, data: Mapping[str, Any]) -> Schedule:
-        kinds: tuple[type[Schedule], ...] = (*WAYS, SingleSchedule)
+        kinds: tuple[type[Schedule], ...] = (*self.ways, SingleSchedule)
         kind = next((kind for kind in kinds if kind.form == data.get("form")), None)
         if kind is None:
             return super().schedule(data)
@@ -102,7 +131,7 @@ class GroupTarget(PlainTarget):
     def objection(self, kernel: Kernel, schedule: Any) -> str:
         if isinstance(schedule, SingleSchedule):
             return ""
-        way = WAYS.get(type(schedule))
+        way = self.ways.get(type(schedule))
         if way is None:
             return super().objection(kernel, schedule)
         if not way.suits(kernel):
@@ -110,12 +139,15 @@ class GroupTarget(PlainTarget):
         if schedule.threads == 1:
             return "a group has at least two threads, which wait for each other"
         objection: str = schedule.objection(kernel)
-        return objection
+        if objection:
+            return objection
+        missing = sorted(schedule.features - self.facts.features)
+        return f"the target {self.name} has no {', '.join(missing)}" if missing else ""
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
         if isinstance(schedule, SingleSchedule):
             return lower_rounding(kernel) or super().lower(kernel, schedule)
-        way = WAYS.get(type(schedule))
+        way = self.ways.get(type(schedule))
         if way is not None:
             fn: TileFn = way.lower(kernel, schedule)
             return fn
@@ -133,7 +165,7 @@ class GroupTarget(PlainTarget):
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
         found = [
             (s, cost, *way.traffic(kernel, s))
-            for way in (first, *(way for way in FURTHER if way.suits(kernel)))
+            for way in (first, *(way for way in self.further if way.suits(kernel)))
             for s, cost in way.space(kernel, device.core, device.machine)
         ]
         return [

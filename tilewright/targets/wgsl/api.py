@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -24,7 +23,7 @@ from tilewright.targets.gpu import matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.target import GROUP, GroupTarget, halves_of
 from tilewright.targets.gpu.vectors import in_vectors
-from tilewright.targets.plain import Plain, PlainVariant
+from tilewright.targets.plain import PlainVariant
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
@@ -104,25 +103,8 @@ class Wgsl(GroupTarget):
             program, {variant: codes}, banks, states, at, arenas_of(program, settings)
         )
 
-    def _able(self, code: Code, whole: bool) -> tuple[Code, ...]:
-        """How steps of a kernel can run, best first; the last needs no feature.
-
-        whole: whether their buffers begin at whole vectors
-        """
-        usual = self.default(code.kernel, VARIANT)
-        further: tuple[Schedule, ...] = ()
-        if code.schedule == usual:
-            further = (*matrices.usual(code.kernel), *rounded.usual(code.kernel))
-        others = dict.fromkeys((usual, Plain()))
-        others.pop(code.schedule, None)
-        made = (self.code(code.kernel, s) for s in others)
-        found = []
-        for way in chain((self.code(code.kernel, s) for s in further), [code], made):
-            if whole or not in_vectors(way.loops):
-                found.append(way)
-                if not way.needs:
-                    break
-        return tuple(found)
+    def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
+        return (*matrices.usual(kernel), *rounded.usual(kernel))
 
     def _section(
         self,
@@ -137,7 +119,12 @@ class Wgsl(GroupTarget):
         ((variant, listed),) = codes.items()
         texts = list(dict.fromkeys(str(code.body) for code in listed))
         halves = halves_of(program)
-        steps = Steps(texts, lambda n, whole: self._able(listed[n], whole), banks, halves)
+
+        def able(number: int, whole: bool) -> tuple[Code, ...]:
+            fits = (lambda _: True) if whole else (lambda loops: not in_vectors(loops))
+            return self.able(listed[number], fits, frozenset())
+
+        steps = Steps(texts, able, banks, halves)
         plans, files = [], []
         for plan, arena in zip(program.plans, arenas, strict=True):
             words = [

@@ -301,7 +301,7 @@ class WgslDialect(Dialect):
         write = f"if (local == 0u) {{ shared_{name} = clamp({value}, i32(0), i32({most})); }}"
         return f"{write} let {name} = workgroupUniformLoad(&shared_{name});"
 
-    def barrier(self) -> str:
+    def barrier(self, near: bool) -> str:
         return "workgroupBarrier();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:

@@ -1,0 +1,392 @@
+"""Matrix units of NVIDIA's GPUs: copies ahead, the texts on the CPU, their second form, the choice.
+
+Random products; float64 is the judge of what may be rounded, and whole numbers of what may not.
+NVIDIA's compiler takes all texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.graphs import interpret, run_steps, steps_of
+from helpers.loop_check import check_loops
+from helpers.seeds import seeds
+from test_cli_models import save_model
+from test_cuda import CUDA
+from test_cuda import nvrtc as nvrtc
+from test_cuda_elastic import Case
+
+from tilewright.base.dtypes import F32, I8, I16, U8
+from tilewright.base.errors import UsageError
+from tilewright.benchkernel import compile_graph, weight_of
+from tilewright.bundle import write
+from tilewright.compiler import Options, compile_model
+from tilewright.fusion.rounding import reading_halves
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, cast, contract, evaluate, graph_input, node
+from tilewright.graph.passes import optimise
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.hosts.cuda_on_cpu import Kernels
+from tilewright.kernel.loops import AwaitCopies, Barrier, EndProducts, For, If, Stmt
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.classes import CLASSES
+from tilewright.targets.cuda import warps
+from tilewright.targets.cuda.elastic import elastic
+from tilewright.targets.cuda.emit import dynamic_of
+from tilewright.targets.cuda.features import CONFIGURATIONS
+from tilewright.targets.cuda.prelude import prelude
+from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.places import operands
+from tilewright.targets.protocol import Variant
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.turns import TURNS
+from tilewright.targets.wgsl.api import Wgsl
+from tilewright.tuning.candidates import space_of
+
+WGSL = Wgsl()
+
+#: Rows, steps and columns: whole tiles, and tiles that reach beyond the ends.
+SIZES = [(32, 64, 32), (37, 48, 40), (18, 144, 16)]
+TYPES = ("f16-f32", "tf32-f32", "u8-i32")
+
+
+def product_of(types: str, m: int, k: int, n: int) -> Graph:
+    if types in ("u8-i32", "i8-i32"):
+        x = graph_input("x", (m, k), U8)
+        value = np.random.default_rng(0).integers(-128, 128, (k, n), np.int8)
+        weight = node(ops.Weight("w", (k, n), I8, lambda: value))
+        y = contract("mk,kn->mn", cast(x, I16), cast(weight, I16))
+        return Graph("product", (("x", x),), (("y", y),))
+    x = graph_input("x", (m, k), F32)
+    bits, loose = (16, "") if types == "f16-f32" else (32, "tf32")
+    y = contract("mk,kn->mn", x, weight_of((k, n), 0, bits, loose=loose))
+    return Graph("product", (("x", x),), (("y", y),))
+
+
+def inputs_of(types: str, m: int, k: int, seed: int = 1) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if types in ("u8-i32", "i8-i32"):
+        return rng.integers(0, 256, (m, k), np.uint8)
+    return rng.standard_normal((m, k), np.float32)
+
+
+def check(types: str, graph: Graph, x: np.ndarray, got: np.ndarray) -> None:
+    """Both operands have 11 bits; bytes are exact."""
+    ((_, y),) = graph.outputs
+    (weight,) = evaluate([y.inputs[1]])
+    want = x.astype(np.float64) @ weight.astype(np.float64)
+    if types in ("u8-i32", "i8-i32"):
+        np.testing.assert_array_equal(got, want)
+        return
+    size = np.abs(x.astype(np.float64)) @ np.abs(weight.astype(np.float64))
+    assert (np.abs(got - want) <= 2.0**-10 * size + 1e-6).all()
+    assert types == "f16-f32" or (got != (x @ weight)).any(), "nothing was rounded"
+
+
+def kernel_of(graph: Graph) -> Kernel:
+    """The product; of halves its rows lie as such."""
+    (step,) = steps_of(optimise(graph, PACKING))
+    return _halved(step.kernel)
+
+
+def _halved(kernel: Kernel) -> Kernel:
+    found = operands(kernel)
+    weights = kernel.buffers[found.col.buffer]
+    return reading_halves(kernel, found.row.buffer) if weights.halves else kernel
+
+
+def pick(rng: Random, types: str, kernel: Kernel, stages: tuple[int, ...]) -> MatrixSchedule:
+    """Any schedule of so many stages."""
+    for _ in range(1000):
+        m, n, k = map(int, rng.choice(CONFIGURATIONS[types]).split("x"))
+        rows, columns, down, along, slices = (rng.choice((1, 1, 2)) for _ in range(5))
+        s = MatrixSchedule(
+            types, m, n, k, 32, rows, columns, down, along, slices * rng.choice((1, 2)),
+            slices=slices, stages=rng.choice(stages),
+        )  # fmt: skip
+        if not CUDA.objection(kernel, s):
+            return s
+    raise AssertionError(CUDA.objection(kernel, s))
+
+
+Buffers = list[np.ndarray[Any, Any]]
+
+
+def by_loops(kernel: Kernel, schedule: MatrixSchedule, buffers: Buffers) -> None:
+    """In the interpreter, which knows what has not come yet."""
+    fn = CUDA.lower(kernel, schedule)
+    check_loops(fn)
+    interpret(fn, buffers)
+
+
+def by_text(kernel: Kernel, schedule: MatrixSchedule, buffers: Buffers) -> None:
+    """By the system's compiler of C++."""
+    code = CUDA.code(kernel, schedule)
+    kinds = [np.float16 if b.halves else b.dtype.numpy for b in kernel.buffers]
+    arrays = [np.zeros(len(x) + 16, kind) for x, kind in zip(buffers, kinds, strict=True)]
+    for array, given in zip(arrays, buffers, strict=True):
+        array[: given.size] = given
+    tiles, trap = code.loops.tiles, np.zeros(1, np.uint32)
+    text = "#define CUDA_ON_CPU\n" + prelude() + str(code.body)
+    shared = dynamic_of(code.loops)
+    args = [*arrays, np.int32(tiles), trap]
+    Kernels(text, {"k": "k"}).run("k", [tiles], [code.loops.threads], args, shared=shared)
+    buffers[0][:] = arrays[0][: buffers[0].size]
+
+
+def computed(
+    run: Callable[[Kernel, MatrixSchedule, Buffers], None],
+    types: str,
+    sizes: tuple[int, int, int],
+    choose: Callable[[Kernel], MatrixSchedule],
+) -> None:
+    """A product, run and compared."""
+    m, k, n = sizes
+    graph, x = product_of(types, m, k, n), inputs_of(types, m, k)
+
+    def execute(kernel: Kernel, buffers: Buffers) -> None:
+        made = _halved(kernel)
+        run(made, choose(made), buffers)
+
+    packed = optimise(graph, PACKING)
+    (got,) = run_steps(packed, steps_of(packed), {"x": x}, execute)
+    check(types, graph, x, got)
+
+
+RUNS = pytest.mark.parametrize("run", [by_loops, by_text])
+
+
+@RUNS
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("seed", seeds(2, nightly=20))
+def test_copied_ahead(run: Any, types: str, seed: int) -> None:
+    rng, sizes = Random(f"ahead {types} {seed}"), SIZES[seed % len(SIZES)]
+    computed(run, types, sizes, lambda kernel: pick(rng, types, kernel, (2, 3, 4)))
+
+
+def of_groups(rng: Random) -> MatrixSchedule:
+    """Any schedule of warp groups, which have 64 steps in a slice of a block."""
+    rows, columns, down = (rng.choice((1, 1, 2)) for _ in range(3))
+    n, slices, along = rng.choice((64, 128)), 1, 1 if down > 1 else rng.choice((1, 2))
+    rows = 1 if n * columns > 128 else rows
+    return MatrixSchedule(
+        "f16-f32", 64, n, 16, 128, rows, columns, down, along, 4 * slices, slices=slices,
+        stages=rng.choice((2, 3)),
+    )  # fmt: skip
+
+
+@RUNS
+@pytest.mark.parametrize("seed", seeds(2, nightly=10))
+def test_warp_groups(run: Any, seed: int) -> None:
+    def choose(kernel: Kernel) -> MatrixSchedule:
+        made = of_groups(Random(f"groups {seed}"))
+        assert not CUDA.objection(kernel, made), CUDA.objection(kernel, made)
+        return made
+
+    computed(run, "f16-f32", [(70, 144, 72), (64, 128, 136)][seed % 2], choose)
+
+
+@RUNS
+@pytest.mark.parametrize("types", ["f16-f32", "i8-i32"])
+def test_by_way_of_registers(run: Any, types: str) -> None:
+    rng = Random(f"registers {types}")
+    computed(run, types, (37, 48, 40), lambda kernel: pick(rng, types, kernel, (1,)))
+
+
+def changed(stmts: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...]]) -> Any:
+    """Statements, each replaced by others."""
+    made: list[Stmt] = []
+    for s in stmts:
+        match s:
+            case For():
+                made.append(replace(s, body=changed(s.body, change)))
+            case If():
+                then, orelse = changed(s.then, change), changed(s.orelse, change)
+                made.append(replace(s, then=then, orelse=orelse))
+            case _:
+                made += change(s)
+    return tuple(made)
+
+
+MISTAKES: dict[str, Callable[[Stmt], tuple[Stmt, ...]]] = {
+    "is not there yet": lambda s: () if isinstance(s, AwaitCopies) else (s,),
+    "races with": lambda s: (Barrier(near=True),) if isinstance(s, Barrier) else (s,),
+    "stored before": lambda s: () if isinstance(s, EndProducts) else (s,),
+}
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+def test_the_interpreter_sees_mistakes(said: str) -> None:
+    """A wait that is missing, a barrier that not all wait at, results that are not there."""
+    kernel = kernel_of(product_of("f16-f32", 64, 128, 64))
+    groups = said == "stored before"
+    schedule = MatrixSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 2, 2, 1, stages=2)
+    if groups:
+        schedule = MatrixSchedule("f16-f32", 64, 64, 16, 128, 1, 1, 1, 1, 4, stages=2)
+    fn = CUDA.lower(kernel, schedule)
+    buffers = [np.zeros(b.size, b.dtype.numpy) for b in kernel.buffers]
+    interpret(fn, buffers, [0])
+    with pytest.raises(AssertionError, match=said):
+        interpret(replace(fn, body=changed(fn.body, MISTAKES[said])), buffers, [0])
+
+
+@pytest.mark.parametrize("types", CONFIGURATIONS)
+@pytest.mark.parametrize("architecture", ["compute_75", "sm_80", "sm_86", "sm_90"])
+def test_nvidias_compiler_takes_the_texts(
+    nvrtc: Callable[[str, str], bytes], types: str, architecture: str
+) -> None:
+    kernel = kernel_of(product_of(types, 64, 128, 64))
+    able = {"f16-f32": (1, 3), "i8-i32": (1,)}.get(types, (2,))
+    for stages in able if architecture != "compute_75" else set(able) - {2, 3}:
+        code = CUDA.code(kernel, pick(Random(stages), types, kernel, (stages,)))
+        assert nvrtc(prelude() + str(code.body), architecture)
+        assert nvrtc(prelude() + TURNS + elastic(code.loops).text, architecture)
+
+
+#: Rows, steps and columns of a bundle's product: rows of halves are copied from so many on.
+LARGER = {"f16-f32": (64, 128, 1024), "tf32-f32": (64, 128, 64), "u8-i32": (64, 1024, 64)}
+
+
+@pytest.mark.parametrize("columns", [64, 128])
+def test_nvidias_compiler_takes_warp_groups(
+    nvrtc: Callable[[str, str], bytes], columns: int
+) -> None:
+    """Both ways in which an operand may lie: along the depth, and along its rows or columns."""
+    kernel = kernel_of(product_of("f16-f32", 128, 128, 256))
+    schedule = MatrixSchedule("f16-f32", 64, columns, 16, 128, 1, 128 // columns, 2, 1, 4, stages=3)
+    code = CUDA.code(kernel, schedule)
+    assert "Place<true>" in str(code.body)
+    assert "Place<false>" in str(code.body)
+    assert nvrtc(prelude() + str(code.body), "sm_90a")
+    assert nvrtc(prelude() + TURNS + elastic(code.loops).text, "sm_90a")
+
+
+def bundle(folder: Path, types: str) -> Path:
+    made = compile_graph(product_of(types, *LARGER[types]), Options(targets=("cuda",)))
+    write(made.contents, folder)
+    return folder
+
+
+@pytest.mark.parametrize("types", TYPES)
+def test_the_host_takes_what_the_device_has(types: str, tmp_path: Path) -> None:
+    """An old device computes the same without; each of them compiles what it runs alone."""
+    path, x = bundle(tmp_path, types), inputs_of(types, *LARGER[types][:2])
+    graph, found = product_of(types, *LARGER[types]), dict[tuple[int, int], int]()
+    for capability in ((7, 0), (7, 5), (8, 0), (9, 0)):
+        host = CudaHost(path, CpuDevice(capability=capability))
+        (name,) = (i.name for i in host.bundle.manifest.inputs)
+        (got,) = host.run({name: x}).outputs.values()
+        (slot, launch) = host.steps(-1, [])[-1]
+        found[capability] = launch.shared
+        text = host._texts.kernels[slot]
+        assert ("multiply<" in text) == (capability >= ((8, 0) if types == "tf32-f32" else (7, 5)))
+        assert ("copy_ahead" in text) == (capability >= (8, 0))
+        if "multiply<" in text:
+            check(types, graph, x, got)
+    assert found[7, 0] == found[7, 5] == 0
+
+
+#: With copies ahead, by way of registers, by slices of the depth, by warp groups.
+LEFT = (
+    MatrixSchedule("f16-f32", 16, 16, 16, 32, 2, 4, 2, 2, 2, stages=3),
+    MatrixSchedule("f16-f32", 64, 128, 16, 128, 1, 1, 1, 2, 4, stages=2),
+    MatrixSchedule("tf32-f32", 16, 8, 8, 32, 1, 2, 2, 2, 2, stages=4, slices=2),
+    MatrixSchedule("u8-i32", 16, 16, 32, 32, 2, 2, 2, 1, 1, stages=2),
+    MatrixSchedule("i8-i32", 16, 16, 32, 32, 1, 2, 1, 2, 1),
+)
+#: Rows, steps and columns: rows of halves are copied from so many columns on.
+SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64)}
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        pytest.param(s, marks=pytest.mark.nightly if n in (0, 2) else (), id=f"{s.types} {s.width}")
+        for n, s in enumerate(LEFT)
+    ],
+)
+def test_left_with_sums_in_matrices(schedule: MatrixSchedule, tmp_path: Path) -> None:
+    """Who goes on has the same bits, and copies what the next pass needs once more."""
+
+    def choose(kernel: Kernel, variant: Variant) -> Schedule:
+        objection = CUDA.objection(kernel, schedule)
+        return CUDA.default(kernel, variant.name) if objection else schedule
+
+    graph = product_of(schedule.types, *SEVERAL.get(schedule.types, (64, 512, 64)))
+    options = Options(targets=("cuda",), schedule=choose)
+    write(compile_graph(graph, options).contents, tmp_path)
+    case = Case(tmp_path, CpuDevice(2))
+    (slot, launch) = case.host.steps(-1, [])[-1]
+    assert (case.host.forms[slot].chunks, launch.group) >= (5, schedule.threads)
+    assert "Part<" in case.host.forms[slot].text
+    assert case.run(lambda _: 0) == 1
+    for looks in (4, 11):
+        assert case.run(lambda _, looks=looks: looks) > 1
+
+
+def test_nobody_rounds_f32_unasked() -> None:
+    x = graph_input("x", (64, 64), F32)
+    y = contract("mk,kn->mn", x, weight_of((64, 64), 0))
+    kernel = kernel_of(Graph("product", (("x", x),), (("y", y),)))
+    assert not warps.suits(kernel)
+    schedule = MatrixSchedule("tf32-f32", 16, 16, 8, stages=2)
+    assert CUDA.objection(kernel, schedule)
+    loose = kernel_of(product_of("tf32-f32", 64, 64, 64))
+    assert not CUDA.objection(loose, schedule)
+    assert WGSL.objection(loose, schedule)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"stages": 1}, "2 to 4 stages"),
+        ({"stages": 5}, "2 to 4 stages"),
+        ({"rows": 4, "columns": 4, "down": 2, "along": 4, "r1": 16, "stages": 4}, "shares at most"),
+        ({"types": "f16-f32", "k": 16}, "no f16"),
+    ],
+)
+def test_objections(change: dict[str, Any], words: str) -> None:
+    kernel = kernel_of(product_of("tf32-f32", 64, 64, 64))
+    schedule = replace(MatrixSchedule("tf32-f32", 16, 16, 8, stages=2), **change)
+    assert words in CUDA.objection(kernel, schedule)
+
+
+def test_operands_that_lie_otherwise_are_not_copied() -> None:
+    """An odd number of steps; rows that are to be rounded on their way."""
+    kernel = kernel_of(product_of("tf32-f32", 64, 63, 64))
+    schedule = MatrixSchedule("tf32-f32", 16, 16, 8, stages=2)
+    assert "cannot be copied" in CUDA.objection(kernel, schedule)
+    (step,) = steps_of(optimise(product_of("f16-f32", 64, 64, 64), PACKING))
+    schedule = MatrixSchedule("f16-f32", 16, 16, 16, stages=2)
+    assert "cannot be copied" in CUDA.objection(step.kernel, schedule)
+    assert not CUDA.objection(step.kernel, replace(schedule, stages=1))
+
+
+def test_the_space_has_what_the_class_has() -> None:
+    kernel = kernel_of(product_of("f16-f32", 512, 512, 512))
+    found = {
+        name: [
+            s for s in space_of(kernel, CLASSES[name]).schedules if isinstance(s, MatrixSchedule)
+        ]
+        for name in ("cuda", "cuda-sm-75", "cuda-sm-90")
+    }
+    assert not found["cuda"]
+    assert {s.stages for s in found["cuda-sm-75"]} == {1}
+    assert {2, 3, 4} & {s.stages for s in found["cuda-sm-90"]}
+    for s in (*found["cuda-sm-75"], *found["cuda-sm-90"]):
+        assert not CUDA.objection(kernel, s)
+        assert CUDA.schedule(s.to_json()) == s
+
+
+def test_what_is_allowed_is_said_once(tmp_path: Path) -> None:
+    model = save_model(tmp_path / "m.onnx")
+    with pytest.raises(UsageError, match="TF32"):
+        compile_model(model, Options(targets=("cuda",), tf32=True, bytes=True))

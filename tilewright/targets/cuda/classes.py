@@ -1,0 +1,59 @@
+"""Classes of devices that run CUDA kernels, by compute capability.
+
+Input: nothing.  Output: `CLASSES`, the most exact first.  The widest one, `cuda`, has the smallest
+of each figure.  Figures are those of the largest common chip (CUDA C++ Programming Guide).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilewright.targets.cuda.features import WARP, Capability, shared_of
+from tilewright.targets.device import DeviceClass
+from tilewright.targets.gpu.space import Group
+from tilewright.targets.lite import Core
+
+KIND, VENDOR = "cuda", "nvidia"
+#: The only variant of the code: what it needs beyond is asked for by kernels.
+VARIANT = "sm-70"
+
+
+@dataclass(frozen=True)
+class CudaGroup(Group):
+    """capability: the least compute capability of the class"""
+
+    capability: Capability = (7, 0)
+
+
+#: By compute capability: bytes of L1 and shared memory of a multiprocessor, its warps in flight.
+GPUS: Mapping[Capability, tuple[int, int]] = {
+    (12, 0): (131072, 48),
+    (10, 0): (262144, 64),
+    (9, 0): (262144, 64),
+    (8, 9): (131072, 48),
+    (8, 6): (131072, 48),
+    (8, 0): (196608, 64),
+    (7, 5): (98304, 32),
+    (7, 0): (131072, 64),
+}
+REGISTERS = 65536
+
+
+def _classes() -> Iterator[DeviceClass]:
+    for capability, figures in GPUS.items():
+        yield _class("sm-{}{}".format(*capability), capability, figures)
+    l1, warps = (min(figures) for figures in zip(*GPUS.values(), strict=True))
+    yield _class("", min(GPUS), (l1, warps))
+
+
+def _class(name: str, capability: Capability, figures: tuple[int, int]) -> DeviceClass:
+    id, fallback = (f"{KIND}-{name}", KIND) if name else (KIND, "")
+    core, shared = Core("gpu", REGISTERS, *figures, WARP), min(map(shared_of, GPUS))
+    group = CudaGroup(shared=shared_of(capability) if name else shared, capability=capability)
+    return DeviceClass(
+        id, KIND, KIND, VENDOR, name, frozenset(), core, group, VARIANT, fallback
+    )  # fmt: skip
+
+
+CLASSES = tuple(_classes())

@@ -1,0 +1,83 @@
+"""What kernels may ask of an NVIDIA GPU, by compute capability.
+
+Input: names of targets/gpu/features.py.  Output: the least capability that has them, and what a GPU
+of some capability has.  Where it is less, a plan has a kernel that asks for nothing (api.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tilewright.targets.gpu.features import (
+    COPIES,
+    EVERYWHERE,
+    F16,
+    LARGER_SIZES,
+    MATRIX,
+    MORE_SHARED,
+    PACKED,
+    SHARED_SIZES,
+    SUBGROUPS,
+    size_of,
+)
+
+WARP = 32
+#: Sizes of matrices, by the types of operands and results: as units.py has them.
+CONFIGURATIONS = {
+    "f16-f32": ("16x16x16", "16x8x16"),
+    "i8-i32": ("16x16x32", "16x8x32"),
+    "u8-i32": ("16x16x32", "16x8x32"),
+    "tf32-f32": ("16x16x8", "16x8x8"),
+}
+
+#: Those of a warp group of 128 threads, which 9.0 has and no other.
+GROUP = 128
+OF_GROUPS = ("64x64x16", "64x128x16")
+ONLY = frozenset((size_of(GROUP), *(f"subgroup-matrix-f16-f32-{size}" for size in OF_GROUPS)))
+HOPPER = (9, 0)
+
+Capability = tuple[int, int]
+
+#: What every device has that kernels are written for.
+EVERY = frozenset((SUBGROUPS, size_of(WARP), PACKED, *MORE_SHARED))
+#: The first capability with each feature.
+FIRST: Mapping[str, Capability] = {
+    **dict.fromkeys(EVERY, (7, 0)),
+    **dict.fromkeys((MATRIX, F16), (7, 5)),
+    COPIES: (8, 0),
+    **dict.fromkeys(ONLY, HOPPER),
+    **{
+        f"subgroup-matrix-{types}-{size}": (7, 5) if types in ("f16-f32", "i8-i32") else (8, 0)
+        for types, sizes in CONFIGURATIONS.items()
+        for size in sizes
+    },
+}
+#: Bytes that a block may share at most, by capability (CUDA C++ Programming Guide, table of
+#: technical specifications); of those not listed, what the closest smaller one of the same
+#: generation has.
+SHARED: Mapping[Capability, int] = {
+    (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376,
+    (9, 0): 232448, (10, 0): 232448, (12, 0): 101376,
+}  # fmt: skip
+
+#: All that a kernel may ask for.
+FEATURES = frozenset(FIRST) | {f"shared-memory-{size}" for size in LARGER_SIZES}
+
+
+def least(needs: Iterable[str]) -> Capability:
+    """The least capability with all of these; shared memory is another matter."""
+    return max((FIRST.get(name, (7, 0)) for name in needs), default=(7, 0))
+
+
+def shared_of(capability: Capability) -> int:
+    """Bytes that a block may share at most."""
+    return SHARED[max(c for c in SHARED if c <= capability)]
+
+
+def features_of(capability: Capability) -> frozenset[str]:
+    """What a device of this capability has."""
+    most = shared_of(capability)
+    sizes = (s for s in (*SHARED_SIZES, *LARGER_SIZES) if EVERYWHERE < s <= most)
+    found = {name for name, first in FIRST.items() if first <= capability}
+    found -= ONLY if capability != HOPPER else set()
+    return frozenset(found | {f"shared-memory-{size}" for size in sizes})

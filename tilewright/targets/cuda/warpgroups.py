@@ -1,0 +1,101 @@
+"""Matrix units of a warp group on Hopper (wgmma), as CUDA C++: they read shared memory themselves.
+
+Input: statements of the loop IR for a detached unit.  Output: their text, and `WARPGROUPS`, the
+functions that it calls; it follows those of units.py.  Operands lie in shared memory in lines of
+128 bytes, whose eight pieces of 16 bytes are swapped from line to line (PTX ISA, "128-byte swizzle
+mode"), and are named by descriptors.  Only 9.0 has these instructions (`sm_90a`).
+"""
+
+from __future__ import annotations
+
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel.loops import (
+    BeginProducts,
+    EndProducts,
+    LoadMatrix,
+    MatrixStmt,
+    MatrixUnit,
+    MultiplyMatrices,
+    StoreMatrix,
+    ZeroMatrix,
+)
+from tilewright.targets.text import at
+
+#: Columns of a product that there is text for, and rows.
+COLUMNS, ROWS = (64, 128), 64
+#: Bytes of a line, and of eight of them.
+LINE, LINES = 128, 1024
+
+
+def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
+    if unit.m != ROWS or unit.n not in COLUMNS:
+        raise CompilerBug(f"CUDA has no {unit}")
+    match s:
+        case ZeroMatrix(name):
+            return f"{name} = {{}};"
+        case LoadMatrix(name, _, buffer, index, stride, across):
+            size = unit.operand.size
+            if stride * size != LINE or (across and s.run * size != LINE):
+                raise CompilerBug(f"lines of matrices have {LINE} bytes: {s}")
+            kind = f"Place<{'true' if across else 'false'}>"
+            return f"const {kind} {name}(b{buffer}, {at(index)}, {s.apart * size});"
+        case MultiplyMatrices(name, left, right):
+            return f"multiply_group({name}, {left}, {right});"
+        case BeginProducts():
+            return "begin_products();"
+        case EndProducts(names):
+            return " ".join(["end_products();", *(f"hold({name});" for name in names)])
+        case StoreMatrix(buffer, index, name, stride):
+            warp = f"threadIdx.x / 32 % 4 * {16 * stride}"
+            return f"store_part(b{buffer} + {at(index)} + {warp}, {name}, {stride});"
+    raise CompilerBug(f"no text for {s}")
+
+
+def _product(columns: int) -> str:
+    """The instruction for so many columns."""
+    count = columns // 2
+    sums = ", ".join(f"%{n}" for n in range(count))
+    regs = ", ".join(f'"+f"(c[{n}])' for n in range(count))
+    first = count
+    return f"""
+template <bool p, bool q>
+__device__ inline void multiply_group(Part<float, {count}> &sums, Place<p> left, Place<q> right) {{
+  float *const c = sums.x;
+  asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{sums}}}, "
+               "%{first}, %{first + 1}, 1, 1, 1, %{first + 2}, %{first + 3};"
+               : {regs}
+               : "l"(left.bits), "l"(right.bits), "n"((int)p), "n"((int)q));
+}}"""
+
+
+#: `across`: lines are steps of the depth, each with 64 rows or columns.
+WARPGROUPS = f"""
+__device__ inline unsigned swizzled(unsigned at) {{ return at ^ (at >> 7 & 7u) << 4; }}
+#ifdef CUDA_ON_CPU
+#include "warpgroups.h"
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <bool across> struct Place {{
+  uint64_t bits;
+  // apart: bytes from 64 rows or columns to the next ones
+  __device__ Place(const uint16_t *area, int index, int apart)
+      : bits((uint64_t)(shared_at(area + index) >> 4 & 0x3fffu) |
+             (uint64_t)(across ? apart >> 4 : 1) << 16 | (uint64_t)({LINES} >> 4) << 32 |
+             1ull << 62) {{}}
+}};
+__device__ inline void begin_products() {{
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}}
+__device__ inline void end_products() {{
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}}
+// What was copied is seen by the units, which read memory their own way.
+__device__ inline void show_copies() {{
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}}
+template <int N> __device__ inline void hold(Part<float, N> &part) {{
+  for (int n = 0; n < N; n++) asm volatile("" : "+f"(part.x[n])::"memory");
+}}
+{"".join(map(_product, COLUMNS))}
+#endif
+"""

@@ -1,0 +1,153 @@
+"""Which products warps compute by their matrix units, and which tiles are worth trying.
+
+Input: a product, the figures of a class.  Output: `MatrixSchedule`s, the likely best first.  The
+loops are made by targets/gpu/matrices.py.  The model counts what a core does in a cycle; its
+figures are NVIDIA's and those of docs/decisions/0033-tensor-cores-on-cuda.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product as every
+from math import ceil, gcd, sqrt
+
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.cuda.classes import CudaGroup
+from tilewright.targets.cuda.features import (
+    CONFIGURATIONS,
+    GROUP,
+    OF_GROUPS,
+    WARP,
+    features_of,
+)
+from tilewright.targets.gpu.copies import LINE, STAGES
+from tilewright.targets.gpu.matrices import MOST_COPIED, TYPES, MatrixSchedule, lower, traffic
+from tilewright.targets.gpu.places import operands
+from tilewright.targets.gpu.schedule import Sizes
+from tilewright.targets.gpu.space import BANDS
+from tilewright.targets.gpu.staging import LANES
+from tilewright.targets.lite import Core
+
+__all__ = ["lower", "space", "suits", "traffic", "usual"]
+
+#: Results of a warp, and warps of a tile, down and along.
+RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
+WARPS = ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (4, 1))
+#: Results of a warp group, whose columns are the widest that there are, and warp groups.
+GROUP_RESULTS, GROUPS = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
+#: Bytes of the depth in a slice of a block; slices; candidates of each type.
+BLOCKS, SLICES, EACH = (64, 128), (1, 2), 12
+#: Bytes that blocks of classes share, from the best: what is asked for where nothing was tuned.
+LIMITS = (232448, 166912, 101376)
+
+#: Cores of a large GPU, and warps that keep one busy.
+CORES, BUSY = 132, 8
+#: Bytes that a core multiplies in a cycle (of both operands of its multiply-adds: 1024 of f16), and
+#: reads in one from memory and from shared memory; cycles of a tile for its begin and end.
+MULTIPLIED, READ, SHARED, ENDS = 2048, 32, 128, 3000
+#: How many times as much the units of warp groups multiply.
+BY_GROUPS = 2
+#: How much longer blocks take that are not copied ahead; cycles of a barrier, and for which a copy
+#: should be on its way.
+WAITS, BARRIER, LATE = 1.8, 60, 2500
+#: What multiply-adds of f32 without matrix units cost in this model: those of a core in a cycle.
+PACE = 128
+
+
+def suits(kernel: Kernel) -> bool:
+    """True for products of halves, bytes or loose f32 with rows for a matrix."""
+    able = any(types.suits(kernel) for types in TYPES.values())
+    return able and operands(kernel).m.extent >= LANES
+
+
+def space(kernel: Kernel, core: Core, group: CudaGroup) -> tuple[tuple[MatrixSchedule, float], ...]:
+    """Of each type the likely best that such a device can run; of halves by warp groups, too."""
+    del core
+    found, has = list[tuple[MatrixSchedule, float]](), features_of(group.capability)
+    for types in CONFIGURATIONS:
+        for shapes in (_shapes, _of_groups):
+            able = [s for s in _ranked(kernel, types, shapes) if s.features <= has]
+            found += [(s, cost(s, kernel)) for s in able[:EACH]]
+    return tuple(found)
+
+
+def usual(kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+    """What is tried first where nothing was tuned: of the best type the likely best for devices
+    whose blocks share much, and less; then those without copies ahead."""
+    if not suits(kernel):
+        return ()
+    found = dict[MatrixSchedule, None]()
+    for types in ("f16-f32", "u8-i32", "tf32-f32", "i8-i32"):
+        ranked = _ranked(kernel, types, _shapes)
+        for limit, stages in every(LIMITS, (True, False)):
+            fits = (s for s in ranked if s.shared <= limit and (s.stages > 1) == stages)
+            found |= dict.fromkeys([s for s in [next(fits, None)] if s is not None])
+    return tuple(sorted(found, key=lambda s: (s.stages == 1, cost(s, kernel))))
+
+
+Shapes = Callable[[str, Sizes], Iterator[MatrixSchedule]]
+
+
+def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixSchedule]:
+    """All of a type that a kernel can have, the likely best first."""
+    if not TYPES[types].suits(kernel):
+        return []
+    able = (s for s in shapes(types, Sizes.of(kernel)) if not s.objection(kernel))
+    return sorted(able, key=lambda s: (cost(s, kernel), str(s)))
+
+
+def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
+    m, n, k = map(int, CONFIGURATIONS[types][0].split("x"))
+    size = TYPES[types].operand.size
+    choices = every(RESULTS, WARPS, BLOCKS, SLICES, (1, *STAGES))
+    for (rows, columns), (down, along), block, slices, stages in choices:
+        r1 = slices * block // (k * size)
+        s = MatrixSchedule(
+            types, m, n, k, WARP, rows, columns, down, along, r1, slices=slices, stages=stages
+        )
+        few = stages > 1 or (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
+        if few and s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
+            yield _banded(s, sizes)
+
+
+def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
+    if types != "f16-f32":
+        return
+    m, n, k = map(int, OF_GROUPS[-1].split("x"))
+    for (rows, columns), (down, along), stages in every(GROUP_RESULTS, GROUPS, STAGES):
+        r1 = LINE // (k * TYPES[types].operand.size)
+        s = MatrixSchedule(types, m, n, k, GROUP, rows, columns, down, along, r1, stages=stages)
+        if s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
+            yield _banded(s, sizes)
+
+
+def _banded(s: MatrixSchedule, sizes: Sizes) -> MatrixSchedule:
+    return replace(s, band=gcd(BANDS[-1], ceil(sizes.rows / s.x1)))
+
+
+def cost(s: MatrixSchedule, kernel: Kernel) -> float:
+    """In the unit of space.py: multiply-adds with their words, as if all cores were busy."""
+    return cycles(s, Sizes.of(kernel)) * CORES * PACE
+
+
+def cycles(s: MatrixSchedule, sizes: Sizes) -> float:
+    """What a core is expected to need."""
+    types = TYPES[s.types]
+    step = types.operand.size * types.group
+    tiles = sizes.batch * ceil(sizes.rows / s.x1) * ceil(sizes.cols / s.y1)
+    most = ceil(tiles / CORES)
+    warps = min(BUSY, s.threads // WARP * min(most, LIMITS[0] // s.shared))
+    pace = MULTIPLIED * (BY_GROUPS if s.detached else 1)
+    multiplied = s.x1 * s.y1 * step / pace * sqrt(BUSY / warps)
+    read = (s.x1 + s.y1) * step / READ
+    each = s.m * s.rows + s.n * s.columns
+    if s.detached:
+        each = (s.m + s.n) * s.rows * s.columns
+    shared = s.down * s.along * each * step / SHARED
+    block = s.depth * max(multiplied, read, shared)
+    if s.stages == 1:
+        block *= WAITS
+    else:
+        block += BARRIER + max(0, LATE - (s.stages - 1) * block)
+    return most * (ceil(sizes.steps / s.depth) * block + ENDS)
