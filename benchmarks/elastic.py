@@ -30,11 +30,12 @@ from cublas import WARM_MS
 from nvidia import CUDA, suits
 from products import CASES, RUN_MS, Case
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.bundle import write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import Launch, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
-from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 RUNS = 5
 #: A block of this kernel fits beside no full multiprocessor's blocks, and ends soon.

@@ -17,13 +17,14 @@ from helpers.graphs import bert_layer
 from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
+from tilewright.base.budget import ALIVE, EVERYBODY, WORD
 from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph, product
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
-from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.turns import TURNS
@@ -82,6 +83,8 @@ class Case:
         rounds = self.plan.run(lambda: self.budget.set(EVERYBODY, looks(next(count))), ROUNDS)
         for name, got in self.host.take(self.inputs).outputs.items():
             assert got.tobytes() == self.want[name].tobytes(), name
+        counted = self.host.device.read(self.budget.address + WORD * ALIVE, WORD)
+        assert not any(counted), "workers that have left count as alive"
         return rounds
 
     @property

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
@@ -29,7 +30,7 @@ from tilewright.elastic.models import (
     costs,
     critical_task,
 )
-from tilewright.elastic.policy import EVERYBODY, Design, Gpu, Normal, Scheduler, design
+from tilewright.elastic.policy import Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.spans import BlockSpan
 from tilewright.elastic.watch import Watch, watched
@@ -263,6 +264,7 @@ class CorunSession:
             workers=workers,
             phases=self.settings.phases if elastic else 1,
             steps=self.settings.steps if elastic else 1,
+            settle_us=self.design.settle_us,
             seconds=self.settings.measure_seconds,
         )
 

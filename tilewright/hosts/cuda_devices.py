@@ -51,8 +51,17 @@ class SetWord:
     value: int
 
 
+@dataclass(frozen=True)
+class Settle:
+    """The stream goes on when a number of 32 bits is `most` or less, or after so long."""
+
+    address: int
+    most: int
+    microseconds: float
+
+
 #: What a device does one after the other.
-Task = Launch | Zeroes | SetWord
+Task = Launch | Zeroes | SetWord | Settle
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +157,10 @@ def _on_cpu(text: str, count: int) -> Kernels:
     return Kernels(text, {f"k{n}": f"k{n}::k" for n in range(count)})
 
 
+def _after(microseconds: float) -> float:
+    return time.perf_counter() + microseconds / 1e6
+
+
 class CpuDevice:
     """Kernels compiled by the system's compiler of C++; blocks are dealt to some threads."""
 
@@ -188,6 +201,11 @@ class CpuDevice:
             return
         if isinstance(task, SetWord):
             ctypes.c_uint32.from_address(task.address).value = task.value
+            return
+        if isinstance(task, Settle):
+            word, until = ctypes.c_int32.from_address(task.address), _after(task.microseconds)
+            while word.value > task.most and time.perf_counter() < until:
+                time.sleep(0)
             return
         kernels, name = task.kernel
         kernels.run(name, [task.blocks], [task.group], task.args, processors=self._processors)
@@ -275,6 +293,8 @@ class NvidiaDevice:
             self.driver.zero(task.address, task.size, self.stream)
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
+        elif isinstance(task, Settle):
+            self.driver.settle(task.address, task.most, task.microseconds, self.stream)
         else:
             self.driver.launch(task, self.stream)
 

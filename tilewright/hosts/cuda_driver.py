@@ -22,6 +22,19 @@ from tilewright.hosts.tensors import Array
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
+#: Waits until a number is small enough, and no longer than so many nanoseconds: nobody who dies
+#: without counting himself out holds a stream.
+SETTLE = """
+__device__ inline unsigned long long nanoseconds() {
+  unsigned long long found;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(found));
+  return found;
+}
+extern "C" __global__ void k(const volatile int *word, int most, unsigned long long longest) {
+  const unsigned long long begun = nanoseconds();
+  while (*word > most && nanoseconds() - begun < longest) __nanosleep(100);
+}
+"""
 
 
 @cache
@@ -133,7 +146,7 @@ class Driver:
             self._attribute("COMPUTE_CAPABILITY_MINOR"),
         )
         self.sms = self._attribute("MULTIPROCESSOR_COUNT")
-        self._green = None
+        self._green = self._settle = None
         if sms is not None:
             groups, *_ = self._split(sms, 1)
             self._take(groups[:1])
@@ -237,6 +250,14 @@ class Driver:
     def write_word(self, address: int, value: int, stream: Any) -> None:
         """Without a kernel, in the stream's order."""
         self._do("cuStreamWriteValue32", stream, address, value, 0)
+
+    def settle(self, address: int, most: int, microseconds: float, stream: Any) -> None:
+        """The stream goes on when the number at an address is `most` or less, or after so long."""
+        if self._settle is None:
+            self._settle = self.function(cubin(SETTLE, self.capability), "k")
+        longest = ctypes.c_ulonglong(round(1e3 * microseconds))
+        args = (ctypes.c_void_p(address), ctypes.c_int(most), longest)
+        self.start(self._settle, (1, 1, 1), (1, 1, 1), args, 0, stream)
 
     def event(self) -> Any:
         return self._do("cuEventCreate", 0)

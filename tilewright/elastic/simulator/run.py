@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from typing import Protocol
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy import (
-    EVERYBODY,
     Allow,
     Arrived,
     Begin,
@@ -32,12 +32,14 @@ from tilewright.elastic.policy import (
     Scheduler,
     Shares,
     Tick,
+    holds,
 )
 from tilewright.elastic.simulator.device import (
     TAKES_A_LAUNCH,
     KernelLaunch,
     KernelRun,
     SimulatedGpu,
+    SimulatedWait,
 )
 from tilewright.elastic.spans import BlockSpan
 
@@ -199,23 +201,24 @@ class Simulation:
 
     def _start(self, action: Begin | Proceed | Enqueue) -> None:
         match action:
-            case Begin(request, name, budgets):
-                self._begin(request, name, budgets)
+            case Begin():
+                self._begin(action)
             case Proceed(request, kernel):
                 self._proceed(request, kernel)
             case Enqueue():
                 self._enqueue(action)
 
-    def _begin(self, request: int, name: str, budgets: Sequence[int]) -> None:
-        put, task = self._gpu.put, self._tasks[name]
+    def _begin(self, begin: Begin) -> None:
+        put, task, request = self._gpu.put, self._tasks[begin.task], begin.request
         put(self._urgent, lambda: self._begun.update({request: self._gpu.now}))
         self._running = task
         if self._scheduler.design.by_kernels:
             return
-        kernels = iter(task.kernels)
-        for phase, budget in zip(task.phases, budgets, strict=True):
-            put(self._urgent, partial(self._write, budget))
-            for cost in islice(kernels, phase.kernels):
+        for hold in holds(task.phases, begin.budgets, begin.settle_us, begin.beside):
+            put(self._urgent, partial(self._write, hold.budget))
+            if hold.stay is not None:
+                put(self._urgent, SimulatedWait(hold.stay, hold.settle_us))
+            for cost in task.kernels[hold.first : hold.last]:
                 put(self._urgent, _plain(task, cost))
         put(self._urgent, partial(self._write, EVERYBODY))
         put(self._urgent, lambda: self._finish(request, task))

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.budget import BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import Turn, shard
 from tilewright.elastic.transform.trial import TrialLaunch, names_of_forms
 from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
-from tilewright.hosts.cuda_elastic import EVERYBODY
 
 #: Words of the control block, and of a worker's slot.
 WORDS, SLOT = 4, 4
@@ -42,7 +42,7 @@ class GpuTrial:
         )
         made = zip(wanted, entries, strict=True)
         self._kernels = {name: self.driver.function(code, entry) for name, entry in made}
-        self._budget = self.device.memory(8)
+        self._budget = self.device.memory(BLOCK)
 
     def _give(self, launch: TrialLaunch) -> tuple[list[Any], list[DeviceMemory]]:
         """Arguments, and the memory in which the arrays among them lie."""
