@@ -154,7 +154,7 @@ def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
     tile, s = ThinTile(kernel, schedule), schedule
     b, side, steps = tile.b, tile.side, tile.places.ops.steps
     blocks = ceil(steps / (s.slices * s.r0 * side.each))
-    with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+    with b.loop("block", Index(), index(blocks), 1, blocks, chunk=1) as block:
         firsts = [((block * s.r0 + u) * s.slices + tile.part) * side.each for u in range(s.r0)]
         for u, step in enumerate(firsts):
             side.take(u, tile.col, step)
