@@ -313,13 +313,14 @@ def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
     critical, normal = bundles
     with CorunSession(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.3)
-    assert len(result.answered) >= 1
-    assert result.over_bound == result.missed == 0
-    assert 0 < result.service.p50 <= result.waited.p50
+    (one,) = result.critical
+    assert len(one.answered) >= 1
+    assert one.over_bound == one.missed == 0
+    assert 0 < one.service.p50 <= one.waited.p50
     if settings.watched:
         assert {span.critical for span in result.spans} == {True, False}
-        measure.save(session.measured, tmp_path / "curves.json")
-        assert measure.load(tmp_path / "curves.json") == session.measured
+        measure.save(session.measured[0], tmp_path / "curves.json")
+        assert measure.load(tmp_path / "curves.json") == session.measured[0]
 
 
 def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -346,8 +347,9 @@ def test_every_design_on_a_gpu(name: str, captured: bool, bundles: tuple[Path, P
     critical, normal = bundles
     with CorunSession(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.5)
-    assert len(result.answered) > 10
-    assert result.overdue == result.refused == 0
+    (one,) = result.critical
+    assert len(one.answered) > 10
+    assert one.overdue == one.refused == 0
     assert result.inferences[0] > 0
     if captured:
         assert len({span.sm for span in result.spans}) <= session.sms

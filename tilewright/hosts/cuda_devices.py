@@ -308,6 +308,9 @@ class NvidiaDevice:
         return _EventMark(self.driver, self.stream)
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        if any(isinstance(task, Settle) for task in tasks):
+            _ = self.driver.settling
+
         def all_tasks() -> None:
             for task in tasks:
                 self.start(task)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import weakref
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ class Driver:
             self._attribute("COMPUTE_CAPABILITY_MINOR"),
         )
         self.sms = self._attribute("MULTIPROCESSOR_COUNT")
-        self._green = self._settle = None
+        self._green = None
         if sms is not None:
             groups, *_ = self._split(sms, 1)
             self._take(groups[:1])
@@ -251,13 +252,16 @@ class Driver:
         """Without a kernel, in the stream's order."""
         self._do("cuStreamWriteValue32", stream, address, value, 0)
 
+    @cached_property
+    def settling(self) -> Any:
+        """The kernel of `settle`; it cannot be loaded while a graph is recorded."""
+        return self.function(cubin(SETTLE, self.capability), "k")
+
     def settle(self, address: int, most: int, microseconds: float, stream: Any) -> None:
         """The stream goes on when the number at an address is `most` or less, or after so long."""
-        if self._settle is None:
-            self._settle = self.function(cubin(SETTLE, self.capability), "k")
         longest = ctypes.c_ulonglong(round(1e3 * microseconds))
         args = (ctypes.c_void_p(address), ctypes.c_int(most), longest)
-        self.start(self._settle, (1, 1, 1), (1, 1, 1), args, 0, stream)
+        self.start(self.settling, (1, 1, 1), (1, 1, 1), args, 0, stream)
 
     def event(self) -> Any:
         return self._do("cuEventCreate", 0)
@@ -320,19 +324,41 @@ class Driver:
     def unmap(self, address: int) -> None:
         self._api.cuMemFreeHost(address)
 
-    def residents(self, kernel: Any, group: int) -> int:
-        """Blocks that all multiprocessors together have room for."""
-        each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, 0)
+    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+        """Blocks that all multiprocessors together have room for.
+
+        shared: bytes of dynamic shared memory of a block
+        """
+        each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 
     def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
-        """Records what `start` starts on the stream, as a CUDA graph."""
+        """Records what `start` starts on the stream, as a CUDA graph that lives as long as what is
+        returned.  What `start` raises ends the recording."""
         kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._do("cuStreamBeginCapture", stream, kind)
-        start()
+        try:
+            start()
+        except BaseException:
+            _, graph = self._api.cuStreamEndCapture(stream)
+            self._destroyed(graph)
+            raise
         graph = self._do("cuStreamEndCapture", stream)
-        ready = self._do("cuGraphInstantiate", graph, 0)
-        return lambda: self._do("cuGraphLaunch", ready, stream)
+        try:
+            ready = self._do("cuGraphInstantiate", graph, 0)
+        finally:
+            self._destroyed(graph)
+
+        def run() -> None:
+            self._do("cuGraphLaunch", ready, stream)
+
+        weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
+        return run
+
+    def _destroyed(self, graph: Any) -> None:
+        """A graph that was made executable is of no more use; one that failed may be null."""
+        if graph is not None and int(graph):
+            self._api.cuGraphDestroy(graph)
 
     def milliseconds(self, run: Callable[[], None], stream: Any) -> float:
         """Between two events of the stream, around what `run` starts there."""

@@ -45,6 +45,8 @@ from tilewright.elastic.spans import BlockSpan
 
 #: Between two ticks of the watchdog.
 TICK_US = 10_000.0
+#: From a refusal to the next request of the same client, at least.
+LEAST_AGAIN_US = 1.0
 
 
 class RequestSource(Protocol):
@@ -130,6 +132,7 @@ class Simulation:
         self._state = Shares()
         self._sources: dict[str, RequestSource] = {}
         self._arrived: dict[int, float] = {}
+        self._asked_of: dict[int, str] = {}
         self._begun: dict[int, float] = {}
         self._served: list[Served] = []
         self._counts = {"refused": 0, "overdue": 0}
@@ -177,7 +180,7 @@ class Simulation:
     def _arrival(self, task: str) -> Callable[[], None]:
         def arrive() -> None:
             number = next(self._numbers)
-            self._arrived[number] = self._gpu.now
+            self._arrived[number], self._asked_of[number] = self._gpu.now, task
             self._post(Arrived(self._gpu.now, task, number))
 
         return arrive
@@ -190,10 +193,19 @@ class Simulation:
                     self._submit(action)
                 case Allow(workers):
                     self._gpu.allow(workers)
-                case Refuse():
-                    self._counts["refused"] += 1
+                case Refuse(request):
+                    self._refused(request)
                 case Overdue():
                     self._counts["overdue"] += 1
+
+    def _refused(self, request: int) -> None:
+        """Who asks in a closed loop asks again, as soon as a host could."""
+        self._counts["refused"] += 1
+        del self._arrived[request]
+        task = self._asked_of.pop(request)
+        if self._sources[task].clients:
+            again = max(LEAST_AGAIN_US, self._scheduler.gpu.submit_us)
+            self._gpu.after(again, self._arrival(task))
 
     def _submit(self, action: Begin | Proceed | Enqueue) -> None:
         """The host's call reaches the GPU a little later."""

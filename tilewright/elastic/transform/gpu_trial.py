@@ -79,7 +79,8 @@ class GpuTrial:
     def workers(self, name: str, launch: TrialLaunch) -> int:
         """As many as the device runs at once, and no more than there are tiles."""
         kernel = self._kernels[f"{name}_elastic"]
-        return min(launch.tiles, self.device.residents(kernel, prod(launch.block)))
+        most = self.driver.residents(kernel, prod(launch.block), launch.shared)
+        return min(launch.tiles, most)
 
     def _turn(self, launch: TrialLaunch, workers: int) -> tuple[Any, DeviceMemory, Any]:
         control = self.device.memory(4 * (1 + WORDS + SLOT * workers))
