@@ -222,10 +222,10 @@ def main() -> None:
     args = parser.parse_args()
     for label in args.variant or VARIANTS:
         for name in args.workload or SUBJECTS:
-            rows = [row(name, label, bound, args.requests) for bound in args.bound or BOUNDS]
-            for each in rows:
-                print(each, flush=True)
-            common.merge("bound", rows, KEY)
+            for bound in args.bound or BOUNDS:
+                found = row(name, label, bound, args.requests)
+                print(found, flush=True)
+                common.merge("bound", [found], KEY)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from dataclasses import replace
@@ -10,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
 from tilewright.elastic.policy import (
     Critical,
     Gpu,
@@ -37,7 +36,7 @@ NORMAL = (KernelCost(40, 256, 60, 2, 0.3), KernelCost(7, 128, 120, 4, 0.2, 0.05)
 def test_kernels_wait_where_a_budget_falls_until_those_who_must_leave_have_left() -> None:
     phases = (Phase(2, 1.0), Phase(1, 1.0), Phase(1, 1.0), Phase(3, 1.0))
     assert holds(phases, (4, 4, 0, 9), 10.0, beside=3) == [
-        Hold(4, 0, 3, 12, 10.0), Hold(0, 3, 4, 0, 10.0), Hold(9, 4, 7),
+        Hold(4, 0, 3, 3, 10.0), Hold(0, 3, 4, 3, 10.0), Hold(9, 4, 7),
     ]  # fmt: skip
     assert holds(phases, (EVERYBODY,) * 4, 10.0, beside=3) == [Hold(EVERYBODY, 0, 7)]
     assert holds(phases[:1], (0,), 0.0, beside=3) == [Hold(0, 0, 2)]
@@ -64,22 +63,26 @@ def test_the_bound_is_kept_where_kernels_wait_until_workers_have_left() -> None:
 
 
 @pytest.fixture
-def word() -> np.ndarray:
-    return np.array([3], np.int32)
+def words() -> np.ndarray:
+    """One worker may stay of each task; five are alive."""
+    found = np.zeros(BLOCK // WORD, np.int32)
+    found[BUDGET], found[ALIVE] = 1, 5
+    return found
 
 
-def test_a_stream_waits_until_few_are_left(word: np.ndarray) -> None:
-    device = CpuDevice(1)
-    waits = Settle(word.ctypes.data, 1, 60e6)
-    thread = threading.Thread(target=device.start, args=(waits,))
+@pytest.mark.parametrize("word", [BUDGET, ALIVE])
+def test_a_stream_waits_until_few_are_left(words: np.ndarray, word: int) -> None:
+    device, address = CpuDevice(1), words.ctypes.data
+    thread = threading.Thread(target=device.start, args=(Settle(address, 2, 60e6),))
     thread.start()
     assert thread.is_alive()
-    device.start(SetWord(word.ctypes.data, 1))
+    # three may stay of each, or two are left of all
+    device.start(SetWord(address + WORD * word, 3 if word == BUDGET else 2))
     thread.join()
 
 
-def test_who_died_without_counting_himself_out_holds_no_stream(word: np.ndarray) -> None:
+def test_who_died_without_counting_himself_out_holds_no_stream(words: np.ndarray) -> None:
     begun = time.perf_counter()
-    CpuDevice(1).start(Settle(word.ctypes.data, 0, 5000.0))
+    CpuDevice(1).start(Settle(words.ctypes.data, 2, 5000.0))
     assert time.perf_counter() - begun >= 0.005
-    assert ctypes.c_int32.from_address(word.ctypes.data).value == 3
+    assert words[ALIVE] == 5

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.base.budget import ALIVE, BLOCK, BUDGET, WORD
 from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.cuda_driver import Driver, cubin
 from tilewright.hosts.cuda_on_cpu import Kernels
@@ -53,10 +54,14 @@ class SetWord:
 
 @dataclass(frozen=True)
 class Settle:
-    """The stream goes on when a number of 32 bits is `most` or less, or after so long."""
+    """The stream goes on when no more workers are alive than `beside` tasks may keep under the
+    budget, or after so long.
+
+    address: of the words of base/budget.py
+    """
 
     address: int
-    most: int
+    beside: int
     microseconds: float
 
 
@@ -157,10 +162,6 @@ def _on_cpu(text: str, count: int) -> Kernels:
     return Kernels(text, {f"k{n}": f"k{n}::k" for n in range(count)})
 
 
-def _after(microseconds: float) -> float:
-    return time.perf_counter() + microseconds / 1e6
-
-
 class CpuDevice:
     """Kernels compiled by the system's compiler of C++; blocks are dealt to some threads."""
 
@@ -203,8 +204,9 @@ class CpuDevice:
             ctypes.c_uint32.from_address(task.address).value = task.value
             return
         if isinstance(task, Settle):
-            word, until = ctypes.c_int32.from_address(task.address), _after(task.microseconds)
-            while word.value > task.most and time.perf_counter() < until:
+            words = (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)
+            until = time.perf_counter() + task.microseconds / 1e6
+            while words[ALIVE] > words[BUDGET] * task.beside and time.perf_counter() < until:
                 time.sleep(0)
             return
         kernels, name = task.kernel
@@ -294,7 +296,7 @@ class NvidiaDevice:
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
         elif isinstance(task, Settle):
-            self.driver.settle(task.address, task.most, task.microseconds, self.stream)
+            self.driver.settle(task.address, task.beside, task.microseconds, self.stream)
         else:
             self.driver.launch(task, self.stream)
 

@@ -17,25 +17,27 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.budget import ALIVE, BUDGET
 from tilewright.base.errors import HostError
 from tilewright.hosts.tensors import Array
 
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
-#: Waits until a number is small enough, and no longer than so many nanoseconds: nobody who dies
-#: without counting himself out holds a stream.
+#: Waits until no more workers are alive than may stay, and no longer than so many nanoseconds:
+#: nobody who dies without counting himself out holds a stream.
 SETTLE = """
 __device__ inline unsigned long long nanoseconds() {
   unsigned long long found;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(found));
   return found;
 }
-extern "C" __global__ void k(const volatile int *word, int most, unsigned long long longest) {
+extern "C" __global__ void k(const volatile int *words, int beside, unsigned long long most) {
   const unsigned long long begun = nanoseconds();
-  while (*word > most && nanoseconds() - begun < longest) __nanosleep(100);
+  while (words[_ALIVE] > (long long)words[_BUDGET] * beside && nanoseconds() - begun < most)
+    __nanosleep(100);
 }
-"""
+""".replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
 
 
 @cache
@@ -257,10 +259,10 @@ class Driver:
         """The kernel of `settle`; it cannot be loaded while a graph is recorded."""
         return self.function(cubin(SETTLE, self.capability), "k")
 
-    def settle(self, address: int, most: int, microseconds: float, stream: Any) -> None:
-        """The stream goes on when the number at an address is `most` or less, or after so long."""
-        longest = ctypes.c_ulonglong(round(1e3 * microseconds))
-        args = (ctypes.c_void_p(address), ctypes.c_int(most), longest)
+    def settle(self, address: int, beside: int, microseconds: float, stream: Any) -> None:
+        """The stream goes on when few workers are alive, or after so long (cuda_devices.py)."""
+        most = ctypes.c_ulonglong(round(1e3 * microseconds))
+        args = (ctypes.c_void_p(address), ctypes.c_int(beside), most)
         self.start(self.settling, (1, 1, 1), (1, 1, 1), args, 0, stream)
 
     def event(self) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, WORD
+from tilewright.base.budget import BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice, Launch, Settle, SetWord, Task, Zeroes
@@ -43,9 +43,9 @@ class Budget:
         """The same for a stream, in its order."""
         return SetWord(self.address, workers)
 
-    def settle(self, stay: int, microseconds: float) -> Settle:
-        """A stream goes on when no more than so many workers are alive, or after so long."""
-        return Settle(self.address + WORD * ALIVE, stay, microseconds)
+    def settle(self, beside: int, microseconds: float) -> Settle:
+        """A stream waits for workers that must leave, those of `beside` plans."""
+        return Settle(self.address, beside, microseconds)
 
     def set(self, workers: int, looks: int = 0) -> None:
         """looks: on the CPU, after this many looks nobody may stay; 0: never"""

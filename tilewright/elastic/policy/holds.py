@@ -18,14 +18,15 @@ from tilewright.elastic.policy.tasks import Phase
 class Hold:
     """Kernels [first, last) of a critical model under a budget.
 
-    stay: workers that may be alive when they begin; None: they wait for nobody
+    beside: normal tasks, each of which may have as many workers alive as the budget when the
+            kernels begin; None: they wait for nobody
     settle_us: the longest that they wait
     """
 
     budget: int
     first: int
     last: int
-    stay: int | None = None
+    beside: int | None = None
     settle_us: float = 0.0
 
 
@@ -35,7 +36,7 @@ def hold(
     """before: the budget until then; who may stay under a larger one need not be waited for"""
     if settle_us <= 0 or budget >= before:
         return Hold(budget, *kernels)
-    return Hold(budget, *kernels, budget * beside, settle_us)
+    return Hold(budget, *kernels, beside, settle_us)
 
 
 def holds(

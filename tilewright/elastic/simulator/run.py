@@ -228,8 +228,8 @@ class Simulation:
             return
         for hold in holds(task.phases, begin.budgets, begin.settle_us, begin.beside):
             put(self._urgent, partial(self._write, hold.budget))
-            if hold.stay is not None:
-                put(self._urgent, SimulatedWait(hold.stay, hold.settle_us))
+            if hold.beside is not None:
+                put(self._urgent, SimulatedWait(hold.budget * hold.beside, hold.settle_us))
             for cost in task.kernels[hold.first : hold.last]:
                 put(self._urgent, _plain(task, cost))
         put(self._urgent, partial(self._write, EVERYBODY))
