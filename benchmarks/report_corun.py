@@ -1,11 +1,11 @@
 """Tables and frontiers of models that share one GPU.
 
 Input: records of results/corun.json, bound.json, elastic.json.  Output: Markdown and SVG.  A row of
-the first is one run of a pair of
-models under a policy: pair, policy, sms, seed, max_slowdown (None: the policy takes no bound),
-p50, p99, p999 (latency of the critical model with waiting, over its latency alone), misses (share
-of requests), normal_share (of what is possible), total_over_sequential, occupancy (None: not
-recorded), n (critical requests); also kernels ("tuned", "naive") and clients, where they vary.
+the first is one run of a pair of models under a policy: pair, policy, sms, seed, max_slowdown
+(None: the policy takes no bound), p50, p99, p999 (latency of the critical model with waiting, over
+its latency alone), misses (share of requests), normal_share (of what is possible),
+total_over_sequential, occupancy (None: not recorded), n (critical requests); also kernels ("tuned",
+"naive") and clients, where they vary.
 """
 
 from __future__ import annotations
