@@ -56,7 +56,7 @@ def _product(
 SUBJECTS: dict[str, Callable[[], Contents]] = {
     "product": _product("mk,kn->mn", (20, 300), (300, 24)),
     "few rows, two layers": _product("mk,kn->mn", (2, 512), (512, 48), 2),
-    "few rows, long": _product("mk,kn->mn", (2, 4096), (4096, 40)),
+    "few rows, long": _product("mk,kn->mn", (1, 4096), (4096, 40)),
     "naive": _product("mk,kn->mn", (6, 400), (400, 40), options=NAIVE),
     "attention": lambda: compile_graph(VARIANTS["bert"](), OPTIONS).contents,
     "encoder": lambda: compile_graph(bert_layer(), OPTIONS).contents,
