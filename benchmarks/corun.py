@@ -17,6 +17,7 @@ has a fixed time, and rows are saved as they come, so a run may be ended early.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
@@ -35,10 +36,10 @@ from tilewright.compiler import Options, compile_model
 from tilewright.elastic.measure import Measured
 from tilewright.elastic.naive import naive
 from tilewright.elastic.policy import DESIGNS
-from tilewright.elastic.session import CorunSession, Settings
+from tilewright.elastic.session import CorunSession, Guarded, Settings
 from tilewright.elastic.workloads import WORKLOADS, Stream, Workload, workload
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop, Poisson
-from tilewright.elastic.workloads.metrics import above, achieved_occupancy, sequential_rate
+from tilewright.elastic.workloads.metrics import achieved_occupancy, sequential_rate, tail
 from tilewright.elastic.workloads.models import model
 from tilewright.targets import target
 
@@ -55,11 +56,17 @@ WATCHED = 0.2
 
 @dataclass(frozen=True)
 class Pair:
-    """A workload with one critical model, and the bundles of its streams in their order."""
+    """A workload, and the bundles of its streams in their order: the critical ones first."""
 
     name: str
     workload: Workload
     bundles: tuple[Path, ...]
+
+    @property
+    def parted(self) -> tuple[list[Guarded], list[Path]]:
+        """Critical and normal bundles."""
+        count = len(self.workload.critical)
+        return [Guarded(path) for path in self.bundles[:count]], list(self.bundles[count:])
 
 
 def pairs_of(args: argparse.Namespace, folder: Path) -> Iterator[Pair]:
@@ -75,9 +82,6 @@ def pairs_of(args: argparse.Namespace, folder: Path) -> Iterator[Pair]:
         return
     for name in args.pair or list(WORKLOADS):
         found = workload(name).with_clients(args.clients)
-        if len(found.critical) > 1:
-            print(f"{name}: several critical models are not in this table", flush=True)
-            continue
         rate = found.critical[0].arrival.rate
         if args.rate and rate:
             found = found.scaled(args.rate / rate)
@@ -96,9 +100,8 @@ def built(name: str, source: Any, folder: Path, args: argparse.Namespace) -> Pat
 
 def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[dict[str, Any]]:
     """One policy after the other; curves are measured once."""
-    curves: Measured | None = None
-    critical, *normal = pair.bundles
-    due = pair.workload.critical[0].due
+    curves: Sequence[Measured] | None = None
+    critical, normal = pair.parted
     for name in args.policy or list(DESIGNS):
         promises = DESIGNS[name].promises
         for bound in args.bound or BOUNDS if promises else (None,):
@@ -116,7 +119,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 with CorunSession(critical, normal, settings, curves) as session:
                     curves = session.measured if promises else curves
                     for seed in args.seed or (0,):
-                        yield row(pair, args, session, bound, seed, due)
+                        yield row(pair, args, session, bound, seed)
             except TilewrightError as error:
                 yield {"pair": pair.name, "policy": name, "sms": sms, "max_slowdown": bound,
                        "error": error.to_json()}  # fmt: skip
@@ -128,21 +131,25 @@ def row(
     session: CorunSession,
     bound: float | None,
     seed: int,
-    due: float | None,
 ) -> dict[str, Any]:
-    """The deadline is only counted: no policy refuses for it."""
+    """The deadline is only counted: no policy refuses for it.  Of several critical models all
+    requests count together, each over its own model's time alone."""
     streams = pair.workload
     result = session.run(
-        streams.critical[0].arrival, args.seconds, seed, [s.arrival for s in streams.normal]
-    )
-    solo = {streams.critical[0].model: result.solo_us / 1e6} | {
+        [s.arrival for s in streams.critical],
+        args.seconds, seed, [s.arrival for s in streams.normal],
+    )  # fmt: skip
+    critical = list(zip(streams.critical, result.critical, strict=True))
+    solo = {s.model: one.solo_us / 1e6 for s, one in critical} | {
         s.model: 1 / rate for s, rate in zip(streams.normal, session.alone, strict=True)
     }
-    closed = streams.critical[0].arrival.clients > 0
+    closed = any(s.arrival.clients for s in streams.critical)
     left = 1.0 if closed else max(1e-9, 1 - result.duty)
-    total = (len(result.answered) + sum(result.inferences)) / result.seconds
-    waited, service = result.waited, result.service
-    latencies = [answer.latency_us / 1e6 for answer in result.answered]
+    answered = [(s, one.solo_us, answer) for s, one in critical for answer in one.answered]
+    total = (len(answered) + sum(result.inferences)) / result.seconds
+    waited = tail([a.latency_us / alone for _, alone, a in answered])
+    service = tail([a.took_us / alone for _, alone, a in answered])
+    missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, _, a in answered]
     found: dict[str, Any] = {
         "pair": pair.name,
         "policy": session.settings.policy,
@@ -154,17 +161,20 @@ def row(
         "p50": waited.p50,
         "p99": waited.p99,
         "p999": waited.p999,
-        "misses": 0.0 if due is None else above(latencies, due),
+        "misses": sum(missed) / len(missed),
         "normal_share": result.normal_share / left,
         "total_over_sequential": total / sequential_rate(streams, solo),
         "occupancy": None,
-        "n": len(latencies),
+        "n": len(answered),
         "service_p50": service.p50,
         "service_p99": service.p99,
         "service_p999": service.p999,
-        "over_bound": None if bound is None else result.over_bound,
+        "over_bound": None if bound is None else sum(c.over_bound for c in result.critical),
+        "over_by_waiting": None
+        if bound is None
+        else sum(c.over_by_waiting for c in result.critical),
         "duty": result.duty,
-        "solo_us": result.solo_us,
+        "solo_us": statistics.mean(c.solo_us for c in result.critical),
         "decision_us": result.decision_us,
         "seconds": result.seconds,
     }
@@ -178,9 +188,9 @@ def occupancy_of(pair: Pair, args: argparse.Namespace, sms: int | None, name: st
         measure_seconds=args.measure / 4,
     )  # fmt: skip
     streams = pair.workload
-    with CorunSession(pair.bundles[0], pair.bundles[1:], settings) as session:
+    with CorunSession(*pair.parted, settings) as session:
         result = session.run(
-            streams.critical[0].arrival, WATCHED * args.seconds, 0,
+            [s.arrival for s in streams.critical], WATCHED * args.seconds, 0,
             [s.arrival for s in streams.normal],
         )  # fmt: skip
     return achieved_occupancy(result.spans)

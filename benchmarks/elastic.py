@@ -30,11 +30,13 @@ from cublas import WARM_MS
 from nvidia import CUDA, suits
 from products import CASES, RUN_MS, Case
 
+from tilewright.base.budget import EVERYBODY
+from tilewright.base.quantiles import quantile
 from tilewright.bundle import write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import Launch, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
-from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 RUNS = 5
 #: A block of this kernel fits beside no full multiprocessor's blocks, and ends soon.
@@ -85,12 +87,7 @@ def alone(case: Case, rounds: int, folder: Path) -> dict[str, Any]:
 
 def quantiles(times: Sequence[float]) -> dict[str, float]:
     """Microseconds of milliseconds."""
-    ordered = sorted(times)
-
-    def at(share: float) -> float:
-        return round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
-
-    return {"p50": at(0.5), "p99": at(0.99)}
+    return {f"p{p}": round(1e3 * quantile(times, p / 100), 2) for p in (50, 99)}
 
 
 def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[dict[str, Any]]:

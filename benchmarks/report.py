@@ -159,7 +159,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "kernels": kernels,
     "gpu": report_gpu.gpu,
     "llama": report_gpu.llama,
-    "corun": report_corun.corun,
+    **report_corun.TABLES,
     **report_gpu_ablation.TABLES,
     **report_gpu_peers.TABLES,
     "threads": threads,
@@ -203,11 +203,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "Llama 2 7B's architecture with random weights, through Dawn in Node by the engine's own "
         "loop; each token is chosen on the GPU and comes back before the next step begins.",
     ),
-    "corun": (
-        "Models that share a GPU",
-        "A critical model and normal ones under each policy. Latencies of the critical model "
-        "have waiting in them and are multiples of those alone.",
-    ),
+    **report_corun.ABOUT,
     **report_gpu_ablation.ABOUT,
     **report_gpu_peers.ABOUT,
     "threads": ("Threads", "The same work with one thread and with more."),
@@ -328,6 +324,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
         yield "passes.svg", bars("K0 after each further Wasm pass, GFLOP/s", rows, "")
     if "corun" in records:
         yield from report_corun.charts(records["corun"])
+    if "elastic" in records:
+        yield from report_corun.latencies(records["elastic"])
     if "peers" in records:
         yield from report_peers.charts(records["peers"])
     if "gpu_peers" in records:

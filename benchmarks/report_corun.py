@@ -1,20 +1,21 @@
 """Tables and frontiers of models that share one GPU.
 
-Input: the record of results/corun.json.  Output: Markdown and SVG.  A row is one run of a pair of
-models under a policy: pair, policy, sms, seed, max_slowdown (None: the policy takes no bound),
-p50, p99, p999 (latency of the critical model with waiting, over its latency alone), misses (share
-of requests), normal_share (of what is possible), total_over_sequential, occupancy (None: not
-recorded), n (critical requests); also kernels ("tuned", "naive") and clients, where they vary.
+Input: records of results/corun.json, bound.json, elastic.json.  Output: Markdown and SVG.  A row of
+the first is one run of a pair of models under a policy: pair, policy, sms, seed, max_slowdown
+(None: the policy takes no bound), p50, p99, p999 (latency of the critical model with waiting, over
+its latency alone), misses (share of requests), normal_share (of what is possible),
+total_over_sequential, occupancy (None: not recorded), n (critical requests); also kernels ("tuned",
+"naive") and clients, where they vary.
 """
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from charts import cell, frontier, table
+from charts import bars, cell, frontier, table
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]
@@ -102,3 +103,74 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
                 [policies.index(policy) for policy, _ in series],
             ),
         )
+
+
+def bound(record: Record) -> str:
+    """Variants of holding back on the simulated GPU, by workload and bound."""
+    head = ["workload", "variant", "bound", "least", "over the bound", "over it by waiting"]
+    head += ["the same alone", "p99", "normal share", "requests"]
+    keys = ("over", "waited", "waited_alone", "p99", "normal_share")
+    rows = [
+        [
+            r["workload"], r["variant"], cell(r["max_slowdown"]), cell(round(r["least"], 3)),
+            *(["refused", *4 * [""]] if r["refused"] else (cell(round(r[k], 4)) for k in keys)),
+            str(r.get("n", "")),
+        ]
+        for r in record["rows"]
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def elastic(record: Record) -> str:
+    """The second form alone, then how soon it makes room: the preemption latency."""
+    alone = [r for r in record["rows"] if r["what"] == "alone"]
+    room = [r for r in record["rows"] if r["what"] == "room"]
+    forms = [[r["case"], cell(r["ratio"])] for r in alone]
+    figures = [(kind, q) for kind in ("idle_us", "busy_us", "more_us") for q in ("p50", "p99")]
+    latencies = [
+        [
+            r["case"], str(r["blocks"]), *(cell(r[kind][q]) for kind, q in figures),
+            str(r["n"]),
+        ]
+        for r in room
+    ]  # fmt: skip
+    head = ["kernel that makes room", "blocks that need it", "idle p50", "p99", "busy p50", "p99"]
+    return "\n\n".join(
+        [
+            table(["kernel", "elastic over plain"], forms),
+            "Microseconds from the write of the budget to the end of a probe that needs room, on "
+            "an idle GPU, beside a kernel that fills it, and what that is more:",
+            table([*head, "more p50", "p99", "requests"], latencies),
+        ]
+    )
+
+
+def latencies(record: Record) -> Iterator[tuple[str, str]]:
+    """How much longer a probe takes where a kernel must make room: p99, in microseconds."""
+    rows = [
+        (f"{r['case']}, {r['blocks']} blocks", r["more_us"]["p99"], 0.0)
+        for r in record["rows"]
+        if r["what"] == "room"
+    ]
+    yield "elastic-room.svg", bars("Microseconds until there is room, p99", rows, "")
+
+
+TABLES: dict[str, Callable[[Record], str]] = {"corun": corun, "bound": bound, "elastic": elastic}
+#: Headings, and a sentence about what was measured.
+ABOUT: dict[str, tuple[str, str]] = {
+    "corun": (
+        "Models that share a GPU",
+        "A critical model and normal ones under each policy. Latencies of the critical model "
+        "have waiting in them and are multiples of those alone.",
+    ),
+    "bound": (
+        "The bound on the simulated GPU",
+        "Critical requests over their bound: by interference, counted from their begin, and of the "
+        "others by waiting for requests before them, beside a queue with nothing else on the GPU. "
+        "Least: the slowdown with a budget of 0 by the measured curve; a bound below is refused.",
+    ),
+    "elastic": (
+        "Elastic kernels on a real GPU",
+        "What the second form costs where nobody asks for room, and how soon there is room.",
+    ),
+}

@@ -1,7 +1,8 @@
 """A real PostgreSQL of our own: a cluster in a temporary folder, on a socket in that folder.
 
 Input: nothing.  Output: `Cluster`, which starts, dies by SIGKILL and starts again on demand, and
-gives empty databases.  Nothing of a system-wide installation is touched but its programs.
+gives empty databases.  Nothing of a system-wide installation is touched but its programs.  Its
+client is imported when it is needed: machines for tests of GPUs have none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import psycopg
 import pytest
 
 #: Where Debian keeps the programs of each version, which it does not put on the path.
@@ -77,6 +77,8 @@ class Cluster:
 
     def start(self) -> None:
         """Starts the server and waits until it answers; after a kill it repairs itself first."""
+        import psycopg
+
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             if self._server is None or self._server.poll() is not None:
@@ -101,6 +103,8 @@ class Cluster:
     def database(self) -> str:
         """URL of a new, empty database."""
         name = f"t{next(self._numbers)}"
+        import psycopg
+
         with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return f"postgresql+psycopg://tilewright@/{name}?host={self._root}"

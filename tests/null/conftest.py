@@ -1,6 +1,7 @@
 """Databases for the tests of the store: each test runs on a SQLite file and on PostgreSQL.
 
 And a server that tunes without a store, for the tests of its socket; and the way to the benchmarks.
+What only some machines have is imported by the fixtures that need it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,6 @@ from types import ModuleType
 
 import pytest
 from helpers import postgres
-from tuning_site import app
-
-from tilewright.server import BackgroundServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +37,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     """URL of a server with the bundle `m`."""
+    from tuning_site import app
+
+    from tilewright.server import BackgroundServer
+
     with BackgroundServer(app()) as server:
         yield server.url
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TaskOverdue
 from tilewright.benchkernel import product
 from tilewright.bundle import write
@@ -24,7 +25,6 @@ from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, ElasticKernels, critical_task
 from tilewright.elastic.policy import (
     DESIGNS,
-    EVERYBODY,
     Action,
     Arrived,
     Critical,
@@ -33,6 +33,7 @@ from tilewright.elastic.policy import (
     Enqueue,
     Finished,
     Gpu,
+    Hold,
     KernelCost,
     Normal,
     Overdue,
@@ -43,7 +44,7 @@ from tilewright.elastic.policy import (
 from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.hosts.cuda_devices import CpuDevice, Launch
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 OPTIONS = Options(targets=("cuda",))
@@ -260,7 +261,7 @@ def test_a_start_that_fails_lets_everybody_stay(
     with pytest.raises(HostError):
         model.start((Phase(2, 1.0),), (0,))
     with pytest.raises(HostError):
-        model.start_part(0, 2, 0)
+        model.start_part(Hold(0, 0, 2))
     assert seen == [0, EVERYBODY] * 2
 
 
@@ -275,7 +276,7 @@ def test_budgets_are_written_between_phases(
     start = CpuDevice.start
 
     def noted(device: CpuDevice, work: object) -> None:
-        seen.append(getattr(work, "value", "kernel"))
+        seen.append("kernel" if isinstance(work, Launch) else getattr(work, "value", work))
         start(device, work)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CpuDevice, "start", noted)
@@ -285,6 +286,10 @@ def test_budgets_are_written_between_phases(
     seen.clear()
     model.start(two, (5, 5))
     assert seen == [5, "kernel", "kernel", EVERYBODY]
+    seen.clear()
+    model.start(two, (5, 0), settle_us=1.0, beside=2)
+    waits = budget.settle(2, 1.0)
+    assert seen == [5, waits, "kernel", 0, waits, "kernel", EVERYBODY]
 
 
 #: By day; the others go the same ways, and ours is what test_corun_cli.py runs.
@@ -308,13 +313,14 @@ def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
     critical, normal = bundles
     with CorunSession(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.3)
-    assert len(result.answered) >= 1
-    assert result.over_bound == result.missed == 0
-    assert 0 < result.service.p50 <= result.waited.p50
+    (one,) = result.critical
+    assert len(one.answered) >= 1
+    assert one.over_bound == one.missed == 0
+    assert 0 < one.service.p50 <= one.waited.p50
     if settings.watched:
         assert {span.critical for span in result.spans} == {True, False}
-        measure.save(session.measured, tmp_path / "curves.json")
-        assert measure.load(tmp_path / "curves.json") == session.measured
+        measure.save(session.measured[0], tmp_path / "curves.json")
+        assert measure.load(tmp_path / "curves.json") == session.measured[0]
 
 
 def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -341,8 +347,9 @@ def test_every_design_on_a_gpu(name: str, captured: bool, bundles: tuple[Path, P
     critical, normal = bundles
     with CorunSession(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.5)
-    assert len(result.answered) > 10
-    assert result.overdue == result.refused == 0
+    (one,) = result.critical
+    assert len(one.answered) > 10
+    assert one.overdue == one.refused == 0
     assert result.inferences[0] > 0
     if captured:
         assert len({span.sm for span in result.spans}) <= session.sms

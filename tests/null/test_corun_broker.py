@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from test_corun_agents import bundles as bundles
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.broker import Broker, FileWord, GpuWord, RemoteCoordinator, file_of, server
@@ -26,7 +27,6 @@ from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decode
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.models import critical_task
 from tilewright.elastic.policy import (
-    EVERYBODY,
     Action,
     Arrived,
     Begin,
@@ -43,6 +43,7 @@ from tilewright.elastic.policy import (
     Scheduler,
     design,
 )
+from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_driver import Driver
 
@@ -96,7 +97,7 @@ def test_events_and_actions_go_there_and_back(served: Served) -> None:
         assert normal.next() == Enqueue("normal", 0, EVERYBODY)
         assert normal.next() == Enqueue("normal", 1, EVERYBODY)
         remote.post(Arrived(now_us(), "critical", number))
-        assert critical.next() == Begin(number, "critical", (4,))
+        assert critical.next() == Begin(number, "critical", (4,), SETTLE_US, 1)
         remote.post(Finished(now_us(), number, 100.0))
         remote.post(Ended(now_us(), "normal", 1))
         wait_until(lambda: served.broker.coordinator.state.normal[0].complete == 1)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.elastic.policy import (
     DESIGNS,
-    EVERYBODY,
     Action,
     Allow,
     Arrived,
@@ -48,6 +48,7 @@ from tilewright.elastic.policy.budgets import (
     corrected,
     predicted,
 )
+from tilewright.elastic.policy.designs import SETTLE_US
 
 GPU = Gpu(8)
 KERNEL = KernelCost(40, 256, 60.0, 2.0)
@@ -72,6 +73,11 @@ class Run:
         return list(actions)
 
 
+def begin(request: int, budgets: tuple[int, ...]) -> Begin:
+    """What ours decides beside one normal task."""
+    return Begin(request, "critical", budgets, SETTLE_US, 1)
+
+
 def test_idle_time_goes_to_normal_tasks_at_once() -> None:
     run = Run("tilewright", CRITICAL, NORMAL)
     assert run(Arrived(0, "normal", 0)) == [
@@ -84,7 +90,7 @@ def test_normal_launches_are_held_back_where_the_budget_is_0() -> None:
     task = replace(CRITICAL, phases=(Phase(1, 100.0, STEEP),))
     run = Run("tilewright", task, NORMAL)
     run(Arrived(0, "normal", 0))
-    assert run(Arrived(1, "critical", 7)) == [Begin(7, "critical", (0,))]
+    assert run(Arrived(1, "critical", 7)) == [begin(7, (0,))]
     # both launches leave; nothing is launched before the answer
     assert run(Ended(2, "normal", 0)) == run(Ended(3, "normal", 0)) == []
     assert [a.kernel for a in run(Finished(4, 7, 100.0)) if isinstance(a, Enqueue)] == [0, 1]
@@ -92,7 +98,7 @@ def test_normal_launches_are_held_back_where_the_budget_is_0() -> None:
 
 def test_normal_work_goes_on_within_the_budget() -> None:
     run = Run("tilewright", CRITICAL, NORMAL)
-    assert run(Arrived(0, "critical", 1)) == [Begin(1, "critical", (0, 4))]
+    assert run(Arrived(0, "critical", 1)) == [begin(1, (0, 4))]
     assert run(Arrived(1, "normal", 2)) == [Enqueue("normal", 0, 4), Enqueue("normal", 1, 4)]
 
 
@@ -263,7 +269,10 @@ def test_numbers_that_no_model_has_are_refused(change: Callable[[], object]) -> 
 
 def test_barriers_hold_the_next_critical_kernel_until_normal_ones_end() -> None:
     run = Run("barriers", CRITICAL, NORMAL)
-    assert run(Arrived(0, "critical", 1)) == [Begin(1, "critical", (EVERYBODY,) * 2), Proceed(1, 0)]
+    assert run(Arrived(0, "critical", 1)) == [
+        Begin(1, "critical", (EVERYBODY,) * 2, 0.0, 1),
+        Proceed(1, 0),
+    ]
     assert run(Arrived(0, "normal", 2)) == [Enqueue("normal", 0, EVERYBODY)]
     assert run(Reached(1, 1, 1)) == []
     assert run(Ended(2, "normal", 1)) == [Proceed(1, 1), Enqueue("normal", 1, EVERYBODY)]

@@ -77,3 +77,32 @@ def test_a_picture_for_each_setting(benchmark: Any) -> None:
     }
     assert list(at) == sorted(at, key=lambda k: at[k])
     assert all(60 <= x <= 640 for x in at.values())
+
+
+def test_causes_of_exceeded_bounds_stand_apart(benchmark: Any) -> None:
+    kept = {
+        "workload": "w", "variant": "v", "max_slowdown": 1.3, "least": 1.04, "refused": False,
+        "n": 900, "over": 0.002, "waited": 0.17, "waited_alone": 0.16, "p99": 1.04,
+        "normal_share": 0.9,
+    }  # fmt: skip
+    refused = {k: kept[k] for k in ("workload", "variant", "max_slowdown")}
+    rows = [kept, refused | {"least": 1.7, "refused": True}]
+    text = benchmark("report_corun").bound({"rows": rows})
+    assert "| w | v | 1.3 | 1.04 | 0.002 | 0.17 | 0.16 | 1.04 | 0.9 | 900 |" in text
+    assert "| w | v | 1.3 | 1.7 | refused |" in text
+
+
+def test_how_soon_there_is_room(benchmark: Any) -> None:
+    report = benchmark("report_corun")
+    times = {"p50": 4.0, "p99": 9.0}
+    rows = [
+        {"what": "alone", "case": "K0", "ratio": 1.02},
+        {"what": "room", "case": "GEMM", "blocks": 1, "idle_us": times, "busy_us": times,
+         "more_us": {"p50": 1.5, "p99": 3.0}, "n": 300},
+    ]  # fmt: skip
+    text = report.elastic({"rows": rows})
+    assert "| K0 | 1.02 |" in text
+    assert "| GEMM | 1 | 4.0 | 9.0 | 4.0 | 9.0 | 1.5 | 3.0 | 300 |" in text
+    ((name, svg),) = report.latencies({"rows": rows})
+    assert name == "elastic-room.svg"
+    assert "GEMM" in "".join(ElementTree.fromstring(svg).itertext())

@@ -101,3 +101,11 @@ def test_tiles_that_nobody_may_leave_are_in_the_curve() -> None:
             [(Critical("critical", found, CRITICAL, 1.05), Poisson(100))],
             0.01,
         )
+
+
+def test_a_client_that_is_refused_asks_again() -> None:
+    """Two clients of a closed loop with room for one: each refusal is followed by a request."""
+    task = Critical("critical", PHASES, CRITICAL, 1.2, deadline_us=1.5 * PHASES[0].solo_us)
+    found = simulate(Scheduler(design("tilewright"), GPU), [(task, ClosedLoop(2))], 0.004)
+    assert len(found.served) > 0.7 * 4000 / task.longest_us
+    assert found.refused > len(found.served)

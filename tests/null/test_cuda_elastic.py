@@ -17,40 +17,52 @@ from helpers.graphs import bert_layer
 from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
+from tilewright.base.budget import ALIVE, EVERYBODY, WORD
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import HostError
-from tilewright.benchkernel import compile_graph, product
+from tilewright.benchkernel import compile_graph, product, product_kernel
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
+from tilewright.elastic.naive import naive
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
-from tilewright.hosts.cuda_elastic import EVERYBODY, Budget, ElasticPlan
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.turns import TURNS
 
 OPTIONS = Options(targets=("cuda",))
+NAIVE = Options(targets=("cuda",), schedule=naive(CUDA))
 MODELS = Path(__file__).parents[1] / "models"
 #: More rounds than any of these needs.
 ROUNDS = 3000
 
 
-def _model(name: str) -> Callable[[], Contents]:
-    return lambda: compile_model(MODELS / f"{name}.onnx", OPTIONS).contents
+def _model(name: str, options: Options = OPTIONS) -> Callable[[], Contents]:
+    return lambda: compile_model(MODELS / f"{name}.onnx", options).contents
 
 
-def _product(equation: str, a: tuple[int, ...], b: tuple[int, ...], times: int = 1) -> Any:
+def _product(
+    equation: str,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    times: int = 1,
+    options: Options = OPTIONS,
+) -> Any:
     return lambda: product(
-        equation, a, b, weight=True, times=times, options=OPTIONS
+        equation, a, b, weight=True, times=times, options=options
     ).contents  # fmt: skip
 
 
 SUBJECTS: dict[str, Callable[[], Contents]] = {
     "product": _product("mk,kn->mn", (20, 300), (300, 24)),
     "few rows, two layers": _product("mk,kn->mn", (2, 512), (512, 48), 2),
+    "few rows, long": _product("mk,kn->mn", (1, 4096), (4096, 40)),
+    "naive": _product("mk,kn->mn", (6, 400), (400, 40), options=NAIVE),
     "attention": lambda: compile_graph(VARIANTS["bert"](), OPTIONS).contents,
     "encoder": lambda: compile_graph(bert_layer(), OPTIONS).contents,
     "convolutions": _model("resnet-tiny-torchscript"),
+    "naive convolutions": _model("resnet-tiny-torchscript", NAIVE),
     "recurrent": _model("lstm-tiny-dynamo"),
 }
 
@@ -83,6 +95,8 @@ class Case:
         rounds = self.plan.run(lambda: self.budget.set(EVERYBODY, looks(next(count))), ROUNDS)
         for name, got in self.host.take(self.inputs).outputs.items():
             assert got.tobytes() == self.want[name].tobytes(), name
+        counted = self.host.device.read(self.budget.address + WORD * ALIVE, WORD)
+        assert not any(counted), "workers that have left count as alive"
         return rounds
 
     @property
@@ -96,7 +110,7 @@ class Case:
 
 
 #: By day the others run only as they are recorded, and a few looks are tried.
-BY_DAY, LOOKS, MORE_LOOKS = ("product", "attention"), 8, 60
+BY_DAY, LOOKS, MORE_LOOKS = ("product", "few rows, long", "naive", "attention"), 8, 60
 
 
 def _marked(name: str) -> Any:
@@ -132,6 +146,13 @@ def test_it_leaves_within_a_tile() -> None:
         kernel = KERNELS[name]()
         form = elastic(CUDA.code(kernel, CUDA.default(kernel, CUDA.variant.name)).loops)
         assert (form.saved > 0) == (form.chunks > 1), name
+    thin = product_kernel("mk,kn->mn", (1, 8192), (8192, 64), weight=True)
+    long = product_kernel("mk,kn->mn", (40, 300), (300, 64), weight=True)
+    kinds = CUDA.default(thin, CUDA.variant.name), CUDA.schedule({"form": "single"})
+    for kernel, schedule in zip((thin, long), kinds, strict=True):
+        form = elastic(CUDA.code(kernel, schedule).loops)
+        assert form.saved > 0, schedule
+        assert form.chunks > 3, schedule
 
 
 def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:

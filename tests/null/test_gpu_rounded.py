@@ -216,5 +216,5 @@ def test_the_model_or_the_user_says_so() -> None:
 def test_a_step_has_the_rounded_kernel_first() -> None:
     """A device without packed dot products takes the next one, which rounds nothing."""
     kernel = kernel_of(CASES["one row"])
-    ways = WGSL._able(WGSL.code(kernel, WGSL.default(kernel, "")), True)
+    ways = WGSL.able(WGSL.code(kernel, WGSL.default(kernel, "")), lambda _: True, frozenset())
     assert [c.schedule.form for c in ways] == ["rounded", "thin"]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.base.errors import UsageError
+from tilewright.base.quantiles import quantile
 from tilewright.elastic.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload
 from tilewright.elastic.workloads.arrivals import (
     Arrival,
@@ -26,7 +27,6 @@ from tilewright.elastic.workloads.metrics import (
     most_gain,
     normal_share,
     occupancy,
-    quantile,
     queued,
     room_latencies,
     sequential_rate,

@@ -29,7 +29,7 @@ from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, pairs
 
 if TYPE_CHECKING:
-    from tilewright.elastic.session import CorunResult
+    from tilewright.elastic.result import CorunResult
     from tilewright.elastic.workloads.arrivals import Arrival
 
 DEVICES = ("cuda", "cpu")
@@ -95,13 +95,13 @@ def corun(
         measure_seconds=min(4.0, seconds),
     )
     source = _arrival(arrival, rate)
-    known = measure.load(curves) if curves is not None and curves.is_file() else None
+    known = [measure.load(curves)] if curves is not None and curves.is_file() else None
     with (
         _bundles([critical, *normal]) as (first, *others),
         CorunSession(first, others, settings, known) as session,
     ):
         if curves is not None and known is None:
-            measure.save(session.measured, curves)
+            measure.save(session.measured[0], curves)
         with _shown(as_json) as told:
             result = session.run(source, seconds, seed, [ClosedLoop(clients)], told)
     for path, file in files:
@@ -109,14 +109,15 @@ def corun(
         text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
         with file.open() as stream:
             stream.write(text.encode())
-    if result.overdue:
+    (one,) = result.critical
+    if one.overdue:
         raise TaskOverdue(
-            f"{result.overdue} critical requests did not end within their lease",
+            f"{one.overdue} critical requests did not end within their lease",
             hint="Normal work went on. Look at the critical model and its inputs",
-            overdue=result.overdue,
-            answered=len(result.answered),
+            overdue=one.overdue,
+            answered=len(one.answered),
         )
-    found = {"policy": policy, "device": session.measured.device} | facts(result)
+    found = {"policy": policy, "device": session.measured[0].device} | facts(result)
     return Answer(found, pairs(found))
 
 
@@ -152,20 +153,22 @@ def broker(
 
 def facts(result: CorunResult) -> dict[str, object]:
     """What a run came to, as one flat record; times in microseconds, the rest are ratios."""
-    service, waited, normal = result.service, result.waited, result.normal_share
+    (one,) = result.critical
+    service, waited, normal = one.service, one.waited, result.normal_share
     return {
-        "requests": len(result.answered),
-        "solo_us": round(result.solo_us, 1),
-        "max_slowdown": result.max_slowdown,
+        "requests": len(one.answered),
+        "solo_us": round(one.solo_us, 1),
+        "max_slowdown": one.max_slowdown,
         "p50": round(service.p50, 4),
         "p99": round(service.p99, 4),
         "p999": round(service.p999, 4),
         "p50_with_waiting": round(waited.p50, 4),
         "p99_with_waiting": round(waited.p99, 4),
         "p999_with_waiting": round(waited.p999, 4),
-        "over_bound": result.over_bound,
-        "misses": result.missed,
-        "overdue": result.overdue,
+        "over_bound": one.over_bound,
+        "over_by_waiting": one.over_by_waiting,
+        "misses": one.missed,
+        "overdue": one.overdue,
         "normal_inferences": sum(result.inferences),
         "normal_share": round(normal, 4),
         "normal_share_of_possible": round(normal / max(1e-9, 1 - result.duty), 4),

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tilewright.elastic.coordinator import Coordinator
     from tilewright.elastic.models import CriticalModel, ElasticKernels, critical_task
     from tilewright.elastic.policy import Gpu, KernelCost, Normal, Scheduler, design
-    from tilewright.elastic.session import CorunResult, CorunSession, Settings
+    from tilewright.elastic.result import CorunResult, CriticalResult
+    from tilewright.elastic.session import CorunSession, Guarded, Settings
     from tilewright.elastic.simulator import simulate
     from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson, Trace, Uniform
 
@@ -26,7 +27,8 @@ _HOMES = {
     "coordinator": ("Coordinator",),
     "models": ("CriticalModel", "ElasticKernels", "critical_task"),
     "policy": ("Gpu", "KernelCost", "Normal", "Scheduler", "design"),
-    "session": ("CorunResult", "CorunSession", "Settings"),
+    "result": ("CorunResult", "CriticalResult"),
+    "session": ("CorunSession", "Guarded", "Settings"),
     "simulator": ("simulate",),
     "workloads.arrivals": ("ClosedLoop", "Poisson", "Trace", "Uniform"),
 }
@@ -39,8 +41,10 @@ __all__ = [
     "CorunSession",
     "CriticalAgent",
     "CriticalModel",
+    "CriticalResult",
     "ElasticKernels",
     "Gpu",
+    "Guarded",
     "KernelCost",
     "Normal",
     "NormalAgent",

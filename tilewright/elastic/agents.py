@@ -86,7 +86,7 @@ class CriticalAgent:
                 if self._by_kernels:
                     self._step_by_step(number)
                 else:
-                    self.model.start(self.task.phases, begin.budgets)
+                    self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)
                     self._wait(number)
             ended = now_us()
             return Answered(ended - arrived, ended - begun)

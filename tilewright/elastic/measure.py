@@ -6,6 +6,7 @@ Input: a critical host, a normal host whose kernels run beside it, budgets to tr
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -14,28 +15,32 @@ from pathlib import Path
 
 import msgspec
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
-    EVERYBODY,
     Arrived,
     Critical,
     Curve,
     Finished,
     Gpu,
+    Hold,
     KernelCost,
     Normal,
     Phase,
     Scheduler,
+    hold,
 )
-from tilewright.elastic.policy.curves import covering, levels_of
+from tilewright.elastic.policy.curves import REQUESTS, covering, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.hosts.cuda_devices import CudaDevice
 
 #: Runs of one measurement: so many, unless time is over, and these in any case.
 MOST_RUNS, LEAST_RUNS = 30, 3
+#: Seconds between two requests of a curve.
+GAP_S = (1e-4, 5e-4)
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -124,11 +129,13 @@ def measure(
     workers: int,
     phases: int = 1,
     steps: int = 4,
-    requests: int = MOST_RUNS,
+    settle_us: float = 0.0,
+    requests: int = REQUESTS,
     seconds: float = 10.0,
 ) -> Measured:
     """Runs each phase with each budget while the normal model runs all the time.
 
+    settle_us: as the policy's `Begin` will have it
     phases: parts of the critical model with a curve of their own, at most
     seconds: after which a point has fewer requests, but three at least
     """
@@ -137,13 +144,15 @@ def measure(
     tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
     alone = [
-        covering(_requests(model, part, 0, requests, each), 0.5) for part in _parts(counts)
-    ]  # fmt: skip
+        statistics.median(_requests(model, Hold(EVERYBODY, *part), requests, each))
+        for part in _parts(counts)
+    ]
     points: list[list[tuple[int, float]]] = [[] for _ in counts]
     for budget in tried:
         with _Busy(normal, normal_device, allow, budget, sms) as busy:
             for number, part in enumerate(_parts(counts)):
-                took = _requests(model, part, budget, requests, each, busy)
+                held = hold(budget, part, settle_us, beside=1)
+                took = _requests(model, held, requests, each, busy)
                 points[number].append((budget, covering(took) / alone[number]))
     whole = solo(model, seconds / 8)
     scale = whole / sum(alone)
@@ -201,8 +210,7 @@ class _Busy:
 
 def _requests(
     model: CriticalModel,
-    part: tuple[int, int],
-    budget: int,
+    held: Hold,
     requests: int,
     seconds: float,
     busy: _Busy | None = None,
@@ -210,12 +218,14 @@ def _requests(
     """Microseconds of a part of the model, by the device's clock."""
 
     def once() -> float:
-        return 1e3 * model.device.milliseconds(lambda: model.start_part(*part, budget))
+        return 1e3 * model.device.milliseconds(lambda: model.start_part(held))
 
     def beside(busy: _Busy) -> float:
-        took = busy.around(once)
-        time.sleep(2e-4)  # so that the normal model fills the device again
-        return took
+        # so that the normal model fills the device again, and is met at all places
+        time.sleep(gaps.uniform(*GAP_S))
+        return busy.around(once)
+
+    gaps = random.Random(0)
 
     timed = once if busy is None else partial(beside, busy)
     return repeated(timed, requests, seconds, LEAST_RUNS)

@@ -7,10 +7,12 @@ complete.  Who may run when is decided by the policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, combinations, groupby
+from dataclasses import replace
+from itertools import accumulate, combinations
 from typing import Protocol
 
-from tilewright.elastic.policy import EVERYBODY, Critical, KernelCost, Phase
+from tilewright.base.budget import EVERYBODY
+from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, hold, holds
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import Launch, Task
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
@@ -38,70 +40,74 @@ class CriticalModel:
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
         self.launches = [launch for _, launch in host.steps(plan, extents)]
-        self._recorded: dict[tuple[Task, ...] | tuple[int, int], Callable[[], None]] = {}
+        self._recorded: dict[Hold, Callable[[], None]] = {}
+        self._wholes: dict[tuple[Hold, ...], Callable[[], None]] = {}
 
-    def prepare(self, phases: Sequence[Phase]) -> None:
+    def prepare(self, phases: Sequence[Phase], settle_us: float = 0.0, beside: int = 0) -> None:
         """Records what `start` may need of these phases, so that no request waits for it."""
         ends = [0, *accumulate(phase.kernels for phase in phases)]
-        for first, last in combinations(ends, 2):
-            self._kernels(first, last)
+        for kernels in combinations(ends, 2):
+            for budget in (0, EVERYBODY):
+                self._kernels(hold(budget, kernels, settle_us, beside))
 
-    def start(self, phases: Sequence[Phase], budgets: Sequence[int]) -> None:
+    def start(
+        self,
+        phases: Sequence[Phase],
+        budgets: Sequence[int],
+        settle_us: float = 0.0,
+        beside: int = 0,
+    ) -> None:
         """One inference on the present inputs; returns at once on a GPU.
 
         Also where a launch fails, everybody may stay afterwards.
+        settle_us, beside: as of the policy's `Begin`
         """
         if self._budget is None:
-            self._kernels(0, len(self.launches))()
+            self._kernels(Hold(EVERYBODY, 0, len(self.launches)))()
             return
-        parts = [(self._budget.task(budget), first, last)
-                 for budget, first, last in _merged(phases, budgets)]  # fmt: skip
-        end = self._budget.task(EVERYBODY)
+        parts = tuple(holds(phases, budgets, settle_us, beside))
         if self._captured:
-            tasks: list[Task] = []
-            for task, first, last in parts:
-                tasks += [task, *self.launches[first:last]]
-            key = tuple(task for task, _, _ in parts)
-            if key not in self._recorded:
-                self._recorded[key] = self.device.record([*tasks, end])
-            self._recorded[key]()
+            if parts not in self._wholes:
+                tasks = list[Task]()
+                for part in parts:
+                    tasks += [self._budget.task(part.budget), *self._tasks(part)]
+                self._wholes[parts] = self.device.record([*tasks, self._budget.task(EVERYBODY)])
+            self._wholes[parts]()
             return
-        try:
-            for task, first, last in parts:
-                self.device.start(task)
-                self._kernels(first, last)()
-        finally:
-            self.device.start(end)
+        self._start(parts)
 
     def start_kernel(self, number: int) -> None:
-        self._kernels(number, number + 1)()
+        self._kernels(Hold(EVERYBODY, number, number + 1))()
 
-    def start_part(self, first: int, last: int, budget: int) -> None:
-        """Some of the kernels under a budget, for a measurement."""
+    def start_part(self, part: Hold) -> None:
+        """Some of the kernels, for a measurement."""
         if self._budget is None:
-            self._kernels(first, last)()
+            self._kernels(part)()
             return
+        self._start([part])
+
+    def _start(self, parts: Sequence[Hold]) -> None:
+        assert self._budget is not None
         try:
-            self.device.start(self._budget.task(budget))
-            self._kernels(first, last)()
+            for part in parts:
+                self.device.start(self._budget.task(part.budget))
+                self._kernels(part)()
         finally:
             self.device.start(self._budget.task(EVERYBODY))
 
-    def _kernels(self, first: int, last: int) -> Callable[[], None]:
-        key = first, last
+    def _kernels(self, part: Hold) -> Callable[[], None]:
+        """Recorded whatever the budget: the wait before them reads it."""
+        key = replace(part, budget=EVERYBODY)
         if key not in self._recorded:
-            self._recorded[key] = self.device.record(self.launches[first:last])
+            self._recorded[key] = self.device.record(self._tasks(part))
         return self._recorded[key]
 
-
-def _merged(phases: Sequence[Phase], budgets: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(budget, first kernel, behind the last one), neighbours with one budget as one."""
-    found, first = [], 0
-    for budget, group in groupby(zip(phases, budgets, strict=True), key=lambda pair: pair[1]):
-        last = first + sum(phase.kernels for phase, _ in group)
-        found.append((budget, first, last))
-        first = last
-    return found
+    def _tasks(self, part: Hold) -> list[Task]:
+        """The kernels, and before them the wait for workers that must leave."""
+        kernels = self.launches[part.first : part.last]
+        if part.beside is None or self._budget is None:
+            return [*kernels]
+        return [self._budget.settle(part.beside, part.settle_us), *kernels]
 
 
 class NormalPlan(Protocol):

@@ -1,4 +1,4 @@
-"""A critical and normal models on one device, from bundles to an answer: what `corun` runs.
+"""Critical and normal models on one device, from bundles to an answer: what `corun` runs.
 
 Input: bundles with a section for CUDA, a policy, arrivals.  Output: `CorunResult`, and while it
 runs what has been found so far.  The parts (models, agents, coordinator) can be used without it.
@@ -10,13 +10,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
-from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
+from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.entry import EntryKernels, Flag
 from tilewright.elastic.load import Asking, CriticalLoad
@@ -29,12 +30,11 @@ from tilewright.elastic.models import (
     costs,
     critical_task,
 )
-from tilewright.elastic.policy import EVERYBODY, Design, Gpu, Normal, Scheduler, design
+from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.tasks import MOST_PHASES
-from tilewright.elastic.spans import BlockSpan
+from tilewright.elastic.result import CorunResult, CriticalResult
 from tilewright.elastic.watch import Watch, watched
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
-from tilewright.elastic.workloads.metrics import Tail, tail
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice, SetWord
 from tilewright.hosts.cuda_driver import Driver
@@ -68,94 +68,53 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class CorunResult:
-    """What a session came to.
+class Guarded:
+    """A critical model of several, with what is its own; None: as in the settings.
 
-    solo_us: of the critical model;  answered: its requests;  refused, overdue: how many were
-    inferences: of normal models;  alone: the same in the same time with the device to themselves
-    over_bound: requests whose time from their begin exceeded the bound
-    decision_us: of the processor's time, by event; the watchdog's ticks are none
+    priority: larger is sooner; within one, the earliest deadline
     """
 
-    seconds: float
-    solo_us: float
-    max_slowdown: float
-    deadline_us: float | None
-    answered: tuple[Answered, ...]
-    refused: int
-    overdue: int
-    inferences: tuple[int, ...]
-    alone: tuple[float, ...]
-    decision_us: float
-    spans: tuple[BlockSpan, ...] = ()
-
-    @property
-    def waited(self) -> Tail:
-        """Latency, waiting included, over the time alone.  Raises UsageError without a request."""
-        return tail([answer.latency_us for answer in self.answered]).over(self.solo_us)
-
-    @property
-    def service(self) -> Tail:
-        """The same from the begin of each request, which the bound is on."""
-        return tail([answer.took_us for answer in self.answered]).over(self.solo_us)
-
-    @property
-    def over_bound(self) -> int:
-        return sum(a.took_us > self.max_slowdown * self.solo_us for a in self.answered)
-
-    @property
-    def missed(self) -> int:
-        """Answers after their deadline, and requests that were refused or overdue."""
-        late = (self.deadline_us is not None and a.latency_us > self.deadline_us
-                for a in self.answered)  # fmt: skip
-        return sum(late) + self.refused + self.overdue
-
-    @property
-    def normal_share(self) -> float:
-        """Normal work, as a share of what the device does of it alone."""
-        pairs = zip(self.inferences, self.alone, strict=True)
-        return sum(done / alone for done, alone in pairs if alone)
-
-    @property
-    def duty(self) -> float:
-        """The share of the time that the critical model would take alone."""
-        return len(self.answered) * self.solo_us / (self.seconds * 1e6)
+    path: Path
+    max_slowdown: float | None = None
+    deadline_ms: float | None = None
+    priority: int = 0
 
 
 @dataclass
 class _Devices:
-    """The critical model's stream, one for each normal model, one for the budget alone."""
+    """A stream for each model, and one for the budget alone."""
 
-    critical: CudaDevice
+    critical: list[CudaDevice]
     normal: list[CudaDevice]
     control: CudaDevice
     sms: int
     watches: list[Watch] = field(default_factory=list)
 
 
-def devices(settings: Settings, normal: int) -> _Devices:
-    """Raises HostError where there is no such device."""
+def devices(settings: Settings, critical: Sequence[str], normal: int) -> _Devices:
+    """critical: names of the tasks.  Raises HostError where there is no such device."""
     chosen = design(settings.policy)
     if settings.kind == "cpu":
-        made = _Devices(CpuDevice(1), [CpuDevice(1) for _ in range(normal)], CpuDevice(1), CPU_SMS)
+        made = _Devices(
+            [CpuDevice(1) for _ in critical], [CpuDevice(1) for _ in range(normal)],
+            CpuDevice(1), CPU_SMS,
+        )  # fmt: skip
     else:
         own, rest = _drivers(settings, chosen)
         made = _Devices(
-            NvidiaDevice(own, urgent=chosen.urgent),
+            [NvidiaDevice(own, urgent=chosen.urgent) for _ in critical],
             [NvidiaDevice(rest) for _ in range(normal)],
             NvidiaDevice(own, urgent=True),
             own.sms if own is rest else own.sms + rest.sms,
         )
     if settings.watched:
         made.watches = [
-            Watch(made.control, "critical", True),
+            *(Watch(made.control, name, True) for name in critical),
             *(Watch(made.control, f"normal {n}", False) for n in range(normal)),
         ]
-        made.critical = watched(made.critical, made.watches[0])
-        made.normal = [
-            watched(device, watch)
-            for device, watch in zip(made.normal, made.watches[1:], strict=True)
-        ]
+        own_watches, rest_watches = made.watches[: len(critical)], made.watches[len(critical) :]
+        made.critical = list(map(watched, made.critical, own_watches))
+        made.normal = list(map(watched, made.normal, rest_watches))
     return made
 
 
@@ -172,25 +131,31 @@ def _drivers(settings: Settings, chosen: Design) -> tuple[Driver, Driver]:
 class CorunSession:
     """Loads and measures; `run` runs one workload.  Use it in a `with` statement.
 
-    curves: measured before; None: measure now
-    Raises AdmissionRefused, HostError, BundleCorrupt, MemoryLimit.
+    critical: one model, or several with bounds of their own
+    curves: measured before, in the order of the critical models; None: measure now
+    Raises AdmissionRefused, HostError, BundleCorrupt, MemoryLimit, UsageError.
     """
 
     def __init__(
         self,
-        critical: Path,
+        critical: Path | Sequence[Guarded],
         normal: Sequence[Path],
         settings: Settings,
-        curves: Measured | None = None,
+        curves: Sequence[Measured] | None = None,
     ) -> None:
-        if not normal:
-            raise UsageError("there is no normal model", hint="Name one after the critical one")
+        guarded = [Guarded(critical)] if isinstance(critical, Path) else list(critical)
+        if not normal or not guarded:
+            raise UsageError(
+                f"there is no {'normal' if guarded else 'critical'} model",
+                hint="Name one of each, the critical ones first",
+            )
         if not 1 <= settings.phases <= MOST_PHASES:
             raise UsageError(
                 f"{settings.phases} phases are none to plan with", hint=f"Give 1 to {MOST_PHASES}"
             )
-        self.settings, self.design = settings, design(settings.policy)
-        self._devices = found = devices(settings, len(normal))
+        self.settings, self.design, self.guarded = settings, design(settings.policy), guarded
+        self.names = [f"critical {n}" for n in range(len(guarded))] if guarded[1:] else ["critical"]
+        self._devices = found = devices(settings, self.names, len(normal))
         self._budget = Budget(found.control)
         found.control.wait()
         self._flags: list[Flag] = []
@@ -200,18 +165,45 @@ class CorunSession:
         self._hosts = [
             CudaHost(path, device) for path, device in zip(normal, found.normal, strict=True)
         ]
-        host = CudaHost(critical, found.critical)
         elastic = self.design.leave in ("chunk", "tile")
-        self.model = CriticalModel(host, None if self.design.leave == "never" else self._budget,
-                                   captured=settings.captured)  # fmt: skip
+        budget = None if self.design.leave == "never" else self._budget
+        self.models = [
+            CriticalModel(CudaHost(one.path, device), budget, captured=settings.captured)
+            for one, device in zip(guarded, found.critical, strict=True)
+        ]
         self._plans = [self._plan(n, elastic) for n in range(len(self._hosts))]
         part = settings.measure_seconds / 8
         self._costs = [
             costs(host, kernel_times(CriticalModel(host, None), part)) for host in self._hosts
         ]
         self.alone = [self._rate(host) for host in self._hosts]
-        self.measured = curves or self._measure(elastic)
-        self.model.prepare(self.measured.phases)
+        if curves is not None:
+            self._check(curves)
+        self.measured = curves or [self._measure(model, elastic) for model in self.models]
+        for model, measured in zip(self.models, self.measured, strict=True):
+            model.prepare(measured.phases, self.design.settle_us, len(self._hosts))
+
+    def _check(self, curves: Sequence[Measured]) -> None:
+        """Raises UsageError for curves of another device, part of it, or model."""
+        if len(curves) != len(self.models):
+            raise UsageError(
+                f"there are {len(curves)} curves for {len(self.models)} critical models",
+                hint="Measure them again",
+            )
+        for known, model in zip(curves, self.models, strict=True):
+            kernels = sum(phase.kernels for phase in known.phases)
+            was = (known.device, known.sms, kernels)
+            now = (model.device.name, self.sms, len(model.launches))
+            if was != now:
+                kinds = ("device", "multiprocessors", "kernels of the critical model")
+                which = next(n for n in range(len(kinds)) if was[n] != now[n])
+                raise UsageError(
+                    f"the slowdown curves were measured for {kinds[which]}: {was[which]}, "
+                    f"not {now[which]}",
+                    hint="Name another file, and they are measured anew",
+                    measured=was[which],
+                    present=now[which],
+                )
 
     def __enter__(self) -> CorunSession:
         return self
@@ -247,7 +239,7 @@ class CorunSession:
             return EntryKernels(host, launches, self._flags[number])
         return PlainKernels(host, launches)
 
-    def _measure(self, elastic: bool) -> Measured:
+    def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
         host = self._hosts[0]
         workers = max(
@@ -255,7 +247,7 @@ class CorunSession:
             for slot, launch in host.steps(-1, largest_extents(host.bundle.manifest))
         )
         return measure(
-            self.model,
+            model,
             self._plans[0],
             self._hosts[0].device,
             self.allow,
@@ -263,65 +255,89 @@ class CorunSession:
             workers=workers,
             phases=self.settings.phases if elastic else 1,
             steps=self.settings.steps if elastic else 1,
-            seconds=self.settings.measure_seconds,
+            settle_us=self.design.settle_us,
+            seconds=self.settings.measure_seconds / len(self.models),
         )
 
     def run(
         self,
-        arrival: Arrival,
+        arrival: Arrival | Sequence[Arrival],
         seconds: float,
         seed: int = 0,
         normal: Sequence[Arrival] = (ClosedLoop(),),
         told: Callable[[CorunResult], None] | None = None,
         stop: threading.Event | None = None,
     ) -> CorunResult:
-        """Requests come as arrivals say, those of normal models by turns of `normal`.
+        """Requests come as arrivals say: of each critical model by turns of `arrival`, those of
+        normal ones by turns of `normal`.
 
         Raises what an agent failed with.
         told: is given what was found so far, a few times a second;  stop: ends it early
         """
-        gpu = Gpu(self._devices.sms)
-        scheduler = Scheduler(self.design, gpu, self.settings.ahead)
-        task = critical_task(
-            "critical",
-            self.measured.phases,
-            costs(self.model.host, self.measured.kernels_us) if self.design.by_kernels else (),
-            max_slowdown=self.settings.max_slowdown,
-            deadline_ms=self.settings.deadline_ms,
-            rate_hz=arrival.rate or None,
-            lease_ms=self.settings.lease_ms,
-        )
+        arrivals = _by_turns([arrival] if isinstance(arrival, Arrival) else arrival, self.models)
+        sources = _by_turns(normal, self._hosts)
+        scheduler = Scheduler(self.design, Gpu(self.sms), self.settings.ahead)
         with Coordinator(scheduler, self.allow) as coordinator:
-            agent = CriticalAgent(coordinator, task, self.model, self.design.by_kernels)
-            sources = [normal[n % len(normal)] for n in range(len(self._hosts))]
+            asked = [
+                CriticalAgent(coordinator, self._task(n, each), model, self.design.by_kernels)
+                for n, (model, each) in enumerate(zip(self.models, arrivals, strict=True))
+            ]
             agents = [self._agent(n, coordinator, each) for n, each in enumerate(sources)]
             for watch in self._devices.watches:
                 watch.reset()
-            ended = stop or threading.Event()
-            begun = time.perf_counter()
-            load = CriticalLoad(agent, arrival, seconds, seed, ended)
+            ended, begun = stop or threading.Event(), time.perf_counter()
+            # seeds of their own; a single critical model has the one that was given
+            first = seed + len(agents) + 1
+            loads = [
+                CriticalLoad(agent, each, seconds, first + n if n else seed, ended)
+                for n, (agent, each) in enumerate(zip(asked, arrivals, strict=True))
+            ]
             asking = [
                 Asking(each, source.times(seconds, seed + 1 + n), ended)
                 for n, (each, source) in enumerate(zip(agents, sources, strict=True))
                 if not source.clients
             ]
             try:
-                while not load.over.wait(0.25):
+                while not all(load.over.wait(0.25) for load in loads):
                     for each in agents:
                         each.check()
-                    if told is not None and load.answered:
-                        told(self._result(load, agents, coordinator, begun))
+                    if told is not None and all(load.answered for load in loads):
+                        told(self._result(loads, agents, coordinator, begun))
             finally:
                 with contextlib.ExitStack() as closing:  # all agents, whatever fails
                     for each in agents:
                         closing.callback(each.close)
-                    load.end()
-                    result = self._result(load, agents, coordinator, begun)
+                    for load in loads:
+                        load.end()
+                    result = self._result(loads, agents, coordinator, begun)
                     for thread in asking:
                         thread.join()
         spans = tuple(span for watch in self._devices.watches for span in watch.spans())
-        load.check()
-        return CorunResult(**{**vars(result), "spans": spans})
+        for load in loads:
+            load.check()
+        return replace(result, spans=spans)
+
+    def _bound(self, number: int) -> tuple[float, float | None]:
+        """The bound and the deadline in milliseconds of a critical model."""
+        own, usual = self.guarded[number], self.settings
+        return (
+            usual.max_slowdown if own.max_slowdown is None else own.max_slowdown,
+            usual.deadline_ms if own.deadline_ms is None else own.deadline_ms,
+        )
+
+    def _task(self, number: int, arrival: Arrival) -> Critical:
+        measured, (bound, deadline) = self.measured[number], self._bound(number)
+        host = self.models[number].host
+        return critical_task(
+            self.names[number],
+            measured.phases,
+            costs(host, measured.kernels_us) if self.design.by_kernels else (),
+            max_slowdown=bound,
+            priority=self.guarded[number].priority,
+            deadline_ms=deadline,
+            rate_hz=arrival.rate or None,
+            lease_ms=self.settings.lease_ms,
+        )
 
     def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
         host, task = self._hosts[number], Normal(f"normal {number}", self._costs[number])
@@ -336,22 +352,32 @@ class CorunSession:
 
     def _result(
         self,
-        load: CriticalLoad,
+        loads: Sequence[CriticalLoad],
         normal: Sequence[NormalAgent],
         coordinator: Coordinator,
         begun: float,
     ) -> CorunResult:
         seconds = time.perf_counter() - begun
-        deadline = self.settings.deadline_ms
         return CorunResult(
             seconds,
-            self.measured.solo_us,
-            self.settings.max_slowdown,
-            None if deadline is None else deadline * 1e3,
-            tuple(load.answered),
-            load.refused,
-            load.overdue,
+            tuple(self._critical_result(n, load) for n, load in enumerate(loads)),
             tuple(agent.inferences for agent in normal),
             tuple(rate * seconds for rate in self.alone),
             1e6 * coordinator.spent / max(1, coordinator.events),
         )
+
+    def _critical_result(self, number: int, load: CriticalLoad) -> CriticalResult:
+        bound, deadline = self._bound(number)
+        return CriticalResult(
+            self.names[number],
+            self.measured[number].solo_us,
+            bound,
+            None if deadline is None else deadline * 1e3,
+            tuple(load.answered),
+            load.refused,
+            load.overdue,
+        )
+
+
+def _by_turns(arrivals: Sequence[Arrival], of: Sequence[object]) -> list[Arrival]:
+    return [arrivals[n % len(arrivals)] for n in range(len(of))]

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.base.budget import ALIVE, BLOCK, BUDGET, WORD
 from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.cuda_driver import Driver, cubin
 from tilewright.hosts.cuda_on_cpu import Kernels
@@ -55,8 +56,21 @@ class SetWord:
     value: int
 
 
+@dataclass(frozen=True)
+class Settle:
+    """The stream goes on when no more workers are alive than `beside` tasks may keep under the
+    budget, or after so long.
+
+    address: of the words of base/budget.py
+    """
+
+    address: int
+    beside: int
+    microseconds: float
+
+
 #: What a device does one after the other.
-Task = Launch | Zeroes | SetWord
+Task = Launch | Zeroes | SetWord | Settle
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +216,12 @@ class CpuDevice:
         if isinstance(task, SetWord):
             ctypes.c_uint32.from_address(task.address).value = task.value
             return
+        if isinstance(task, Settle):
+            words = (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)
+            until = time.perf_counter() + task.microseconds / 1e6
+            while words[ALIVE] > words[BUDGET] * task.beside and time.perf_counter() < until:
+                time.sleep(0)
+            return
         kernels, name = task.kernel
         kernels.run(
             name, [task.blocks], [task.group], task.args, shared=task.shared,
@@ -293,6 +313,8 @@ class NvidiaDevice:
             self.driver.zero(task.address, task.size, self.stream)
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
+        elif isinstance(task, Settle):
+            self.driver.settle(task.address, task.beside, task.microseconds, self.stream)
         else:
             self.driver.launch(task, self.stream)
 
@@ -306,6 +328,9 @@ class NvidiaDevice:
         return _EventMark(self.driver, self.stream)
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        if any(isinstance(task, Settle) for task in tasks):
+            _ = self.driver.settling
+
         def all_tasks() -> None:
             for task in tasks:
                 self.start(task)

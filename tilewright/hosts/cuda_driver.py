@@ -9,19 +9,35 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import weakref
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.budget import ALIVE, BUDGET
 from tilewright.base.errors import HostError
 from tilewright.hosts.tensors import Array
 
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
+#: Waits until no more workers are alive than may stay, and no longer than so many nanoseconds:
+#: nobody who dies without counting himself out holds a stream.
+SETTLE = """
+__device__ inline unsigned long long nanoseconds() {
+  unsigned long long found;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(found));
+  return found;
+}
+extern "C" __global__ void k(const volatile int *words, int beside, unsigned long long most) {
+  const unsigned long long begun = nanoseconds();
+  while (words[_ALIVE] > (long long)words[_BUDGET] * beside && nanoseconds() - begun < most)
+    __nanosleep(100);
+}
+""".replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
 
 
 @cache
@@ -249,6 +265,17 @@ class Driver:
         """Without a kernel, in the stream's order."""
         self._do("cuStreamWriteValue32", stream, address, value, 0)
 
+    @cached_property
+    def settling(self) -> Any:
+        """The kernel of `settle`; it cannot be loaded while a graph is recorded."""
+        return self.function(cubin(SETTLE, self.capability), "k")
+
+    def settle(self, address: int, beside: int, microseconds: float, stream: Any) -> None:
+        """The stream goes on when few workers are alive, or after so long (cuda_devices.py)."""
+        most = ctypes.c_ulonglong(round(1e3 * microseconds))
+        args = (ctypes.c_void_p(address), ctypes.c_int(beside), most)
+        self.start(self.settling, (1, 1, 1), (1, 1, 1), args, 0, stream)
+
     def event(self) -> Any:
         return self._do("cuEventCreate", 0)
 
@@ -310,19 +337,41 @@ class Driver:
     def unmap(self, address: int) -> None:
         self._api.cuMemFreeHost(address)
 
-    def residents(self, kernel: Any, group: int, shared: int) -> int:
-        """Blocks that all multiprocessors together have room for."""
+    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+        """Blocks that all multiprocessors together have room for.
+
+        shared: bytes of dynamic shared memory of a block
+        """
         each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 
     def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
-        """Records what `start` starts on the stream, as a CUDA graph."""
+        """Records what `start` starts on the stream, as a CUDA graph that lives as long as what is
+        returned.  What `start` raises ends the recording."""
         kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._do("cuStreamBeginCapture", stream, kind)
-        start()
+        try:
+            start()
+        except BaseException:
+            _, graph = self._api.cuStreamEndCapture(stream)
+            self._destroyed(graph)
+            raise
         graph = self._do("cuStreamEndCapture", stream)
-        ready = self._do("cuGraphInstantiate", graph, 0)
-        return lambda: self._do("cuGraphLaunch", ready, stream)
+        try:
+            ready = self._do("cuGraphInstantiate", graph, 0)
+        finally:
+            self._destroyed(graph)
+
+        def run() -> None:
+            self._do("cuGraphLaunch", ready, stream)
+
+        weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
+        return run
+
+    def _destroyed(self, graph: Any) -> None:
+        """A graph that was made executable is of no more use; one that failed may be null."""
+        if graph is not None and int(graph):
+            self._api.cuGraphDestroy(graph)
 
     def milliseconds(self, run: Callable[[], None], stream: Any) -> float:
         """Between two events of the stream, around what `run` starts there."""

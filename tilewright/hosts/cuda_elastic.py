@@ -13,21 +13,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.base.budget import BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, Launch, SetWord, Task, Zeroes
+from tilewright.hosts.cuda_devices import CudaDevice, Launch, Settle, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import largest_extents
 
 #: Bytes of a kernel's words (ticket, tiles done, tiles left behind), and of a worker's slot.
 WORDS, SLOT = 16, 16
-#: Workers that may stay where nobody else needs the device.
-EVERYBODY = 2**31 - 1
 
 
 class Budget:
     """How many workers may stay: those with this number or more leave at their next chunk.
 
-    Several plans may look at the same one.
+    Several plans may look at the same one.  Behind it workers count themselves: base/budget.py.
     address: of one that is there already; None: a new one, where everybody may stay
     """
 
@@ -36,13 +35,17 @@ class Budget:
         if address is not None:
             self.address = address
             return
-        self._memory = device.memory(8)
+        self._memory = device.memory(BLOCK)
         self.address = self._memory.address
         self.set(EVERYBODY)
 
     def task(self, workers: int) -> SetWord:
         """The same for a stream, in its order."""
         return SetWord(self.address, workers)
+
+    def settle(self, beside: int, microseconds: float) -> Settle:
+        """A stream waits for workers that must leave, those of `beside` plans."""
+        return Settle(self.address, beside, microseconds)
 
     def set(self, workers: int, looks: int = 0) -> None:
         """looks: on the CPU, after this many looks nobody may stay; 0: never"""

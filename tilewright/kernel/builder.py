@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from math import prod
 
 from tilewright.base.dtypes import I32
 from tilewright.kernel.expr import (
@@ -209,11 +210,17 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, stem: str, begin: Index, end: Index, step: int = 1, extent: int | None = None
+        self,
+        stem: str,
+        begin: Index,
+        end: Index,
+        step: int = 1,
+        extent: int | None = None,
+        chunk: int = 0,
     ) -> Iterator[Index]:
         """Open a loop and give its variable; nothing is emitted if it cannot run.
 
-        A loop that runs once is no loop.
+        A loop that runs once is no loop.  chunk: as of `For`
         """
         if begin.is_const and end.is_const and begin.const < end.const <= begin.const + step:
             yield begin
@@ -226,7 +233,7 @@ class Builder:
         certain = begin.bounds[1] < end.bounds[0]
         if begin.is_const and end.is_const and not certain:
             return
-        self.add(For(var, begin, end, step, tuple(frame.stmts), certain))
+        self.add(For(var, begin, end, step, tuple(frame.stmts), certain, chunk))
 
     @contextmanager
     def branch(self) -> Iterator[_Frame]:
@@ -379,12 +386,17 @@ class Builder:
 
 
 @contextmanager
-def nest(b: Builder, axes: tuple[Var, ...], values: Values) -> Iterator[Values]:
-    """Loops over `axes`, outermost first; gives `values` with their variables added."""
+def nest(b: Builder, axes: tuple[Var, ...], values: Values, chunk: int = 0) -> Iterator[Values]:
+    """Loops over `axes`, outermost first; gives `values` with their variables added.
+
+    chunk: after so many innermost passes, about, a tile may be left; 0: it may not
+    """
     with ExitStack() as loops:
-        inside = dict(values)
+        inside, outer = dict(values), next((a for a in axes if a.extent > 1), None)
+        steps = prod(a.extent for a in axes) // (outer.extent if outer else 1)
         for axis in axes:
-            loop = b.loop(axis.name, Index(), b.end(axis), extent=axis.extent)
+            passes = -(-chunk // steps) if axis is outer else 0
+            loop = b.loop(axis.name, Index(), b.end(axis), extent=axis.extent, chunk=passes)
             inside[axis] = loops.enter_context(loop)
         yield inside
 

@@ -89,7 +89,8 @@ class Store(Stmt):
 class For(Stmt):
     """for var in range(begin, end, step), zero or more times.
 
-    `at_least_once` promises begin < end, so that a target may test at the bottom only.
+    `at_least_once` promises begin < end, so that a target may test at the bottom only.  `chunk`:
+    after so many passes a tile may be left, at the same ones by all of its threads; 0: it may not.
     """
 
     var: Var
@@ -98,6 +99,7 @@ class For(Stmt):
     step: int
     body: tuple[Stmt, ...]
     at_least_once: bool = True
+    chunk: int = 0
 
 
 @record

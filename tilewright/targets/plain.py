@@ -33,6 +33,9 @@ from tilewright.targets.schedule import Schedule
 
 #: What to do where only a target with schedules can measure.
 MEASURABLE = "Use --target wasm"
+#: Steps of a reduction, about, between two places where a tile may be left: some microseconds where
+#: a thread of a GPU does one after the other.
+CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def lower(kernel: Kernel) -> TileFn:
         with nest(b, stage.keep, at) as inside:
             reg = Reg(f"r{n}", dtype_of(stage.value))
             b.set(reg.name, identity(stage.op, reg.dtype, 1))
-            with nest(b, stage.axes, inside) as deep:
+            with nest(b, stage.axes, inside, 0 if stage.keep else CHUNK) as deep:
                 b.set(reg.name, step(stage.op, reg, _value(stage.value, kernel, deep, numbers)))
             if stage.keep:
                 b.store(numbers[n], _place(stage, inside), reg)

@@ -4,10 +4,12 @@ Input: none.  Output: text that both the kernels of ours (targets/cuda/elastic.p
 (elastic/transform) contain.  docs/elastic-form.md has the protocol; this is its one copy.
 """
 
+from tilewright.base.budget import ALIVE, LOOKS
+
 #: What a slot is: FREE, SAVED (a tile was left there), TAKEN (somebody reads it).
 TURNS = """
 struct Turn {  // one launch of a kernel; docs/elastic-form.md
-  unsigned *budget;  // workers with this number or more leave
+  unsigned *budget;  // workers with this number or more leave; behind it words of base/budget.py
   unsigned *words;   // of this kernel: ticket, tiles done, tiles left behind
   unsigned *slots;   // for each worker: state, tile, block that comes next, ticket drawn ahead
   char *saved;       // for each worker: its registers
@@ -15,11 +17,12 @@ struct Turn {  // one launch of a kernel; docs/elastic-form.md
   unsigned *told;      // the same, where the host sees it
   int number, tiles, workers, stride;
 };
+enum { LOOKS = _LOOKS, ALIVE = _ALIVE };
 enum { FREE, SAVED, TAKEN, TICKET = 0, DONE, LEFT, NONE = 0x7fffffff };
 __device__ inline unsigned seen(const unsigned *at) { return *(const volatile unsigned *)at; }
 __device__ inline unsigned budget_of(const Turn &t) {
 #ifdef CUDA_ON_CPU  // the word after the budget counts looks: at the last one everybody must go
-  if (threadIdx.x == 0 && atomicSub(t.budget + 1, 1u) == 1u) atomicExch(t.budget, 0u);
+  if (threadIdx.x == 0 && atomicSub(t.budget + LOOKS, 1u) == 1u) atomicExch(t.budget, 0u);
 #endif
   return seen(t.budget);
 }
@@ -45,19 +48,26 @@ __device__ inline int left_behind(const Turn &t, int *task) {
   }
   return NONE;
 }
+// Who waits for workers that must leave reads how many are alive (hosts/cuda_devices.py: Settle).
+__device__ inline int counted_out(const Turn &t) {
+  atomicSub(t.budget + ALIVE, 1u);
+  return NONE;
+}
 // The first task, and the ticket that was drawn ahead with it.
 // A kernel whose turn has not come, since the one before it was left, does nothing.
 __device__ inline int first_task(const Turn &t, int *task) {
+  atomicAdd(t.budget + ALIVE, 1u);
   const unsigned complete = seen(t.complete), budget = budget_of(t);
   const int left = seen(t.words + LEFT);
   task[0] = -1;
-  if (complete < (unsigned)t.number || blockIdx.x >= budget) return NONE;
+  if (complete < (unsigned)t.number || blockIdx.x >= budget) return counted_out(t);
   if (left > 0) {
     const int following = left_behind(t, task);
     if (task[0] >= 0) return following;
   }
   const int ticket = draw(t);
-  if (ticket < t.tiles) task[0] = ticket, task[1] = 0;
+  if (ticket >= t.tiles) return counted_out(t);
+  task[0] = ticket, task[1] = 0;
   return NONE;
 }
 __device__ inline void wait_for_own_slot(const Turn &t) {
@@ -75,13 +85,15 @@ __device__ inline int next_task(const Turn &t, int *task, int following, bool lo
   task[0] = -1;
   if (looks && blockIdx.x >= budget_of(t)) {
     if (following < t.tiles) wait_for_own_slot(t), leave(t, following, 0, NONE);
-    return NONE;
+    return counted_out(t);
   }
   if (following < t.tiles) {
     task[0] = following, task[1] = 0;
     return NONE;
   }
-  return (int)seen(t.words + LEFT) > 0 ? left_behind(t, task) : NONE;
+  const int more = (int)seen(t.words + LEFT) > 0 ? left_behind(t, task) : NONE;
+  if (task[0] < 0) counted_out(t);
+  return more;
 }
 __device__ inline void finish(const Turn &t) {
   __threadfence();
@@ -91,4 +103,4 @@ __device__ inline void finish(const Turn &t) {
   __threadfence_system();
   *(volatile unsigned *)t.told = t.number + 1;
 }
-"""
+""".replace("_LOOKS", str(LOOKS)).replace("_ALIVE", str(ALIVE))

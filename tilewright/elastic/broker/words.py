@@ -12,12 +12,9 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from tilewright.base.budget import BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
-from tilewright.elastic.policy import EVERYBODY
 from tilewright.hosts.cuda_driver import Driver
-
-#: Workers that may stay, and on the CPU a count of looks.
-WORD_BYTES = 8
 
 
 def file_of(socket: Path) -> Path:
@@ -93,7 +90,7 @@ class GpuWord:
     def __init__(self, driver: Driver, handle: bytes | None = None) -> None:
         self._driver, self._handle = driver, handle
         if handle is None:
-            address = driver.allocate(WORD_BYTES)
+            address = driver.allocate(BLOCK)
             if address is None:
                 raise HostError("the GPU has no room for the budget word", hint="Free memory")
             self.address, self._handle = address, driver.shared(address)

@@ -21,10 +21,10 @@ from tilewright.elastic.policy.events import (
     Refuse,
     Tick,
 )
+from tilewright.elastic.policy.holds import Hold, hold, holds
 from tilewright.elastic.policy.scheduler import Scheduler
 from tilewright.elastic.policy.state import Shares
 from tilewright.elastic.policy.tasks import (
-    EVERYBODY,
     Critical,
     Curve,
     Gpu,
@@ -34,7 +34,8 @@ from tilewright.elastic.policy.tasks import (
 )
 
 __all__ = [
-    "DESIGNS", "EVERYBODY", "Action", "Allow", "Arrived", "Begin", "Critical", "Curve", "Design",
-    "Ended", "Enqueue", "Event", "Finished", "Gone", "Gpu", "KernelCost", "Normal", "Overdue",
-    "Phase", "Proceed", "Reached", "Refuse", "Scheduler", "Shares", "Tick", "design",
+    "DESIGNS", "Action", "Allow", "Arrived", "Begin", "Critical", "Curve", "Design", "Ended",
+    "Enqueue", "Event", "Finished", "Gone", "Gpu", "Hold", "KernelCost", "Normal", "Overdue",
+    "Phase", "Proceed", "Reached", "Refuse", "Scheduler", "Shares", "Tick", "design", "hold",
+    "holds",
 ]  # fmt: skip

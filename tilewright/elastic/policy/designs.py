@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.policy import miriam
 from tilewright.elastic.policy.budgets import bounded
-from tilewright.elastic.policy.tasks import EVERYBODY, Critical, Gpu, KernelCost
+from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost
 
 #: Where workers of a normal kernel leave that must: at the next chunk, after their tile, or before
 #: they begin; a block that has begun then ends, and the kernel begins anew.
@@ -63,6 +64,7 @@ class Design:
                 normal kernels in flight have ended
     turns:   one inference at a time
     split:   the share of the SMs that is the critical model's alone; 0: it has no SMs of its own
+    settle_us: the longest that critical kernels wait for workers that must leave
     """
 
     name: str
@@ -75,6 +77,7 @@ class Design:
     barriers: bool = False
     turns: bool = False
     split: float = 0.0
+    settle_us: float = 0.0
 
 
 def _nobody(task: Critical, margin: float) -> tuple[int, ...]:
@@ -112,10 +115,13 @@ def _shard(now: Beside) -> Allotment | None:
     return None if found is None else Allotment(found.blocks, found.blocks, found.fold)
 
 
+#: Several chunks, and little beside a request: longer waits were worth nothing (decision 33).
+SETTLE_US = 10.0
+
 DESIGNS = {
     design.name: design
     for design in (
-        Design("tilewright", "chunk", bounded, _within_budget, promises=True),
+        Design("tilewright", "chunk", bounded, _within_budget, promises=True, settle_us=SETTLE_US),
         Design("miriam", "tile", _everybody, _shard, by_kernels=True),
         Design("sequential", "never", _everybody, lambda _: None, turns=True),
         Design("streams", "never", _everybody, lambda _: ALL, urgent=False),

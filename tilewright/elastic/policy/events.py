@@ -71,11 +71,18 @@ Event = Arrived | Reached | Finished | Ended | Tick | Gone
 @slotted
 class Begin:
     """Start a critical request: before the kernels of each phase its budget is set, after the last
-    one everybody may stay."""
+    one everybody may stay.
+
+    settle_us: where a budget falls, the kernels of its phase wait until those who must leave have
+               left, at most so long; 0: not at all
+    beside: normal tasks; each may keep as many workers as the budget
+    """
 
     request: int
     task: str
     budgets: tuple[int, ...]
+    settle_us: float = 0.0
+    beside: int = 0
 
 
 @slotted

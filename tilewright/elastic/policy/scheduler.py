@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.policy.admission import admit, late
 from tilewright.elastic.policy.budgets import corrected
@@ -34,7 +35,7 @@ from tilewright.elastic.policy.events import (
     Tick,
 )
 from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares
-from tilewright.elastic.policy.tasks import EVERYBODY, Critical, Gpu, KernelCost, Normal
+from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
 
 #: A clock that jumps further than this between two events has jumped: time counts up to here.
 MOST_STEP_US = 200_000.0
@@ -140,7 +141,9 @@ class Scheduler:
             budgets = self.design.budgets(task, margin)
             running = Running(first, budgets, held=self.design.by_kernels)
             state = replace(state, waiting=tuple(rest), running=running)
-            actions.append(Begin(first.number, task.name, budgets))
+            actions.append(
+                Begin(first.number, task.name, budgets, self.design.settle_us, len(state.normal))
+            )
         if state.running is not None and state.running.held and self._passes(state):
             running = replace(state.running, held=False)
             state = replace(state, running=running)

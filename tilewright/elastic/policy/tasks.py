@@ -14,8 +14,6 @@ from math import inf, isfinite
 
 from tilewright.base.errors import UsageError
 
-#: The budget where nobody is sent away.
-EVERYBODY = 2**31 - 1
 #: Phases of a model, points of a curve: the time to choose budgets grows with both.
 MOST_PHASES, MOST_POINTS = 64, 32
 

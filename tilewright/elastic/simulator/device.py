@@ -10,16 +10,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
-from tilewright.elastic.policy import EVERYBODY, Gpu, KernelCost
+from tilewright.base.budget import EVERYBODY
+from tilewright.elastic.policy import Gpu, KernelCost
 from tilewright.elastic.policy.designs import Leave
 from tilewright.elastic.simulator.sm import NOTHING, Multiprocessor, ResidentBlock
 from tilewright.elastic.spans import BlockSpan
 
 #: Said by what a stream does not end at once, such as a write before a kernel.
 TAKES_A_LAUNCH = object()
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedWait:
+    """A stream goes on when no more than `stay` workers are alive, or after `most_us`."""
+
+    stay: int
+    most_us: float
 
 
 @dataclass(eq=False)
@@ -84,16 +94,22 @@ class KernelLaunch:
         return self.run.cost.threads // self.fold
 
 
+StreamItem = KernelLaunch | SimulatedWait | Callable[[], object]
+
+
 @dataclass(eq=False)
 class SimulatedStream:
     """urgent: its blocks are placed first;  sms: those that its blocks may use"""
 
     urgent: bool
     sms: range
-    waiting: deque[KernelLaunch | Callable[[], object]] = field(default_factory=deque)
+    waiting: deque[KernelLaunch | SimulatedWait | Callable[[], object]] = field(
+        default_factory=deque
+    )
     head: KernelLaunch | None = None
     order: int = 0
     opens: bool = False
+    settling: SimulatedWait | None = None
 
 
 class SimulatedGpu:
@@ -125,8 +141,8 @@ class SimulatedGpu:
             call()
         self.now = max(self.now, until) if self._heap else self.now
 
-    def put(self, stream: SimulatedStream, what: KernelLaunch | Callable[[], object]) -> None:
-        """A kernel, or a call.  A call takes no time, unless it says TAKES_A_LAUNCH."""
+    def put(self, stream: SimulatedStream, what: StreamItem) -> None:
+        """A kernel, a wait, or a call.  A call takes no time, unless it says TAKES_A_LAUNCH."""
         stream.waiting.append(what)
         if stream.head is None and not stream.opens:
             self._open(stream)
@@ -162,6 +178,10 @@ class SimulatedGpu:
         stream.opens = False
         while stream.head is None and stream.waiting:
             first = stream.waiting.popleft()
+            if isinstance(first, SimulatedWait):
+                stream.opens = True
+                self.after(self.gpu.launch_us, partial(self._settle, stream, first))
+                return
             if not isinstance(first, KernelLaunch):
                 if first() is TAKES_A_LAUNCH:
                     stream.opens = True
@@ -176,6 +196,28 @@ class SimulatedGpu:
                 first.unplaced = 0
             self._end_if_done(stream, first)
         self._place()
+
+    def _settle(self, stream: SimulatedStream, wait: SimulatedWait) -> None:
+        stream.settling = wait
+        self._settled()
+
+        def over() -> None:
+            if stream.settling is wait:
+                stream.settling = None
+                self._open(stream)
+
+        self.after(wait.most_us, over)
+
+    def _settled(self) -> None:
+        """Streams go on for which enough workers have left."""
+        waiting = [stream for stream in self._streams if stream.settling is not None]
+        if not waiting:
+            return
+        alive = sum(block.owner.leave is not None for sm in self._sms for block in sm.blocks)
+        for stream in waiting:
+            if stream.settling is not None and alive <= stream.settling.stay:
+                stream.settling = None
+                self._open(stream)
 
     def _place(self) -> None:
         """Gives room to blocks that wait for it."""
@@ -214,8 +256,7 @@ class SimulatedGpu:
         return work
 
     def _announce(self, sm: Multiprocessor) -> None:
-        load = sum(block.memory for each in self._sms for block in each.blocks)
-        sm.slowed = max(1.0, load)
+        sm.slowed = max(1.0, sum(each.memory for each in self._sms))
         version = sm.version
         if sm.blocks:
             self.after(sm.stop - self.now, lambda: self._stop(sm, version))
@@ -243,6 +284,8 @@ class SimulatedGpu:
                 return
         sm.remove(block)
         launch.live -= 1
+        if launch.leave:
+            self.after(0.0, self._settled)
         if self._keep_spans:
             self.spans.append(
                 BlockSpan(sm.number, block.begun, self.now, launch.name, launch.critical,

@@ -6,6 +6,7 @@ real device.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,14 +19,12 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.curves import covering, levels_of
-from tilewright.elastic.policy.designs import ALL, Design
+from tilewright.elastic.policy.curves import REQUESTS, covering, levels_of
+from tilewright.elastic.policy.designs import ALL, SETTLE_US, Design
 from tilewright.elastic.simulator.run import RequestSource, simulate
 
-#: Requests of a measurement.
-REQUESTS = 20
-#: From one request to the next, as a multiple of about what they take.
-GAP = 3.14159
+#: From one request to the next on average, as a multiple of about what they take.
+GAP = 3.0
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,18 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Every:
-    """Requests with gaps, in which normal kernels fill the GPU."""
+    """Requests with gaps in which normal kernels fill the GPU.
+
+    Gaps vary by as much as their mean, so that requests come at all places of normal kernels.
+    """
 
     seconds: float
     clients: int = 0
 
     def times(self, seconds: float, seed: int) -> tuple[float, ...]:
-        return tuple(self.seconds * n for n in range(1, int(seconds / self.seconds)))
+        rng, gap = random.Random(seed), self.seconds
+        times = (gap * (n + rng.random()) for n in range(1, int(seconds / gap)))
+        return tuple(times)
 
 
 def solo_us(gpu: Gpu, kernels: Sequence[KernelCost]) -> float:
@@ -53,30 +57,43 @@ def solo_us(gpu: Gpu, kernels: Sequence[KernelCost]) -> float:
 
 
 def phases(
-    gpu: Gpu, kernels: Sequence[KernelCost], normal: Sequence[KernelCost], levels: Sequence[int]
+    gpu: Gpu,
+    kernels: Sequence[KernelCost],
+    normal: Sequence[KernelCost],
+    levels: Sequence[int],
+    settle_us: float = SETTLE_US,
 ) -> tuple[Phase, ...]:
     """The whole model as one phase, with its slowdown at each level of workers beside it.
 
     At 0, too, a request waits until the normal workers have left.
     """
     alone = solo_us(gpu, kernels)
-    points = ((n, covering(_took(gpu, kernels, normal, n)) / alone) for n in (0, *levels))
+    points = (
+        (n, covering(_took(gpu, kernels, normal, n, settle_us)) / alone) for n in (0, *levels)
+    )
     return (Phase(len(kernels), alone, Curve(tuple(points))),)
 
 
 def _took(
-    gpu: Gpu, kernels: Sequence[KernelCost], normal: Sequence[KernelCost], workers: int
+    gpu: Gpu,
+    kernels: Sequence[KernelCost],
+    normal: Sequence[KernelCost],
+    workers: int,
+    settle_us: float = 0.0,
 ) -> list[float]:
     """The times of requests beside which so many workers may stay."""
     part = ALL if workers else None
-    design = Design("measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: part)
+    design = Design(
+        "measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: part,
+        settle_us=settle_us,
+    )  # fmt: skip
     critical = Critical("critical", (Phase(len(kernels), 1.0),), tuple(kernels), max_slowdown=1e9)
-    # a number that no kernel's length divides: requests come at all places of the normal kernels
     every = GAP * sum(k.tile_us * (1 + k.tiles / gpu.sms) for k in (*kernels, *normal[:1])) / 1e6
     tasks: list[tuple[Critical | Normal, RequestSource]] = [(critical, _Every(every))]
     if normal:
         tasks.append((Normal("normal", tuple(normal)), _Loop()))
-    outcome = simulate(Scheduler(design, gpu), tasks, (REQUESTS + 2) * every)
+    requests = REQUESTS if normal else 1
+    outcome = simulate(Scheduler(design, gpu), tasks, (requests + 2) * every)
     return [served.took_us for served in outcome.served]
 
 

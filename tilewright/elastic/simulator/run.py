@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from typing import Protocol
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy import (
-    EVERYBODY,
     Allow,
     Arrived,
     Begin,
@@ -32,17 +32,21 @@ from tilewright.elastic.policy import (
     Scheduler,
     Shares,
     Tick,
+    holds,
 )
 from tilewright.elastic.simulator.device import (
     TAKES_A_LAUNCH,
     KernelLaunch,
     KernelRun,
     SimulatedGpu,
+    SimulatedWait,
 )
 from tilewright.elastic.spans import BlockSpan
 
 #: Between two ticks of the watchdog.
 TICK_US = 10_000.0
+#: From a refusal to the next request of the same client, at least.
+LEAST_AGAIN_US = 1.0
 
 
 class RequestSource(Protocol):
@@ -128,6 +132,7 @@ class Simulation:
         self._state = Shares()
         self._sources: dict[str, RequestSource] = {}
         self._arrived: dict[int, float] = {}
+        self._asked_of: dict[int, str] = {}
         self._begun: dict[int, float] = {}
         self._served: list[Served] = []
         self._counts = {"refused": 0, "overdue": 0}
@@ -175,7 +180,7 @@ class Simulation:
     def _arrival(self, task: str) -> Callable[[], None]:
         def arrive() -> None:
             number = next(self._numbers)
-            self._arrived[number] = self._gpu.now
+            self._arrived[number], self._asked_of[number] = self._gpu.now, task
             self._post(Arrived(self._gpu.now, task, number))
 
         return arrive
@@ -188,10 +193,19 @@ class Simulation:
                     self._submit(action)
                 case Allow(workers):
                     self._gpu.allow(workers)
-                case Refuse():
-                    self._counts["refused"] += 1
+                case Refuse(request):
+                    self._refused(request)
                 case Overdue():
                     self._counts["overdue"] += 1
+
+    def _refused(self, request: int) -> None:
+        """Who asks in a closed loop asks again, as soon as a host could."""
+        self._counts["refused"] += 1
+        del self._arrived[request]
+        task = self._asked_of.pop(request)
+        if self._sources[task].clients:
+            again = max(LEAST_AGAIN_US, self._scheduler.gpu.submit_us)
+            self._gpu.after(again, self._arrival(task))
 
     def _submit(self, action: Begin | Proceed | Enqueue) -> None:
         """The host's call reaches the GPU a little later."""
@@ -199,23 +213,24 @@ class Simulation:
 
     def _start(self, action: Begin | Proceed | Enqueue) -> None:
         match action:
-            case Begin(request, name, budgets):
-                self._begin(request, name, budgets)
+            case Begin():
+                self._begin(action)
             case Proceed(request, kernel):
                 self._proceed(request, kernel)
             case Enqueue():
                 self._enqueue(action)
 
-    def _begin(self, request: int, name: str, budgets: Sequence[int]) -> None:
-        put, task = self._gpu.put, self._tasks[name]
+    def _begin(self, begin: Begin) -> None:
+        put, task, request = self._gpu.put, self._tasks[begin.task], begin.request
         put(self._urgent, lambda: self._begun.update({request: self._gpu.now}))
         self._running = task
         if self._scheduler.design.by_kernels:
             return
-        kernels = iter(task.kernels)
-        for phase, budget in zip(task.phases, budgets, strict=True):
-            put(self._urgent, partial(self._write, budget))
-            for cost in islice(kernels, phase.kernels):
+        for hold in holds(task.phases, begin.budgets, begin.settle_us, begin.beside):
+            put(self._urgent, partial(self._write, hold.budget))
+            if hold.beside is not None:
+                put(self._urgent, SimulatedWait(hold.budget * hold.beside, hold.settle_us))
+            for cost in task.kernels[hold.first : hold.last]:
                 put(self._urgent, _plain(task, cost))
         put(self._urgent, partial(self._write, EVERYBODY))
         put(self._urgent, lambda: self._finish(request, task))

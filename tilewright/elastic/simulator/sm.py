@@ -36,13 +36,17 @@ class ResidentBlock:
 
 @dataclass(eq=False)
 class Multiprocessor:
-    """slowed: by how much all blocks of the GPU together overload its memory, 1 or more"""
+    """threads, compute, memory: of all blocks together
+    slowed: by how much all blocks of the GPU together overload its memory, 1 or more
+    """
 
     number: int
     gpu: Gpu
     blocks: list[ResidentBlock] = field(default_factory=list)
     at: float = 0.0
     threads: int = 0
+    compute: float = 0.0
+    memory: float = 0.0
     slowed: float = 1.0
     #: Of the announcement of its next stop; older ones are void.
     version: int = 0
@@ -62,11 +66,17 @@ class Multiprocessor:
 
     def add(self, block: ResidentBlock) -> None:
         self.blocks.append(block)
-        self.threads += block.threads
+        self._count()
 
     def remove(self, block: ResidentBlock) -> None:
         self.blocks.remove(block)
-        self.threads -= block.threads
+        self._count()
+
+    def _count(self) -> None:
+        """Anew each time, so that no rounding is left of blocks that went."""
+        self.threads = sum(block.threads for block in self.blocks)
+        self.compute = sum(block.compute for block in self.blocks)
+        self.memory = sum(block.memory for block in self.blocks)
 
     def stopped(self) -> list[ResidentBlock]:
         return [block for block in self.blocks if block.left <= NOTHING]
@@ -79,4 +89,4 @@ class Multiprocessor:
 
     @property
     def _rate(self) -> float:
-        return 1 / (max(1.0, sum(block.compute for block in self.blocks)) * self.slowed)
+        return 1 / (max(1.0, self.compute) * self.slowed)

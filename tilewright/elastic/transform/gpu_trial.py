@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.budget import BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import Turn, shard
 from tilewright.elastic.transform.trial import TrialLaunch, names_of_forms
 from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
-from tilewright.hosts.cuda_elastic import EVERYBODY
 
 #: Words of the control block, and of a worker's slot.
 WORDS, SLOT = 4, 4
@@ -42,7 +42,7 @@ class GpuTrial:
         )
         made = zip(wanted, entries, strict=True)
         self._kernels = {name: self.driver.function(code, entry) for name, entry in made}
-        self._budget = self.device.memory(8)
+        self._budget = self.device.memory(BLOCK)
 
     def _give(self, launch: TrialLaunch) -> tuple[list[Any], list[DeviceMemory]]:
         """Arguments, and the memory in which the arrays among them lie."""
@@ -79,7 +79,8 @@ class GpuTrial:
     def workers(self, name: str, launch: TrialLaunch) -> int:
         """As many as the device runs at once, and no more than there are tiles."""
         kernel = self._kernels[f"{name}_elastic"]
-        return min(launch.tiles, self.device.residents(kernel, prod(launch.block)))
+        most = self.driver.residents(kernel, prod(launch.block), launch.shared)
+        return min(launch.tiles, most)
 
     def _turn(self, launch: TrialLaunch, workers: int) -> tuple[Any, DeviceMemory, Any]:
         control = self.device.memory(4 * (1 + WORDS + SLOT * workers))

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, WORD
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import Turn, shard
-from tilewright.hosts.cuda_elastic import EVERYBODY
 from tilewright.hosts.cuda_on_cpu import Kernels
 
 #: Looks that are never used up.
@@ -118,7 +118,7 @@ class Trial:
         at = 0 if table is None else table.ctypes.data
         given = shard(launch.grid, launch.block, first, last, at)
         budget, words, slots, complete, told = (
-            np.zeros(n, np.uint32) for n in (2, 4, 4 * workers.count, 1, 1)
+            np.zeros(n, np.uint32) for n in (BLOCK // WORD, 4, 4 * workers.count, 1, 1)
         )
         turn = Turn(
             budget.ctypes.data, words.ctypes.data, slots.ctypes.data, None,
@@ -126,11 +126,16 @@ class Trial:
         )  # fmt: skip
         block = launch.block if workers.threads is None else (workers.threads, 1, 1)
         for number in range(2 * (last - first) + 2):
-            budget[:] = EVERYBODY, workers.looks(number)
+            budget[:ALIVE] = EVERYBODY, workers.looks(number)
             self._kernels.run(
                 f"{name}_elastic", [workers.count], block, [*launch.args, given, turn],
                 shared=launch.shared, processors=workers.processors,
             )  # fmt: skip
+            if budget[ALIVE]:
+                raise HostError(
+                    f"workers of {name} that have left count as alive", hint="Report this",
+                    alive=int(budget[ALIVE]),
+                )  # fmt: skip
             if told[0]:
                 return number + 1
         raise HostError(

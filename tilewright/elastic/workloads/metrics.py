@@ -13,17 +13,11 @@ from math import ceil
 from typing import Protocol
 
 from tilewright.base.errors import UsageError
+from tilewright.base.quantiles import quantile
 from tilewright.elastic.workloads import Workload
 
 #: Threads of a warp, and warps that a multiprocessor of compute capability 7.0, 8.0 or 9.0 holds.
 WARP, MOST_WARPS = 32, 64
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not exceeded by `share` of all (nearest rank)."""
-    if not values:
-        raise UsageError("There is no latency to judge", hint="Run for longer")
-    return sorted(values)[max(0, ceil(share * len(values) - 1e-9) - 1)]
 
 
 @dataclass(frozen=True)
@@ -42,6 +36,9 @@ class Tail:
 
 
 def tail(latencies: Sequence[float]) -> Tail:
+    """Raises UsageError if there are none."""
+    if not latencies:
+        raise UsageError("There is no latency to judge", hint="Run for longer")
     p50, p99, p999, worst = (quantile(latencies, share) for share in (0.5, 0.99, 0.999, 1.0))
     return Tail(p50, p99, p999, worst, len(latencies))
 

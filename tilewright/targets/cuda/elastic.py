@@ -63,9 +63,10 @@ def elastic(fn: TileFn) -> Elastic:
     if parts is None:
         text += _whole(fn, d)
     else:
-        text += [f"    {line}" for line in tile_of(fn, d, "own")]
+        text += [f"    {line}" for line in _tile(fn, d)]
         text += _by_chunks(fn, d, parts, threads)
-    looks = "false" if parts else "true"
+    # a pass of its own has looked; of several there may be too few in a tile
+    looks = "false" if parts and parts.every == 1 else "true"
     text += [
         "    if (threadIdx.x == 0)",
         f"      following = next_task(turn, tasks[side ^ 1], following, {looks});",
@@ -76,7 +77,7 @@ def elastic(fn: TileFn) -> Elastic:
         "",
     ]
     saved = parts.bytes * threads if parts else 0
-    return Elastic("\n".join(text), saved, parts.loop.var.extent if parts else 1)
+    return Elastic("\n".join(text), saved, parts.count if parts else 1)
 
 
 def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
@@ -87,6 +88,15 @@ def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
     first, *rest = inside
     # a function of its own, since an index out of range ends the tile, not the worker
     return [first, f"    if ({fn.tile.name} < count) [&] {{", *areas_of(fn, d), *rest, "    }();"]
+
+
+def _tile(fn: TileFn, d: CudaDialect) -> list[str]:
+    """A thread of its own beyond the last tile computes the last one, too, and stores nothing: it
+    must meet the others."""
+    if fn.thread:
+        return tile_of(fn, d, "own")
+    beyond = d.let("place", "own * blockDim.x + threadIdx.x")
+    return [beyond, d.let(fn.tile.name, "min(place, count - 1)")]
 
 
 def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[str]:
@@ -105,9 +115,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}  if (threadIdx.x == 0) free_slot(turn, slot);",
         f"{pad}}}",
         f"{pad}for (int {block} = begin; {block} < {end}; {block} += {loop.step}) {{",
-        f"{pad}  const unsigned budget = budget_of(turn);",
-        *lines(parts.inside, d, pad + "  ", unit),
-        f"{pad}  if (__syncthreads_or(blockIdx.x >= budget) && {block} + {loop.step} < {end}) {{",
+        *_looks(fn, d, parts, pad + "  ", end),
         *([f"{pad}    await_copies<0>();"] if parts.ahead else []),
         f"{pad}    if (threadIdx.x == 0) wait_for_own_slot(turn);",
         f"{pad}    __syncthreads();",
@@ -115,12 +123,26 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         *(f"{pad}    {place} = {name};" for name, place in _places(d, parts, threads, "to")),
         f"{pad}    __threadfence();",
         f"{pad}    __syncthreads();",
-        f"{pad}    if (threadIdx.x == 0) leave(turn, own, {block} + {loop.step}, following);",
+        f"{pad}    if (threadIdx.x == 0)",
+        f"{pad}      leave(turn, own, {block} + {loop.step}, following), counted_out(turn);",
         f"{pad}    return;",
         f"{pad}  }}",
         f"{pad}}}",
+        *([] if fn.thread else [f"{pad}if (place < count) {{"]),
         *lines(parts.after, d, pad, unit),
+        *([] if fn.thread else [f"{pad}}}"]),
     ]
+
+
+def _looks(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
+    """A pass, and the condition under which the tile is left after it."""
+    inside = lines(parts.inside, d, pad, fn.unit)
+    following = f"{parts.loop.var.name} + {parts.loop.step}"
+    look = f"{pad}const unsigned budget = budget_of(turn);"
+    goes = f"{pad}if (__syncthreads_or(blockIdx.x >= budget) && {following} < {end}) {{"
+    if parts.every == 1:
+        return [look, *inside, goes]
+    return [*inside, f"{pad}if (({following}) % {parts.every}) continue;", look, goes]
 
 
 def _places(d: CudaDialect, parts: Chunks, threads: int, area: str) -> list[tuple[str, str]]:

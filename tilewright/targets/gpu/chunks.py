@@ -1,9 +1,11 @@
-"""Where a tile can be left and gone on with: after each pass of its loop over the reduction.
+"""Where a tile can be left and gone on with: after passes of its loop over the reduction.
 
-Input: the loop nest of one tile by a group of threads.  Output: its three parts and what lives in
-registers between two passes, or None if a tile is computed as a whole.
+Input: the loop nest of one tile.  Output: its three parts and what lives in registers between two
+passes, or None if a tile is computed as a whole.
 
     before;  refill;  for block in 0 .. end: (inside;  barrier);  after
+
+The loop ends with a barrier of its own, or says that it may be left (`For.chunk`).
 
 Who goes on with a tile that was left runs `before` again, which also fills shared memory that the
 loop only reads, then reads the registers back, then starts the loop at the block that comes next.
@@ -28,7 +30,7 @@ class Chunks:
     """A tile by passes.
 
     refill: from the block on with which the loop begins, a variable of that name
-    loop: its last statement is the barrier at which all threads may leave
+    every: passes from one barrier at which all threads may leave to the next
     live: by name, type and lanes of the registers that a pass, or what is after, reads first
     matrices: the same of results, each with its type and a thread's part of its elements
     """
@@ -41,9 +43,18 @@ class Chunks:
     matrices: tuple[tuple[str, DType, int], ...] = ()
 
     @property
+    def every(self) -> int:
+        return max(1, self.loop.chunk)
+
+    @property
+    def count(self) -> int:
+        """Chunks of a tile, at most."""
+        return -(-self.loop.var.extent // self.every)
+
+    @property
     def inside(self) -> tuple[l.Stmt, ...]:
         """A pass without the barrier at its end."""
-        return self.loop.body[:-1]
+        return self.loop.body[:-1] if _met(self.loop) else self.loop.body
 
     @property
     def bytes(self) -> int:
@@ -62,14 +73,16 @@ class Chunks:
 
 
 def chunks_of(fn: l.TileFn) -> Chunks | None:
-    """None if no loop of the tile ends with a barrier, if it runs once at most, or if more than
-    registers is carried from pass to pass."""
+    """None if no loop of the tile may be left, if it has one chunk, or if more than registers is
+    carried from pass to pass."""
     stmts = (*fn.prologue, *fn.body)
     for n, s in enumerate(stmts):
-        if isinstance(s, l.For) and s.body and isinstance(s.body[-1], l.Barrier):
-            before, refill, after = *_apart(stmts[:n], s), stmts[n + 1 :]
+        if isinstance(s, l.For) and (_met(s) or (s.chunk and s.end.variables <= {*fn.scalars})):
+            before, refill, after = *_split(stmts[:n], s), stmts[n + 1 :]
             known = s.begin == Index() or refill
-            if s.var.extent < 2 or not known or not _fresh(fn, before, s):
+            if not known or s.var.extent <= max(1, s.chunk) or (s.step > 1 and s.chunk > 1):
+                return None
+            if not _fresh(fn, before, s) or not (fn.thread or _apart(fn, stmts, after)):
                 return None
             kinds, live = registers(stmts), _read_first((*s.body, *after), set())
             matrices = tuple(
@@ -82,12 +95,35 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
     return None
 
 
-def _apart(stmts: tuple[l.Stmt, ...], loop: l.For) -> tuple[tuple[l.Stmt, ...], tuple[l.Stmt, ...]]:
+def _split(stmts: tuple[l.Stmt, ...], loop: l.For) -> tuple[tuple[l.Stmt, ...], tuple[l.Stmt, ...]]:
     """What is before a loop, and from where its first block is named: what depends on it."""
     for n, s in enumerate(stmts):
         if isinstance(s, l.Let) and loop.begin == index(s.var):
             return stmts[:n], stmts[n + 1 :]
     return stmts, ()
+
+
+def _met(loop: l.For) -> bool:
+    """True if all threads meet at the end of each pass."""
+    return bool(loop.body) and isinstance(loop.body[-1], l.Barrier)
+
+
+def _apart(fn: l.TileFn, stmts: Sequence[l.Stmt], after: Sequence[l.Stmt]) -> bool:
+    """True if a thread that computes its tile alone can meet others all the way: it does not end
+    at an index out of range, keeps nothing beside registers, and stores in the end."""
+    stores = [sum(isinstance(s, l.Store) for s in _each(part)) for part in (stmts, after)]
+    ends = any(isinstance(s, l.LetGather) for s in _each(stmts))
+    return not (fn.scratch or ends or stores[0] > stores[1])
+
+
+def _each(stmts: Sequence[l.Stmt]) -> Iterator[l.Stmt]:
+    for s in stmts:
+        yield s
+        match s:
+            case l.For():
+                yield from _each(s.body)
+            case l.If():
+                yield from _each((*s.then, *s.orelse))
 
 
 def _fresh(fn: l.TileFn, before: Sequence[l.Stmt], loop: l.For) -> bool:

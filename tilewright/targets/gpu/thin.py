@@ -198,7 +198,7 @@ def lower_chain(chain: Chain, s: ThinSchedule) -> TileFn:
     tile.input.make_ready(b, chain.area)
     for side in tile.by_product():
         blocks = ceil(steps / (s.slices * s.r0 * side.each))
-        with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+        with b.loop("block", Index(), index(blocks), 1, blocks, chunk=1) as block:
             firsts = [((block * s.r0 + u) * s.slices + tile.part) * side.each for u in range(s.r0)]
             for u, step in enumerate(firsts):
                 side.take(u, tile.col, step)

@@ -1,0 +1,88 @@
+"""How a critical request holds normal work back: who is waited for, and that the bound is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
+from tilewright.elastic.policy import (
+    Critical,
+    Gpu,
+    Hold,
+    KernelCost,
+    Normal,
+    Phase,
+    Scheduler,
+    design,
+    holds,
+)
+from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.simulator import levels, phases, simulate
+from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
+from tilewright.elastic.workloads.metrics import above
+from tilewright.hosts.cuda_devices import CpuDevice, Settle, SetWord
+
+OURS = design("tilewright")
+GPU = Gpu(4)
+CRITICAL = (KernelCost(9, 256, 40, 2, 0.3), KernelCost(30, 256, 15, 1, 0.3))
+NORMAL = (KernelCost(40, 256, 60, 2, 0.3), KernelCost(7, 128, 120, 4, 0.2, 0.05))
+
+
+def test_kernels_wait_where_a_budget_falls_until_those_who_must_leave_have_left() -> None:
+    phases = (Phase(2, 1.0), Phase(1, 1.0), Phase(1, 1.0), Phase(3, 1.0))
+    assert holds(phases, (4, 4, 0, 9), 10.0, beside=3) == [
+        Hold(4, 0, 3, 3, 10.0), Hold(0, 3, 4, 3, 10.0), Hold(9, 4, 7),
+    ]  # fmt: skip
+    assert holds(phases, (EVERYBODY,) * 4, 10.0, beside=3) == [Hold(EVERYBODY, 0, 7)]
+    assert holds(phases[:1], (0,), 0.0, beside=3) == [Hold(0, 0, 2)]
+
+
+def over(bound: float, settle_us: float, found: tuple[Phase, ...], seconds: float) -> float:
+    """The share of requests over the bound."""
+    task = Critical("critical", found, CRITICAL, bound)
+    outcome = simulate(
+        Scheduler(replace(OURS, settle_us=settle_us), GPU),
+        [(task, Poisson(5000)), (Normal("normal", NORMAL), ClosedLoop())],
+        seconds,
+    )
+    assert len(outcome.served) > 4000 * seconds
+    return above([served.took_us for served in outcome.served], task.longest_us)
+
+
+def test_the_bound_is_kept_where_kernels_wait_until_workers_have_left() -> None:
+    """Critical blocks that are placed while workers leave lie unevenly: that breaks any bound."""
+    found = phases(GPU, CRITICAL, NORMAL, levels(GPU, NORMAL, 2))
+    assert 1 < found[0].curve.at(0) < 1.05
+    assert over(1.05, SETTLE_US, found, 0.2) <= 0.01
+    assert over(1.3, 0.0, (Phase(2, found[0].solo_us),), 0.1) > 0.1
+
+
+@pytest.fixture
+def words() -> np.ndarray:
+    """One worker may stay of each task; five are alive."""
+    found = np.zeros(BLOCK // WORD, np.int32)
+    found[BUDGET], found[ALIVE] = 1, 5
+    return found
+
+
+@pytest.mark.parametrize("word", [BUDGET, ALIVE])
+def test_a_stream_waits_until_few_are_left(words: np.ndarray, word: int) -> None:
+    device, address = CpuDevice(1), words.ctypes.data
+    thread = threading.Thread(target=device.start, args=(Settle(address, 2, 60e6),))
+    thread.start()
+    assert thread.is_alive()
+    # three may stay of each, or two are left of all
+    device.start(SetWord(address + WORD * word, 3 if word == BUDGET else 2))
+    thread.join()
+
+
+def test_who_died_without_counting_himself_out_holds_no_stream(words: np.ndarray) -> None:
+    begun = time.perf_counter()
+    CpuDevice(1).start(Settle(words.ctypes.data, 2, 5000.0))
+    assert time.perf_counter() - begun >= 0.005
+    assert words[ALIVE] == 5

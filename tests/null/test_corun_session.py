@@ -1,0 +1,112 @@
+"""Sessions on the CPU device: several critical models, curves of another device, stuck requests.
+
+Nothing here is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_call import Called
+from test_corun_agents import Stuck
+from test_corun_agents import bundles as bundles
+
+from tilewright.base.errors import UsageError
+from tilewright.elastic import measure
+from tilewright.elastic.measure import Measured
+from tilewright.elastic.policy import Curve, Phase
+from tilewright.elastic.session import CPU_SMS, CorunSession, Guarded, Settings
+from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
+
+#: A bound that any busy machine keeps.
+SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
+CURVES = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),))
+
+
+@pytest.fixture
+def session(bundles: tuple[Path, Path]) -> Iterator[CorunSession]:
+    critical, normal = bundles
+    several = [Guarded(critical), Guarded(critical, 2e7, 1e6, priority=1)]
+    with CorunSession(several, [normal], SETTINGS, [CURVES] * 2) as made:
+        yield made
+
+
+def test_several_critical_models_have_bounds_of_their_own(session: CorunSession) -> None:
+    result = session.run([ClosedLoop(), Poisson(20)], 0.4)
+    first, second = result.critical
+    assert (first.max_slowdown, second.max_slowdown) == (1e7, 2e7)
+    assert (first.deadline_us, second.deadline_us) == (None, 1e9)
+    assert first.answered
+    assert second.answered
+    assert first.over_bound == second.missed == 0
+    assert result.inferences[0] >= 0
+    solo = sum(len(c.answered) * c.solo_us for c in result.critical)
+    assert result.duty == pytest.approx(solo / (result.seconds * 1e6))
+
+
+def test_their_tasks_go_by_priority(session: CorunSession) -> None:
+    low, high = (session._task(n, ClosedLoop()) for n in range(2))
+    assert (low.priority, high.priority, high.deadline_us) == (0, 1, 1e9)
+    assert low.name != high.name
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"device": "another GPU"}, "device"),
+        ({"sms": 8}, "multiprocessors"),
+        ({"phases": (Phase(3, 10.0),)}, "kernels"),
+    ],
+)
+def test_curves_of_another_device_or_model_are_refused(
+    bundles: tuple[Path, Path], changed: dict[str, Any], words: str
+) -> None:
+    critical, normal = bundles
+    with pytest.raises(UsageError, match=words):
+        CorunSession(critical, [normal], SETTINGS, [replace_of(CURVES, changed)])
+    with pytest.raises(UsageError, match="0 curves"):
+        CorunSession(critical, [normal], SETTINGS, [])
+
+
+def replace_of(measured: Measured, changed: dict[str, Any]) -> Measured:
+    return Measured(**{name: getattr(measured, name) for name in Measured.__struct_fields__}
+                    | changed)  # fmt: skip
+
+
+def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
+    bundles: tuple[Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, curves = CorunSession.run, tmp_path / "curves.json"
+    measure.save(CURVES, curves)
+
+    def stuck(self: CorunSession, *args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(self.models[0].device, "mark", Stuck)
+        return run(self, *args, **more)
+
+    monkeypatch.setattr(CorunSession, "run", stuck)
+    options = ("--device", "cpu", "--json", "--rate", "0", "--seconds", "0.2", "--curves", curves)
+    called = Called(capsys, "corun", *bundles, *options)
+    assert called.code == 13, called.out
+    assert called.json["error"]["hint"]
+    assert called.json["error"]["facts"]["overdue"] >= 1
+
+
+def test_curves_of_another_device_on_the_command_line(
+    bundles: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curves = tmp_path / "curves.json"
+    measure.save(replace_of(CURVES, {"sms": 132}), curves)
+    called = Called(capsys, "corun", *bundles, "--device", "cpu", "--json", "--curves", curves)
+    assert called.code == 2, called.out
+    assert "multiprocessors" in called.json["error"]["message"]
+
+
+def test_settings_stay_where_a_model_says_nothing(session: CorunSession) -> None:
+    assert session._bound(0) == (1e7, None)
+    assert session._bound(1) == (2e7, 1e6)

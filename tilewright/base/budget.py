@@ -1,0 +1,13 @@
+"""The words by which normal kernels are held back, as kernels, hosts and policies share them.
+
+Input: nothing.  Output: numbers, defined only here.  docs/elastic-form.md explains them.
+"""
+
+from __future__ import annotations
+
+#: The budget where nobody is sent away.
+EVERYBODY = 2**31 - 1
+#: Words of the block: workers that may stay; on the CPU a count of looks; workers that are alive.
+BUDGET, LOOKS, ALIVE = 0, 1, 2
+#: Bytes of a word and of the block.
+WORD, BLOCK = 4, 16

@@ -1,0 +1,90 @@
+"""What a session came to: each critical model with its requests, and the normal work beside them.
+
+Input: answered requests, counts, seconds.  Output: `CorunResult`; it measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.elastic.agents import Answered
+from tilewright.elastic.spans import BlockSpan
+from tilewright.elastic.workloads.metrics import Tail, tail
+
+
+@dataclass(frozen=True)
+class CriticalResult:
+    """One critical model.
+
+    solo_us: of a request alone;  refused, overdue: how many requests were
+    over_bound: requests whose time from their begin exceeded the bound, so others disturbed them
+    over_by_waiting: requests within it whose latency did not, so they waited for others
+    """
+
+    name: str
+    solo_us: float
+    max_slowdown: float
+    deadline_us: float | None
+    answered: tuple[Answered, ...]
+    refused: int
+    overdue: int
+
+    @property
+    def waited(self) -> Tail:
+        """Latency, waiting included, over the time alone.  Raises UsageError without a request."""
+        return tail([answer.latency_us for answer in self.answered]).over(self.solo_us)
+
+    @property
+    def service(self) -> Tail:
+        """The same from the begin of each request, which the bound is on."""
+        return tail([answer.took_us for answer in self.answered]).over(self.solo_us)
+
+    @property
+    def over_bound(self) -> int:
+        return sum(a.took_us > self._most_us for a in self.answered)
+
+    @property
+    def over_by_waiting(self) -> int:
+        return sum(a.took_us <= self._most_us < a.latency_us for a in self.answered)
+
+    @property
+    def _most_us(self) -> float:
+        return self.max_slowdown * self.solo_us
+
+    @property
+    def missed(self) -> int:
+        """Answers after their deadline, and requests that were refused or overdue."""
+        late = (self.deadline_us is not None and a.latency_us > self.deadline_us
+                for a in self.answered)  # fmt: skip
+        return sum(late) + self.refused + self.overdue
+
+
+@dataclass(frozen=True)
+class CorunResult:
+    """critical: in the order in which they were named
+    inferences: of normal models;  alone: the same in the same time with the device to themselves
+    decision_us: of the processor's time, by event; the watchdog's ticks are none
+    """
+
+    seconds: float
+    critical: tuple[CriticalResult, ...]
+    inferences: tuple[int, ...]
+    alone: tuple[float, ...]
+    decision_us: float
+    spans: tuple[BlockSpan, ...] = ()
+
+    @property
+    def normal_share(self) -> float:
+        """Normal work, as a share of what the device does of it alone."""
+        return share(self.inferences, self.alone)
+
+    @property
+    def duty(self) -> float:
+        """The share of the time that the critical models would take alone."""
+        return sum(len(c.answered) * c.solo_us for c in self.critical) / (self.seconds * 1e6)
+
+
+def share(inferences: Sequence[int], alone: Sequence[float]) -> float:
+    pairs = zip(inferences, alone, strict=True)
+    return sum(done / most for done, most in pairs if most)
