@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.base.dtypes import I32
+from tilewright.kernel import loops as l
 from tilewright.kernel.expr import (
     Acc,
     Bound,
@@ -29,20 +30,7 @@ from tilewright.kernel.expr import (
 from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
 from tilewright.kernel.gathers import with_guarded_reads
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
-from tilewright.kernel.loops import (
-    CopyAhead,
-    For,
-    If,
-    Let,
-    LetGather,
-    LetMin,
-    LetUniform,
-    Scratch,
-    Set,
-    Stmt,
-    Store,
-    TileFn,
-)
+from tilewright.kernel.loops import Scratch, Stmt, TileFn
 from tilewright.kernel.repeats import calls_of, numbers_of
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
@@ -138,15 +126,15 @@ class Builder:
         self._frames[-1].stmts.append(stmt)
 
     def set(self, name: str, value: Expr) -> None:
-        self.add(Set(name, self.resolve(value)))
+        self.add(l.Set(name, self.resolve(value)))
 
     def compute(self, name: str, value: Expr) -> None:
         """Like `set`, with equal calls inside the expression computed once."""
-        self.add(Set(name, self._share(self.resolve(value))))
+        self.add(l.Set(name, self._share(self.resolve(value))))
 
     def store(self, buffer: int, at: Index, value: Expr, valid: int = 0) -> None:
         resolved = self._share(self.resolve(value))
-        self.add(Store(buffer, self.address(at), resolved, valid))
+        self.add(l.Store(buffer, self.address(at), resolved, valid))
 
     def copy_ahead(
         self, buffer: int, at: Index, load: Load, bounds: tuple[Bound, ...] = ()
@@ -154,7 +142,7 @@ class Builder:
         """Like `store` of a load, or of zeroes unless all bounds hold (`CopyAhead`)."""
         unsure = tuple(self._bound(b) for b in bounds if not b.always)
         there = self.address(load.index)
-        self.add(CopyAhead(buffer, self.address(at), load.buffer, there, load.lanes, unsure))
+        self.add(l.CopyAhead(buffer, self.address(at), load.buffer, there, load.lanes, unsure))
 
     def hoist(self, e: Expr, moving: frozenset[Var], evaluate: Callable[[Expr], Expr]) -> Expr:
         """Compute now, once, the largest parts of `e` that no variable in `moving` changes.
@@ -202,7 +190,7 @@ class Builder:
             if seen[number] == 1:
                 return call
             name = f"u{len(named)}{node.dtype}x{node.lanes}"
-            self.add(Set(name, call))
+            self.add(l.Set(name, call))
             named[number] = Reg(name, node.dtype, node.lanes)
             return named[number]
 
@@ -233,7 +221,7 @@ class Builder:
         certain = begin.bounds[1] < end.bounds[0]
         if begin.is_const and end.is_const and not certain:
             return
-        self.add(For(var, begin, end, step, tuple(frame.stmts), certain, chunk))
+        self.add(l.For(var, begin, end, step, tuple(frame.stmts), certain, chunk))
 
     @contextmanager
     def branch(self) -> Iterator[_Frame]:
@@ -245,7 +233,7 @@ class Builder:
 
     def choose(self, bounds: tuple[Bound, ...], then: _Frame, orelse: _Frame | None = None) -> None:
         tail = tuple(orelse.stmts) if orelse is not None else ()
-        self.add(If(tuple(self._bound(b) for b in bounds), tuple(then.stmts), tail))
+        self.add(l.If(tuple(self._bound(b) for b in bounds), tuple(then.stmts), tail))
 
     def either(
         self, bound: Bound, then: Callable[[], None], orelse: Callable[[], None] | None = None
@@ -270,7 +258,7 @@ class Builder:
         key = (value.terms, value.const)
         if key not in frame.named:
             var = self.fresh(stem, value.bounds[1] + 1)
-            frame.stmts.append(Let(var, value))
+            frame.stmts.append(l.Let(var, value))
             frame.named[key] = var
             frame.bound.add(var)
         return Index(((frame.named[key], 1),))
@@ -280,7 +268,7 @@ class Builder:
         if extent <= 1:
             return Index()
         var = self.fresh(stem, extent)
-        self._frames[-1].stmts.append(Let(var, value))
+        self._frames[-1].stmts.append(l.Let(var, value))
         self._frames[-1].bound.add(var)
         return index(var)
 
@@ -288,7 +276,7 @@ class Builder:
         """Name an integer that all threads share, kept within [least, least + extent)."""
         value = Call("sub", (value, Const(least, I32)), I32) if least else value
         var = self.fresh(stem, extent)
-        self._frames[-1].stmts.append(LetUniform(var, self.resolve(value)))
+        self._frames[-1].stmts.append(l.LetUniform(var, self.resolve(value)))
         self._frames[-1].bound.add(var)
         return index(var) + least
 
@@ -300,7 +288,7 @@ class Builder:
                 return small
         var = self.fresh(stem, min(a.bounds[1], b.bounds[1]) + 1)
         frame = self._frames[self._depth(a.variables | b.variables)]
-        frame.stmts.append(LetMin(var, a, b))
+        frame.stmts.append(l.LetMin(var, a, b))
         frame.bound.add(var)
         return index(var) if var.extent > 1 else Index()
 
@@ -366,7 +354,7 @@ class Builder:
             inner_frames = self._frames[depth + 1 :]
             del self._frames[depth + 1 :]
             value = self.resolve(atom.value)
-            frame.stmts.append(LetGather(var, value))
+            frame.stmts.append(l.LetGather(var, value))
             self._frames += inner_frames
             frame.named[atom] = var
             frame.bound.add(var)

@@ -89,8 +89,8 @@ class Store(Stmt):
 class For(Stmt):
     """for var in range(begin, end, step), zero or more times.
 
-    `at_least_once` promises begin < end, so that a target may test at the bottom only.  `chunk`:
-    after so many passes a tile may be left, at the same ones by all of its threads; 0: it may not.
+    `at_least_once` promises begin < end, so that a target may test at the bottom only.
+    chunk: passes after which all threads may leave the tile together; 0: they may not
     """
 
     var: Var
@@ -118,8 +118,7 @@ class Barrier(Stmt):
     Every thread passes the same barriers in the same order.  Between two of them no thread touches
     what another one writes.
 
-    near: only the threads of each subgroup of the unit wait for each other, so that what others
-          write is not there; a target may let all wait
+    near: only the threads of each subgroup wait for each other; a target may let all wait
     """
 
     near: bool = False

@@ -6,7 +6,6 @@ real device.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +24,8 @@ from tilewright.elastic.simulator.run import RequestSource, simulate
 
 #: From one request to the next on average, as a multiple of about what they take.
 GAP = 3.0
+#: The golden ratio: its multiples less whole numbers fill [0, 1) evenly, and never repeat.
+GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,8 @@ class _Every:
     clients: int = 0
 
     def times(self, seconds: float, seed: int) -> tuple[float, ...]:
-        rng, gap = random.Random(seed), self.seconds
-        times = (gap * (n + rng.random()) for n in range(1, int(seconds / gap)))
-        return tuple(times)
+        gap = self.seconds
+        return tuple(gap * (n + (n + seed) * GOLDEN % 1) for n in range(1, int(seconds / gap)))
 
 
 def solo_us(gpu: Gpu, kernels: Sequence[KernelCost]) -> float:
