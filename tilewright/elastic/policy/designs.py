@@ -115,7 +115,7 @@ def _shard(now: Beside) -> Allotment | None:
     return None if found is None else Allotment(found.blocks, found.blocks, found.fold)
 
 
-#: Several chunks, and little beside a request: longer waits were worth nothing (decision 33).
+#: Several chunks, and little beside a request: longer waits were worth nothing (decision 35).
 SETTLE_US = 10.0
 
 DESIGNS = {
