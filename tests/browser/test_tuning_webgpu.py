@@ -267,7 +267,8 @@ def test_from_the_command_line(
         if kernel["current"]["candidate"] is not None:
             break
     assert found["class"] == "webgpu"
-    assert kernel["current"]["candidate"] is not None
+    events = json.loads(report.read_text())["events"]
+    assert kernel["current"]["candidate"] is not None, [e for e in events if e["type"] == "trial"]
     assert kernel["current"]["candidate"] != kernel["default"]["candidate"]
     messages = json.loads(report.read_text())["sent"]
     assert {"hello", "want", "report"} <= {m["type"] for m in messages}

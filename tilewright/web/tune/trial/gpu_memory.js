@@ -229,14 +229,16 @@ async function output() {
   return stored(dtype) === dtype ? elements : arrayOf(dtype).from(elements);
 }
 
-/** Submits a kernel, `times` over. @param {Tune.GpuRunner} runner @param {number} times @param {boolean} stamped */
-function submit({ tiles, group, pipeline }, times, stamped) {
+/**
+ * Submits a kernel, `times` over.
+ * @param {Tune.GpuRunner} runner @param {number} times @param {boolean} stamped @param {[number, number]} groups
+ */
+function submit({ tiles, group, pipeline }, times, stamped, [columns, rows] = groupsOf(tiles, group)) {
   device.queue.writeBuffer(block, 0, Uint32Array.from([tiles, ...current().words]));
   const encoder = device.createCommandEncoder();
   const pass = encoder.beginComputePass(stamped && stamps ? { timestampWrites: { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 } } : {});
   pass.setPipeline(pipeline);
   pass.setBindGroup(0, place().bindings);
-  const [columns, rows] = groupsOf(tiles, group);
   for (let time = 0; time < times; time++) pass.dispatchWorkgroups(columns, rows);
   pass.end();
   if (stamped && stamps) encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
@@ -249,6 +251,12 @@ export async function runAll(runner) {
   const [trapped] = new Uint32Array(await bytesOf(place().buffer, 0, WORD));
   if (trapped) throw new Trapped('an index is out of range');
   await breathe();
+}
+
+/** Runs one workgroup: some drivers compile a pipeline when it first runs. @param {Tune.GpuRunner} runner */
+export async function touch(runner) {
+  submit(runner, 1, false, [1, 1]);
+  await bytesOf(place().buffer, 0, WORD);
 }
 
 /** Milliseconds of a kernel, `times` over; NaN if the clock did not advance. @param {Tune.GpuRunner} runner @param {number} times */

@@ -4,7 +4,7 @@
 
 import { breathe } from './breath.js';
 import { resolution } from './clock.js';
-import { hasStamps, timed } from './gpu_memory.js';
+import { hasStamps, timed, touch } from './gpu_memory.js';
 import { median } from './statistics.js';
 
 /** Milliseconds to which browsers round timestamps. */
@@ -62,8 +62,9 @@ export async function warm(runner) {
   return Math.min(...found);
 }
 
-/** The time of a single run: WebGPU runs no part of a kernel. @type {Tune.Glance} */
+/** The time of a single run, compilation excepted. @type {Tune.Glance} */
 export async function glance(runner) {
+  await touch(/** @type {Tune.GpuRunner} */ (runner));
   const spent = await timed(/** @type {Tune.GpuRunner} */ (runner), 1) || 0;
   await breathe();
   return { whole: spent, spent };
