@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
 from cublas import WARM_MS
-from nvidia import CUDA, suits
-from products import CASES, RUN_MS, Case
+from nvidia import CUDA, cases
+from products import RUN_MS, Case
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
@@ -143,14 +143,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
-    cases = {case.name: case for case in CASES if suits(case)}
+    known = {case.name: case for case in cases(())}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
-        for number, (name, case) in enumerate(cases.items()):
+        for number, (name, case) in enumerate(known.items()):
             if not args.only or any(name.startswith(o) for o in args.only):
                 rows.append({"what": "alone"} | alone(case, args.rounds, Path(folder, str(number))))
                 print(rows[-1], flush=True)
-        for row in room(cases["GEMM 4096"], args.requests, Path(folder, "room"), 1):
+        for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
             rows.append({"what": "room"} | row)
             print(rows[-1], flush=True)
     if args.only:

@@ -294,7 +294,7 @@ def measure(ours: Runner, torch: Any, case: Case, rounds: int) -> dict[str, Any]
     theirs = None
     if torch and case.on_cublas:
         times = ours.times * ours.layers
-        theirs = Cublas(torch, case.a, case.b, ours.layers, case.kind, times)
+        theirs = Cublas(torch, case.a, case.b, case.layers or 1, case.kind, times)
     found: dict[str, list[float]] = {"": [], "cublas_": []}
     for _ in range(rounds):
         found[""] += ours.sample(RUNS)

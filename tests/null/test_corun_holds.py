@@ -75,10 +75,12 @@ def test_a_stream_waits_until_few_are_left(words: np.ndarray, word: int) -> None
     device, address = CpuDevice(1), words.ctypes.data
     thread = threading.Thread(target=device.start, args=(Settle(address, 2, 60e6),))
     thread.start()
+    thread.join(0.05)
     assert thread.is_alive()
     # three may stay of each, or two are left of all
     device.start(SetWord(address + WORD * word, 3 if word == BUDGET else 2))
-    thread.join()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_who_died_without_counting_himself_out_holds_no_stream(words: np.ndarray) -> None:

@@ -202,3 +202,12 @@ def test_nvidias_compiler_takes_the_second_form(
     kernel = KERNELS[name]()
     code = CUDA.code(kernel, CUDA.default(kernel, CUDA.variant.name))
     assert nvrtc(prelude() + TURNS + elastic(code.loops).text, "sm_90")
+
+
+def test_a_buffer_of_more_than_2_to_the_31_elements_compiles(
+    nvrtc: Callable[[str, str], bytes],
+) -> None:
+    kernel = product_kernel("mk,kn->mn", (4, 300), (300, 1 << 24), weight=False)
+    made = elastic(CUDA.code(kernel, naive(CUDA)(kernel, CUDA.variant)).loops)
+    assert "int64_t" in made.text
+    assert nvrtc(prelude() + TURNS + made.text, "sm_90")

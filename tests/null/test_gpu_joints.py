@@ -41,6 +41,7 @@ from tilewright.targets.gpu.beside import beside
 from tilewright.targets.gpu.joints import Joint, joints, lasting
 from tilewright.targets.gpu.rounded import RoundedSchedule
 from tilewright.targets.gpu.thin import ThinSchedule, for_chain
+from tilewright.targets.gpu.vectors import vectors
 from tilewright.targets.plain import lower as plainly
 from tilewright.targets.wgsl.emit import WORDS
 
@@ -117,12 +118,20 @@ def random_rounded(rng: Random) -> RoundedSchedule:
 
 
 def lowered(joint: Joint, pick: Callable[[], ThinSchedule]) -> TileFn:
-    """A chain under the first schedule that fits it."""
+    """A chain under the first schedule that fits it.
+
+    The norm's reductions have an area to themselves: each thread writes an element there, and in
+    WGSL no two may write to one vector.
+    """
     assert joint.chain
     while not (schedule := for_chain(joint.chain, pick())):
         pass
     lower = rounded if isinstance(schedule, RoundedSchedule) else thin
-    return lower.lower_chain(joint.chain, schedule)  # type: ignore[arg-type]
+    made = lower.lower_chain(joint.chain, schedule)  # type: ignore[arg-type]
+    if joint.chain.norm:
+        assert len(made.buffers) not in vectors(made.body)
+        assert made.scratch[0].size == schedule.threads
+    return made
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,7 +10,7 @@ from node import run
 SCRIPT = """
 const { disagreement } = await import('TUNE/exchange/agree.js');
 const given = <given>;
-const log = [];
+const [log, asked] = [[], []];
 let tuned = false;
 let looks = 0;
 const engine = {
@@ -19,7 +19,8 @@ const engine = {
     tuned = Boolean(module);
     log.push(tuned ? 'in' : 'out');
   },
-  async profile() {
+  async profile({ only }) {
+    asked.push(only);
     looks++;
     log.push('look');
     // The page fills its array anew before these looks.
@@ -28,19 +29,21 @@ const engine = {
   },
 };
 const pace = { job: (work) => work() };
-const specs = { resultOf: () => ({ place: [0, 2] }) };
+const specs = { resultOf: () => ({ place: [0, 2] }), firstOf: (plan, step) => step - given.before };
 const trials = {
   compare: async ({ found, wanted }) => (found.join() === wanted.join() ? '' : 'it differs'),
 };
-const target = { plan: 0, bucket: {}, step: 0, alone: given.alone };
+const target = { plan: 0, bucket: {}, step: given.before, alone: given.alone };
 const tools = { engine, pace, specs, trials };
 const found = await disagreement(tools, target, { module: {} }, { module: null });
-console.log(JSON.stringify({ verdict: found && found.verdict, log, tuned }));
+console.log(JSON.stringify({ verdict: found && found.verdict, log, tuned, asked }));
 """
 
 
 def compared(**given: Any) -> Any:
-    return run(SCRIPT, given={"lent": [], "refilled": [], "error": 0, "alone": True} | given)
+    return run(
+        SCRIPT, given={"lent": [], "refilled": [], "error": 0, "alone": True, "before": 0} | given
+    )
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(0, None), (1, "wrong")])
@@ -72,3 +75,8 @@ def test_steps_that_cannot_run_are_left_to_their_trial(given: dict[str, Any]) ->
     found = compared(error=1, **given)
     assert found["verdict"] is None
     assert not found["tuned"]
+
+
+def test_what_runs_together_with_a_step_runs_before_it() -> None:
+    """In whole runs it would leave nothing in memory that the step could read."""
+    assert compared(before=2)["asked"] == [[0, 1, 2]] * 3

@@ -149,6 +149,22 @@ acts = {};
   seen.ended = workers.slice(before).map(({ ended }) => ended);
 }
 
+// A second device may be refused while the first one lives.
+{
+  const since = workers.length;
+  acts = {};
+  const one = trials({ early: true, patience: 100 });
+  await one.attempt(work(1));
+  const reserve = workers.at(-1);
+  reserve.say({ id: reserve.heard[0].id, error: 'no adapter' });
+  acts = { attempt: (worker, data, answer) => setTimeout(() => worker.say({ ...answer, value: { verdict: 'wrong', milliseconds: 1 } }), 1) };
+  await one.attempt(work(1));
+  acts = {};
+  await one.attempt(work(1));
+  seen.refused = workers.slice(since).map(({ ended }) => ended);
+  one.close();
+}
+
 // Where it takes long to start a worker, another one is ready: the next fresh one, unless it broke or something hung.
 {
   const told = (verdict) => ({ attempt: (worker, data, answer) => setTimeout(() => worker.say({ ...answer, value: verdict(data.params) }), 1) });
@@ -269,6 +285,10 @@ def test_a_reserve_that_broke_is_not_taken() -> None:
     assert third[0] == "open"
     assert fourth == ["open,attempt", False]
     assert fifth == ["open", False]
+
+
+def test_a_reserve_that_got_no_device_is_not_taken() -> None:
+    assert found()["refused"] == [True, True, False, False]
 
 
 def test_a_hang_takes_the_reserve_with_it() -> None:

@@ -22,16 +22,19 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
             task=task.name,
             least=round(alone, 4),
         )
-    blocked = max((other.longest_us for other in others), default=0.0)
-    if task.deadline_us is not None and task.longest_us + blocked > task.deadline_us:
-        raise AdmissionRefused(
-            f"{task.name} may miss its deadline: a request of another model is not interrupted",
-            hint="Allow a later deadline, or give the models GPUs of their own",
-            task=task.name,
-            deadline_us=task.deadline_us,
-            needs_us=round(task.longest_us + blocked, 1),
-        )
-    load = sum((t.rate_hz or 0.0) * _least(t) * t.solo_us / 1e6 for t in (*others, task))
+    every = (*others, task)
+    for each in every:
+        blocked = max((other.longest_us for other in every if other is not each), default=0.0)
+        if each.deadline_us is not None and each.longest_us + blocked > each.deadline_us:
+            raise AdmissionRefused(
+                f"{each.name} may miss its deadline: a request of another model is not interrupted",
+                hint="Allow a later deadline, or give the models GPUs of their own",
+                task=task.name,
+                misses=each.name,
+                deadline_us=each.deadline_us,
+                needs_us=round(each.longest_us + blocked, 1),
+            )
+    load = sum((t.rate_hz or 0.0) * _least(t) * t.solo_us / 1e6 for t in every)
     if load > 1:
         raise AdmissionRefused(
             "the critical models ask for more time than there is",

@@ -103,9 +103,7 @@ class SimulatedStream:
 
     urgent: bool
     sms: range
-    waiting: deque[KernelLaunch | SimulatedWait | Callable[[], object]] = field(
-        default_factory=deque
-    )
+    waiting: deque[StreamItem] = field(default_factory=deque)
     head: KernelLaunch | None = None
     order: int = 0
     opens: bool = False

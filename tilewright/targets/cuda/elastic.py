@@ -96,7 +96,7 @@ def _tile(fn: TileFn, d: CudaDialect) -> list[str]:
     if fn.thread:
         return tile_of(fn, d, "own")
     beyond = d.let("place", "own * blockDim.x + threadIdx.x")
-    return [beyond, d.let(fn.tile.name, "min(place, count - 1)")]
+    return [beyond, d.let(fn.tile.name, f"min(place, ({d.index})(count - 1))")]
 
 
 def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Kernels side by side: functions that do not depend on each other as one, whose tiles are theirs.
+"""Kernels side by side: one function that has the tiles of several independent ones.
 
 Input: functions whose tiles one thread computes.  Output: a function with the buffers of all, one
 after the other, whose tiles are those of the first, then those of the second, and so on.

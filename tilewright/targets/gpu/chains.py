@@ -48,9 +48,15 @@ class Chain:
         return self.products[-1]
 
     @property
+    def own_areas(self) -> int:
+        """How many shared areas the norm has: one, of one element for each thread.  It is apart,
+        since vectors of an area must not be written by several threads."""
+        return 1 if self.norm else 0
+
+    @property
     def area(self) -> int:
-        """The number of the first shared area."""
-        return len(self.last.buffers)
+        """The number of the first shared area beside these."""
+        return len(self.last.buffers) + self.own_areas
 
 
 def chained(products: Sequence[Kernel], norm: Kernel | None = None, given: int = 0) -> Chain:
@@ -84,9 +90,8 @@ class OperandRows:
     def __init__(self, places: Places) -> None:
         self.places = places
 
-    def make_ready(self, b: Builder, area: int) -> None:
-        """What all threads do before the first element is read, by a shared area with room for a
-        number of each; afterwards the area is free."""
+    def make_ready(self, b: Builder) -> None:
+        """What all threads do before the first element is read."""
 
     def in_vectors(self, row: Index, step: Index) -> bool:
         """Whether four steps from there on can be read at once."""
@@ -110,8 +115,8 @@ class MadeRows(OperandRows):
         #: For each row what its elements are, given the results of reductions in registers.
         self.elements: list[Expr] = []
 
-    def make_ready(self, b: Builder, area: int) -> None:
-        shape = tuple(v.extent for v in self.norm.rows)
+    def make_ready(self, b: Builder) -> None:
+        area, shape = len(self.norm.buffers), tuple(v.extent for v in self.norm.rows)
         for row in range(prod(shape)):
             at = dict(zip(self.norm.rows, unflatten(index(row), shape), strict=True))
             for n, stage in enumerate(self.norm.stages):

@@ -80,7 +80,8 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
         if isinstance(s, l.For) and (_met(s) or (s.chunk and s.end.variables <= {*fn.scalars})):
             before, refill, after = *_split(stmts[:n], s), stmts[n + 1 :]
             known = s.begin == Index() or refill
-            if not known or s.var.extent <= max(1, s.chunk) or (s.step > 1 and s.chunk > 1):
+            several = s.chunk > 1 and (s.step > 1 or _met(s))
+            if not known or several or s.var.extent <= max(1, s.chunk):
                 return None
             if not _fresh(fn, before, s) or not (fn.thread or _apart(fn, stmts, after)):
                 return None

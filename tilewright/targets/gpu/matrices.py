@@ -221,9 +221,9 @@ class MatrixSchedule(Schedule):
         if self.stages > 1 and not copied_as(self.types, kernel):
             return f"the operands of {kernel.name} cannot be copied as they lie"
         if self.detached and (
-            self.stages == 1 or self.own * TYPES[self.types].operand.size != LINE
+            self.stages == 1 or self.depth * TYPES[self.types].operand.size != LINE
         ):
-            return f"warp groups have stages, and {LINE} bytes of the depth in a slice"
+            return f"warp groups have stages, no slices, and {LINE} bytes of the depth in a block"
         form = classify(kernel)
         if isinstance(form, BlockContraction) and self.depth % form.weights.word:
             return f"r1 * k is a multiple of the {form.weights.word} weights in a word"

@@ -225,13 +225,13 @@ class _Tile:
         self.b, self.rows = self.tile.b, self.tile.rows
         self.centred = form_as(chain.last, BlockContraction).weights.centred
         self.units, self.steps = s.units(chain.last), self.tile.places[0].ops.steps
-        #: Numbers of the shared areas: bytes, sizes with sums, what slices add up in.
-        self.bytes, self.numbers, self.sums = range(chain.area, chain.area + 3)
+        #: Numbers of the shared areas: bytes, sizes with sums.
+        self.bytes, self.numbers = range(chain.area, chain.area + 2)
 
     def emit(self) -> TileFn:
         b, each, blocks = self.b, self.s.unit, ceil(self.steps / self.s.unit / self.units)
         if blocks > 1:
-            self.tile.input.make_ready(b, self.sums)
+            self.tile.input.make_ready(b)
         with b.loop("block", Index(), index(blocks), 1, blocks) as block:
             self._block(block * self.units, alone=blocks == 1)
             if blocks > 1:
@@ -256,7 +256,7 @@ class _Tile:
         if self.s.ahead:
             self._take_rings(first, start)
         if alone:
-            self.tile.input.make_ready(b, self.sums)
+            self.tile.input.make_ready(b)
         self._round(first)
         b.add(Barrier())
         if not self.s.ahead:

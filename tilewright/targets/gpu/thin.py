@@ -181,9 +181,9 @@ class ThinTile:
                 for reg in given.values():
                     b.set(reg.name, Load(area, place(Index(), i) - last * self.width, F32, LANES))
                 output.put(index(i), self.col, total(i))
-        needed = s.slices > 1 or given or chain.norm
-        more = (Scratch(F32, s.sums(count)),) if needed else ()
-        return replace(b.finish(chain.last, (*areas, *more)), outputs=(chain.output,))
+        own = (Scratch(F32, b.threads),) * chain.own_areas
+        more = (Scratch(F32, s.sums(count)),) if s.slices > 1 or given else ()
+        return replace(b.finish(chain.last, (*own, *areas, *more)), outputs=(chain.output,))
 
 
 def lower(kernel: Kernel, schedule: ThinSchedule) -> TileFn:
@@ -195,7 +195,7 @@ def lower_chain(chain: Chain, s: ThinSchedule) -> TileFn:
     """The same of a chain; each product has an equal part of the columns."""
     tile = ThinTile(chain, s)
     b, steps = tile.b, tile.places[0].ops.steps
-    tile.input.make_ready(b, chain.area)
+    tile.input.make_ready(b)
     for side in tile.by_product():
         blocks = ceil(steps / (s.slices * s.r0 * side.each))
         with b.loop("block", Index(), index(blocks), 1, blocks, chunk=1) as block:
@@ -266,7 +266,9 @@ def for_chain(chain: Chain, schedule: S) -> S | None:
         slices = 1 << max(1, schedule.threads * LANES // y1).bit_length() - 1
         found = replace(schedule, y1=y1, slices=slices)
     even = not chain.norm or not found.threads & (found.threads - 1)
-    return found if even and not found.objection(chain.last) else None
+    shared = found.shared(chain.last) + WORD * found.threads * chain.own_areas
+    fits = even and not found.objection(chain.last) and not beyond(found.threads, shared)
+    return found if fits else None
 
 
 #: Steps unrolled, columns of a tile, and slices of the depth that are tried.

@@ -314,8 +314,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
           const found = [];
           const parts = only === 'all' ? plans[work.plan].parts() : only.map((step) => ({ first: step, last: step + 1 }));
           for (const { first, last } of parts) {
-            const kernel = steps.slice(first, last).map((step) => step.kernel).join(' + ');
-            found.push({ step: first, ...steps[first], kernel, milliseconds: await (place ? timed(work.plan, first, last, runs) : timeOf(work.plan, first, last, runs)) });
+            const own = steps.slice(first, last);
+            const kernel = own.map((step) => step.kernel).join(' + ');
+            const [flops, moved] = [own.reduce((sum, step) => sum + step.flops, 0), own.reduce((sum, step) => sum + step.bytes, 0)];
+            found.push({ step: first, ...steps[first], kernel, flops, bytes: moved, milliseconds: await (place ? timed(work.plan, first, last, runs) : timeOf(work.plan, first, last, runs)) });
           }
           const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).outputs[0].data;
           return { steps: found, read: words && new Uint8Array(words.buffer) };

@@ -1,6 +1,7 @@
 // Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there.
 // Input: the engine, a kernel.  Output: whether it stays.  A trial uses one thread and its own memory; here the
-// engine's own step is timed before and after, or the whole plan if one dispatch computes the step and others: another kernel ends that.
+// engine's own step is timed before and after, or the whole plan if one dispatch computes the step and
+// others: an exchanged kernel makes the step a dispatch of its own.
 
 import { planTimes, runsOf, unlessTrapped } from './runs.js';
 import { median } from '../trial/statistics.js';

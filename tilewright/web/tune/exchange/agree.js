@@ -11,7 +11,10 @@ const TRIES = 3;
 export async function disagreement({ engine, pace, specs, trials }, { plan, bucket, step, alone }, change, back) {
   if (!alone) return null;
   const { place, ...facts } = specs.resultOf(plan, step);
-  const look = async () => (mayRun(engine, plan) ? (await engine.profile({ bucket, runs: 1, only: [step], read: place })).read : undefined);
+  // What is computed together leaves nothing in memory for its later steps: they all run, one by one.
+  const first = specs.firstOf(plan, step);
+  const only = Array.from({ length: step + 1 - first }, (_, number) => first + number);
+  const look = async () => (mayRun(engine, plan) ? (await engine.profile({ bucket, runs: 1, only, read: place })).read : undefined);
   // One job, so that it takes no longer than it must.
   const looks = () => pace.job(async () => {
     const before = await look();

@@ -51,7 +51,7 @@ export async function findTargets(engine, pace, specs, asked) {
       const { kernel, node, flops, milliseconds } = steps[step];
       targets.set(spec, {
         spec, plan, bucket, step, kernel, node, flops, part, share: part / order.length, whole: total,
-        milliseconds, own: NaN, alone: !specs.gathers(spec), joined: specs.joined(plan, step),
+        milliseconds, own: NaN, alone: !specs.gathers(spec), joined: specs.joined(spec),
       });
     }
   }

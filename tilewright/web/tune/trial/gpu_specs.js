@@ -23,11 +23,16 @@ export async function openSpecs(engine) {
   for (const { steps } of plans) for (const { spec } of steps) requireCounts('steps', spec, listed.length - 1 - spec);
   const calls = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => resolved(JSON.parse(new TextDecoder().decode(await file(ref))), lack)));
 
+  const joints = calls.map((own) => own.flatMap((/** @type {T.GpuCall} */ { joined }, /** @type {number} */ first) => (joined ? [{ first, last: first + joined.steps }] : [])));
+
   /** A step of the specification, if possible one that runs its usual kernel. @param {number} spec */
   function stepOf(spec) {
     const all = plans.flatMap(({ steps }, plan) => steps.flatMap((step, number) => (step.spec === spec ? [{ plan, step, call: calls[plan][number] }] : [])));
     return all.find(({ call }) => call.words.every((/** @type {number} */ word) => word % LANES === 0)) ?? all[0];
   }
+
+  /** The steps that a run computes together with this one. @param {number} plan @param {number} step */
+  const jointOf = (plan, step) => joints[plan].find((/** @type {{first: number, last: number}} */ { first, last }) => first <= step && step < last);
 
   return {
     facts(spec) {
@@ -50,7 +55,8 @@ export async function openSpecs(engine) {
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[T.DType, number]} */ [dtype, size]) => (
       sum + WORD * wordsOf(dtype, elementsOf([size])) + ROOM), ROOM),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
-    joined: (plan, step) => calls[plan].some((/** @type {T.GpuCall} */ { joined }, /** @type {number} */ first) => Boolean(joined && first <= step && step < first + joined.steps)),
+    joined: (spec) => plans.some(({ steps }, plan) => steps.some((step, number) => step.spec === spec && jointOf(plan, number))),
+    firstOf: (plan, step) => jointOf(plan, step)?.first ?? step,
     code: () => file(build.code),
   };
 }

@@ -22,7 +22,7 @@ const RARE = 997;
 const OFTEN = 0.4;
 /** Elements per piece of work. */
 const PIECE = 1 << 14;
-/** Elements after which generated ones repeat.  It is prime, so that no rows of a matrix are alike. */
+/** Elements after which generated ones repeat.  It is prime: rows of a matrix that are fewer apart differ. */
 const PERIOD = 65537;
 
 /** Tolerance of float results, relative to the largest magnitude among them. */

@@ -64,6 +64,7 @@ export async function openSpecs(engine) {
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [dtype, size]) => sum + size * BYTES[dtype] + 1024, 0),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
     joined: () => false,
+    firstOf: (_, step) => step,
     code: () => file(build.code),
   };
 }

@@ -124,7 +124,12 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       made = start();
       const id = next++;
       /** @type {Tune.Launched} */
-      const own = { worker: made, id, said: [], broken: '', hear: (data) => own.said.push(data), fail: (why) => (own.broken = why) };
+      const own = { worker: made, id, said: [], broken: '', hear: keep, fail: (why) => (own.broken = why) };
+      /** @param {any} data */
+      function keep(data) {
+        if (data.error !== undefined) own.broken = String(data.error);
+        own.said.push(data);
+      }
       made.addEventListener('error', (event) => {
         event.preventDefault();
         own.fail(event.message || 'its script could not be loaded');
@@ -157,7 +162,12 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       taken.said.forEach(taken.hear);
     }
     await opened;
-    if (early && !closed) reserve ??= launched();
+    if (!early || closed || reserve) return;
+    try {
+      reserve = launched();
+    } catch {
+      // Then the next worker starts when it is needed, and says what is wrong.
+    }
   }
 
   /** Wasm memory cannot shrink, so after a large kernel and many small ones the worker is replaced. @param {number} size */
@@ -210,6 +220,8 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         // Nothing of a bad candidate may reach the next one.
         if (!RIGHT.includes(outcome.verdict)) {
           end(gone());
+          // What traps may have lost the device, and others with it.
+          if (outcome.verdict === 'trapped') dropReserve();
           return outcome;
         }
         // Moves it to the end: the least recently used are forgotten first.
@@ -217,9 +229,9 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         told.set(spec, taken);
         return outcome;
       } catch (error) {
-        if (!(error instanceof Hung)) throw error;
-        // What hangs may have taken the whole GPU with it.
+        // What failed or hangs may have taken the whole GPU with it.
         dropReserve();
+        if (!(error instanceof Hung)) throw error;
         return { verdict: 'hung', milliseconds: error.milliseconds, prepared: 0, resolution: 0, why: error.message };
       }
     },

@@ -34,8 +34,10 @@ export type OpenedSpecs = {
   resultOf: (plan: number, step: number) => { place: [number, number]; dtype: string; rounds: boolean };
   /** Whether the kernel reads indices from a buffer. */
   gathers: (spec: number) => boolean;
-  /** Whether a run computes a step together with others, as long as their kernels are the bundle's. */
-  joined: (plan: number, step: number) => boolean;
+  /** Whether runs compute a step of the specification together with others, as long as their kernels are the bundle's. */
+  joined: (spec: number) => boolean;
+  /** The first of the steps that a run computes together with this one. */
+  firstOf: (plan: number, step: number) => number;
   /** The bundle's own kernels: their module, or their texts. */
   code: () => Promise<ArrayBuffer>;
 };
