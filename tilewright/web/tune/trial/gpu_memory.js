@@ -22,6 +22,8 @@ const UNWRITTEN = { float: 0xffffffff, integer: 0xa6a6a6a6 };
 const MOST_IMAGES = 2 ** 28;
 /** Maximum candidates whose pipelines are made before their turn. */
 const MOST_COMING = 4;
+/** Milliseconds that a driver may take to compile a kernel; a candidate that is silent for longer may hang. */
+const COMPILING = 12_000;
 /** Bytes of the block of numbers of a kernel. */
 const BLOCK = 1024;
 const NANO = 1e-6;
@@ -245,18 +247,31 @@ function submit({ tiles, group, pipeline }, times, stamped, [columns, rows] = gr
   device.queue.submit([encoder.finish()]);
 }
 
+/** Kernels of which a workgroup has run. @type {WeakSet<Tune.Runner>} */
+const touched = new WeakSet();
+
+/** Runs one workgroup of a kernel that has not run yet: some drivers compile it only then, which is no sign of a hang. @param {Tune.Runner} runner */
+export async function touch(runner) {
+  if (touched.has(runner)) return;
+  touched.add(runner);
+  submit(/** @type {Tune.GpuRunner} */ (runner), 1, false, [1, 1]);
+  const end = steadily();
+  const late = setTimeout(end, COMPILING);
+  try {
+    await bytesOf(place().buffer, 0, WORD);
+  } finally {
+    clearTimeout(late);
+    end();
+  }
+}
+
 /** Runs all of a kernel once; its workgroups have no order. @type {Tune.RunAll} */
 export async function runAll(runner) {
+  await touch(runner);
   submit(/** @type {Tune.GpuRunner} */ (runner), 1, false);
   const [trapped] = new Uint32Array(await bytesOf(place().buffer, 0, WORD));
   if (trapped) throw new Trapped('an index is out of range');
   await breathe();
-}
-
-/** Runs one workgroup: some drivers compile a pipeline when it first runs. @param {Tune.GpuRunner} runner */
-export async function touch(runner) {
-  submit(runner, 1, false, [1, 1]);
-  await bytesOf(place().buffer, 0, WORD);
 }
 
 /** Milliseconds of a kernel, `times` over; NaN if the clock did not advance. @param {Tune.GpuRunner} runner @param {number} times */

@@ -64,7 +64,7 @@ export async function warm(runner) {
 
 /** The time of a single run, compilation excepted. @type {Tune.Glance} */
 export async function glance(runner) {
-  await touch(/** @type {Tune.GpuRunner} */ (runner));
+  await touch(runner);
   const spent = await timed(/** @type {Tune.GpuRunner} */ (runner), 1) || 0;
   await breathe();
   return { whole: spent, spent };
