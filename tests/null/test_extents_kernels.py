@@ -26,6 +26,7 @@ from tilewright.kernel.index import Var
 from tilewright.kernel.loops import TileFn, numbers_at
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel, Limit, check
+from tilewright.kernel.stepper import Stepper
 from tilewright.targets.gpu.rows import lower_rows
 from tilewright.targets.plain import lower as plain
 from tilewright.targets.simd.attention import AttentionSchedule
@@ -144,7 +145,7 @@ def test_attention_under_every_kind_of_schedule(
 
 def steps_of(fn: TileFn, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Statements that the loops execute."""
-    count, once = 0, interp._Machine.stmt
+    count, once = 0, Stepper.stmt
 
     def counted(self: Any, s: Any) -> None:
         nonlocal count
@@ -159,7 +160,7 @@ def steps_of(fn: TileFn, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
         for b in fn.buffers[1:]
     )
     with monkeypatch.context() as patch:
-        patch.setattr(interp._Machine, "stmt", counted)
+        patch.setattr(Stepper, "stmt", counted)
         computed(fn, n, data)
     return count
 
