@@ -164,8 +164,7 @@ def costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ..
     found = []
     steps = host.steps(-1, largest_extents(host.bundle.manifest))
     for (slot, launch), took in zip(steps, microseconds, strict=True):
-        residents = host.device.residents(host.elastic_kernels[slot], launch.group, launch.shared)
-        tile = took / -(-launch.blocks // residents)
+        tile = took / -(-launch.blocks // host.residents(slot, launch))
         chunk = tile / max(1, host.forms[slot].chunks)
         found.append(KernelCost(launch.blocks, launch.group, tile, chunk))
     return tuple(found)

@@ -243,7 +243,7 @@ class CorunSession:
         """Designs whose normal kernels do not leave have no use for more than one level."""
         host = self._hosts[0]
         workers = max(
-            host.device.residents(host.elastic_kernels[slot], launch.group, launch.shared)
+            host.residents(slot, launch)
             for slot, launch in host.steps(-1, largest_extents(host.bundle.manifest))
         )
         return measure(

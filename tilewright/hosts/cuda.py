@@ -159,6 +159,11 @@ class CudaHost(FlatHost):
         texts = [form.text for form in self.forms]
         return self._compiled(self._texts.prelude + self._texts.turns, texts)
 
+    def residents(self, slot: int, launch: Launch) -> int:
+        """Workers of a slot's second form that the device has room for."""
+        kernel = self.elastic_kernels[slot]
+        return self.device.residents(kernel, launch.group, launch.shared)
+
     def _compiled(self, prelude: str, texts: Sequence[str]) -> dict[int, Any]:
         """By slot."""
         used = [texts[slot] for slot in self._ways]

@@ -79,11 +79,7 @@ class ElasticPlan:
             extents = largest_extents(host.bundle.manifest)
         plain = host.steps(plan, extents)
         workers = [
-            min(
-                launch.blocks,
-                most or device.residents(host.elastic_kernels[slot], launch.group, launch.shared),
-            )
-            for slot, launch in plain
+            min(launch.blocks, most or host.residents(slot, launch)) for slot, launch in plain
         ]
         self._slots = max(workers, default=1)
         stride = max((host.forms[slot].saved for slot, _ in plain), default=0)

@@ -44,7 +44,7 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import depth
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.micro import Micro
-from tilewright.targets.simd.sizes import ENOUGH_TILES, LONG, TILE_WORK, even, unroll
+from tilewright.targets.simd.sizes import ENOUGH_TILES, LONG, TILE_WORK, USUAL, even, unroll
 from tilewright.targets.simd.tiles import register_tile
 
 #: Multiply-accumulates of a large tile: what it reads is used often, and there are tiles enough.
@@ -99,13 +99,11 @@ def walked(
 ) -> ContractionSchedule:
     """How a contraction walks register tiles of `tile` rows and columns."""
     x0, y0 = tile
-    inner = roles.depth[-1] if roles.depth else roles.n
-    r0 = unroll(inner.extent)
-    if is_expensive(kernel.value):
-        # A long epilogue between two reductions: SpiderMonkey keeps fewer sums in registers
-        # unless the reduction's pass is long too.
-        r0 = unroll(inner.extent, LONG)
-    elif _in_pages(kernel, roles):
+    # A long epilogue between two reductions: SpiderMonkey keeps fewer sums in registers unless the
+    # reduction's pass is long too.
+    long = is_expensive(kernel.value)
+    r0 = unroll(_innermost(roles).extent, LONG if long else USUAL)
+    if not long and _in_pages(kernel, roles):
         # Measured in two engines on two processors: larger tiles lose up to 40 % in one of them.
         x0, r0 = min(x0, PAGED_ROWS), min(r0, PAGED_STEPS)
     common = ContractionSchedule(x0=x0, y0=y0, r0=r0, lanes=machine.lanes)
@@ -114,11 +112,15 @@ def walked(
     return _in_rows(kernel, roles, common, machine)
 
 
+def _innermost(roles: Operands) -> Var:
+    """The axis of the reduction that passes go along."""
+    return roles.depth[-1] if roles.depth else roles.n
+
+
 def _in_pages(kernel: Kernel, roles: Operands) -> bool:
     """True if each step of a row lies in another page of memory: channels of a large image."""
-    inner = roles.depth[-1] if roles.depth else roles.n
     size = kernel.buffers[roles.row.buffer].dtype.size
-    return abs(stride(roles.row.index, inner) or 0) * size >= PAGE
+    return abs(stride(roles.row.index, _innermost(roles)) or 0) * size >= PAGE
 
 
 def _panels(

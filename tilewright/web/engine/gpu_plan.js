@@ -69,6 +69,9 @@ export function callsOf(listed, path, { steps, extents }, lack, memory, banks = 
 /** All dispatches that there may be: each step by itself, then those that run several. @param {T.GpuCall[]} calls @returns {T.Dispatched[]} */
 const everyOf = (calls) => [...calls, ...calls.flatMap(({ joined = [] }) => joined)];
 
+/** Steps that one dispatch computes: the first of them, and the one behind the last. @type {(calls: T.GpuCall[]) => {first: number, last: number}[]} */
+export const jointsOf = (calls) => calls.flatMap(({ joined }, first) => (joined ? [{ first, last: first + joined.steps }] : []));
+
 /** The slots of all of them. @type {T.SlotsOf} */
 export const slotsOf = (plans) => [...new Set(plans.flatMap(everyOf).map(({ slot }) => slot))];
 
@@ -100,8 +103,7 @@ export function planOf(device, layout, memory, pipelines, calls, steps, banks = 
     // Nor is any made for weights in a bank.
     return found && !calls[at].bank && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
   };
-  const joins = new Map(calls.flatMap(({ joined }, first) => (joined ? [[first, first + joined.steps]] : []))
-    .map(([first, last], number) => [first, { first, last, dispatch: dispatches[calls.length + number] }]));
+  const joins = new Map(jointsOf(calls).map((joint, number) => [joint.first, { ...joint, dispatch: dispatches[calls.length + number] }]));
   /** What a whole run dispatches: a step with an exchanged kernel runs by itself, and so do those that are joined with it. @type {() => T.GpuPart[]} */
   function partsOf() {
     /** @type {T.GpuPart[]} */

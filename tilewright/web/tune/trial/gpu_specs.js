@@ -3,7 +3,7 @@
 
 import { requireCounts, sectionOf } from '../../engine/bundle.js';
 import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';
-import { lacking, numberAt, resolved } from '../../engine/gpu_plan.js';
+import { jointsOf, lacking, numberAt, resolved } from '../../engine/gpu_plan.js';
 import { elementsOf, sizesOf } from '../../engine/tensors.js';
 import { readKernels } from '../records/kernels.js';
 import { described, gathered, hasFloats } from './specs.js';
@@ -23,7 +23,7 @@ export async function openSpecs(engine) {
   for (const { steps } of plans) for (const { spec } of steps) requireCounts('steps', spec, listed.length - 1 - spec);
   const calls = await Promise.all(build.plans.map(async (/** @type {T.FileRef} */ ref) => resolved(JSON.parse(new TextDecoder().decode(await file(ref))), lack)));
 
-  const joints = calls.map((own) => own.flatMap((/** @type {T.GpuCall} */ { joined }, /** @type {number} */ first) => (joined ? [{ first, last: first + joined.steps }] : [])));
+  const joints = calls.map(jointsOf);
 
   /** A step of the specification, if possible one that runs its usual kernel. @param {number} spec */
   function stepOf(spec) {
@@ -32,7 +32,7 @@ export async function openSpecs(engine) {
   }
 
   /** The steps that a run computes together with this one. @param {number} plan @param {number} step */
-  const jointOf = (plan, step) => joints[plan].find((/** @type {{first: number, last: number}} */ { first, last }) => first <= step && step < last);
+  const jointOf = (plan, step) => joints[plan].find(({ first, last }) => first <= step && step < last);
 
   return {
     facts(spec) {
