@@ -104,7 +104,7 @@ def measure(model: BrowserModel, sizes: Sizes, args: argparse.Namespace) -> dict
     if args.profile:
         for size in (1, args.prompt):
             print(f"n = {size}")
-            show(model.profile(bucket={"n": size}))
+            show(model.profile(5, {"n": size}, in_order=args.clock))
     return row
 
 

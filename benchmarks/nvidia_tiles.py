@@ -50,8 +50,13 @@ SHAPES = (
     (4, 4, 4, 2, 64, 4), (4, 4, 4, 2, 128, 3), (4, 4, 2, 2, 64, 4), (4, 4, 2, 2, 128, 2),
     (4, 4, 2, 2, 128, 3), (2, 4, 2, 4, 128, 3), (4, 4, 2, 2, 64, 1),
 )  # fmt: skip
-#: Results of a warp group of Hopper, and groups: rows, columns, down, along; stages.  Halves alone.
-GROUPS = ((1, 2, 2, 1, 3), (2, 1, 2, 1, 3), (1, 1, 2, 1, 3), (1, 1, 2, 1, 4), (1, 1, 1, 2, 3))
+#: Results of a warp group of Hopper, and groups: columns of a result; rows, columns, down, along;
+#: stages.  Halves alone.
+GROUPS = (
+    (128, 1, 2, 2, 1, 4), (128, 2, 1, 2, 1, 4), (128, 2, 1, 2, 1, 3), (128, 1, 1, 2, 1, 4),
+    (128, 1, 1, 2, 1, 3), (256, 1, 1, 2, 1, 4), (256, 1, 1, 2, 1, 3), (256, 1, 1, 1, 1, 3),
+    (128, 2, 1, 1, 2, 4),
+)  # fmt: skip
 #: Rows of tiles that are walked together; the first for all shapes, the others for the first one.
 BANDS = (8, 4, 16)
 #: Rows, steps and columns of a small product.
@@ -75,8 +80,8 @@ def schedules(kind: str) -> Iterator[MatrixSchedule]:
             yield MatrixSchedule(
                 types, 16, 16, k, 32, rows, columns, down, along, r1, band, stages=stages
             )
-    for *shape, stages in GROUPS if kind == "f16" else ():
-        yield MatrixSchedule(types, 64, 128, k, 128, *shape, 4, BANDS[0], stages=stages)
+    for n, *shape, stages in GROUPS if kind == "f16" else ():
+        yield MatrixSchedule(types, 64, n, k, 128, *shape, 4, BANDS[0], stages=stages)
 
 
 class Product:

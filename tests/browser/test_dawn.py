@@ -97,6 +97,10 @@ def test_times_by_the_clock_of_the_adapter(host: BrowserHost, dawn: Dawn, bundle
     assert sum(model.time(1, 0, repeat=4000).milliseconds) > 0
     with pytest.raises(TilewrightError, match="repeat"):
         model.time(3, 1, repeat=0)
+    in_order = model.profile(3, in_order=True)
+    assert [s["kernel"] for s in in_order] == [s["kernel"] for s in model.profile(3)]
+    assert all(step["milliseconds"] >= 0 for step in in_order)
+    assert sum(step["milliseconds"] for step in in_order) > 0
 
 
 def test_a_bundle_without_its_section(host: BrowserHost, tmp_path: Path) -> None:

@@ -255,16 +255,16 @@ def test_nvidias_compiler_takes_the_texts(
 LARGER = {"f16-f32": (64, 128, 1024), "tf32-f32": (64, 128, 64), "u8-i32": (64, 1024, 64)}
 
 
-@pytest.mark.parametrize("columns", [64, 128])
+@pytest.mark.parametrize("columns", [64, 128, 256])
 def test_nvidias_compiler_takes_warp_groups(
     nvrtc: Callable[[str, str], bytes], columns: int
 ) -> None:
     """Both ways in which an operand may lie: along the depth, and along its rows or columns."""
     kernel = kernel_of(product_of("f16-f32", 128, 128, 256))
-    schedule = MatrixSchedule("f16-f32", 64, columns, 16, 128, 1, 128 // columns, 2, 1, 4, stages=3)
+    schedule = MatrixSchedule("f16-f32", 64, columns, 16, 128, 1, 256 // columns, 2, 1, 4, stages=3)
     code = CUDA.code(kernel, schedule)
-    assert "Place<true>" in str(code.body)
-    assert "Place<false>" in str(code.body)
+    assert "Place<ALONG>" in str(code.body)
+    assert "Place<PANELS>" in str(code.body)
     assert nvrtc(prelude() + str(code.body), "sm_90a")
     assert nvrtc(prelude() + TURNS + elastic(code.loops).text, "sm_90a")
 

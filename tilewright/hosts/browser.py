@@ -238,9 +238,16 @@ class BrowserModel:
         found = self._ask("time", bucket, runs=runs, warmup=warmup, **often).result
         return Timing(found["milliseconds"], found["first"], found["bucket"])
 
-    def profile(self, runs: int = 10, bucket: Mapping[str, int] | None = None) -> list[Json]:
-        """The plan's steps with their times; on WebGPU the dispatches, some of several steps."""
-        steps: list[Json] = self._ask("profile", bucket, runs=runs).result["steps"]
+    def profile(
+        self, runs: int = 10, bucket: Mapping[str, int] | None = None, in_order: bool = False
+    ) -> list[Json]:
+        """The plan's steps with their times; on WebGPU the dispatches, some of several steps.
+
+        in_order: on WebGPU, of whole runs by the GPU's own clock.  Raises HostError
+                  (`unsupported-host`) if the adapter has none.
+        """
+        more = {"inOrder": True} if in_order else {}
+        steps: list[Json] = self._ask("profile", bucket, runs=runs, **more).result["steps"]
         return steps
 
     def tune(self, options: Json, on_event: Progress) -> Json:

@@ -253,12 +253,14 @@ class Scratch:
     part: elements of each of the equal parts that it consists of; 0: it is one.  A matrix lies
           within one part, at a place that is the same in all of them
     swizzled: of detached units: they have their own order of what is in 1,024 bytes
+    reuses: it may lie where the areas before it do, whose contents nobody needs any more
     """
 
     dtype: DType
     size: int
     part: int = 0
     swizzled: bool = False
+    reuses: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,22 @@
 // Products happen at once.
 #pragma once
 
-template <bool across> struct Place {
+template <Lie lie> struct Place {
   const char *area;
   unsigned begin, apart;
   Place(const uint16_t *area, int index, int apart)
       : area(reinterpret_cast<const char *>(area)), begin(2 * index), apart(apart) {}
   // Of a row (or column) and a step of the depth.
   float at(unsigned place, unsigned step) const {
-    unsigned offset = across ? place / 64 * apart + step / 8 * 1024 + step % 8 * 128 + place % 64 * 2
-                             : place / 8 * 1024 + place % 8 * 128 + step * 2;
-    return float_of_half(*reinterpret_cast<const uint16_t *>(area + swizzled(begin + offset)));
+    unsigned at = begin;
+    if (lie == ALONG) at += place / 8 * 1024 + place % 8 * 128 + step * 2;
+    if (lie == ACROSS) at += place / 64 * apart + step / 8 * 1024 + step % 8 * 128 + place % 64 * 2;
+    if (lie == PANELS) at += place / 8 * apart + step / 8 * 128 + step % 8 * 16 + place % 8 * 2;
+    return float_of_half(*reinterpret_cast<const uint16_t *>(area + (lie == PANELS ? at : swizzled(at))));
   }
 };
 
-template <int N, bool p, bool q>
+template <int N, Lie p, Lie q>
 void multiply_group(Part<float, N> &sums, Place<p> left, Place<q> right) {
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   for (int n = 0; n < N; n++) {

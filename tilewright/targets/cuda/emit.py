@@ -245,15 +245,16 @@ def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
 def dynamic_of(fn: TileFn) -> int:
     """Bytes of shared memory that are asked for at launch; 0 where the text declares all it has."""
     size = _begins(fn)[1]
-    return size if fn.thread and size > MOST_STATIC else 0
+    asked = size > MOST_STATIC or any(area.reuses for area in fn.scratch)
+    return size if fn.thread and asked else 0
 
 
 def _begins(fn: TileFn) -> tuple[list[int], int]:
     """Where each area of scratch begins, and the end of all."""
     begins, end = [], 0
     for area in fn.scratch:
-        begins.append(-(-end // _alignment(area)) * _alignment(area))
-        end = begins[-1] + area.size * area.dtype.size
+        begins.append(0 if area.reuses else -(-end // _alignment(area)) * _alignment(area))
+        end = max(end, begins[-1] + area.size * area.dtype.size)
     return begins, end
 
 

@@ -32,7 +32,7 @@ CONFIGURATIONS = {
 
 #: Those of a warp group of 128 threads, which 9.0 has and no other.
 GROUP = 128
-OF_GROUPS = ("64x64x16", "64x128x16")
+OF_GROUPS = ("64x64x16", "64x128x16", "64x256x16")
 ONLY = frozenset((size_of(GROUP), *(f"subgroup-matrix-f16-f32-{size}" for size in OF_GROUPS)))
 HOPPER = (9, 0)
 

@@ -38,7 +38,10 @@ def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
             way = "lines" if not across else "halves" if unit.operand == F16 else "across"
             if way == "across" and unit.operand.size * group != 4:
                 raise CompilerBug(f"no text for matrices of steps of {unit.operand}: {s}")
-            call = f"load_{way}<{words}>({where}, {by})"
+            if s.run not in (0, ROWS * group):
+                raise CompilerBug(f"panels have {ROWS} columns: {s}")
+            next_ = unit.operand.size * (s.apart if s.run else ROWS * group)
+            call = f"load_{way}<{words}>({where}, {by}{f', {next_}' if across else ''})"
             return f"const Part<unsigned, {words}> {name} = {_cut(call, unit)};"
         case MultiplyMatrices(name, left, right):
             return f"multiply<{_kind(unit)}>({name}, {left}, {right});"
@@ -173,20 +176,22 @@ template <int N, class T> __device__ inline Part<unsigned, N> load_lines(const T
   ldmatrix<N>(part.x, (const char *)at + line * by + q / (N / 2) % 2 * 16);
   return part;
 }
-// Lines are steps of halves, each with all rows or columns.
-template <int N> __device__ inline Part<unsigned, N> load_halves(const uint16_t *at, int by) {
+// Lines are steps of halves, each with all rows or columns; `next`: bytes to the next eight.
+template <int N>
+__device__ inline Part<unsigned, N> load_halves(const uint16_t *at, int by, int next) {
   const int lane = threadIdx.x % 32, q = lane / 8, line = lane % 8 + q / (N / 2) % 2 * 8;
   Part<unsigned, N> part;
-  ldmatrix_across<N>(part.x, (const char *)at + line * by + q % (N / 2) * 16);
+  ldmatrix_across<N>(part.x, (const char *)at + line * by + q % (N / 2) * next);
   return part;
 }
 // Lines are steps of words.
-template <int N, class T> __device__ inline Part<unsigned, N> load_across(const T *at, int by) {
+template <int N, class T>
+__device__ inline Part<unsigned, N> load_across(const T *at, int by, int next) {
   const int lane = threadIdx.x % 32;
   Part<unsigned, N> part;
   for (int n = 0; n < N; n++) {
-    const int line = lane % 4 + n / (N / 2) * 4, place = lane / 4 + n % (N / 2) * 8;
-    part.x[n] = *(const unsigned *)((const char *)at + line * by + place * 4);
+    const int line = lane % 4 + n / (N / 2) * 4, place = lane / 4 * 4 + n % (N / 2) * next;
+    part.x[n] = *(const unsigned *)((const char *)at + line * by + place);
   }
   return part;
 }

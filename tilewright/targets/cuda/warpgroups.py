@@ -22,9 +22,9 @@ from tilewright.kernel.loops import (
 from tilewright.targets.text import at
 
 #: Columns of a product that there is text for, and rows.
-COLUMNS, ROWS = (64, 128), 64
-#: Bytes of a line, and of eight of them.
-LINE, LINES = 128, 1024
+COLUMNS, ROWS = (64, 128, 256), 64
+#: Bytes of a line, of eight of them, and of a line of a panel.
+LINE, LINES, PANEL = 128, 1024, 16
 
 
 def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
@@ -35,10 +35,11 @@ def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
             return f"{name} = {{}};"
         case LoadMatrix(name, _, buffer, index, stride, across):
             size = unit.operand.size
-            if stride * size != LINE or (across and s.run * size != LINE):
+            panels = across and stride * size == PANEL
+            if (stride * size != LINE and not panels) or (across and s.run != stride):
                 raise CompilerBug(f"lines of matrices have {LINE} bytes: {s}")
-            kind = f"Place<{'true' if across else 'false'}>"
-            return f"const {kind} {name}(b{buffer}, {at(index)}, {s.apart * size});"
+            lie = "PANELS" if panels else "ACROSS" if across else "ALONG"
+            return f"const Place<{lie}> {name}(b{buffer}, {at(index)}, {s.apart * size});"
         case MultiplyMatrices(name, left, right):
             return f"multiply_group({name}, {left}, {right});"
         case BeginProducts():
@@ -58,29 +59,34 @@ def _product(columns: int) -> str:
     regs = ", ".join(f'"+f"(c[{n}])' for n in range(count))
     first = count
     return f"""
-template <bool p, bool q>
+template <Lie p, Lie q>
 __device__ inline void multiply_group(Part<float, {count}> &sums, Place<p> left, Place<q> right) {{
   float *const c = sums.x;
   asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{sums}}}, "
                "%{first}, %{first + 1}, 1, 1, 1, %{first + 2}, %{first + 3};"
                : {regs}
-               : "l"(left.bits), "l"(right.bits), "n"((int)p), "n"((int)q));
+               : "l"(left.bits), "l"(right.bits), "n"(p != ALONG), "n"(q != ALONG));
 }}"""
 
 
-#: `across`: lines are steps of the depth, each with 64 rows or columns.
+#: How an operand lies: lines of the depth; of steps, each with 64 rows or columns; panels of eight
+#: of these, whose lines of 16 bytes are in no other order.
 WARPGROUPS = f"""
+enum Lie {{ ALONG, ACROSS, PANELS }};
 __device__ inline unsigned swizzled(unsigned at) {{ return at ^ (at >> 7 & 7u) << 4; }}
 #ifdef CUDA_ON_CPU
 #include "warpgroups.h"
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <bool across> struct Place {{
+template <Lie lie> struct Place {{
   uint64_t bits;
-  // apart: bytes from 64 rows or columns to the next ones
+  // apart: bytes from the rows or columns of a line to the next ones
   __device__ Place(const uint16_t *area, int index, int apart)
-      : bits((uint64_t)(shared_at(area + index) >> 4 & 0x3fffu) |
-             (uint64_t)(across ? apart >> 4 : 1) << 16 | (uint64_t)({LINES} >> 4) << 32 |
-             1ull << 62) {{}}
+      : bits(described(shared_at(area + index), lie == ALONG ? 16 : lie == ACROSS ? apart : {LINE},
+                       lie == PANELS ? apart : {LINES})) {{}}
+  static __device__ uint64_t described(unsigned begin, unsigned leading, unsigned stride) {{
+    return (uint64_t)(begin >> 4 & 0x3fffu) | (uint64_t)(leading >> 4) << 16 |
+           (uint64_t)(stride >> 4) << 32 | (uint64_t)(lie != PANELS) << 62;
+  }}
 }};
 __device__ inline void begin_products() {{
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

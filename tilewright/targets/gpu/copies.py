@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
@@ -133,16 +133,28 @@ def most_bytes(width: int, depth: int, size: int, group: int) -> int:
 
 
 class Copied:
-    """One operand's blocks in shared memory, in lines of steps or of rows (or columns)."""
+    """One operand's blocks in shared memory, in lines of steps or of rows (or columns).
+
+    Panels stay panels: what lies side by side in memory does so in shared memory.  Copies of 128
+    bytes to eight lines are four times as slow as copies to one.
+
+    panel: columns of a panel;  run: elements of its line, 0: lines have all columns
+    apart: elements from a panel to the next one
+    """
 
     def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
         self.b, self.piece, self.lie, self.s = b, piece, lie, s
         width, depth = piece.width, s.depth
-        self.stride = stride_of(lie.along, width, depth, lie.dtype.size, lie.group)
-        self.size = (width if lie.along else depth) * self.stride
+        self.panel = 0 if lie.along or width % (lie.panel or width + 1) else lie.panel
+        self.run, self.apart = self.panel * lie.group, self.panel * lie.group * depth
+        self.stride = self.run or stride_of(lie.along, width, depth, lie.dtype.size, lie.group)
+        self.size = (width if lie.along else depth) * self.stride * (width // (self.panel or width))
 
     def within(self, place: Index, step: Index) -> Index:
         """Where a step begins, in a block."""
+        if self.panel:
+            at = place % self.panel * self.lie.group
+            return place // self.panel * self.apart + step * self.stride + at
         line, at = (place, step) if self.lie.along else (step, place)
         return line * self.stride + at * self.lie.group
 
@@ -167,7 +179,7 @@ class Copied:
         if lie.along:
             shape: tuple[int, ...] = (width, depth // lie.units)
         else:
-            panel = lie.panel if lie.panel and width % lie.panel == 0 else width
+            panel = self.panel or width
             shape = (width // panel, depth, panel // lie.units)
         for n in range(ceil(prod(shape) / self.b.threads)):
             with own(self.b, self.b.thread + n * self.b.threads, prod(shape)) as flat:
@@ -183,6 +195,8 @@ class CopiedTile(MatrixTile):
 
     sides: tuple[Copied, Copied]
     kind: type[Copied] = Copied
+    #: Copies follow the products, which go on by themselves.
+    late = False
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
@@ -203,11 +217,17 @@ class CopiedTile(MatrixTile):
         b.add(behind)
         b.add(Barrier())
         with b.loop("block", first, index(blocks), 1, blocks) as block:
-            self._copy(block + (s.stages - 1), blocks)
+            self.copy_next = partial(self._copy, block + (s.stages - 1), blocks)
+            if not self.late:
+                self.copy_next()
             self.stage = b.let(block % s.stages, "stage")
             yield
             b.add(behind)
             b.add(Barrier())
+
+    def meanwhile(self) -> None:
+        if self.late:
+            self.copy_next()
 
     def _copy(self, block: Index, blocks: int) -> None:
         """Copies a block, if there is one."""
@@ -227,35 +247,31 @@ class CopiedTile(MatrixTile):
         at = self.stage * side.size + side.within(place, self.slice * s.own + step * s.k // group)
         area, across = side.piece.area, not lie.along
         return LoadMatrix(
-            name, right, area, self.b.address(at), side.stride, across, group if across else 1
-        )
+            name, right, area, self.b.address(at), side.stride, across, group if across else 1,
+            side.run, side.apart,
+        )  # fmt: skip
 
 
 class Swizzled(Copied):
     """The same in lines of 128 bytes, for a detached unit: of steps, or 64 rows (or columns) of a
-    step, then those of the next step."""
+    step, then those of the next step.  Panels are what such a unit reads, too."""
 
     def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
         super().__init__(b, piece, lie, s)
+        if self.panel:
+            return
         self.stride = LINE // lie.dtype.size
-        self.apart = s.depth * self.stride
+        if not lie.along:
+            self.panel = self.run = self.stride
+            self.apart = s.depth * self.stride
         self.size = piece.width * s.depth
 
-    def within(self, place: Index, step: Index) -> Index:
-        if self.lie.along:
-            return place * self.stride + step
-        return place // self.stride * self.apart + step * self.stride + place % self.stride
-
     def scratch(self, depth: int) -> Scratch:
-        return replace(super().scratch(depth), swizzled=True)
+        return replace(super().scratch(depth), swizzled=self.stride * self.lie.dtype.size == LINE)
 
 
 class WarpgroupTile(CopiedTile):
-    """One tile by detached units."""
+    """One tile by detached units, which multiply while the next block is copied."""
 
-    sides: tuple[Swizzled, Swizzled]
     kind = Swizzled
-
-    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
-        made, side = super().load(name, right, step, number), self.sides[right]
-        return replace(made, run=side.stride, apart=side.apart) if made.across else made
+    late = True

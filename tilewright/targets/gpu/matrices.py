@@ -165,12 +165,12 @@ class MatrixSchedule(Schedule):
         patches = WORD * self.subgroups * self.m * self.pitch
         if self.detached:
             step = TYPES[self.types].operand.size * TYPES[self.types].group
-            return self.stages * (self.x1 + self.y1) * self.depth * step + patches
+            return max(self.stages * (self.x1 + self.y1) * self.depth * step, patches)
         if self.stages > 1:
             types = TYPES[self.types]
             widths = (most_bytes(width, self.depth, types.operand.size, types.group)
                       for width in (self.x1, self.y1))  # fmt: skip
-            return self.stages * sum(widths) + patches
+            return max(self.stages * sum(widths), patches)
         if TYPES[self.types].operand == F16:
             # a gap follows each step of a part, or each of its rows or columns
             rows = max(self.x1 * self.slices, self.depth * self.down)

@@ -70,6 +70,10 @@ class MatrixTile(ABC):
     def blocks(self) -> AbstractContextManager[None]:
         """A loop over blocks of the steps: what is added happens while one is in shared memory."""
 
+    def meanwhile(self) -> None:
+        """What is done while detached units multiply: nothing, unless a tile says so."""
+        return
+
     def count(self) -> None:
         """What else is done with a block in shared memory: nothing, unless a tile says so."""
         return
@@ -104,13 +108,15 @@ class MatrixTile(ABC):
                     b.add(self.load(f"right{j}_{step}", True, step, j))
                 for i, j in results:
                     b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
+            self.meanwhile()
             if self.unit.detached:
                 b.add(EndProducts(tuple(_result(i, j) for i, j in results)))
             self.count()
         areas = [side.scratch(s.depth) for side in self.sides]
         areas += self.settle(len(self.kernel.buffers) + len(areas))
         self._store(len(self.kernel.buffers) + len(areas))
-        areas += [Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)]
+        patches = Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)
+        areas += [replace(patches, reuses=s.stages > 1)]
         return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
 
     def _store(self, patches: int) -> None:

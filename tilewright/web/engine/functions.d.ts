@@ -70,7 +70,11 @@ export type Padded = (place: Placed, tensor?: Tensor) => any;
 export type InRow = (places: Placed[]) => Placed[];
 export type CopyPlaces = (encoder: GPUCommandEncoder, from: GPUBuffer, places: Placed[], to: GPUBuffer, others: Placed[]) => void;
 export type InTurn = <Value>(job: () => Promise<Value>) => Promise<Value>;
-export type RecordSteps = (plan: number, first?: number, last?: number, times?: number, timestampWrites?: GPUComputePassTimestampWrites) => GPUCommandEncoder;
+export type RecordSteps = (plan: number, first?: number, last?: number, times?: number, timed?: Stamps) => GPUCommandEncoder;
+/** Stamps before and after each of so many passes, in `into` once they are resolved. */
+export type Stamps = { passes: number; into: GPUBuffer; writes: (number: number) => GPUComputePassTimestampWrites; resolve: (encoder: GPUCommandEncoder) => void };
+export type StampsOf = (device: GPUDevice, passes: number) => Stamps;
+export type StampedSteps = (plan: number, first: number, last: number, times: number, passes?: number) => Promise<number[]>;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
 export type DeviceFor = (bytes: number, limits?: Limits) => Promise<{ device: GPUDevice; adapter: Adapter }>;
@@ -206,7 +210,7 @@ export type Enqueue = (job: () => Promise<any>, overlaps?: unknown) => Promise<a
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
 /** Sends a request to the worker, or runs it on the machine `here`.  Inputs go into shared memory if there is any, else with the message. */
 export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: Machine | null) => any;
-export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all'; repeat?: number }) => Promise<any>;
+export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all'; repeat?: number; inOrder?: boolean }) => Promise<any>;
 /** Copies outputs that came with a message into the caller's arrays, where it gave some. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 /** Throws `input` unless `value` is an integer from `least` to `most`. */

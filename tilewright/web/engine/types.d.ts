@@ -227,8 +227,8 @@ export interface BackendLoaded {
   swap(next: TunedImages): Promise<void>;
 }
 export type MaybePromise<Value> = Value | Promise<Value>;
-/** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards; `repeat`: see `Engine.time`. */
-export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number]; repeat?: number };
+/** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards; `repeat`, `inOrder`: see `Engine`. */
+export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number]; repeat?: number; inOrder?: boolean };
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
 /** Tuned kernels; `images`: not on WebGPU: for each plan the beginning of an image that uses them. */
 export type TunedImages = { kernels: TunedKernel[]; images?: Uint32Array[] };
@@ -273,8 +273,9 @@ export interface Engine {
   /**
    * Milliseconds of each step by itself (of those in `only`): the median of runs, or their mean where the clock is coarse (page not isolated).  On WebGPU, without
    * `only`, of each dispatch of a run: one that computes several steps has the number of the first and the kernels of all.
+   * Steps are repeated, so that clocks can tell; what a step reads may then lie in a cache.  `inOrder`: on WebGPU without `only`, by the GPU's own clock in whole runs instead.
    */
-  profile(options?: { bucket?: Sizes; runs?: number; only?: number[]; read?: [number, number] }): Promise<{ steps: StepTime[]; bucket: Sizes; read?: Bytes }>;
+  profile(options?: { bucket?: Sizes; runs?: number; only?: number[]; read?: [number, number]; inOrder?: boolean }): Promise<{ steps: StepTime[]; bucket: Sizes; read?: Bytes }>;
   /** Values that the model keeps between runs, such as a KV cache; reads and writes are queued like runs. */
   readonly states: States;
   /** A file that came with the bundle, verified and kept for the next visit. */

@@ -5,6 +5,7 @@
 import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
 import { BANKS, deviceFor, layoutOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
+import { stampsOf } from './gpu_clock.js';
 import { callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
 import { upload } from './gpu_upload.js';
 import { elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
@@ -145,19 +146,20 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const stopped = (/** @type {number} */ plan) => new EngineError('kernel-trap', 'A kernel stopped: an index is out of range',
     'Check the inputs that are indices. The engine can be used again', { plan: program.plans[plan].dims });
 
-  /** Made when a step is timed, if the adapter has timestamps. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
-  let stamps = null;
+  /** Where passes are timed, by their number; made when a step is timed, if the adapter has timestamps. @type {Map<number, T.Stamps>} */
+  const stamps = new Map();
 
   /** Records steps, `times` over, and begins with them; what it returns has the last ones, for others to follow. @type {T.RecordSteps} */
-  function record(plan, first = 0, last = program.plans[plan].steps.length, times = 1, timestampWrites = undefined) {
+  function record(plan, first = 0, last = program.plans[plan].steps.length, times = 1, timed = undefined) {
     if (lost) throw gone();
     const own = plans[plan].dispatches(first, last);
     const count = own.length * times;
     let encoder = device.createCommandEncoder();
     encoder.clearBuffer(memory, 0, WORD);
-    // The device begins while the rest is recorded.  What is timed by its clock is one piece.
-    for (let done = 0, end = timestampWrites ? count : Math.min(FIRST_PIECE, count); ; end = Math.min(end + PIECE, count)) {
-      const pass = encoder.beginComputePass(timestampWrites && { timestampWrites });
+    const piece = timed && count / timed.passes;
+    // The device begins while the rest is recorded.  What is timed by its clock is one submission.
+    for (let done = 0, end = piece ?? Math.min(FIRST_PIECE, count), number = 0; ; end = Math.min(end + (piece ?? PIECE), count)) {
+      const pass = encoder.beginComputePass(timed && { timestampWrites: timed.writes(number++) });
       let set;
       for (; done < end; done++) {
         const { pipeline, bindings, groups: [columns, rows] } = own[done % own.length];
@@ -167,6 +169,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
       }
       pass.end();
       if (done === count) return encoder;
+      if (timed) continue;
       device.queue.submit([encoder.finish()]);
       encoder = device.createCommandEncoder();
     }
@@ -208,17 +211,15 @@ export async function load({ manifest, files, meter, reached }, limits) {
     return milliseconds;
   }
 
-  /** The same by the device's clock. @type {(plan: number, first: number, last: number, times: number) => Promise<number>} */
-  async function stamped(plan, first, last, times) {
-    stamps ??= {
-      set: device.createQuerySet({ type: 'timestamp', count: 2 }),
-      into: device.createBuffer({ size: 16, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC }),
-    };
-    const encoder = record(plan, first, last, times, { querySet: stamps.set, beginningOfPassWriteIndex: 0, endOfPassWriteIndex: 1 });
-    encoder.resolveQuerySet(stamps.set, 0, 2, stamps.into, 0);
-    const { trapped, outputs: [{ data: [from, to] }] } = await read([{ name: '', dtype: 'i64', shape: [2], address: 0, bytes: 16 }], { from: stamps.into, encoder });
+  /** Milliseconds of passes with as many dispatches each, by the device's clock. @type {T.StampedSteps} */
+  async function stamped(plan, first, last, times, passes = 1) {
+    const own = stamps.get(passes) ?? stampsOf(device, passes);
+    stamps.set(passes, own);
+    const encoder = record(plan, first, last, times, own);
+    own.resolve(encoder);
+    const { trapped, outputs: [{ data }] } = await read([{ name: '', dtype: 'i64', shape: [2 * passes], address: 0, bytes: 16 * passes }], { from: own.into, encoder });
     if (trapped) throw stopped(plan);
-    return Number(to - from) * NANO;
+    return Array.from({ length: passes }, (_, n) => Number(data[2 * n + 1] - data[2 * n]) * NANO);
   }
 
   /** Milliseconds of steps: so often at a time that the clock can tell. @type {(plan: number, first: number, last: number, times: number) => Promise<number>} */
@@ -226,7 +227,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     const byDevice = device.features.has('timestamp-query');
     const enough = byDevice ? STAMPED : WAITED;
     for (let [often, growth] = [times, 1]; ; often = Math.min(MOST_TIMES, growth * often)) {
-      const milliseconds = byDevice ? await stamped(plan, first, last, often) : await timed(plan, first, last, often);
+      const milliseconds = byDevice ? (await stamped(plan, first, last, often))[0] : await timed(plan, first, last, often);
       if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
       growth = Math.max(2, Math.min(MOST_GROWTH, Math.ceil(1.5 * enough / milliseconds)));
     }
@@ -296,12 +297,12 @@ export async function load({ manifest, files, meter, reached }, limits) {
       return { milliseconds, outputs };
     },
 
-    async measure({ runs, warmup = 0, only, read: place, repeat, ...work }) {
+    async measure({ runs, warmup = 0, only, read: place, repeat, inOrder, ...work }) {
       requireCount('runs', runs, 1);
       requireCount('warmup', warmup, 0);
       if (repeat !== undefined) requireCount('repeat', repeat, 1);
-      if (repeat && !device.features.has('timestamp-query')) {
-        throw new EngineError('unsupported-host', `The adapter ${adapter.name} has no clock of its own`, "Leave out 'repeat'");
+      if ((repeat || inOrder) && !device.features.has('timestamp-query')) {
+        throw new EngineError('unsupported-host', `The adapter ${adapter.name} has no clock of its own`, `Leave out '${repeat ? 'repeat' : 'inOrder'}'`);
       }
       await take(work);
       const { steps } = program.plans[work.plan];
@@ -313,17 +314,20 @@ export async function load({ manifest, files, meter, reached }, limits) {
           if (place) device.queue.writeBuffer(memory, place[0], new Uint8Array(place[1]).fill(255));
           const found = [];
           const parts = only === 'all' ? plans[work.plan].parts() : only.map((step) => ({ first: step, last: step + 1 }));
-          for (const { first, last } of parts) {
+          const rounds = [];
+          for (let run = 0; inOrder && parts.length && run < runs; run++) rounds.push(await stamped(work.plan, 0, steps.length, 1, parts.length));
+          for (const [at, { first, last }] of parts.entries()) {
             const own = steps.slice(first, last);
             const kernel = own.map((step) => step.kernel).join(' + ');
             const [flops, moved] = [own.reduce((sum, step) => sum + step.flops, 0), own.reduce((sum, step) => sum + step.bytes, 0)];
-            found.push({ step: first, ...steps[first], kernel, flops, bytes: moved, milliseconds: await (place ? timed(work.plan, first, last, runs) : timeOf(work.plan, first, last, runs)) });
+            found.push({ step: first, ...steps[first], kernel, flops, bytes: moved, milliseconds: inOrder ? median(rounds.map((round) => round[at]))
+              : await (place ? timed(work.plan, first, last, runs) : timeOf(work.plan, first, last, runs)) });
           }
           const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).outputs[0].data;
           return { steps: found, read: words && new Uint8Array(words.buffer) };
         }
         const milliseconds = [];
-        const whole = () => (repeat ? stamped(work.plan, 0, steps.length, repeat).then((total) => total / repeat) : timed(work.plan));
+        const whole = () => (repeat ? stamped(work.plan, 0, steps.length, repeat).then(([total]) => total / repeat) : timed(work.plan));
         for (let run = 0; run < warmup + runs; run++) milliseconds.push(await whole());
         return { first: milliseconds[0], milliseconds: milliseconds.slice(warmup) };
       } finally {
@@ -366,6 +370,9 @@ function inRow(places) {
     return { ...place, address };
   });
 }
+
+/** @param {number[]} times */
+const median = (times) => times.toSorted((a, b) => a - b)[times.length >> 1];
 
 /** Where a row of places ends. @param {T.Placed[]} row */
 const endOf = (row) => row.reduce((_, place) => place.address + bytesOf(place), FIRST);
