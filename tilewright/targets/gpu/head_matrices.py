@@ -43,6 +43,8 @@ LEAST_ROWS = 16
 #: Rows of a tile, matrices of a subgroup's rows, subgroups that share rows, keys of a block: what
 #: is tried first, each in this order.
 TILE_ROWS, ROWS, ALONG, KEYS = (64, 32, 16, 128, 8), (1, 2), (2, 1, 4), (64, 32, 128)
+#: Query rows of a subgroup, about.
+OWN_ROWS = 16
 #: Fields that are varied.
 SETTINGS = {"rows": ROWS, "down": (1, 2, 4, 8), "along": ALONG, "y1": KEYS, "room": SHARED_SIZES}
 #: Candidates of each unit, and how much faster than attention in f32 they are expected to be.
@@ -211,9 +213,9 @@ def _of_unit(
     kernel: Kernel, unit: tuple[int, int, int, int], room: int
 ) -> Iterator[HeadMatrixSchedule]:
     """Those of a unit, the likely best first: no more rows than the kernel has, and few tiles."""
-    rows = form_as(kernel, Attention).m.extent
-    for x1, along, y1, own in every(TILE_ROWS, ALONG, KEYS, ROWS):
-        m, n, k, width = unit
+    (m, n, k, width), rows = unit, form_as(kernel, Attention).m.extent
+    owned = sorted(ROWS, key=lambda own: abs(m * own - OWN_ROWS))
+    for x1, along, y1, own in every(TILE_ROWS, ALONG, KEYS, owned):
         if x1 % (m * own) == 0 and x1 < 2 * rows:
             s = HeadMatrixSchedule(m, n, k, width, own, x1 // (m * own), along, y1, room)
             if not s.objection(kernel):

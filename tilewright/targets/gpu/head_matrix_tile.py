@@ -99,7 +99,7 @@ class _Tile:
         with b.loop("block", Index(), seen, 1, self.blocks) as block:
             self._write_keys()
             b.add(Barrier())
-            self._read_keys(self._next(block))
+            self._read_keys(self._next(block, seen))
             self._score()
             b.add(Barrier())
             for _, key in self._own_scores():
@@ -122,15 +122,15 @@ class _Tile:
                 self._set_values(block, key, argument)
                 self._store_powers(at)
             b.add(Barrier())
-            self._read_keys(self._next(block))
+            self._read_keys(self._next(block, seen))
             self._mix()
             b.add(Barrier())
         self._store()
         return replace(b.finish(self.kernel, self.areas.all), unit=s.unit)
 
-    def _next(self, block: Index) -> Index:
+    def _next(self, block: Index, seen: Index) -> Index:
         """The last block is read once more, and not used."""
-        return self.b.let_min(block + 1, index(self.blocks - 1))
+        return self.b.let_min(block + 1, seen + -1)
 
     def _results(self, across: int) -> list[tuple[int, int]]:
         """Numbers of a subgroup's results, so many in a row."""
