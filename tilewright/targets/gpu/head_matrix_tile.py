@@ -22,7 +22,7 @@ from itertools import product as every
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import BOOL, F16, F32
+from tilewright.base.dtypes import BOOL, F32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Acc,
@@ -30,7 +30,6 @@ from tilewright.kernel.expr import (
     Call,
     Const,
     Expr,
-    Join,
     Lane,
     Lanes,
     Load,
@@ -49,14 +48,12 @@ from tilewright.kernel.loops import (
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.kernel.tree import rewrite, walk
+from tilewright.targets.gpu.eights import Vector, eight, read_eights, write_eights
 from tilewright.targets.gpu.heads import blocks_seen
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 
 if TYPE_CHECKING:
     from tilewright.targets.gpu.head_matrices import Areas, HeadMatrixSchedule
-
-#: Four elements at a line and a place in it.
-Vector = Callable[[Index, Index], Expr]
 
 
 def lower_tile(kernel: Kernel, schedule: HeadMatrixSchedule, areas: Areas) -> TileFn:
@@ -151,8 +148,8 @@ class _Tile:
 
             if begin:
                 b.add(Barrier())
-            self._read("queries", s.x1, width, four)
-            self._write("queries", s.x1, width, self.left, self._left_at)
+            read_eights(self.b, "queries", s.x1, width, four)
+            write_eights(self.b, "queries", s.x1, width, self.left, self._left_at)
             b.add(Barrier())
             for step, i in every(range(width // s.k), range(s.rows)):
                 at = self.down * self.areas.left.part + (i * s.m * pitch + step * s.k)
@@ -165,7 +162,7 @@ class _Tile:
         return row // s.own * areas.left.part + row % s.own * areas.left_pitch + at
 
     def _read_keys(self, block: Index) -> None:
-        self._read("keys", self.s.y1, self.depth, self._of_block(block, self.form.k))
+        read_eights(self.b, "keys", self.s.y1, self.depth, self._of_block(block, self.form.k))
 
     def _write_keys(self) -> None:
         each, areas = self.s.y1 // self.s.along, self.areas
@@ -173,10 +170,10 @@ class _Tile:
         def place(key: Index, at: Index) -> Index:
             return key // each * areas.right.part + key % each * areas.key_pitch + at
 
-        self._write("keys", self.s.y1, self.depth, self.right, place)
+        write_eights(self.b, "keys", self.s.y1, self.depth, self.right, place)
 
     def _read_values(self, block: Index) -> None:
-        self._read("values", self.s.y1, self.columns, self._of_block(block, self.form.v))
+        read_eights(self.b, "values", self.s.y1, self.columns, self._of_block(block, self.form.v))
 
     def _write_values(self) -> None:
         each, areas = self.columns // self.s.along, self.areas
@@ -184,7 +181,7 @@ class _Tile:
         def place(key: Index, at: Index) -> Index:
             return at // each * areas.right.part + key * areas.value_pitch + at % each
 
-        self._write("values", self.s.y1, self.columns, self.right, place)
+        write_eights(self.b, "values", self.s.y1, self.columns, self.right, place)
 
     def _of_block(self, block: Index, load: Load) -> Vector:
         """Elements of a block's keys, or values; 0 beyond the last."""
@@ -197,28 +194,6 @@ class _Tile:
             return guarded(found, (Bound(key, form.keys.extent),))
 
         return four
-
-    def _read(self, name: str, lines: int, width: int, four: Vector) -> None:
-        """Registers := this thread's units of eight elements."""
-        for n, line, at in self._units(lines, width):
-            for half in range(2):
-                self.b.set(f"{name}{n}_{half}", four(line, at + half * LANES))
-
-    def _write(
-        self, name: str, lines: int, width: int, area: int, place: Callable[[Index, Index], Index]
-    ) -> None:
-        """Shared memory := the registers, as halves."""
-        for n, line, at in self._units(lines, width):
-            fours = [Reg(f"{name}{n}_{half}", F32, LANES) for half in range(2)]
-            self.b.store(area, place(line, at), _eight(*fours))
-
-    def _units(self, lines: int, width: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, line and first element of each unit; neighbours read neighbours."""
-        shape = (lines, width // EIGHT)
-        for n in range(ceil(prod(shape) / self.b.threads)):
-            with own(self.b, self.b.thread + n * self.b.threads, prod(shape)) as flat:
-                line, at = unflatten(flat, shape)
-                yield n, line, at * EIGHT
 
     # ---- scores ----------------------------------------------------------------------------------
 
@@ -316,7 +291,7 @@ class _Tile:
             b.set(f"value{i}", Call("exp", (less,), F32))
             b.set("total", Call("add", (total, Reg(f"value{i}", F32)), F32))
         powers = [Reg(f"value{i}", F32) for i in range(EIGHT)]
-        b.store(self.left, at, _eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:]))))
+        b.store(self.left, at, eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:]))))
 
     def _mix(self) -> None:
         """context += powers * values"""
@@ -390,10 +365,6 @@ def _with(known: Mapping[int, Expr], value: Expr, there: Values) -> Expr:
 
 def _four(load: Load, there: Values) -> Load:
     return Load(load.buffer, load.index.substitute(there), F32, LANES)
-
-
-def _eight(first: Expr, second: Expr) -> Expr:
-    return Join(tuple(Call("cast", (x,), F16, LANES) for x in (first, second)))
 
 
 def _query(i: int, step: int) -> str:
