@@ -131,7 +131,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Attention(Case):
-    """Fused attention in f32: queries `a`, keys and values `b`, [rows, heads * depth] each."""
+    """Fused attention, of f32 or as `halves` says: queries `a`, keys and values `b`, [rows, heads *
+    depth] each."""
 
     heads: int = 12
 
@@ -145,7 +146,7 @@ class Attention(Case):
 
     def subject(self, times: int, options: Options) -> Subject:
         fused, *_ = steps_of(self.graph())
-        return alone(fused, options, times)
+        return alone(fused, replace(options, halves=bool(self.halves)), times)
 
     def inputs(self, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
         return [rng.standard_normal(shape, np.float32) for shape in (self.a, self.b, self.b)]
@@ -231,6 +232,11 @@ CASES = (
     ),
     matmul("GEMM 4096, bytes", 4096, 4096, 4096, bits=8),
     Attention("Attention, 512 rows", "", (512, 768), (512, 768)),
+    Attention("Attention 512x32x128", "", (512, 4096), (512, 4096), heads=32),
+    replace(
+        Attention("Attention 512x32x128, halves by matrices", "", *[(512, 4096)] * 2, heads=32),
+        halves="matrices",
+    ),
     Attention("Attention, 1 row of 2048 keys", "", (1, 768), (2048, 768)),
 )
 

@@ -45,7 +45,8 @@ class Options:
     targets:  names of the targets to build for
     variants: which of the targets' variants to build; all of them if none is named
     states:   by the name of an input, the output that is its contents in the next run
-    halves:   whether f32 weights of two axes or more are rounded to f16, to be stored as such
+    halves:   whether f32 weights of two axes or more are rounded to f16, to be stored as such, and
+              attention may round its operands so
     bytes:    whether products with weights of 4 bits may round their other operand to i8
     tf32:     whether products with weights of f32 may round both operands to TF32; not with bytes
     assets:   files to put into the bundle for the page, such as tokenizer.json
@@ -243,7 +244,9 @@ def assemble(
     clock = clock or _Clock(None)
     with clock.stage("plan"):
         halves = all(target(name).facts.halves for name in options.targets)
-        program, tensors = program_of(plans, options.states, options.extents, halves)
+        program, tensors = program_of(
+            plans, options.states, options.extents, halves, options.halves
+        )
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
         facts = ModelFacts(

@@ -7,13 +7,16 @@ what `info` says of features.  A test whose feature the adapter lacks is skipped
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from helpers.attention import masked
 from helpers.damaged_bundles import Whole
+from helpers.graphs import results
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import F32
@@ -24,8 +27,10 @@ from tilewright.graph.node import Graph, elementwise, graph_input, reduce
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import dots
-from tilewright.targets.gpu.features import PACKED
+from tilewright.targets.gpu import dots, head_matrices
+from tilewright.targets.gpu.features import PACKED, SHARED_SIZES
+from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
+from tilewright.targets.plain import Plain
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.relink import relink
 
@@ -168,3 +173,20 @@ def test_candidates_give_the_exact_sums(
     model = host.load(tmp_path)
     assert model.info["variant"]["features"] == sorted(schedule.features)
     np.testing.assert_array_equal(model.run({"x": rows()}).outputs["y"], sums())
+
+
+def test_attention_by_matrices(host: BrowserHost, bundle: Path, tmp_path: Path) -> None:
+    """Small matrices, which software adapters have; rows and keys end within a block."""
+    schedule = HeadMatrixSchedule(8, 8, 8, 8, 1, 2, 1, 16, SHARED_SIZES[0])
+    if lacks := schedule.features - set(features(host, bundle)):
+        pytest.skip(f"the adapter lacks {', '.join(sorted(lacks))}")
+    graph = masked(19, 37, 16, 16, "mask")
+    chosen = {True: schedule, False: Plain()}
+    options = replace(OPTIONS, halves=True, schedule=lambda k, _: chosen[head_matrices.suits(k)])
+    write(compile_graph(graph, options).contents, tmp_path)
+    rng = np.random.default_rng(0)
+    values = {name: rng.standard_normal(n.shape).astype("f4") for name, n in graph.inputs}
+    model = host.load(tmp_path)
+    assert model.info["variant"]["features"] == sorted(schedule.features)
+    got, (want,) = model.run(values).outputs["y"], results(graph, values)
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-3 * np.abs(want).max())

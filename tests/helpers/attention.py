@@ -192,6 +192,16 @@ def cached() -> Graph:
     return Graph("attention", tuple(m.inputs.items()), (("y", elementwise("neg", made)),))
 
 
+def masked(rows: int, keys: int, depth: int, width: int, kind: str) -> Graph:
+    """Heads of a batch with a mask as data, or none."""
+    m = Maker(1)
+    q, k = m.head("q", rows, 2, depth), m.head("k", keys, 2, depth)
+    scores = times(scored(q, k), depth**-0.5)
+    if kind == "mask":
+        scores = elementwise("add", scores, m.given("mask", 1, 1, rows, keys))
+    return m.finish(mixed(softmax(scores), m.head("v", keys, 2, width)))
+
+
 VARIANTS: dict[str, Callable[[], Graph]] = {
     f.__name__: f
     for f in (bert, roberta, merged, gpt2, t5, bart, grouped, shared, decode, swapped, cached)

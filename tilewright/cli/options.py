@@ -78,7 +78,8 @@ Halves = Annotated[
     bool,
     typer.Option(
         "--halves",
-        help="Round weights to f16: half the download, and on GPUs half the memory that is read.",
+        help="Round weights to f16: half the download, and on GPUs half the memory that is read. "
+        "Products with them, and attention, may round what they multiply, too.",
     ),
 ]
 Bytes = Annotated[

@@ -1,8 +1,9 @@
 """Values that lie as halves because the products that read them may round them.
 
 Input: kernels.  Output: which operand of a product is worth a copy as halves, the product that
-reads such a copy, and the kernel that makes it.  Targets that cannot let values lie so do not ask
-(`Facts.halves`); docs/decisions/0026-matrices-at-constant-places.md says what it brings.
+reads such a copy, and the kernel that makes it; attention that may round its operands.  Targets
+that cannot let values lie so do not ask (`Facts.halves`);
+docs/decisions/0026-matrices-at-constant-places.md says what it brings.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.expr import Load
-from tilewright.kernel.form import in_halves, product
+from tilewright.kernel.form import Attention, classify, in_halves, product
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.spec import EIGHT, Buffer, Kernel
 from tilewright.kernel.tree import walk
@@ -46,3 +47,15 @@ def rounding_of(size: int) -> Kernel:
     axis, source = Var("a", size), Buffer(F32, size)
     target, value = replace(source, halves=True), Load(1, index(axis), F32)
     return Kernel(f"round_{size}", (axis,), (), value, index(axis), (target, source))
+
+
+def loosened(kernel: Kernel) -> Kernel:
+    """The same kernel; if it is attention, one that may round its queries, keys, values and
+    probabilities to f16."""
+    form = classify(kernel)
+    if not isinstance(form, Attention):
+        return kernel
+    buffers = list(kernel.buffers)
+    for load in (form.q, form.k, form.v):
+        buffers[load.buffer] = replace(buffers[load.buffer], loose="f16")
+    return replace(kernel, buffers=tuple(buffers))

@@ -27,6 +27,7 @@ from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.halves import HalfSchedule
+from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.target import GROUP, WAYS, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.vectors import alignments
@@ -56,10 +57,10 @@ class Cuda(GroupTarget):
         halves=True,
     )
     classes = CLASSES
-    #: Halves are multiplied by matrix units alone.
-    ways = {kind: way for kind, way in WAYS.items() if kind != HalfSchedule} | {
-        MatrixSchedule: warps
-    }
+    #: Halves are multiplied by matrix units alone; attention is computed in f32.
+    ways = {
+        kind: way for kind, way in WAYS.items() if kind not in (HalfSchedule, HeadMatrixSchedule)
+    } | {MatrixSchedule: warps}
     further = (warps,)
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:

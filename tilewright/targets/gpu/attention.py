@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from itertools import product as every
 from math import ceil, gcd, prod
 
-from tilewright.base.dtypes import BOOL, F32, I32
+from tilewright.base.dtypes import BOOL, F32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Acc,
@@ -49,12 +49,12 @@ from tilewright.targets.gpu.heads import (
     Columns,
     HeadSchedule,
     areas_of,
+    blocks_seen,
     vectors_of,
     width_of,
 )
 from tilewright.targets.gpu.places import add_up, may_trap
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
-from tilewright.targets.masks import last_seen
 
 #: Two numbers to one.
 Op = Callable[[Expr, Expr], Expr]
@@ -109,7 +109,8 @@ class _Tile:
             for c in range(self.columns.width):
                 b.set(self._context(c, g).name, Const(0.0, F32, self.lanes))
         b.add(Barrier())
-        with b.loop("block", Index(), self._end(), 1, self.blocks) as block:
+        seen = blocks_seen(b, self.form, self.at, self.first + (self.s.x1 - 1), self.s.y1)
+        with b.loop("block", Index(), seen, 1, self.blocks) as block:
             start = b.let(block * self.s.y1, "key")
             self._score(start)
             self._softmax()
@@ -118,18 +119,6 @@ class _Tile:
         self._add_up()
         self._store()
         return b.finish(self.kernel, tuple(Scratch(F32, n) for n in areas_of(self.kernel, self.s)))
-
-    def _end(self) -> Index:
-        """The blocks that hold a key which a row of the tile sees."""
-        last = last_seen(self.form)
-        if last is None or self.blocks == 1:
-            return index(self.blocks)
-        end = index(self.form.m.extent - 1)
-        row = {self.form.m: self.b.let_min(self.first + (self.s.x1 - 1), end)}
-        # a last key of -1 gives no block
-        key, size = last.substitute(self.at | row), Const(self.s.y1, I32)
-        whole = Call("div", (Call("add", (key, size), I32), size), I32)
-        return self.b.uniform(whole, self.blocks + 1, "blocks")
 
     # ---- scores ----------------------------------------------------------------------------------
 

@@ -1,17 +1,23 @@
 """The choices of how a group of threads computes some query rows of a head, and what it shares.
 
-Input: an attention.  Output: `HeadSchedule`, how columns are dealt, the areas of shared memory.
-attention.py makes loops of it.
+Input: an attention.  Output: `HeadSchedule`, how columns are dealt, the areas of shared memory, the
+blocks of keys that a tile sees.  attention.py makes loops of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
+from tilewright.base.dtypes import I32
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Call, Const
 from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.index import Index, index
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.schedule import WORD, beyond
 from tilewright.targets.gpu.staging import LANES, in_vectors
+from tilewright.targets.masks import last_seen
 from tilewright.targets.schedule import Schedule
 
 #: Threads of a group, unless a schedule says otherwise.
@@ -89,3 +95,18 @@ def width_of(form: Attention) -> int:
 def vectors_of(form: Attention) -> int:
     """How often a key is read from."""
     return form.depth.extent // width_of(form)
+
+
+def blocks_seen(b: Builder, form: Attention, at: Values, last_row: Index, y1: int) -> Index:
+    """The blocks of y1 keys that hold one which this row sees, and so all that rows before it do.
+
+    at: values of the other axes
+    """
+    last, blocks = last_seen(form), ceil(form.keys.extent / y1)
+    if last is None or blocks == 1:
+        return index(blocks)
+    row = {form.m: b.let_min(last_row, index(form.m.extent - 1))}
+    # a last key of -1 gives no block
+    key, size = last.substitute(at | row), Const(y1, I32)
+    whole = Call("div", (Call("add", (key, size), I32), size), I32)
+    return b.uniform(whole, blocks + 1, "blocks")
