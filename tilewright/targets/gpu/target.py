@@ -20,6 +20,7 @@ from tilewright.targets.gpu import (
     attention,
     dots,
     halves,
+    head_rows,
     matrices,
     reductions,
     rounded,
@@ -28,6 +29,7 @@ from tilewright.targets.gpu import (
 )
 from tilewright.targets.gpu.dots import DotSchedule
 from tilewright.targets.gpu.halves import HalfSchedule
+from tilewright.targets.gpu.head_rows import HeadRowSchedule
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.reductions import ReductionSchedule
@@ -49,7 +51,7 @@ GROUP = 64
 WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
     MatrixSchedule: matrices, HalfSchedule: halves, RoundedSchedule: rounded,
-    ReductionSchedule: reductions,
+    ReductionSchedule: reductions, HeadRowSchedule: head_rows,
 }  # fmt: skip
 
 
@@ -83,7 +85,7 @@ class GroupTarget(PlainTarget):
 
     ways: Mapping[type[Schedule], Any] = WAYS
     facts: Facts
-    further: tuple[Any, ...] = (matrices, halves, rounded)
+    further: tuple[Any, ...] = (matrices, halves, rounded, head_rows)
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         way = way_of(kernel)

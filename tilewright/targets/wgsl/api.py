@@ -19,7 +19,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
 from tilewright.plan.arena import row
-from tilewright.targets.gpu import matrices, rounded
+from tilewright.targets.gpu import head_rows, matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.target import GROUP, GroupTarget, halves_of
 from tilewright.targets.gpu.vectors import in_vectors
@@ -104,7 +104,7 @@ class Wgsl(GroupTarget):
         )
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
-        return (*matrices.usual(kernel), *rounded.usual(kernel))
+        return tuple(s for way in (matrices, head_rows, rounded) for s in way.usual(kernel))
 
     def _section(
         self,
