@@ -26,6 +26,7 @@ from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
+from tilewright.targets.gpu import head_rows
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
@@ -61,10 +62,10 @@ class Cuda(GroupTarget):
     ways = {
         kind: way for kind, way in WAYS.items() if kind not in (HalfSchedule, HeadMatrixSchedule)
     } | {MatrixSchedule: warps}
-    further = (warps,)
+    further = (warps, head_rows)
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
-        return warps.usual(kernel)
+        return (*warps.usual(kernel), *head_rows.usual(kernel))
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return text_of(fn)

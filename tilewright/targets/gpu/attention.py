@@ -20,10 +20,9 @@ from collections.abc import Callable, Sequence
 from itertools import product as every
 from math import ceil, gcd, prod
 
-from tilewright.base.dtypes import BOOL, F32
+from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
-    Acc,
     Bound,
     Call,
     Const,
@@ -40,7 +39,6 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.tree import rewrite
 from tilewright.targets.gpu.head_space import default as default
 from tilewright.targets.gpu.head_space import space as space
 from tilewright.targets.gpu.head_space import traffic as traffic
@@ -54,6 +52,7 @@ from tilewright.targets.gpu.heads import (
     width_of,
 )
 from tilewright.targets.gpu.places import add_up, may_trap
+from tilewright.targets.gpu.scores import argument, divisor, power, result
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 
 #: Two numbers to one.
@@ -198,10 +197,8 @@ class _Tile:
         """What softmax is applied to; -inf where there is no key or row."""
         form, row = self.form, self.first + (g * self.lanes + i)
         dot = _lane(self._reg(f"dot{j}_", g), i)
-        at = self.at | {form.m: row, form.keys: key}
-        value = rewrite(form.argument, lambda e: dot if isinstance(e, Acc) else e, at)
         ends = (Bound(key, form.keys.extent), Bound(row, form.m.extent))
-        return guarded(value, ends, float("-inf"))
+        return argument(form, dot, self.at | {form.m: row, form.keys: key}, ends)
 
     def _place(self, j: int, g: int) -> Index:
         """Where the scores of this thread's key number j are."""
@@ -216,13 +213,13 @@ class _Tile:
         for g in self.groups:
             top, high, factor = (self._reg(n, g) for n in ("top", "high", "factor"))
             self._each(high, larger, top, high)
-            self._each(factor, _power, top, high)
+            self._each(factor, power, top, high)
             b.set(top.name, high)
             b.set(self._reg("sum", g).name, Const(0.0, F32, self.lanes))
         for j in range(self.s.y1 // self.s.threads):
             for g in self.groups:
                 b.set("score", Load(self.scores, self._place(j, g), F32, self.lanes))
-                self._each(self._reg("score"), _power, self._reg("score"), self._reg("top", g))
+                self._each(self._reg("score"), power, self._reg("score"), self._reg("top", g))
                 b.store(self.scores, self._place(j, g), self._reg("score"))
                 b.set(self._reg("sum", g).name, _add(self._reg("sum", g), self._reg("score")))
         self._combine("sum", _add)
@@ -308,10 +305,7 @@ class _Tile:
                 for i in range(self.lanes):
                     row = self.first + (g * self.lanes + i)
                     with inside(b, (Bound(row, form.m.extent),)):
-                        total = _lane(self._reg("total", g), i)
-                        # no finite score: exp(-inf - -inf) is what the specification says
-                        none = Call("eq", (total, Const(0.0, F32)), BOOL)
-                        b.set("all", Call("where", (none, Const(float("nan"), F32), total), F32))
+                        b.set("all", divisor(_lane(self._reg("total", g), i)))
                         for c in range(width):
                             b.compute(f"o{c}", self._value(c, g, i, row))
                         found = [Reg(f"o{c}", F32) for c in range(width)]
@@ -320,12 +314,8 @@ class _Tile:
                             b.store(0, self._output(row, at), _vector(part))
 
     def _value(self, c: int, g: int, i: int, row: Index) -> Expr:
-        known = {self.form.total: Reg("all", F32), self.form.context: _lane(self._context(c, g), i)}
-        return rewrite(
-            self.kernel.value,
-            lambda e: known[e.stage] if isinstance(e, Acc) else e,
-            self._there(row, c),
-        )
+        context = _lane(self._context(c, g), i)
+        return result(self.kernel, self.form, Reg("all", F32), context, self._there(row, c))
 
     def _output(self, row: Index, c: int) -> Index:
         return self.kernel.store.substitute(self._there(row, c))
@@ -359,10 +349,6 @@ def _lane(e: Reg, i: int) -> Expr:
 
 def _vector(values: Sequence[Expr]) -> Expr:
     return Lanes(tuple(values)) if len(values) > 1 else values[0]
-
-
-def _power(score: Expr, top: Expr) -> Expr:
-    return Call("exp", (Call("sub", (score, top), F32),), F32)
 
 
 def _add(a: Expr, b: Expr) -> Expr:

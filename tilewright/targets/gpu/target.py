@@ -21,6 +21,7 @@ from tilewright.targets.gpu import (
     dots,
     halves,
     head_matrices,
+    head_rows,
     matrices,
     reductions,
     rounded,
@@ -30,6 +31,7 @@ from tilewright.targets.gpu import (
 from tilewright.targets.gpu.dots import DotSchedule
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
+from tilewright.targets.gpu.head_rows import HeadRowSchedule
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.reductions import ReductionSchedule
@@ -52,6 +54,7 @@ WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
     MatrixSchedule: matrices, HalfSchedule: halves, RoundedSchedule: rounded,
     ReductionSchedule: reductions, HeadMatrixSchedule: head_matrices,
+    HeadRowSchedule: head_rows,
 }  # fmt: skip
 
 
@@ -85,7 +88,7 @@ class GroupTarget(PlainTarget):
 
     ways: Mapping[type[Schedule], Any] = WAYS
     facts: Facts
-    further: tuple[Any, ...] = (matrices, halves, rounded, head_matrices)
+    further: tuple[Any, ...] = (matrices, halves, rounded, head_matrices, head_rows)
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         way = way_of(kernel)

@@ -19,7 +19,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
 from tilewright.plan.arena import row
-from tilewright.targets.gpu import head_matrices, matrices, rounded
+from tilewright.targets.gpu import head_matrices, head_rows, matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.target import GROUP, GroupTarget, halves_of
 from tilewright.targets.gpu.vectors import in_vectors
@@ -104,7 +104,8 @@ class Wgsl(GroupTarget):
         )
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
-        return tuple(s for way in (matrices, head_matrices, rounded) for s in way.usual(kernel))
+        ways = (matrices, head_matrices, head_rows, rounded)
+        return tuple(s for way in ways for s in way.usual(kernel))
 
     def _section(
         self,

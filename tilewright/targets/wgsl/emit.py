@@ -14,6 +14,7 @@ and in shared areas, of which every byte is read or written so.  Vectors of 8 ha
 from __future__ import annotations
 
 import math
+import re
 import struct
 
 from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
@@ -290,7 +291,7 @@ class WgslDialect(Dialect):
         return f"let {name}: i32 = {value};"
 
     def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
-        if end not in self.uniforms:
+        if not set(re.findall(r"\w+", end)) & set(self.uniforms):
             return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step}) {{"
         # whoever vets the text sees that it ends
         head = f"for (var {name}: i32 = {begin}; {name} < {most}; {name} += {step}) {{"
