@@ -281,6 +281,8 @@ def test_budgets_are_written_between_phases(
 
     monkeypatch.setattr(CpuDevice, "start", noted)
     two = (Phase(1, 1.0), Phase(1, 1.0))
+    model.prepare(two, [(0, 3), (5, 5), (5, 0)])
+    assert bool(model._wholes) == captured
     model.start(two, (0, 3))
     assert seen == [0, "kernel", 3, "kernel", EVERYBODY]
     seen.clear()
@@ -288,7 +290,7 @@ def test_budgets_are_written_between_phases(
     assert seen == [5, "kernel", "kernel", EVERYBODY]
     seen.clear()
     model.start(two, (5, 0), settle_us=1.0, beside=2)
-    waits = budget.settle(2, 1.0)
+    waits = budget.settle(model._beside, model._most_ns)
     assert seen == [5, waits, "kernel", 0, waits, "kernel", EVERYBODY]
 
 

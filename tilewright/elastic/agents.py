@@ -31,6 +31,7 @@ from tilewright.elastic.policy import (
     Proceed,
     Reached,
     Refuse,
+    choices,
 )
 from tilewright.hosts.cuda_devices import CudaDevice, Mark
 
@@ -59,6 +60,7 @@ class CriticalAgent:
         self._told: dict[int, deque[Action]] = {}
         self._changed = threading.Condition()
         self._running = threading.Lock()
+        model.prepare(task.phases, choices(task), by_kernels)
         coordination.join(task, self._sink)
 
     def request(

@@ -31,7 +31,6 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
     Scheduler,
-    hold,
 )
 from tilewright.elastic.policy.curves import REQUESTS, covering, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
@@ -143,6 +142,7 @@ def measure(
     counts = divided(times, phases)
     tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
+    model.waits_for(1, settle_us)
     alone = [
         statistics.median(_requests(model, Hold(EVERYBODY, *part), requests, each))
         for part in _parts(counts)
@@ -151,7 +151,7 @@ def measure(
     for budget in tried:
         with _Busy(normal, normal_device, allow, budget, sms) as busy:
             for number, part in enumerate(_parts(counts)):
-                held = hold(budget, part, settle_us, beside=1)
+                held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
                 took = _requests(model, held, requests, each, busy)
                 points[number].append((budget, covering(took) / alone[number]))
     whole = solo(model, seconds / 8)

@@ -6,13 +6,13 @@ complete.  Who may run when is decided by the policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, product
 from typing import Protocol
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, hold, holds
+from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import Launch, Task
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
@@ -40,15 +40,38 @@ class CriticalModel:
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
         self.launches = [launch for _, launch in host.steps(plan, extents)]
+        #: What the wait before kernels reads: normal tasks, and the longest time.
+        self._beside, self._most_ns = self.device.word(), self.device.word()
         self._recorded: dict[Hold, Callable[[], None]] = {}
         self._wholes: dict[tuple[Hold, ...], Callable[[], None]] = {}
 
-    def prepare(self, phases: Sequence[Phase], settle_us: float = 0.0, beside: int = 0) -> None:
-        """Records what `start` may need of these phases, so that no request waits for it."""
+    def prepare(
+        self,
+        phases: Sequence[Phase],
+        choices: Iterable[Sequence[int]] = (),
+        by_kernels: bool = False,
+    ) -> None:
+        """Records what `start` needs of these phases, so that no request waits for it.
+
+        choices: budgets whose whole runs are recorded, where writes are captured; others run by
+                 their parts
+        by_kernels: also each kernel for `start_kernel`
+        """
         ends = [0, *accumulate(phase.kernels for phase in phases)]
-        for kernels in combinations(ends, 2):
-            for budget in (0, EVERYBODY):
-                self._kernels(hold(budget, kernels, settle_us, beside))
+        for (first, last), waits in product(combinations(ends, 2), (False, True)):
+            self._kernels(Hold(EVERYBODY, first, last, waits))
+        if by_kernels:
+            for number in range(len(self.launches)):
+                self._kernels(Hold(EVERYBODY, number, number + 1))
+        if self._captured and self._budget is not None:
+            for budgets, settle_us in product(choices, (0.0, 1.0)):
+                parts = tuple(holds(phases, budgets, settle_us))
+                if parts not in self._wholes:
+                    self._wholes[parts] = self.device.record(self._whole(self._budget, parts))
+
+    def waits_for(self, beside: int, settle_us: float) -> None:
+        """Says how kernels wait that are started from now on: settle_us, beside as of `Begin`."""
+        self._beside.value[0], self._most_ns.value[0] = beside, round(1e3 * settle_us)
 
     def start(
         self,
@@ -65,16 +88,13 @@ class CriticalModel:
         if self._budget is None:
             self._kernels(Hold(EVERYBODY, 0, len(self.launches)))()
             return
-        parts = tuple(holds(phases, budgets, settle_us, beside))
-        if self._captured:
-            if parts not in self._wholes:
-                tasks = list[Task]()
-                for part in parts:
-                    tasks += [self._budget.task(part.budget), *self._tasks(part)]
-                self._wholes[parts] = self.device.record([*tasks, self._budget.task(EVERYBODY)])
-            self._wholes[parts]()
-            return
-        self._start(parts)
+        self.waits_for(beside, settle_us)
+        parts = tuple(holds(phases, budgets, settle_us))
+        whole = self._wholes.get(parts)
+        if whole is not None:
+            whole()
+        else:
+            self._start(self._budget, parts)
 
     def start_kernel(self, number: int) -> None:
         self._kernels(Hold(EVERYBODY, number, number + 1))()
@@ -84,16 +104,15 @@ class CriticalModel:
         if self._budget is None:
             self._kernels(part)()
             return
-        self._start([part])
+        self._start(self._budget, [part])
 
-    def _start(self, parts: Sequence[Hold]) -> None:
-        assert self._budget is not None
+    def _start(self, budget: Budget, parts: Sequence[Hold]) -> None:
         try:
             for part in parts:
-                self.device.start(self._budget.task(part.budget))
+                self.device.start(budget.task(part.budget))
                 self._kernels(part)()
         finally:
-            self.device.start(self._budget.task(EVERYBODY))
+            self.device.start(budget.task(EVERYBODY))
 
     def _kernels(self, part: Hold) -> Callable[[], None]:
         """Recorded whatever the budget: the wait before them reads it."""
@@ -102,12 +121,18 @@ class CriticalModel:
             self._recorded[key] = self.device.record(self._tasks(part))
         return self._recorded[key]
 
+    def _whole(self, budget: Budget, parts: Sequence[Hold]) -> list[Task]:
+        tasks = list[Task]()
+        for part in parts:
+            tasks += [budget.task(part.budget), *self._tasks(part)]
+        return [*tasks, budget.task(EVERYBODY)]
+
     def _tasks(self, part: Hold) -> list[Task]:
         """The kernels, and before them the wait for workers that must leave."""
         kernels = self.launches[part.first : part.last]
-        if part.beside is None or self._budget is None:
+        if not part.waits or self._budget is None:
             return [*kernels]
-        return [self._budget.settle(part.beside, part.settle_us), *kernels]
+        return [self._budget.settle(self._beside, self._most_ns), *kernels]
 
 
 class NormalPlan(Protocol):

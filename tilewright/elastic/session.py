@@ -180,8 +180,6 @@ class CorunSession:
         if curves is not None:
             self._check(curves)
         self.measured = curves or [self._measure(model, elastic) for model in self.models]
-        for model, measured in zip(self.models, self.measured, strict=True):
-            model.prepare(measured.phases, self.design.settle_us, len(self._hosts))
 
     def _check(self, curves: Sequence[Measured]) -> None:
         """Raises UsageError for curves of another device, part of it, or model."""

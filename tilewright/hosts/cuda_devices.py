@@ -58,15 +58,17 @@ class SetWord:
 
 @dataclass(frozen=True)
 class Settle:
-    """The stream goes on when no more workers are alive than `beside` tasks may keep under the
+    """The stream goes on when no more workers are alive than so many tasks may keep under the
     budget, or after so long.
 
     address: of the words of base/budget.py
+    beside, nanoseconds: addresses of numbers (`CudaDevice.word`) that are read at each run, so that
+                         a recording serves any of them
     """
 
     address: int
     beside: int
-    microseconds: float
+    nanoseconds: int
 
 
 #: What a device does one after the other.
@@ -218,8 +220,11 @@ class CpuDevice:
             return
         if isinstance(task, Settle):
             words = (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)
-            until = time.perf_counter() + task.microseconds / 1e6
-            while words[ALIVE] > words[BUDGET] * task.beside and time.perf_counter() < until:
+            beside, most = (
+                ctypes.c_uint32.from_address(at) for at in (task.beside, task.nanoseconds)
+            )
+            until = time.perf_counter() + most.value / 1e9
+            while words[ALIVE] > words[BUDGET] * beside.value and time.perf_counter() < until:
                 time.sleep(0)
             return
         kernels, name = task.kernel
@@ -314,7 +319,7 @@ class NvidiaDevice:
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
         elif isinstance(task, Settle):
-            self.driver.settle(task.address, task.beside, task.microseconds, self.stream)
+            self.driver.settle(task.address, task.beside, task.nanoseconds, self.stream)
         else:
             self.driver.launch(task, self.stream)
 

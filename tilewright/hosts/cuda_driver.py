@@ -25,17 +25,22 @@ from tilewright.hosts.tensors import Array
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
 #: Waits until no more workers are alive than may stay, and no longer than so many nanoseconds:
-#: nobody who dies without counting himself out holds a stream.
+#: nobody who dies without counting himself out holds a stream.  The two numbers lie in the host's
+#: memory, where a read takes long: it is left out unless there is somebody to wait for.
 SETTLE = """
 __device__ inline unsigned long long nanoseconds() {
   unsigned long long found;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(found));
   return found;
 }
-extern "C" __global__ void k(const volatile int *words, int beside, unsigned long long most) {
+extern "C" __global__ void k(
+    const volatile int *words, const volatile unsigned *beside, const volatile unsigned *most) {
   const unsigned long long begun = nanoseconds();
-  while (words[_ALIVE] > (long long)words[_BUDGET] * beside && nanoseconds() - begun < most)
+  while (true) {
+    const long long alive = words[_ALIVE], budget = words[_BUDGET];
+    if (alive <= budget || alive <= budget * *beside || nanoseconds() - begun >= *most) return;
     __nanosleep(100);
+  }
 }
 """.replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
 
@@ -270,10 +275,9 @@ class Driver:
         """The kernel of `settle`; it cannot be loaded while a graph is recorded."""
         return self.function(cubin(SETTLE, self.capability), "k")
 
-    def settle(self, address: int, beside: int, microseconds: float, stream: Any) -> None:
+    def settle(self, address: int, beside: int, nanoseconds: int, stream: Any) -> None:
         """The stream goes on when few workers are alive, or after so long (cuda_devices.py)."""
-        most = ctypes.c_ulonglong(round(1e3 * microseconds))
-        args = (ctypes.c_void_p(address), ctypes.c_int(beside), most)
+        args = tuple(map(ctypes.c_void_p, (address, beside, nanoseconds)))
         self.start(self.settling, (1, 1, 1), (1, 1, 1), args, 0, stream)
 
     def event(self) -> Any:

@@ -16,7 +16,15 @@ import numpy as np
 from tilewright.base.budget import BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, Launch, Settle, SetWord, Task, Zeroes
+from tilewright.hosts.cuda_devices import (
+    CudaDevice,
+    HostWord,
+    Launch,
+    Settle,
+    SetWord,
+    Task,
+    Zeroes,
+)
 from tilewright.hosts.tensors import largest_extents
 
 #: Bytes of a kernel's words (ticket, tiles done, tiles left behind), and of a worker's slot.
@@ -43,9 +51,9 @@ class Budget:
         """The same for a stream, in its order."""
         return SetWord(self.address, workers)
 
-    def settle(self, beside: int, microseconds: float) -> Settle:
+    def settle(self, beside: HostWord, nanoseconds: HostWord) -> Settle:
         """A stream waits for workers that must leave, those of `beside` plans."""
-        return Settle(self.address, beside, microseconds)
+        return Settle(self.address, beside.address, nanoseconds.address)
 
     def set(self, workers: int, looks: int = 0) -> None:
         """looks: on the CPU, after this many looks nobody may stay; 0: never"""

@@ -4,6 +4,7 @@
 `scheduler.py` the function from one to the other, `designs.py` ours beside what others do.
 """
 
+from tilewright.elastic.policy.budgets import choices
 from tilewright.elastic.policy.designs import DESIGNS, Design, design
 from tilewright.elastic.policy.events import (
     Action,
@@ -21,7 +22,7 @@ from tilewright.elastic.policy.events import (
     Refuse,
     Tick,
 )
-from tilewright.elastic.policy.holds import Hold, hold, holds
+from tilewright.elastic.policy.holds import Hold, holds
 from tilewright.elastic.policy.scheduler import Scheduler
 from tilewright.elastic.policy.state import Shares
 from tilewright.elastic.policy.tasks import (
@@ -36,6 +37,6 @@ from tilewright.elastic.policy.tasks import (
 __all__ = [
     "DESIGNS", "Action", "Allow", "Arrived", "Begin", "Critical", "Curve", "Design", "Ended",
     "Enqueue", "Event", "Finished", "Gone", "Gpu", "Hold", "KernelCost", "Normal", "Overdue",
-    "Phase", "Proceed", "Reached", "Refuse", "Scheduler", "Shares", "Tick", "design", "hold",
+    "Phase", "Proceed", "Reached", "Refuse", "Scheduler", "Shares", "Tick", "choices", "design",
     "holds",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, log
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy.tasks import Critical, Phase
 
 #: Share of requests over their bound that the correction steers to, below the 1 % that is promised.
@@ -18,6 +19,8 @@ OVER = 0.005
 STEP = 1.0
 #: From this margin on nobody stays beside the critical model.
 MOST_MARGIN = 1000.0
+#: Margins are told apart by a factor of e^(1 / STEPS), so that few bounds are ever asked for.
+STEPS = 20
 #: A slowdown this near to the bound meets it: differences of times are rounded.
 ROUNDING = 1e-11
 
@@ -70,9 +73,16 @@ def bounded(task: Critical, margin: float) -> tuple[int, ...]:
     """The budgets of a task after correction: a margin of 2 halves what the bound leaves."""
     if margin >= MOST_MARGIN:
         return (0,) * len(task.phases)
-    # rounded, so that few bounds are ever asked for
-    steps = round(20 * log(margin))
-    return budgets(task.phases, 1 + (task.max_slowdown - 1) / exp(steps / 20))
+    steps = round(STEPS * log(margin))
+    return budgets(task.phases, 1 + (task.max_slowdown - 1) / exp(steps / STEPS))
+
+
+def choices(task: Critical) -> tuple[tuple[int, ...], ...]:
+    """All that `bounded` may choose of these curves, and the two that other designs do."""
+    margins = (exp(n / STEPS) for n in range(round(STEPS * log(MOST_MARGIN)) + 1))
+    every = (bounded(task, margin) for margin in margins)
+    edges = ((budget,) * len(task.phases) for budget in (0, EVERYBODY))
+    return tuple(dict.fromkeys((*every, *edges)))
 
 
 def corrected(margin: float, over: bool) -> float:

@@ -226,10 +226,10 @@ class Simulation:
         self._running = task
         if self._scheduler.design.by_kernels:
             return
-        for hold in holds(task.phases, begin.budgets, begin.settle_us, begin.beside):
+        for hold in holds(task.phases, begin.budgets, begin.settle_us):
             put(self._urgent, partial(self._write, hold.budget))
-            if hold.beside is not None:
-                put(self._urgent, SimulatedWait(hold.budget * hold.beside, hold.settle_us))
+            if hold.waits:
+                put(self._urgent, SimulatedWait(hold.budget * begin.beside, begin.settle_us))
             for cost in task.kernels[hold.first : hold.last]:
                 put(self._urgent, _plain(task, cost))
         put(self._urgent, partial(self._write, EVERYBODY))
