@@ -25,6 +25,7 @@ from tilewright.elastic.policy import (
     Gone,
     Normal,
     Overdue,
+    Recount,
     Scheduler,
     Shares,
     Tick,
@@ -54,12 +55,18 @@ class Coordination(Protocol):
 
 class Coordinator:
     """allow: sets the budget word at once, whatever the streams have to do
+    recount: sets the count of workers to 0 before it returns; only processes that die need it
 
     Close it, or use it in a `with` statement.
     """
 
-    def __init__(self, scheduler: Scheduler, allow: Callable[[int], None]) -> None:
-        self.scheduler, self._allow = scheduler, allow
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        allow: Callable[[int], None],
+        recount: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.scheduler, self._allow, self._recount = scheduler, allow, recount
         self._state = Shares()
         self._sinks: dict[str, Sink] = {}
         #: Critical requests that are open, and their tasks.
@@ -129,6 +136,8 @@ class Coordinator:
         match action:
             case Allow(workers):
                 self._allow(workers)
+            case Recount():
+                self._recount()
             case Enqueue(task):
                 self._give(task, action)
             case Begin(_, task) | Overdue(_, task):

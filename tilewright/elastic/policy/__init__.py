@@ -19,6 +19,7 @@ from tilewright.elastic.policy.events import (
     Overdue,
     Proceed,
     Reached,
+    Recount,
     Refuse,
     Tick,
 )
@@ -37,6 +38,6 @@ from tilewright.elastic.policy.tasks import (
 __all__ = [
     "DESIGNS", "Action", "Allow", "Arrived", "Begin", "Critical", "Curve", "Design", "Ended",
     "Enqueue", "Event", "Finished", "Gone", "Gpu", "Hold", "KernelCost", "Normal", "Overdue",
-    "Phase", "Proceed", "Reached", "Refuse", "Scheduler", "Shares", "Tick", "choices", "design",
-    "holds",
+    "Phase", "Proceed", "Reached", "Recount", "Refuse", "Scheduler", "Shares", "Tick", "choices",
+    "design", "holds",
 ]  # fmt: skip

@@ -59,10 +59,14 @@ class Tick:
 
 @slotted
 class Gone:
-    """A task's client left or died, with all its requests."""
+    """A task's client left or died, with all its requests.
+
+    died: its process has ended, so workers in flight did not count themselves out
+    """
 
     now: float
     task: str
+    died: bool = False
 
 
 Event = Arrived | Reached | Finished | Ended | Tick | Gone
@@ -116,6 +120,11 @@ class Allow:
 
 
 @slotted
+class Recount:
+    """No normal worker is alive: set the count of them to 0, and then go on."""
+
+
+@slotted
 class Refuse:
     """A request is not taken."""
 
@@ -131,4 +140,4 @@ class Overdue:
     task: str
 
 
-Action = Begin | Proceed | Enqueue | Allow | Refuse | Overdue
+Action = Begin | Proceed | Enqueue | Allow | Recount | Refuse | Overdue

@@ -34,6 +34,7 @@ from tilewright.elastic.policy.events import (
     Refuse,
     Tick,
 )
+from tilewright.elastic.policy.recounts import died, paused, recounted
 from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
 
@@ -130,7 +131,8 @@ class Scheduler:
 
     def _go_on(self, state: Shares) -> Answer:
         """Starts what may start now."""
-        actions: list[Action] = []
+        state, counted = recounted(state)
+        actions = [*counted]
         if self.design.turns:
             state = _turned(state)
         if state.running is None and state.waiting and self._critical_turn(state):
@@ -169,7 +171,7 @@ class Scheduler:
 
     def _launches(self, state: Shares, progress: Progress) -> Iterator[tuple[Allotment, int]]:
         """Kernels of a normal task that start now."""
-        if not progress.backlog or not self._normal_turn(state, progress):
+        if not progress.backlog or paused(state) or not self._normal_turn(state, progress):
             return
         kernels, flying = progress.task.kernels, len(progress.flying)
         kernel = progress.following
@@ -264,6 +266,7 @@ def _gone(state: Shares, event: Gone) -> Answer:
     """Without the task.  If its request ran, everybody may stay again."""
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
+    state = died(state, event.task) if event.died else state
     state = replace(
         state,
         critical=tuple(state.critical[n] for n in kept),

@@ -73,6 +73,7 @@ class Shares:
     waiting: critical requests in the order in which they will run
     margins: by critical task;  turn: the name of whose turn it is, where tasks take turns
     overdue: requests that outlived their lease
+    recount: from when on workers are counted anew; None: all have counted themselves
     """
 
     critical: tuple[Critical, ...] = ()
@@ -83,6 +84,7 @@ class Shares:
     margins: tuple[float, ...] = ()
     turn: str = ""
     overdue: frozenset[int] = frozenset()
+    recount: float | None = None
 
     def task(self, name: str) -> Critical | None:
         return next((task for task in self.critical if task.name == name), None)
