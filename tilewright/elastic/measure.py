@@ -6,7 +6,6 @@ Input: a critical host, a normal host whose kernels run beside it, budgets to tr
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -32,14 +31,14 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.curves import REQUESTS, covering, levels_of
+from tilewright.elastic.policy.curves import REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.hosts.cuda_devices import CudaDevice
 
 #: Runs of one measurement: so many, unless time is over, and these in any case.
 MOST_RUNS, LEAST_RUNS = 30, 3
-#: Seconds between two requests of a curve.
-GAP_S = (1e-4, 5e-4)
+#: Seconds between two requests of a curve, on average.
+GAP_S = 3e-4
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -221,11 +220,9 @@ def _requests(
         return 1e3 * model.device.milliseconds(lambda: model.start_part(held))
 
     def beside(busy: _Busy) -> float:
-        # so that the normal model fills the device again, and is met at all places
-        time.sleep(gaps.uniform(*GAP_S))
+        time.sleep(next(pauses))
         return busy.around(once)
 
-    gaps = random.Random(0)
-
+    pauses = gaps(GAP_S)
     timed = once if busy is None else partial(beside, busy)
     return repeated(timed, requests, seconds, LEAST_RUNS)
