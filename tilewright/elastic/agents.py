@@ -27,10 +27,12 @@ from tilewright.elastic.policy import (
     Finished,
     Gone,
     Normal,
+    Noticed,
     Overdue,
     Proceed,
     Reached,
     Refuse,
+    Withdraw,
     choices,
 )
 from tilewright.hosts.cuda_devices import CudaDevice, Mark
@@ -50,13 +52,17 @@ class Answered:
 
 
 class CriticalAgent:
-    """A critical model; requests of several threads wait for each other."""
+    """A critical model; requests of several threads wait for each other.
+
+    noticed: what was found of its curves while it ran
+    """
 
     def __init__(
         self, coordination: Coordination, task: Critical, model: CriticalModel, by_kernels: bool
     ) -> None:
         self.task, self.model = task, model
         self._coordination, self._by_kernels = coordination, by_kernels
+        self.noticed: list[Noticed] = []
         self._told: dict[int, deque[Action]] = {}
         self._changed = threading.Condition()
         self._running = threading.Lock()
@@ -138,6 +144,9 @@ class CriticalAgent:
         )
 
     def _sink(self, action: Action) -> None:
+        if isinstance(action, Noticed):
+            self.noticed.append(action)
+            return
         assert isinstance(action, Begin | Proceed | Refuse | Overdue)
         with self._changed:
             if action.request in self._told:
@@ -154,6 +163,8 @@ class _Flying:
 class NormalAgent:
     """A normal model.
 
+    withdrawn: why it may not run any longer, beside a critical model whose bound it breaks; asking
+               for more is in vain then
     between: called with the number of inferences so far, after each of them, in the agent's thread
     """
 
@@ -167,6 +178,7 @@ class NormalAgent:
     ) -> None:
         self.task, self.inferences = task, 0
         self.launches = 0
+        self.withdrawn: TilewrightError | None = None
         self._coordination, self._plan, self._device = coordination, plan, device
         self._between = between
         self._wanted: deque[Enqueue] = deque()
@@ -206,12 +218,15 @@ class NormalAgent:
             ) from self._failed
 
     def _sink(self, action: Action) -> None:
-        assert isinstance(action, Enqueue | Refuse)
+        assert isinstance(action, Enqueue | Refuse | Withdraw)
         with self._changed:
-            if isinstance(action, Enqueue):
-                self._wanted.append(action)
-            else:
-                self._failed, self._closing = action.error, True
+            match action:
+                case Enqueue():
+                    self._wanted.append(action)
+                case Withdraw():
+                    self.withdrawn, self._closing = action.error, True
+                case Refuse():
+                    self._failed, self._closing = action.error, True
             self._changed.notify_all()
 
     def _serve(self) -> None:

@@ -24,11 +24,13 @@ from tilewright.elastic.policy import (
     Finished,
     Gone,
     Normal,
+    Noticed,
     Overdue,
     Recount,
     Scheduler,
     Shares,
     Tick,
+    Withdraw,
 )
 
 #: Seconds between two ticks of the watchdog.
@@ -138,7 +140,7 @@ class Coordinator:
                 self._allow(workers)
             case Recount():
                 self._recount()
-            case Enqueue(task):
+            case Enqueue(task) | Noticed(task) | Withdraw(task):
                 self._give(task, action)
             case Begin(_, task) | Overdue(_, task):
                 self._give(task, action)

@@ -374,6 +374,7 @@ class CorunSession:
             tuple(load.answered),
             load.refused,
             load.overdue,
+            load.noticed,
         )
 
 

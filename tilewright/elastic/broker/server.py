@@ -23,15 +23,14 @@ from tilewright.elastic.broker.messages import (
     Joined,
     Message,
     encoded,
-    of_refuse,
     receive,
     refused,
+    told,
 )
 from tilewright.elastic.broker.words import SharedWord, file_of
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.policy import (
     Action,
-    Allow,
     Arrived,
     Critical,
     Ended,
@@ -39,8 +38,6 @@ from tilewright.elastic.policy import (
     Gone,
     Normal,
     Reached,
-    Recount,
-    Refuse,
     Scheduler,
 )
 
@@ -218,8 +215,7 @@ class _Client:
         self.send(Joined(task.name))
 
     def _sink(self, action: Action) -> None:
-        assert not isinstance(action, Allow | Recount)
-        self.send(of_refuse(action) if isinstance(action, Refuse) else action)
+        self.send(told(action))
 
 
 def _listening(path: Path) -> socket.socket:

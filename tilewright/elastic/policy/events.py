@@ -133,6 +133,33 @@ class Refuse:
 
 
 @slotted
+class Noticed:
+    """Requests under these budgets exceeded their bound more often than the curves say, so the
+    curves have been corrected.
+
+    requests: that tell so, since the first of them;  over: those over the bound
+    predicted, found: their slowdown by the curve before, and what really covers as many
+    kept: whether some budget is left that keeps the bound
+    """
+
+    task: str
+    budgets: tuple[int, ...]
+    requests: int
+    over: int
+    predicted: float
+    found: float
+    kept: bool
+
+
+@slotted
+class Withdraw:
+    """A normal task is not admitted any longer; what it has in flight ends."""
+
+    task: str
+    error: TilewrightError
+
+
+@slotted
 class Overdue:
     """A critical request held normal work back for longer than its lease."""
 
@@ -140,4 +167,4 @@ class Overdue:
     task: str
 
 
-Action = Begin | Proceed | Enqueue | Allow | Recount | Refuse | Overdue
+Action = Begin | Proceed | Enqueue | Allow | Recount | Refuse | Noticed | Withdraw | Overdue
