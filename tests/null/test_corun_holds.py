@@ -25,7 +25,7 @@ from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.simulator import levels, phases, simulate
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.workloads.metrics import above
-from tilewright.hosts.cuda_devices import CpuDevice, Settle, SetWord
+from tilewright.hosts.cuda_devices import TOLD, CpuDevice, Settle, SetWord
 
 OURS = design("tilewright")
 GPU = Gpu(4)
@@ -36,9 +36,9 @@ NORMAL = (KernelCost(40, 256, 60, 2, 0.3), KernelCost(7, 128, 120, 4, 0.2, 0.05)
 def test_kernels_wait_where_a_budget_falls_until_those_who_must_leave_have_left() -> None:
     phases = (Phase(2, 1.0), Phase(1, 1.0), Phase(1, 1.0), Phase(3, 1.0))
     assert holds(phases, (4, 4, 0, 9), 10.0) == [
-        Hold(4, 0, 3, True), Hold(0, 3, 4, True), Hold(9, 4, 7),
+        Hold(4, 0, 2, True), Hold(4, 2, 3), Hold(0, 3, 4, True), Hold(9, 4, 7),
     ]  # fmt: skip
-    assert holds(phases, (EVERYBODY,) * 4, 10.0) == [Hold(EVERYBODY, 0, 7)]
+    assert not any(hold.waits for hold in holds(phases, (EVERYBODY,) * 4, 10.0))
     assert holds(phases[:1], (0,), 0.0) == [Hold(0, 0, 2)]
 
 
@@ -64,17 +64,17 @@ def test_the_bound_is_kept_where_kernels_wait_until_workers_have_left() -> None:
 
 @pytest.fixture
 def words() -> np.ndarray:
-    """One worker may stay of each task; five are alive."""
-    found = np.zeros(BLOCK // WORD + 2, np.int32)
-    found[BUDGET], found[ALIVE] = 1, 5
+    """Five workers are alive, and all may stay."""
+    found = np.zeros(BLOCK // WORD + TOLD, np.int32)
+    found[BUDGET], found[ALIVE] = EVERYBODY, 5
     return found
 
 
 def settle(words: np.ndarray, microseconds: int) -> Settle:
-    """A wait for two tasks; the last two words are what it reads."""
-    words[-2:] = 2, 1000 * microseconds
+    """One worker may stay of each of two tasks; the last words are what it reads."""
+    words[-TOLD:] = 1, 2, 1000 * microseconds, 0
     at = words.ctypes.data
-    return Settle(at, at + WORD * (len(words) - 2), at + WORD * (len(words) - 1))
+    return Settle(at, at + WORD * (len(words) - TOLD))
 
 
 @pytest.mark.parametrize("word", [BUDGET, ALIVE])

@@ -62,7 +62,6 @@ class Settings:
     phases: int = 1
     steps: int = 4
     ahead: int = 2
-    captured: bool = False
     watched: bool = False
     measure_seconds: float = 4.0
 
@@ -168,7 +167,7 @@ class CorunSession:
         elastic = self.design.leave in ("chunk", "tile")
         budget = None if self.design.leave == "never" else self._budget
         self.models = [
-            CriticalModel(CudaHost(one.path, device), budget, captured=settings.captured)
+            CriticalModel(CudaHost(one.path, device), budget)
             for one, device in zip(guarded, found.critical, strict=True)
         ]
         self._plans = [self._plan(n, elastic) for n in range(len(self._hosts))]

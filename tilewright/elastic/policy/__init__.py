@@ -4,7 +4,6 @@
 `scheduler.py` the function from one to the other, `designs.py` ours beside what others do.
 """
 
-from tilewright.elastic.policy.budgets import choices
 from tilewright.elastic.policy.designs import DESIGNS, Design, design
 from tilewright.elastic.policy.events import (
     Action,
@@ -66,7 +65,6 @@ __all__ = [
     "Shares",
     "Tick",
     "Withdraw",
-    "choices",
     "design",
     "holds",
 ]  # fmt: skip

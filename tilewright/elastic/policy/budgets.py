@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, log
 
-from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy.tasks import Critical, Phase
 
 #: Share of requests over their bound that the correction steers to, below the 1 % that is promised.
@@ -75,14 +74,6 @@ def bounded(task: Critical, margin: float) -> tuple[int, ...]:
         return (0,) * len(task.phases)
     steps = round(STEPS * log(margin))
     return budgets(task.phases, 1 + (task.max_slowdown - 1) / exp(steps / STEPS))
-
-
-def choices(task: Critical) -> tuple[tuple[int, ...], ...]:
-    """All that `bounded` may choose of these curves, and the two that other designs do."""
-    margins = (exp(n / STEPS) for n in range(round(STEPS * log(MOST_MARGIN)) + 1))
-    every = (bounded(task, margin) for margin in margins)
-    edges = ((budget,) * len(task.phases) for budget in (0, EVERYBODY))
-    return tuple(dict.fromkeys((*every, *edges)))
 
 
 def corrected(margin: float, over: bool) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy.tasks import Phase
@@ -29,14 +28,13 @@ class Hold:
 
 
 def holds(phases: Sequence[Phase], budgets: Sequence[int], settle_us: float) -> list[Hold]:
-    """Neighbours with one budget are one part.  Who may stay under a larger budget than before need
-    not be waited for.
+    """One for each phase.  Who may stay under a larger budget than before need not be waited for.
 
     settle_us: as of `Begin`
     """
     found, first, before = list[Hold](), 0, EVERYBODY
-    for budget, group in groupby(zip(phases, budgets, strict=True), key=lambda pair: pair[1]):
-        last = first + sum(phase.kernels for phase, _ in group)
+    for phase, budget in zip(phases, budgets, strict=True):
+        last = first + phase.kernels
         found.append(Hold(budget, first, last, settle_us > 0 and budget < before))
         first, before = last, budget
     return found
