@@ -172,6 +172,8 @@ def row(
         "over_by_waiting": None
         if bound is None
         else sum(c.over_by_waiting for c in result.critical),
+        "bound_kept": all(c.kept for c in result.critical),
+        "curves_corrected": sum(len(c.noticed) for c in result.critical),
         "duty": result.duty,
         "solo_us": statistics.mean(c.solo_us for c in result.critical),
         "decision_us": result.decision_us,

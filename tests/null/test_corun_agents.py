@@ -317,8 +317,8 @@ def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
     assert 0 < one.service.p50 <= one.waited.p50
     if settings.watched:
         assert {span.critical for span in result.spans} == {True, False}
-        measure.save(session.measured[0], tmp_path / "curves.json")
-        assert measure.load(tmp_path / "curves.json") == session.measured[0]
+        measure.save(session.measured, tmp_path / "curves.json")
+        assert measure.load(tmp_path / "curves.json") == session.measured
 
 
 def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ def test_kernels_wait_where_a_budget_falls_until_those_who_must_leave_have_left(
 
 
 def over(bound: float, settle_us: float, found: tuple[Phase, ...], seconds: float) -> float:
-    """The share of requests over the bound."""
+    """The share of requests over the bound, of which nothing is learnt."""
     task = Critical("critical", found, CRITICAL, bound)
     outcome = simulate(
-        Scheduler(replace(OURS, settle_us=settle_us), GPU),
+        Scheduler(replace(OURS, settle_us=settle_us, promises=False), GPU),
         [(task, Poisson(5000)), (Normal("normal", NORMAL), ClosedLoop())],
         seconds,
     )

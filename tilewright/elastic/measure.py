@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -56,14 +57,19 @@ class Measured(msgspec.Struct, frozen=True):
     phases: tuple[Phase, ...]
 
 
-def save(measured: Measured, path: Path) -> None:
+#: A file of curves.
+Kept = Annotated[list[Measured], msgspec.Meta(min_length=1)]
+
+
+def save(measured: Sequence[Measured], path: Path) -> None:
+    """Of the critical models of a session, in their order."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
 
 
-def load(path: Path) -> Measured:
+def load(path: Path) -> list[Measured]:
     """Raises InputError for a file that `save` did not write."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Measured)
+        return msgspec.json.decode(path.read_bytes(), type=Kept)
     except msgspec.DecodeError as error:
         raise InputError(
             f"the file has no slowdown curves: {error}",

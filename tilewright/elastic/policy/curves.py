@@ -6,8 +6,8 @@ all.  It measures nothing; measure.py and simulator/measure.py do.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
@@ -18,6 +18,9 @@ COVERED = 0.995
 REQUESTS = 200
 #: The shortest and the longest gap before a request, over their mean.
 GAPS = (1 / 3, 5 / 3)
+#: The golden ratio.  Its multiples by squares, less whole numbers, fill [0, 1) evenly (Weyl), and
+#: follow each other in no order that normal kernels could keep step with.
+GOLDEN = (5**0.5 - 1) / 2
 
 
 def covering(times: Sequence[float]) -> float:
@@ -26,11 +29,11 @@ def covering(times: Sequence[float]) -> float:
 
 
 def gaps(mean: float) -> Iterator[float]:
-    """Between requests, without end: so long that normal kernels fill the device again, and random,
-    so that requests come at all places of theirs.  They are the same each time."""
-    draws = random.Random(0)
-    while True:
-        yield mean * draws.uniform(*GAPS)
+    """Between requests, without end: so long that normal kernels fill the device again, and so
+    uneven that requests come at all places of theirs.  They are the same each time."""
+    least, most = GAPS
+    for number in count(1):
+        yield mean * (least + (most - least) * (number * number * GOLDEN % 1))
 
 
 def levels_of(workers: int, steps: int) -> tuple[int, ...]:
