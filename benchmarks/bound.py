@@ -3,10 +3,13 @@
 Input: workloads below, variants of our policy.  Output: results/bound.json; a row is a variant of a
 workload under a bound, all arrivals and seeds together:
 
-* over: share of the requests whose time from their begin exceeds the bound: interference;
+* over: share of the requests whose time from their begin exceeds the bound: interference; later:
+  the same of the second half of each run, when wrong curves may have been noticed;
 * waited: share of those within it whose latency exceeds the bound, since they waited for others;
 * waited_alone: the same share of a queue with nothing beside the critical model;
-* least: the slowdown with a budget of 0 by the measured curve; refused: it exceeds the bound.
+* least: the slowdown with a budget of 0 by the measured curve; refused: it exceeds the bound;
+* corrected: how often a curve was, of all runs;  ended: runs in which nothing kept the bound, so
+  normal work ended.
 
     python benchmarks/bound.py [--requests 20000] [--variant "waits 10 us"]
 """
@@ -77,21 +80,22 @@ SUBJECTS = {
 
 @dataclass(frozen=True)
 class Variant:
-    """settle_us: the longest that critical kernels wait;  curve: "measured"; "none": a budget of 0
-    and no refusal; "half": half of what was measured, as if the device had changed since"""
+    """settle_us: the longest that critical kernels wait;  curve: how much of a measured slowdown
+    beyond 1 is known, as if the device had changed since; None: a budget of 0 and no refusal"""
 
     settle_us: float
-    curve: str = "measured"
+    curve: float | None = 1.0
 
 
 VARIANTS = {
-    "budget 0, no wait": Variant(0.0, "none"),
-    "budget 0, waits 2 us": Variant(2.0, "none"),
-    "budget 0, waits 10 us": Variant(SETTLE_US, "none"),
-    "budget 0, waits 50 us": Variant(50.0, "none"),
+    "budget 0, no wait": Variant(0.0, None),
+    "budget 0, waits 2 us": Variant(2.0, None),
+    "budget 0, waits 10 us": Variant(SETTLE_US, None),
+    "budget 0, waits 50 us": Variant(50.0, None),
     "no wait": Variant(0.0),
     "waits 10 us": Variant(SETTLE_US),
-    "waits 10 us, curve halved": Variant(SETTLE_US, "half"),
+    "waits 10 us, curve halved": Variant(SETTLE_US, 0.5),
+    "waits 10 us, curve at 0.8": Variant(SETTLE_US, 0.8),
 }
 
 
@@ -104,14 +108,12 @@ def measured(name: str, settle_us: float) -> Phase:
 
 
 def phase_of(name: str, variant: Variant) -> Phase:
-    if variant.curve == "none":
+    if variant.curve is None:
         subject = SUBJECTS[name]
         return Phase(len(subject.critical), solo_us(subject.gpu, subject.critical))
     found = measured(name, variant.settle_us)
-    if variant.curve == "half":
-        points = tuple((n, 1 + (slowdown - 1) / 2) for n, slowdown in found.curve.points)
-        return replace(found, curve=Curve(points))
-    return found
+    points = ((n, 1 + (slowdown - 1) * variant.curve) for n, slowdown in found.curve.points)
+    return replace(found, curve=Curve(tuple(points)))
 
 
 def arrivals(solo: float) -> Iterator[tuple[Arrival, float]]:
@@ -137,12 +139,14 @@ def rate_alone(name: str) -> float:
 @dataclass(frozen=True)
 class Run:
     """Of one arrival and seed: what requests took, their latencies, those of a queue of nothing
-    else, all over the time alone; normal work over what is possible."""
+    else, all over the time alone; normal work over what is possible; of curves that were found
+    wrong, whether the bound could be kept."""
 
     took: tuple[float, ...]
     latencies: tuple[float, ...]
     alone: tuple[float, ...]
     share: float | None
+    noticed: tuple[bool, ...]
 
 
 @lru_cache
@@ -176,6 +180,7 @@ def runs(name: str, variant: Variant, bound: float, requests: int) -> list[Run]:
                     None
                     if arrival.clients
                     else outcome.inferences["normal"] / (rate_alone(name) * possible),
+                    tuple(notice.kept for _, notice in outcome.noticed),
                 )
             )
     return found
@@ -189,10 +194,11 @@ def row(name: str, label: str, bound: float, requests: int) -> dict[str, Any]:
     }  # fmt: skip
     try:
         # with a budget of 0 the bound decides nothing
-        all_runs = runs(name, variant, NO_BOUND if variant.curve == "none" else bound, requests)
+        all_runs = runs(name, variant, NO_BOUND if variant.curve is None else bound, requests)
     except AdmissionRefused:
         return found | {"refused": True}
     took = [x for run in all_runs for x in run.took]
+    later = [x for run in all_runs for x in run.took[len(run.took) // 2 :]]
     within = [
         latency
         for run in all_runs
@@ -202,6 +208,9 @@ def row(name: str, label: str, bound: float, requests: int) -> dict[str, Any]:
     shares = [run.share for run in all_runs if run.share is not None]
     found |= {
         "refused": False, "n": len(took), "over": above(took, bound),
+        "later": above(later, bound),
+        "corrected": sum(len(run.noticed) for run in all_runs),
+        "ended": sum(not all(run.noticed) for run in all_runs),
         "waited": above(within, bound),
         "waited_alone": above([x for run in all_runs for x in run.alone], bound),
         "p50": quantile(took, 0.5), "p99": quantile(took, 0.99), "p999": quantile(took, 0.999),

@@ -112,7 +112,6 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 max_slowdown=bound or NO_BOUND,
                 phases=args.phases,
                 ahead=args.ahead,
-                captured=args.captured,
                 measure_seconds=args.measure,
             )
             try:
@@ -173,6 +172,8 @@ def row(
         "over_by_waiting": None
         if bound is None
         else sum(c.over_by_waiting for c in result.critical),
+        "bound_kept": all(c.kept for c in result.critical),
+        "curves_corrected": sum(len(c.noticed) for c in result.critical),
         "duty": result.duty,
         "solo_us": statistics.mean(c.solo_us for c in result.critical),
         "decision_us": result.decision_us,
@@ -210,7 +211,6 @@ def main() -> None:
     parser.add_argument("--seed", action="append", type=int)
     parser.add_argument("--clients", type=int, default=1, help="of each normal model")
     parser.add_argument("--phases", type=int, default=1)
-    parser.add_argument("--captured", action="store_true", help="budget writes inside the graph")
     parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
     parser.add_argument("--kernels", choices=("tuned", "naive"), default="tuned")
     parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TaskOverdue
 from tilewright.benchkernel import product
 from tilewright.bundle import write
@@ -22,7 +22,7 @@ from tilewright.compiler import Options
 from tilewright.elastic import measure
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
-from tilewright.elastic.models import CriticalModel, ElasticKernels, critical_task
+from tilewright.elastic.models import CriticalModel, ElasticKernels, Recording, critical_task
 from tilewright.elastic.policy import (
     DESIGNS,
     Action,
@@ -33,7 +33,6 @@ from tilewright.elastic.policy import (
     Enqueue,
     Finished,
     Gpu,
-    Hold,
     KernelCost,
     Normal,
     Overdue,
@@ -44,7 +43,7 @@ from tilewright.elastic.policy import (
 from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice, Launch
+from tilewright.hosts.cuda_devices import CpuDevice, Settle, Task
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 OPTIONS = Options(targets=("cuda",))
@@ -255,41 +254,40 @@ def test_a_start_that_fails_lets_everybody_stay(
     host = CudaHost(bundles[0], CpuDevice(1))
     budget = Budget(host.device)
     model = CriticalModel(host, budget)
-    monkeypatch.setattr(model, "_kernels", fails)
+    monkeypatch.setattr(model, "_run", lambda parts: Recording(fails))
     seen: list[int] = []
     monkeypatch.setattr(host.device, "start", lambda work: seen.append(work.value))
     with pytest.raises(HostError):
         model.start((Phase(2, 1.0),), (0,))
-    with pytest.raises(HostError):
-        model.start_part(Hold(0, 0, 2))
-    assert seen == [0, EVERYBODY] * 2
+    assert seen == [EVERYBODY]
 
 
-@pytest.mark.parametrize("captured", [False, True])
-def test_budgets_are_written_between_phases(
-    bundles: tuple[Path, Path], captured: bool, monkeypatch: pytest.MonkeyPatch
+def test_budgets_are_set_before_phases(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = CudaHost(bundles[0], CpuDevice(1))
     budget = Budget(host.device)
-    model = CriticalModel(host, budget, captured=captured)
-    seen = []
+    model = CriticalModel(host, budget)
+    seen: list[object] = []
     start = CpuDevice.start
 
-    def noted(device: CpuDevice, work: object) -> None:
-        seen.append("kernel" if isinstance(work, Launch) else getattr(work, "value", work))
-        start(device, work)  # type: ignore[arg-type]
+    def noted(device: CpuDevice, work: Task) -> None:
+        start(device, work)
+        at = np.frombuffer(device.read(budget.address, WORD), np.int32)[0]
+        told = device.read(work.told, 12) if isinstance(work, Settle) else b""
+        seen.append((int(at), *map(int, np.frombuffer(told, np.int32)[1:])))
 
     monkeypatch.setattr(CpuDevice, "start", noted)
     two = (Phase(1, 1.0), Phase(1, 1.0))
-    model.start(two, (0, 3))
-    assert seen == [0, "kernel", 3, "kernel", EVERYBODY]
-    seen.clear()
-    model.start(two, (5, 5))
-    assert seen == [5, "kernel", "kernel", EVERYBODY]
-    seen.clear()
-    model.start(two, (5, 0), settle_us=1.0, beside=2)
-    waits = budget.settle(2, 1.0)
-    assert seen == [5, waits, "kernel", 0, waits, "kernel", EVERYBODY]
+    model.prepare(two)
+    for budgets, settle_us, wanted in (
+        ((0, 3), 0.0, [(0, 0, 0), (0,), (3, 0, 0), (3,)]),
+        ((5, 5), 0.0, [(5, 0, 0), (5,), (5, 0, 0), (5,)]),
+        ((5, 0), 1.0, [(5, 2, 1000), (5,), (0, 2, 1000), (0,)]),
+    ):
+        seen.clear()
+        model.start(two, budgets, settle_us, beside=2 if settle_us else 0)
+        assert seen == [*wanted, (EVERYBODY,)]
 
 
 #: By day; the others go the same ways, and ours is what test_corun_cli.py runs.
@@ -319,8 +317,8 @@ def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
     assert 0 < one.service.p50 <= one.waited.p50
     if settings.watched:
         assert {span.critical for span in result.spans} == {True, False}
-        measure.save(session.measured[0], tmp_path / "curves.json")
-        assert measure.load(tmp_path / "curves.json") == session.measured[0]
+        measure.save(session.measured, tmp_path / "curves.json")
+        assert measure.load(tmp_path / "curves.json") == session.measured
 
 
 def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -339,11 +337,11 @@ def test_phases_take_about_as_long(times: list[float], parts: int, counts: list[
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("name", DESIGNS)
-def test_every_design_on_a_gpu(name: str, captured: bool, bundles: tuple[Path, Path]) -> None:
-    settings = Settings(name, sms=8, max_slowdown=1e3, captured=captured, phases=2,
-                        watched=captured, measure_seconds=0.2)  # fmt: skip
+def test_every_design_on_a_gpu(name: str, watched: bool, bundles: tuple[Path, Path]) -> None:
+    settings = Settings(name, sms=8, max_slowdown=1e3, phases=2,
+                        watched=watched, measure_seconds=0.2)  # fmt: skip
     critical, normal = bundles
     with CorunSession(critical, [normal], settings) as session:
         result = session.run(ClosedLoop(), 0.5)
@@ -351,5 +349,5 @@ def test_every_design_on_a_gpu(name: str, captured: bool, bundles: tuple[Path, P
     assert len(one.answered) > 10
     assert one.overdue == one.refused == 0
     assert result.inferences[0] > 0
-    if captured:
+    if watched:
         assert len({span.sm for span in result.spans}) <= session.sms

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from test_corun_agents import bundles as bundles
 
-from tilewright.base.budget import EVERYBODY
+from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY, WORD
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.broker import Broker, FileWord, GpuWord, RemoteCoordinator, file_of, server
@@ -192,8 +192,8 @@ def test_one_broker_for_a_socket_and_old_sockets_are_replaced(served: Served) ->
     assert not file_of(dead).exists()
 
 
-def word_at(path: Path) -> int:
-    return int.from_bytes(file_of(path).read_bytes()[:4], "little")
+def word_at(path: Path, number: int = BUDGET) -> int:
+    return int.from_bytes(file_of(path).read_bytes()[WORD * number :][:WORD], "little")
 
 
 def test_files_of_the_user_are_kept(tmp_path: Path) -> None:
@@ -351,6 +351,7 @@ def test_a_client_that_is_killed_frees_its_share(
         one.kill()
         wait_until(lambda: not served.broker.coordinator.state.normal)
         other.wait_for("answered", 2)
+        wait_until(lambda: word_at(served.path, ALIVE) == 0)
         other.kill()
         wait_until(lambda: not served.broker.coordinator.state.critical)
         assert served.broker.coordinator.state.running is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import CompilerBug, NotMeasured
+from tilewright.cli.critical import CriticalChoice, further
 from tilewright.elastic.changed import Change
 from tilewright.elastic.spans import BlockSpan, in_lanes
 from tilewright.elastic.timeline import svg, trace, window
@@ -50,6 +52,10 @@ def test_a_pair_on_the_cpu(bundles: tuple[Path, Path], tmp_path: Path, capsys: C
         (("--arrival", "never", "--rate", "1"), 2),
         (("--timeline", "no/folder.svg"), 2),
         (("--rate", "1e9"), 12),
+        (("--rate", "-1"), 2),
+        (("--critical", "no.onnx,bound=2"), 2),
+        (("--critical", "no.onnx,rate=often"), 2),
+        (("--critical", "no.onnx,max_slowdown=0.5"), 2),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -58,6 +64,37 @@ def test_what_cannot_be_is_refused(
     called = Called(capsys, "corun", *bundles, *QUICK, "--seconds", "0.1", *more)
     assert called.code == code, called.out
     assert called.json["error"]["hint"]
+
+
+def test_several_critical_models(
+    bundles: tuple[Path, Path], tmp_path: Path, capsys: Capture
+) -> None:
+    critical, normal = bundles
+    curves = tmp_path / "curves.json"
+    second = f"{critical},max_slowdown=2000,priority=1,deadline=1e6"
+    options = ("--seconds", "0.4", "--critical", second, "--curves", curves)
+    called = Called(capsys, "corun", critical, normal, *QUICK, *options)
+    assert called.code == 0, called.out
+    found = called.json
+    assert [one["max_slowdown"] for one in found["critical"]] == [1000, 2000]
+    assert all(one["model"] == "critical" and one["requests"] for one in found["critical"])
+    assert found["normal_inferences"] >= 0
+    # the curves of both are kept, and serve no other number of models
+    again = Called(capsys, "corun", critical, normal, *QUICK, *options)
+    assert again.code == 0, again.out
+    fewer = Called(capsys, "corun", critical, normal, *QUICK, "--curves", curves)
+    assert fewer.code == 2
+    people = [option for option in QUICK if option != "--json"]
+    shown = Called(capsys, "corun", critical, normal, *people, *options).out
+    assert len(next(line for line in shown.splitlines() if "max_slowdown" in line).split()) == 3
+
+
+def test_what_a_further_model_does_not_say_is_as_of_the_first() -> None:
+    first = CriticalChoice(Path("a.onnx"), 1.1, 5.0, 20.0)
+    assert further("b.onnx", first) == replace(first, path=Path("b.onnx"))
+    assert further("b.onnx,rate=3,priority=-1", first) == CriticalChoice(
+        Path("b.onnx"), 1.1, 5.0, 3.0, -1
+    )
 
 
 def test_a_picture_of_another_program_is_kept(

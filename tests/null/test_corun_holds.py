@@ -25,7 +25,7 @@ from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.simulator import levels, phases, simulate
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.workloads.metrics import above
-from tilewright.hosts.cuda_devices import CpuDevice, Settle, SetWord
+from tilewright.hosts.cuda_devices import TOLD, CpuDevice, Settle, SetWord
 
 OURS = design("tilewright")
 GPU = Gpu(4)
@@ -35,18 +35,18 @@ NORMAL = (KernelCost(40, 256, 60, 2, 0.3), KernelCost(7, 128, 120, 4, 0.2, 0.05)
 
 def test_kernels_wait_where_a_budget_falls_until_those_who_must_leave_have_left() -> None:
     phases = (Phase(2, 1.0), Phase(1, 1.0), Phase(1, 1.0), Phase(3, 1.0))
-    assert holds(phases, (4, 4, 0, 9), 10.0, beside=3) == [
-        Hold(4, 0, 3, 3, 10.0), Hold(0, 3, 4, 3, 10.0), Hold(9, 4, 7),
+    assert holds(phases, (4, 4, 0, 9), 10.0) == [
+        Hold(4, 0, 2, True), Hold(4, 2, 3), Hold(0, 3, 4, True), Hold(9, 4, 7),
     ]  # fmt: skip
-    assert holds(phases, (EVERYBODY,) * 4, 10.0, beside=3) == [Hold(EVERYBODY, 0, 7)]
-    assert holds(phases[:1], (0,), 0.0, beside=3) == [Hold(0, 0, 2)]
+    assert not any(hold.waits for hold in holds(phases, (EVERYBODY,) * 4, 10.0))
+    assert holds(phases[:1], (0,), 0.0) == [Hold(0, 0, 2)]
 
 
 def over(bound: float, settle_us: float, found: tuple[Phase, ...], seconds: float) -> float:
-    """The share of requests over the bound."""
+    """The share of requests over the bound, of which nothing is learnt."""
     task = Critical("critical", found, CRITICAL, bound)
     outcome = simulate(
-        Scheduler(replace(OURS, settle_us=settle_us), GPU),
+        Scheduler(replace(OURS, settle_us=settle_us, promises=False), GPU),
         [(task, Poisson(5000)), (Normal("normal", NORMAL), ClosedLoop())],
         seconds,
     )
@@ -64,16 +64,23 @@ def test_the_bound_is_kept_where_kernels_wait_until_workers_have_left() -> None:
 
 @pytest.fixture
 def words() -> np.ndarray:
-    """One worker may stay of each task; five are alive."""
-    found = np.zeros(BLOCK // WORD, np.int32)
-    found[BUDGET], found[ALIVE] = 1, 5
+    """Five workers are alive, and all may stay."""
+    found = np.zeros(BLOCK // WORD + TOLD, np.int32)
+    found[BUDGET], found[ALIVE] = EVERYBODY, 5
     return found
+
+
+def settle(words: np.ndarray, microseconds: int) -> Settle:
+    """One worker may stay of each of two tasks; the last words are what it reads."""
+    words[-TOLD:] = 1, 2, 1000 * microseconds, 0
+    at = words.ctypes.data
+    return Settle(at, at + WORD * (len(words) - TOLD))
 
 
 @pytest.mark.parametrize("word", [BUDGET, ALIVE])
 def test_a_stream_waits_until_few_are_left(words: np.ndarray, word: int) -> None:
     device, address = CpuDevice(1), words.ctypes.data
-    thread = threading.Thread(target=device.start, args=(Settle(address, 2, 60e6),))
+    thread = threading.Thread(target=device.start, args=(settle(words, 2_000_000),))
     thread.start()
     thread.join(0.05)
     assert thread.is_alive()
@@ -85,6 +92,6 @@ def test_a_stream_waits_until_few_are_left(words: np.ndarray, word: int) -> None
 
 def test_who_died_without_counting_himself_out_holds_no_stream(words: np.ndarray) -> None:
     begun = time.perf_counter()
-    CpuDevice(1).start(Settle(words.ctypes.data, 2, 5000.0))
+    CpuDevice(1).start(settle(words, 5000))
     assert time.perf_counter() - begun >= 0.005
     assert words[ALIVE] == 5

@@ -83,12 +83,12 @@ def test_causes_of_exceeded_bounds_stand_apart(benchmark: Any) -> None:
     kept = {
         "workload": "w", "variant": "v", "max_slowdown": 1.3, "least": 1.04, "refused": False,
         "n": 900, "over": 0.002, "waited": 0.17, "waited_alone": 0.16, "p99": 1.04,
-        "normal_share": 0.9,
+        "normal_share": 0.9, "later": 0.001, "ended": 2,
     }  # fmt: skip
     refused = {k: kept[k] for k in ("workload", "variant", "max_slowdown")}
     rows = [kept, refused | {"least": 1.7, "refused": True}]
     text = benchmark("report_corun").bound({"rows": rows})
-    assert "| w | v | 1.3 | 1.04 | 0.002 | 0.17 | 0.16 | 1.04 | 0.9 | 900 |" in text
+    assert "| w | v | 1.3 | 1.04 | 0.002 | 0.17 | 0.16 | 1.04 | 0.9 | 0.001 | 2 | 900 |" in text
     assert "| w | v | 1.3 | 1.7 | refused |" in text
 
 

@@ -5,6 +5,7 @@ Nothing here is timed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,21 @@ from cli_call import Called
 from test_corun_agents import Stuck
 from test_corun_agents import bundles as bundles
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import AdmissionRefused, UsageError
+from tilewright.cli.critical import view
 from tilewright.elastic import measure
 from tilewright.elastic.measure import Measured
 from tilewright.elastic.policy import Curve, Phase
+from tilewright.elastic.result import CorunResult
 from tilewright.elastic.session import CPU_SMS, CorunSession, Guarded, Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
 #: A bound that any busy machine keeps.
 SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
 CURVES = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),))
+
+#: Seconds after which something will not happen any more.
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -83,7 +89,7 @@ def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, curves = CorunSession.run, tmp_path / "curves.json"
-    measure.save(CURVES, curves)
+    measure.save([CURVES], curves)
 
     def stuck(self: CorunSession, *args: Any, **more: Any) -> Any:
         monkeypatch.setattr(self.models[0].device, "mark", Stuck)
@@ -101,7 +107,7 @@ def test_curves_of_another_device_on_the_command_line(
     bundles: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     curves = tmp_path / "curves.json"
-    measure.save(replace_of(CURVES, {"sms": 132}), curves)
+    measure.save([replace_of(CURVES, {"sms": 132})], curves)
     called = Called(capsys, "corun", *bundles, "--device", "cpu", "--json", "--curves", curves)
     assert called.code == 2, called.out
     assert "multiprocessors" in called.json["error"]["message"]
@@ -110,3 +116,39 @@ def test_curves_of_another_device_on_the_command_line(
 def test_settings_stay_where_a_model_says_nothing(session: CorunSession) -> None:
     assert session._bound(0) == (1e7, None)
     assert session._bound(1) == (2e7, 1e6)
+
+
+def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(
+    bundles: tuple[Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The curve says that a request takes 10 us alone and beside others; on the CPU none does."""
+    run, curves = CorunSession.run, tmp_path / "curves.json"
+    measure.save([CURVES], curves)
+
+    def until_told(self: CorunSession, arrival: Any, _: float, seed: int, *more: Any) -> Any:
+        stop = threading.Event()
+
+        def look(result: CorunResult) -> None:
+            (one,) = result.critical
+            if one.noticed and len(one.answered) > one.noticed[0].requests:
+                stop.set()
+
+        return run(self, arrival, PATIENCE, seed, more[0], look, stop)
+
+    monkeypatch.setattr(CorunSession, "run", until_told)
+    options = ("--device", "cpu", "--rate", "0", "--curves", curves)
+    called = Called(capsys, "corun", *bundles, *options, "--json")
+    assert called.code == AdmissionRefused.exit_code, called.out
+    (told,) = called.json["curves_corrected"]
+    assert told["budgets"] == [0]
+    assert told["over_bound"] >= 4
+    assert told["found"] > 1.05
+    assert not called.json["bound_kept"]
+    # critical requests were answered until the end
+    assert called.json["requests"] > told["requests"]
+    assert not called.json["misses"]
+    shown = view(called.json)
+    assert "normal work has ended" in str([list(column.cells) for column in shown.columns])

@@ -1,4 +1,4 @@
-"""`corun`: a critical model beside normal ones on one GPU, with a bound on its slowdown.
+"""`corun`: critical models beside normal ones on one GPU, with bounds on their slowdown.
 
 Input: ONNX files or bundles, a bound, a rate.  Output: latencies, what the normal models did, and
 on request a timeline.  The library does it all (tilewright/elastic).
@@ -21,15 +21,17 @@ from rich.console import Console
 from rich.live import Live
 
 from tilewright import TOOL
-from tilewright.base.errors import TaskOverdue, UsageError
+from tilewright.base.errors import AdmissionRefused, TaskOverdue, UsageError
 from tilewright.bundle import POINTER
+from tilewright.cli.critical import CriticalChoice, facts, further, view
 from tilewright.cli.files import Output
 from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Force, Json
-from tilewright.cli.output import Answer, pairs
+from tilewright.cli.output import Answer
 
 if TYPE_CHECKING:
     from tilewright.elastic.result import CorunResult
+    from tilewright.elastic.session import Guarded
     from tilewright.elastic.workloads.arrivals import Arrival
 
 DEVICES = ("cuda", "cpu")
@@ -45,6 +47,15 @@ def corun(
     max_slowdown: Annotated[
         float, typer.Option(help="The bound: times the critical model's time alone.")
     ] = 1.05,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--critical",
+            metavar="FILE[,NAME=VALUE...]",
+            help="A further critical model; NAME is one of max_slowdown, deadline, rate, priority "
+            "(larger is sooner), otherwise as of the first. Repeatable.",
+        ),
+    ] = None,
     deadline: Annotated[
         float | None, typer.Option(help="Milliseconds from a request to its answer.")
     ] = None,
@@ -71,7 +82,7 @@ def corun(
     force: Force = False,
     as_json: Json = False,
 ) -> Answer:
-    """Run a critical model beside normal ones and keep its slowdown under a bound."""
+    """Run critical models beside normal ones and keep their slowdown under a bound."""
     from tilewright.elastic import measure
     from tilewright.elastic import timeline as pictures
     from tilewright.elastic.session import CorunSession, Settings
@@ -79,8 +90,8 @@ def corun(
 
     if device not in DEVICES:
         raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
-    if not max_slowdown > 1:
-        raise UsageError(f"A bound of {max_slowdown} is none", hint="Give more than 1")
+    first = CriticalChoice(critical, max_slowdown, deadline, rate)
+    chosen = [first, *(further(text, first) for text in also or ())]
     files = [(path, Output(path, _ours, force)) for path in (trace, timeline) if path is not None]
     for _, file in files:
         file.check()
@@ -88,37 +99,37 @@ def corun(
         policy=policy,
         kind="cpu" if device == "cpu" else "gpu",
         sms=sms,
-        max_slowdown=max_slowdown,
-        deadline_ms=deadline,
         phases=phases,
         watched=bool(files),
         measure_seconds=min(4.0, seconds),
     )
-    source = _arrival(arrival, rate)
-    known = [measure.load(curves)] if curves is not None and curves.is_file() else None
+    sources = [_arrival(arrival, one.rate) for one in chosen]
+    known = measure.load(curves) if curves is not None and curves.is_file() else None
     with (
-        _bundles([critical, *normal]) as (first, *others),
-        CorunSession(first, others, settings, known) as session,
+        _bundles([*(one.path for one in chosen), *normal]) as paths,
+        CorunSession(_guarded(chosen, paths), paths[len(chosen) :], settings, known) as session,
     ):
         if curves is not None and known is None:
-            measure.save(session.measured[0], curves)
-        with _shown(as_json) as told:
-            result = session.run(source, seconds, seed, [ClosedLoop(clients)], told)
+            measure.save(session.measured, curves)
+        names = [one.path for one in chosen]
+        with _shown(as_json, names) as told:
+            result = session.run(sources, seconds, seed, [ClosedLoop(clients)], told)
     for path, file in files:
         spans = pictures.window(result.spans, SHOWN_US)
         text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
         with file.open() as stream:
             stream.write(text.encode())
-    (one,) = result.critical
-    if one.overdue:
+    overdue = sum(one.overdue for one in result.critical)
+    if overdue:
         raise TaskOverdue(
-            f"{one.overdue} critical requests did not end within their lease",
-            hint="Normal work went on. Look at the critical model and its inputs",
-            overdue=one.overdue,
-            answered=len(one.answered),
+            f"{overdue} critical requests did not end within their lease",
+            hint="Normal work went on. Look at the critical models and their inputs",
+            overdue=overdue,
+            answered=sum(len(one.answered) for one in result.critical),
         )
-    found = {"policy": policy, "device": session.measured[0].device} | facts(result)
-    return Answer(found, pairs(found))
+    found = {"policy": policy, "device": session.measured[0].device} | facts(result, names)
+    kept = all(one.kept for one in result.critical)
+    return Answer(found, view(found), 0 if kept else AdmissionRefused.exit_code)
 
 
 def broker(
@@ -151,30 +162,13 @@ def broker(
     return Answer({"socket": str(path)}, "The broker has ended")
 
 
-def facts(result: CorunResult) -> dict[str, object]:
-    """What a run came to, as one flat record; times in microseconds, the rest are ratios."""
-    (one,) = result.critical
-    service, waited, normal = one.service, one.waited, result.normal_share
-    return {
-        "requests": len(one.answered),
-        "solo_us": round(one.solo_us, 1),
-        "max_slowdown": one.max_slowdown,
-        "p50": round(service.p50, 4),
-        "p99": round(service.p99, 4),
-        "p999": round(service.p999, 4),
-        "p50_with_waiting": round(waited.p50, 4),
-        "p99_with_waiting": round(waited.p99, 4),
-        "p999_with_waiting": round(waited.p999, 4),
-        "over_bound": one.over_bound,
-        "over_by_waiting": one.over_by_waiting,
-        "misses": one.missed,
-        "overdue": one.overdue,
-        "normal_inferences": sum(result.inferences),
-        "normal_share": round(normal, 4),
-        "normal_share_of_possible": round(normal / max(1e-9, 1 - result.duty), 4),
-        "decision_us": round(result.decision_us, 1),
-        "seconds": round(result.seconds, 2),
-    }
+def _guarded(chosen: list[CriticalChoice], paths: list[Path]) -> list[Guarded]:
+    from tilewright.elastic.session import Guarded
+
+    return [
+        Guarded(path, one.max_slowdown, one.deadline, one.priority)
+        for one, path in zip(chosen, paths, strict=False)
+    ]
 
 
 def _ours(path: Path) -> bool:
@@ -210,11 +204,11 @@ def _arrival(kind: str, rate: float) -> Arrival:
 
 
 @contextmanager
-def _shown(as_json: bool) -> Generator[Callable[[CorunResult], None] | None]:
+def _shown(as_json: bool, models: list[Path]) -> Generator[Callable[[CorunResult], None] | None]:
     """A table on stderr while a terminal looks."""
     console = Console(stderr=True)
     if as_json or not console.is_terminal:
         yield None
         return
     with Live(console=console, transient=True) as live:
-        yield lambda result: live.update(pairs(facts(result)))
+        yield lambda result: live.update(view(facts(result, models)))

@@ -27,10 +27,12 @@ from tilewright.elastic.policy import (
     Finished,
     Gone,
     Normal,
+    Noticed,
     Overdue,
     Proceed,
     Reached,
     Refuse,
+    Withdraw,
 )
 from tilewright.hosts.cuda_devices import CudaDevice, Mark
 
@@ -38,6 +40,52 @@ from tilewright.hosts.cuda_devices import CudaDevice, Mark
 SPIN_S = 0.02
 #: Between two looks after that.
 REST_S = 1e-4
+
+
+class Quiet:
+    """Threads of normal models stay out of the interpreter while it is entered.
+
+    Threads of Python run by turns, and each turn costs the other one more than a kernel takes.  So
+    nobody else takes turns while a critical request is started, or runs alone.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._over, self._entered = threading.Lock(), threading.Event(), 0
+        self._over.set()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._entered += 1
+            self._over.clear()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._entered -= 1
+            if not self._entered:
+                self._over.set()
+
+    def wait(self) -> None:
+        """Until nobody has entered it."""
+        self._over.wait()
+
+
+#: Of this process, as the interpreter is.
+QUIET = Quiet()
+
+
+def in_quiet(
+    device: CudaDevice, start: Callable[[], None], wait: Callable[[Mark], None], alone: bool
+) -> None:
+    """Starts a critical request and waits for its end.
+
+    alone: no normal work may run meanwhile, so nobody needs the interpreter
+    """
+    with QUIET:
+        start()
+        mark = device.mark()
+        if alone:
+            wait(mark)
+    wait(mark)
 
 
 @dataclass(frozen=True)
@@ -49,16 +97,21 @@ class Answered:
 
 
 class CriticalAgent:
-    """A critical model; requests of several threads wait for each other."""
+    """A critical model; requests of several threads wait for each other.
+
+    noticed: what was found of its curves while it ran
+    """
 
     def __init__(
         self, coordination: Coordination, task: Critical, model: CriticalModel, by_kernels: bool
     ) -> None:
         self.task, self.model = task, model
         self._coordination, self._by_kernels = coordination, by_kernels
+        self.noticed: list[Noticed] = []
         self._told: dict[int, deque[Action]] = {}
         self._changed = threading.Condition()
         self._running = threading.Lock()
+        model.prepare(task.phases, by_kernels)
         coordination.join(task, self._sink)
 
     def request(
@@ -77,7 +130,8 @@ class CriticalAgent:
         self._told[number] = deque()
         begun = None
         try:
-            self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
+            with QUIET:
+                self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
             begin = self._next(number)
             assert isinstance(begin, Begin)
             with self._running:
@@ -86,8 +140,7 @@ class CriticalAgent:
                 if self._by_kernels:
                     self._step_by_step(number)
                 else:
-                    self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)
-                    self._wait(number)
+                    self._at_once(number, begin)
             ended = now_us()
             return Answered(ended - arrived, ended - begun)
         finally:
@@ -100,6 +153,13 @@ class CriticalAgent:
     def leave(self) -> None:
         self._coordination.post(Gone(now_us(), self.task.name))
 
+    def _at_once(self, number: int, begin: Begin) -> None:
+        def start() -> None:
+            self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)
+
+        alone = not any(begin.budgets)
+        in_quiet(self.model.device, start, lambda mark: self._wait(number, mark), alone)
+
     def _step_by_step(self, number: int) -> None:
         for kernel in range(len(self.task.kernels)):
             if kernel:
@@ -107,10 +167,10 @@ class CriticalAgent:
             action = self._next(number)
             assert isinstance(action, Proceed)
             self.model.start_kernel(action.kernel)
-            self._wait(number)
+            self._wait(number, self.model.device.mark())
 
-    def _wait(self, number: int) -> None:
-        mark, start = self.model.device.mark(), time.perf_counter()
+    def _wait(self, number: int, mark: Mark) -> None:
+        start = time.perf_counter()
         while not mark.passed():
             if any(isinstance(action, Overdue) for action in tuple(self._told[number])):
                 raise self._overdue()
@@ -136,6 +196,9 @@ class CriticalAgent:
         )
 
     def _sink(self, action: Action) -> None:
+        if isinstance(action, Noticed):
+            self.noticed.append(action)
+            return
         assert isinstance(action, Begin | Proceed | Refuse | Overdue)
         with self._changed:
             if action.request in self._told:
@@ -152,6 +215,8 @@ class _Flying:
 class NormalAgent:
     """A normal model.
 
+    withdrawn: why it may not run any longer, beside a critical model whose bound it breaks; asking
+               for more is in vain then
     between: called with the number of inferences so far, after each of them, in the agent's thread
     """
 
@@ -165,6 +230,7 @@ class NormalAgent:
     ) -> None:
         self.task, self.inferences = task, 0
         self.launches = 0
+        self.withdrawn: TilewrightError | None = None
         self._coordination, self._plan, self._device = coordination, plan, device
         self._between = between
         self._wanted: deque[Enqueue] = deque()
@@ -204,12 +270,15 @@ class NormalAgent:
             ) from self._failed
 
     def _sink(self, action: Action) -> None:
-        assert isinstance(action, Enqueue | Refuse)
+        assert isinstance(action, Enqueue | Refuse | Withdraw)
         with self._changed:
-            if isinstance(action, Enqueue):
-                self._wanted.append(action)
-            else:
-                self._failed, self._closing = action.error, True
+            match action:
+                case Enqueue():
+                    self._wanted.append(action)
+                case Withdraw():
+                    self.withdrawn, self._closing = action.error, True
+                case Refuse():
+                    self._failed, self._closing = action.error, True
             self._changed.notify_all()
 
     def _serve(self) -> None:
@@ -238,6 +307,7 @@ class NormalAgent:
             if flying:
                 first = flying.popleft()
                 first.mark.wait()
+                QUIET.wait()
                 self._ended(self._plan.complete_after(first.kernel))
 
     def _ended(self, complete: int) -> None:

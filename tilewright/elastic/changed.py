@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.base.errors import CompilerBug
-from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWord, Launch, Mark, Task
+from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWords, Launch, Mark, Task
 from tilewright.hosts.tensors import Array
 
 #: A kernel's begin: its parameters, and the line that opens its body.
@@ -70,8 +70,8 @@ class ChangedDevice:
     def read(self, address: int, size: int) -> bytes:
         return self._device.read(address, size)
 
-    def word(self) -> HostWord:
-        return self._device.word()
+    def words(self, count: int = 1) -> HostWords:
+        return self._device.words(count)
 
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return self._device.residents(kernel, group, shared)

@@ -24,10 +24,13 @@ from tilewright.elastic.policy import (
     Finished,
     Gone,
     Normal,
+    Noticed,
     Overdue,
+    Recount,
     Scheduler,
     Shares,
     Tick,
+    Withdraw,
 )
 
 #: Seconds between two ticks of the watchdog.
@@ -54,12 +57,18 @@ class Coordination(Protocol):
 
 class Coordinator:
     """allow: sets the budget word at once, whatever the streams have to do
+    recount: sets the count of workers to 0 before it returns; only processes that die need it
 
     Close it, or use it in a `with` statement.
     """
 
-    def __init__(self, scheduler: Scheduler, allow: Callable[[int], None]) -> None:
-        self.scheduler, self._allow = scheduler, allow
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        allow: Callable[[int], None],
+        recount: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.scheduler, self._allow, self._recount = scheduler, allow, recount
         self._state = Shares()
         self._sinks: dict[str, Sink] = {}
         #: Critical requests that are open, and their tasks.
@@ -129,7 +138,9 @@ class Coordinator:
         match action:
             case Allow(workers):
                 self._allow(workers)
-            case Enqueue(task):
+            case Recount():
+                self._recount()
+            case Enqueue(task) | Noticed(task) | Withdraw(task):
                 self._give(task, action)
             case Begin(_, task) | Overdue(_, task):
                 self._give(task, action)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tilewright.elastic.changed import Change, ChangedDevice
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, HostWord, Launch
+from tilewright.hosts.cuda_devices import CudaDevice, HostWords, Launch
 from tilewright.hosts.cuda_elastic import Budget
 
 #: Launches whose answers are told apart: more than are ever in flight.
@@ -31,7 +31,7 @@ class Flag:
 
     def __init__(self, device: CudaDevice, budget: Budget) -> None:
         self._budget, self._launches = budget, 0
-        self._told: list[HostWord] = [device.word() for _ in range(WORDS)]
+        self._told: list[HostWords] = [device.words() for _ in range(WORDS)]
         self.device = ChangedDevice(device, CHANGE, self._args)
 
     def _args(self) -> tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from tilewright.base.errors import AdmissionRefused, TaskOverdue
 from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import now_us
+from tilewright.elastic.policy import Noticed
 from tilewright.elastic.workloads.arrivals import Arrival
 
 #: Sleeping ends late by about this, in seconds.
@@ -56,6 +57,11 @@ class CriticalLoad:
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout=self._agent.task.lease / 1e6 + 5)
+
+    @property
+    def noticed(self) -> tuple[Noticed, ...]:
+        """Of the model's curves, so far."""
+        return tuple(self._agent.noticed)
 
     def check(self) -> None:
         """Raises what a thread failed with."""

@@ -6,18 +6,18 @@ Input: a critical host, a normal host whose kernels run beside it, budgets to tr
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError
-from tilewright.elastic.agents import NormalAgent
+from tilewright.elastic.agents import NormalAgent, in_quiet
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
@@ -31,16 +31,17 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
     Scheduler,
-    hold,
 )
-from tilewright.elastic.policy.curves import REQUESTS, covering, levels_of
+from tilewright.elastic.policy.curves import REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
-from tilewright.hosts.cuda_devices import CudaDevice
+from tilewright.hosts.cuda_devices import CudaDevice, Launch, Mark
 
 #: Runs of one measurement: so many, unless time is over, and these in any case.
 MOST_RUNS, LEAST_RUNS = 30, 3
-#: Seconds between two requests of a curve.
-GAP_S = (1e-4, 5e-4)
+#: Launches of a kernel by which it is timed.
+IN_A_ROW = 8
+#: Seconds between two requests of a curve, on average.
+GAP_S = 3e-4
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -56,14 +57,19 @@ class Measured(msgspec.Struct, frozen=True):
     phases: tuple[Phase, ...]
 
 
-def save(measured: Measured, path: Path) -> None:
+#: A file of curves.
+Kept = Annotated[list[Measured], msgspec.Meta(min_length=1)]
+
+
+def save(measured: Sequence[Measured], path: Path) -> None:
+    """Of the critical models of a session, in their order."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
 
 
-def load(path: Path) -> Measured:
+def load(path: Path) -> list[Measured]:
     """Raises InputError for a file that `save` did not write."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Measured)
+        return msgspec.json.decode(path.read_bytes(), type=Kept)
     except msgspec.DecodeError as error:
         raise InputError(
             f"the file has no slowdown curves: {error}",
@@ -94,29 +100,19 @@ def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 
 def kernel_times(model: CriticalModel, seconds: float = 1.0) -> list[float]:
     """Microseconds of each kernel alone: the least of some runs, by the device's clock."""
     each = seconds / max(1, len(model.launches))
-    return [
-        min(repeated(partial(_kernel_us, model, number), MOST_RUNS, each))
-        for number in range(len(model.launches))
-    ]
+    return [min(repeated(_timed(model, launch), MOST_RUNS, each)) for launch in model.launches]
 
 
-def _kernel_us(model: CriticalModel, number: int) -> float:
-    return 1e3 * model.device.milliseconds(lambda: model.start_kernel(number))
+def _timed(model: CriticalModel, launch: Launch) -> Callable[[], float]:
+    """Times a kernel several times in a row: the first one waits for the host."""
+    run = model.device.record([launch] * IN_A_ROW)
+    return lambda: 1e3 * model.device.milliseconds(run) / IN_A_ROW
 
 
 def solo(model: CriticalModel, seconds: float = 1.0) -> float:
     """Microseconds of a request with nothing beside it, by the host's clock: the median."""
-    phases = (Phase(len(model.launches), 1.0),)
-
-    def once() -> float:
-        start = time.perf_counter()
-        model.start(phases, (EVERYBODY,))
-        mark = model.device.mark()
-        while not mark.passed():
-            pass
-        return 1e6 * (time.perf_counter() - start)
-
-    return statistics.median(repeated(once, MOST_RUNS, seconds, LEAST_RUNS))
+    whole = Hold(EVERYBODY, 0, len(model.launches))
+    return statistics.median(_requests(model, whole, 0.0, MOST_RUNS, seconds))
 
 
 def measure(
@@ -144,15 +140,15 @@ def measure(
     tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
     alone = [
-        statistics.median(_requests(model, Hold(EVERYBODY, *part), requests, each))
+        statistics.median(_requests(model, Hold(EVERYBODY, *part), 0.0, requests, each))
         for part in _parts(counts)
     ]
     points: list[list[tuple[int, float]]] = [[] for _ in counts]
     for budget in tried:
         with _Busy(normal, normal_device, allow, budget, sms) as busy:
             for number, part in enumerate(_parts(counts)):
-                held = hold(budget, part, settle_us, beside=1)
-                took = _requests(model, held, requests, each, busy)
+                held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
+                took = _requests(model, held, settle_us, requests, each, busy)
                 points[number].append((budget, covering(took) / alone[number]))
     whole = solo(model, seconds / 8)
     scale = whole / sum(alone)
@@ -211,21 +207,27 @@ class _Busy:
 def _requests(
     model: CriticalModel,
     held: Hold,
+    settle_us: float,
     requests: int,
     seconds: float,
     busy: _Busy | None = None,
 ) -> list[float]:
-    """Microseconds of a part of the model, by the device's clock."""
+    """Microseconds of a part of the model, by the host's clock, as of an agent's requests."""
+
+    def wait(mark: Mark) -> None:
+        while not mark.passed():
+            pass
 
     def once() -> float:
-        return 1e3 * model.device.milliseconds(lambda: model.start_part(held))
+        begun = now_us()
+        start = partial(model.start_parts, [held], settle_us, beside=1)
+        in_quiet(model.device, start, wait, alone=not held.budget)
+        return now_us() - begun
 
     def beside(busy: _Busy) -> float:
-        # so that the normal model fills the device again, and is met at all places
-        time.sleep(gaps.uniform(*GAP_S))
+        time.sleep(next(pauses))
         return busy.around(once)
 
-    gaps = random.Random(0)
-
+    pauses = gaps(GAP_S)
     timed = once if busy is None else partial(beside, busy)
     return repeated(timed, requests, seconds, LEAST_RUNS)

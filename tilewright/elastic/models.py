@@ -7,24 +7,35 @@ complete.  Who may run when is decided by the policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import accumulate, combinations
+from dataclasses import dataclass
 from typing import Protocol
 
-from tilewright.base.budget import EVERYBODY
-from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, hold, holds
+import numpy as np
+
+from tilewright.base.budget import EVERYBODY, WORD
+from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import Launch, Task
+from tilewright.hosts.cuda_devices import TOLD, HostWords, Launch, Task
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.tensors import largest_extents
 
 
+@dataclass(frozen=True)
+class Recording:
+    """A recording; where budgets are set, `told` has what each part of it reads."""
+
+    start: Callable[[], None]
+    told: HostWords | None = None
+
+
 class CriticalModel:
-    """Plain kernels between writes of the budget, all in the order of the host's stream.
+    """Plain kernels in the order of the host's stream.  Before each part of them a kernel sets the
+    budget and waits for who must leave; in the end everybody may stay.
+
+    A request is one CUDA graph, started by one call: between two calls of a thread another one may
+    have its turn, and then the GPU waits, too.
 
     budget: that normal kernels look at; None: theirs are plain, and nobody leaves
-    captured: the writes are nodes of the CUDA graph, one for each choice of budgets, instead of
-              beside it
     """
 
     def __init__(
@@ -33,22 +44,23 @@ class CriticalModel:
         budget: Budget | None,
         plan: int = -1,
         extents: Sequence[int] | None = None,
-        captured: bool = False,
     ) -> None:
         self.host, self.device = host, host.device
-        self._budget, self._captured = budget, captured
+        self._budget = budget
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
         self.launches = [launch for _, launch in host.steps(plan, extents)]
-        self._recorded: dict[Hold, Callable[[], None]] = {}
-        self._wholes: dict[tuple[Hold, ...], Callable[[], None]] = {}
+        self._runs: dict[tuple[tuple[int, int], ...], Recording] = {}
+        self._kernels: dict[int, Callable[[], None]] = {}
 
-    def prepare(self, phases: Sequence[Phase], settle_us: float = 0.0, beside: int = 0) -> None:
-        """Records what `start` may need of these phases, so that no request waits for it."""
-        ends = [0, *accumulate(phase.kernels for phase in phases)]
-        for kernels in combinations(ends, 2):
-            for budget in (0, EVERYBODY):
-                self._kernels(hold(budget, kernels, settle_us, beside))
+    def prepare(self, phases: Sequence[Phase], by_kernels: bool = False) -> None:
+        """Records what `start`, or `start_kernel`, needs of these phases, so that no request waits
+        for it."""
+        if by_kernels:
+            for number in range(len(self.launches)):
+                self._kernel(number)
+        else:
+            self._run(holds(phases, (EVERYBODY,) * len(phases), 0.0))
 
     def start(
         self,
@@ -57,57 +69,49 @@ class CriticalModel:
         settle_us: float = 0.0,
         beside: int = 0,
     ) -> None:
-        """One inference on the present inputs; returns at once on a GPU.
+        """One inference on the present inputs; the last one has ended.  Returns at once on a GPU.
 
         Also where a launch fails, everybody may stay afterwards.
         settle_us, beside: as of the policy's `Begin`
         """
-        if self._budget is None:
-            self._kernels(Hold(EVERYBODY, 0, len(self.launches)))()
-            return
-        parts = tuple(holds(phases, budgets, settle_us, beside))
-        if self._captured:
-            if parts not in self._wholes:
-                tasks = list[Task]()
-                for part in parts:
-                    tasks += [self._budget.task(part.budget), *self._tasks(part)]
-                self._wholes[parts] = self.device.record([*tasks, self._budget.task(EVERYBODY)])
-            self._wholes[parts]()
-            return
-        self._start(parts)
+        self.start_parts(holds(phases, budgets, settle_us), settle_us, beside)
+
+    def start_parts(self, parts: Sequence[Hold], settle_us: float = 0.0, beside: int = 0) -> None:
+        """The same of some kernels only, for a measurement."""
+        run, most_ns = self._run(parts), round(1e3 * settle_us)
+        if run.told is not None:
+            numbers = [(part.budget, beside, most_ns if part.waits else 0, 0) for part in parts]
+            run.told.value[:] = np.array(numbers, np.uint32).reshape(-1)
+        try:
+            run.start()
+        except BaseException:
+            if self._budget is not None:
+                self.device.start(self._budget.task(EVERYBODY))
+            raise
 
     def start_kernel(self, number: int) -> None:
-        self._kernels(Hold(EVERYBODY, number, number + 1))()
+        self._kernel(number)()
 
-    def start_part(self, part: Hold) -> None:
-        """Some of the kernels, for a measurement."""
+    def _kernel(self, number: int) -> Callable[[], None]:
+        if number not in self._kernels:
+            self._kernels[number] = self.device.record([self.launches[number]])
+        return self._kernels[number]
+
+    def _run(self, parts: Sequence[Hold]) -> Recording:
+        """Recorded once for parts, whatever their budgets: these are read when it runs."""
+        key = tuple((part.first, part.last) for part in parts)
+        if key not in self._runs:
+            self._runs[key] = self._recorded(key)
+        return self._runs[key]
+
+    def _recorded(self, parts: Sequence[tuple[int, int]]) -> Recording:
+        kernels = [self.launches[first:last] for first, last in parts]
         if self._budget is None:
-            self._kernels(part)()
-            return
-        self._start([part])
-
-    def _start(self, parts: Sequence[Hold]) -> None:
-        assert self._budget is not None
-        try:
-            for part in parts:
-                self.device.start(self._budget.task(part.budget))
-                self._kernels(part)()
-        finally:
-            self.device.start(self._budget.task(EVERYBODY))
-
-    def _kernels(self, part: Hold) -> Callable[[], None]:
-        """Recorded whatever the budget: the wait before them reads it."""
-        key = replace(part, budget=EVERYBODY)
-        if key not in self._recorded:
-            self._recorded[key] = self.device.record(self._tasks(part))
-        return self._recorded[key]
-
-    def _tasks(self, part: Hold) -> list[Task]:
-        """The kernels, and before them the wait for workers that must leave."""
-        kernels = self.launches[part.first : part.last]
-        if part.beside is None or self._budget is None:
-            return [*kernels]
-        return [self._budget.settle(part.beside, part.settle_us), *kernels]
+            return Recording(self.device.record([task for part in kernels for task in part]))
+        told, tasks = self.device.words(TOLD * len(parts)), list[Task]()
+        for number, part in enumerate(kernels):
+            tasks += [self._budget.settle(told.address + TOLD * WORD * number), *part]
+        return Recording(self.device.record([*tasks, self._budget.task(EVERYBODY)]), told)
 
 
 class NormalPlan(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.elastic.agents import Answered
+from tilewright.elastic.policy import Noticed
 from tilewright.elastic.spans import BlockSpan
 from tilewright.elastic.workloads.metrics import Tail, tail
 
@@ -20,6 +21,7 @@ class CriticalResult:
     solo_us: of a request alone;  refused, overdue: how many requests were
     over_bound: requests whose time from their begin exceeded the bound, so others disturbed them
     over_by_waiting: requests within it whose latency did not, so they waited for others
+    noticed: where its curves promised too much, and what they say now
     """
 
     name: str
@@ -29,6 +31,12 @@ class CriticalResult:
     answered: tuple[Answered, ...]
     refused: int
     overdue: int
+    noticed: tuple[Noticed, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether the bound can be kept; otherwise normal work has ended."""
+        return all(notice.kept for notice in self.noticed)
 
     @property
     def waited(self) -> Tail:

@@ -62,7 +62,6 @@ class Settings:
     phases: int = 1
     steps: int = 4
     ahead: int = 2
-    captured: bool = False
     watched: bool = False
     measure_seconds: float = 4.0
 
@@ -168,7 +167,7 @@ class CorunSession:
         elastic = self.design.leave in ("chunk", "tile")
         budget = None if self.design.leave == "never" else self._budget
         self.models = [
-            CriticalModel(CudaHost(one.path, device), budget, captured=settings.captured)
+            CriticalModel(CudaHost(one.path, device), budget)
             for one, device in zip(guarded, found.critical, strict=True)
         ]
         self._plans = [self._plan(n, elastic) for n in range(len(self._hosts))]
@@ -180,8 +179,6 @@ class CorunSession:
         if curves is not None:
             self._check(curves)
         self.measured = curves or [self._measure(model, elastic) for model in self.models]
-        for model, measured in zip(self.models, self.measured, strict=True):
-            model.prepare(measured.phases, self.design.settle_us, len(self._hosts))
 
     def _check(self, curves: Sequence[Measured]) -> None:
         """Raises UsageError for curves of another device, part of it, or model."""
@@ -376,6 +373,7 @@ class CorunSession:
             tuple(load.answered),
             load.refused,
             load.overdue,
+            load.noticed,
         )
 
 

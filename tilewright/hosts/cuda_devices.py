@@ -58,24 +58,27 @@ class SetWord:
 
 @dataclass(frozen=True)
 class Settle:
-    """The stream goes on when no more workers are alive than `beside` tasks may keep under the
-    budget, or after so long.
+    """A kernel sets the budget.  Then the stream goes on when no more workers are alive than some
+    tasks may keep under it, or after some time.
 
     address: of the words of base/budget.py
+    told: address of `TOLD` numbers (`CudaDevice.words`), which are read at each run, so that a
+          recording serves any of them: the budget, how many tasks, nanoseconds, nothing
     """
 
     address: int
-    beside: int
-    microseconds: float
+    told: int
 
 
+#: Numbers that `Settle` reads.
+TOLD = 4
 #: What a device does one after the other.
 Task = Launch | Zeroes | SetWord | Settle
 
 
 @dataclass(frozen=True, eq=False)
-class HostWord:
-    """A number of 32 bits that kernels write and the host reads, and its address for kernels."""
+class HostWords:
+    """Numbers of 32 bits that kernels and the host share, and their address for kernels."""
 
     value: Array
     address: int
@@ -120,8 +123,8 @@ class CudaDevice(Protocol):
     def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
         """Each text has one kernel `k`.  shared: what each is launched with; (): nothing"""
 
-    def word(self) -> HostWord:
-        """One that is 0."""
+    def words(self, count: int = 1) -> HostWords:
+        """Zeroes."""
 
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         """How many blocks of so many threads and bytes of dynamic shared memory run at once."""
@@ -202,9 +205,9 @@ class CpuDevice:
         kernels = _on_cpu("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), len(texts))
         return [(kernels, f"k{n}") for n in range(len(texts))]
 
-    def word(self) -> HostWord:
-        value = np.zeros(1, np.uint32)
-        return HostWord(value, value.ctypes.data)
+    def words(self, count: int = 1) -> HostWords:
+        value = np.zeros(count, np.uint32)
+        return HostWords(value, value.ctypes.data)
 
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return 2 * self._processors
@@ -218,8 +221,10 @@ class CpuDevice:
             return
         if isinstance(task, Settle):
             words = (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)
-            until = time.perf_counter() + task.microseconds / 1e6
-            while words[ALIVE] > words[BUDGET] * task.beside and time.perf_counter() < until:
+            budget, beside, most, _ = (ctypes.c_uint32 * TOLD).from_address(task.told)
+            words[BUDGET] = budget
+            until = time.perf_counter() + most / 1e9
+            while words[ALIVE] > words[BUDGET] * beside and time.perf_counter() < until:
                 time.sleep(0)
             return
         kernels, name = task.kernel
@@ -297,11 +302,11 @@ class NvidiaDevice:
         given = shared or [0] * len(texts)
         return [self.driver.function(code, "k", n) for code, n in zip(made, given, strict=True)]
 
-    def word(self) -> HostWord:
-        address, there = self.driver.mapped(4)
-        value = np.ctypeslib.as_array((ctypes.c_uint32 * 1).from_address(address))
-        value[0] = 0
-        made = HostWord(value, there)
+    def words(self, count: int = 1) -> HostWords:
+        address, there = self.driver.mapped(WORD * count)
+        value = np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
+        value[:] = 0
+        made = HostWords(value, there)
         weakref.finalize(made, self.driver.unmap, address)
         return made
 
@@ -314,7 +319,7 @@ class NvidiaDevice:
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
         elif isinstance(task, Settle):
-            self.driver.settle(task.address, task.beside, task.microseconds, self.stream)
+            self.driver.settle(task.address, task.told, self.stream)
         else:
             self.driver.launch(task, self.stream)
 
@@ -333,7 +338,11 @@ class NvidiaDevice:
 
         def all_tasks() -> None:
             for task in tasks:
-                self.start(task)
+                if isinstance(task, SetWord):
+                    # what writes it beside kernels is no node of a graph
+                    self.driver.fill(task.address, task.value, self.stream)
+                else:
+                    self.start(task)
 
         return self.driver.graph(all_tasks, self.stream)
 

@@ -16,7 +16,14 @@ import numpy as np
 from tilewright.base.budget import BLOCK, EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, Launch, Settle, SetWord, Task, Zeroes
+from tilewright.hosts.cuda_devices import (
+    CudaDevice,
+    Launch,
+    Settle,
+    SetWord,
+    Task,
+    Zeroes,
+)
 from tilewright.hosts.tensors import largest_extents
 
 #: Bytes of a kernel's words (ticket, tiles done, tiles left behind), and of a worker's slot.
@@ -43,9 +50,9 @@ class Budget:
         """The same for a stream, in its order."""
         return SetWord(self.address, workers)
 
-    def settle(self, beside: int, microseconds: float) -> Settle:
-        """A stream waits for workers that must leave, those of `beside` plans."""
-        return Settle(self.address, beside, microseconds)
+    def settle(self, told: int) -> Settle:
+        """Sets what the numbers at an address say, and waits for workers that must leave."""
+        return Settle(self.address, told)
 
     def set(self, workers: int, looks: int = 0) -> None:
         """looks: on the CPU, after this many looks nobody may stay; 0: never"""
@@ -86,7 +93,7 @@ class ElasticPlan:
         # how many kernels are complete, then the words of each
         self._words = device.memory(WORDS * (1 + len(plain)) + SLOT * self._slots)
         self._saved = device.memory(self._slots * stride)
-        self._told = device.word()
+        self._told = device.words()
         slots = self._words.address + WORDS * (1 + len(plain))
         self.steps = [
             ElasticStep(number, Launch(

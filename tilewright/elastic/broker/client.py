@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import HostError, TilewrightError
-from tilewright.elastic.broker.messages import BrokerWelcome, Joined, Refused, encoded, receive
+from tilewright.elastic.broker.messages import (
+    BrokerWelcome,
+    Joined,
+    Refused,
+    Withdrawn,
+    encoded,
+    receive,
+)
 from tilewright.elastic.broker.server import OWN_BITS
 from tilewright.elastic.coordinator import Sink
 from tilewright.elastic.policy import (
@@ -26,9 +33,11 @@ from tilewright.elastic.policy import (
     Finished,
     Gone,
     Normal,
+    Noticed,
     Overdue,
     Proceed,
     Refuse,
+    Withdraw,
 )
 
 
@@ -150,7 +159,9 @@ class RemoteCoordinator:
                 self._answered.set()
             case Refused(request=request):
                 self._give(self._tasks.get(request, ""), Refuse(request, message.error))
-            case Enqueue() | Begin() | Overdue():
+            case Withdrawn(task=task, why=why):
+                self._give(task, Withdraw(task, why.error))
+            case Enqueue() | Begin() | Noticed() | Overdue():
                 self._give(message.task, message)
             case Proceed(request=request):
                 self._give(self._tasks.get(request, ""), message)

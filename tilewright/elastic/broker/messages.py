@@ -14,6 +14,8 @@ import msgspec
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, UsageError
 from tilewright.elastic.policy import (
+    Action,
+    Allow,
     Arrived,
     Begin,
     Critical,
@@ -22,10 +24,13 @@ from tilewright.elastic.policy import (
     Finished,
     Gone,
     Normal,
+    Noticed,
     Overdue,
     Proceed,
     Reached,
+    Recount,
     Refuse,
+    Withdraw,
 )
 
 MOST_BYTES = 1 << 20
@@ -62,14 +67,21 @@ class Joined(msgspec.Struct, frozen=True):
     task: str
 
 
+class Withdrawn(msgspec.Struct, frozen=True):
+    """A `Withdraw`: a normal task that was taken is refused now."""
+
+    task: str
+    why: Refused
+
+
 Message = (
-    BrokerWelcome | Refused | Joined | Critical | Normal | Arrived | Reached | Finished | Ended
-    | Gone | Begin | Proceed | Enqueue | Overdue
+    BrokerWelcome | Refused | Joined | Withdrawn | Critical | Normal | Arrived | Reached | Finished
+    | Ended | Gone | Begin | Proceed | Enqueue | Noticed | Overdue
 )  # fmt: skip
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (BrokerWelcome, Refused, Joined, Critical, Normal, Arrived, Reached, Finished,
-                 Ended, Gone, Begin, Proceed, Enqueue, Overdue)
+    for kind in (BrokerWelcome, Refused, Joined, Withdrawn, Critical, Normal, Arrived, Reached,
+                 Finished, Ended, Gone, Begin, Proceed, Enqueue, Noticed, Overdue)
 }  # fmt: skip
 
 
@@ -80,9 +92,18 @@ def refused(request: int, error: AdmissionRefused) -> Refused:
     return Refused(request, error.message, error.hint, facts)
 
 
-def of_refuse(action: Refuse) -> Refused:
-    assert isinstance(action.error, AdmissionRefused)
-    return refused(action.request, action.error)
+def told(action: Action) -> Message:
+    """What a client hears of an action of its tasks."""
+    assert not isinstance(action, Allow | Recount)
+    match action:
+        case Refuse(request, error):
+            assert isinstance(error, AdmissionRefused)
+            return refused(request, error)
+        case Withdraw(task, error):
+            assert isinstance(error, AdmissionRefused)
+            return Withdrawn(task, refused(-1, error))
+        case _:
+            return action
 
 
 def encoded(message: Message) -> bytes:

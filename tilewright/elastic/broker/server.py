@@ -2,7 +2,7 @@
 
 Input: a socket's path, a policy, the shared budget word.  Output: actions to clients.  A client
 that ends, however it ends, takes its tasks with it: its share is free, its requests are forgotten,
-and if it held the budget, everybody may stay again.
+if it held the budget, everybody may stay again, and its workers are counted no longer.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from tilewright.elastic.broker.messages import (
     Joined,
     Message,
     encoded,
-    of_refuse,
     receive,
     refused,
+    told,
 )
 from tilewright.elastic.broker.words import SharedWord, file_of
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.policy import (
     Action,
-    Allow,
     Arrived,
     Critical,
     Ended,
@@ -39,7 +38,6 @@ from tilewright.elastic.policy import (
     Gone,
     Normal,
     Reached,
-    Refuse,
     Scheduler,
 )
 
@@ -65,7 +63,7 @@ class Broker:
             self._listener.close()
             path.unlink()
             raise
-        self.coordinator = Coordinator(scheduler, self.word.set)
+        self.coordinator = Coordinator(scheduler, self.word.set, self.word.recount)
         self._clients: dict[int, _Client] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -156,7 +154,7 @@ class _Client:
                 leaving.callback(self._link.close)
                 leaving.callback(self._gone, self._number)
                 for task in self._tasks:
-                    leaving.callback(self._coordinator.post, Gone(now_us(), task))
+                    leaving.callback(self._coordinator.post, Gone(now_us(), task, died=True))
 
     def _hear(self, message: Any) -> None:
         match message:
@@ -169,7 +167,7 @@ class _Client:
             case Gone(task=task) if task in self._tasks:
                 del self._tasks[task]
                 self._requests = {r: t for r, t in self._requests.items() if t != task}
-                self._post(message)
+                self._post(replace(message, died=False))
             case Reached(request=request, kernel=kernel) if self._owns(request) and kernel >= 0:
                 self._post(message)
             case Finished(request=request, took_us=took) if self._owns(request) and isfinite(took):
@@ -217,8 +215,7 @@ class _Client:
         self.send(Joined(task.name))
 
     def _sink(self, action: Action) -> None:
-        assert not isinstance(action, Allow)
-        self.send(of_refuse(action) if isinstance(action, Refuse) else action)
+        self.send(told(action))
 
 
 def _listening(path: Path) -> socket.socket:

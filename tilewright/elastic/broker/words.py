@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from tilewright.base.budget import BLOCK, EVERYBODY
+from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, WORD
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_driver import Driver
 
@@ -31,6 +31,9 @@ class SharedWord(Protocol):
 
     def set(self, workers: int) -> None:
         """At once."""
+
+    def recount(self) -> None:
+        """Nobody is alive, when this returns."""
 
     def close(self) -> None:
         """Of who made it: nobody else can open it any more."""
@@ -67,6 +70,7 @@ class FileWord:
         finally:
             os.close(file)
         self._word = ctypes.c_uint32.from_buffer(self._map)
+        self._alive = ctypes.c_uint32.from_buffer(self._map, WORD * ALIVE)
         self.address = ctypes.addressof(self._word)
         if create:
             self.set(EVERYBODY)
@@ -76,6 +80,9 @@ class FileWord:
 
     def set(self, workers: int) -> None:
         self._word.value = workers
+
+    def recount(self) -> None:
+        self._alive.value = 0
 
     def close(self) -> None:
         if self._made:
@@ -107,6 +114,11 @@ class GpuWord:
     def set(self, workers: int) -> None:
         self._driver.use()
         self._driver.write_word(self.address, workers, self._stream)
+
+    def recount(self) -> None:
+        self._driver.use()
+        self._driver.write_word(self.address + WORD * ALIVE, 0, self._stream)
+        self._driver.wait(self._stream)
 
     def close(self) -> None:
         """The memory is given back at the process's end: kernels in flight may still read it."""

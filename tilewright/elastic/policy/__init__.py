@@ -15,13 +15,16 @@ from tilewright.elastic.policy.events import (
     Event,
     Finished,
     Gone,
+    Noticed,
     Overdue,
     Proceed,
     Reached,
+    Recount,
     Refuse,
     Tick,
+    Withdraw,
 )
-from tilewright.elastic.policy.holds import Hold, hold, holds
+from tilewright.elastic.policy.holds import Hold, holds
 from tilewright.elastic.policy.scheduler import Scheduler
 from tilewright.elastic.policy.state import Shares
 from tilewright.elastic.policy.tasks import (
@@ -34,8 +37,34 @@ from tilewright.elastic.policy.tasks import (
 )
 
 __all__ = [
-    "DESIGNS", "Action", "Allow", "Arrived", "Begin", "Critical", "Curve", "Design", "Ended",
-    "Enqueue", "Event", "Finished", "Gone", "Gpu", "Hold", "KernelCost", "Normal", "Overdue",
-    "Phase", "Proceed", "Reached", "Refuse", "Scheduler", "Shares", "Tick", "design", "hold",
+    "DESIGNS",
+    "Action",
+    "Allow",
+    "Arrived",
+    "Begin",
+    "Critical",
+    "Curve",
+    "Design",
+    "Ended",
+    "Enqueue",
+    "Event",
+    "Finished",
+    "Gone",
+    "Gpu",
+    "Hold",
+    "KernelCost",
+    "Normal",
+    "Noticed",
+    "Overdue",
+    "Phase",
+    "Proceed",
+    "Reached",
+    "Recount",
+    "Refuse",
+    "Scheduler",
+    "Shares",
+    "Tick",
+    "Withdraw",
+    "design",
     "holds",
 ]  # fmt: skip

@@ -18,6 +18,8 @@ OVER = 0.005
 STEP = 1.0
 #: From this margin on nobody stays beside the critical model.
 MOST_MARGIN = 1000.0
+#: Margins are told apart by a factor of e^(1 / STEPS), so that few bounds are ever asked for.
+STEPS = 20
 #: A slowdown this near to the bound meets it: differences of times are rounded.
 ROUNDING = 1e-11
 
@@ -70,9 +72,8 @@ def bounded(task: Critical, margin: float) -> tuple[int, ...]:
     """The budgets of a task after correction: a margin of 2 halves what the bound leaves."""
     if margin >= MOST_MARGIN:
         return (0,) * len(task.phases)
-    # rounded, so that few bounds are ever asked for
-    steps = round(20 * log(margin))
-    return budgets(task.phases, 1 + (task.max_slowdown - 1) / exp(steps / 20))
+    steps = round(STEPS * log(margin))
+    return budgets(task.phases, 1 + (task.max_slowdown - 1) / exp(steps / STEPS))
 
 
 def corrected(margin: float, over: bool) -> float:

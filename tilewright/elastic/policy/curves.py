@@ -1,12 +1,13 @@
 """How slowdown curves are measured, on a device and in the simulator alike.
 
-Input: workers, times.  Output: the budgets to try, and the time that stands for all.  It measures
-nothing; measure.py and simulator/measure.py do.
+Input: workers, times.  Output: the budgets to try, when requests come, and the time that stands for
+all.  It measures nothing; measure.py and simulator/measure.py do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
@@ -15,11 +16,24 @@ from tilewright.base.quantiles import quantile
 COVERED = 0.995
 #: Requests that tell such a share.
 REQUESTS = 200
+#: The shortest and the longest gap before a request, over their mean.
+GAPS = (1 / 3, 5 / 3)
+#: The golden ratio.  Its multiples by squares, less whole numbers, fill [0, 1) evenly (Weyl), and
+#: follow each other in no order that normal kernels could keep step with.
+GOLDEN = (5**0.5 - 1) / 2
 
 
 def covering(times: Sequence[float]) -> float:
     """The time that a curve's slowdown is made of; of few times the longest."""
     return quantile(times, COVERED)
+
+
+def gaps(mean: float) -> Iterator[float]:
+    """Between requests, without end: so long that normal kernels fill the device again, and so
+    uneven that requests come at all places of theirs.  They are the same each time."""
+    least, most = GAPS
+    for number in count(1):
+        yield mean * (least + (most - least) * (number * number * GOLDEN % 1))
 
 
 def levels_of(workers: int, steps: int) -> tuple[int, ...]:

@@ -59,10 +59,14 @@ class Tick:
 
 @slotted
 class Gone:
-    """A task's client left or died, with all its requests."""
+    """A task's client left or died, with all its requests.
+
+    died: its process has ended, so workers in flight did not count themselves out
+    """
 
     now: float
     task: str
+    died: bool = False
 
 
 Event = Arrived | Reached | Finished | Ended | Tick | Gone
@@ -116,10 +120,42 @@ class Allow:
 
 
 @slotted
+class Recount:
+    """No normal worker is alive: set the count of them to 0, and then go on."""
+
+
+@slotted
 class Refuse:
     """A request is not taken."""
 
     request: int
+    error: TilewrightError
+
+
+@slotted
+class Noticed:
+    """Requests under these budgets exceeded their bound more often than the curves say, so the
+    curves have been corrected.
+
+    requests: that tell so, since the first of them;  over: those over the bound
+    predicted, found: their slowdown by the curve before, and what really covers as many
+    kept: whether some budget is left that keeps the bound
+    """
+
+    task: str
+    budgets: tuple[int, ...]
+    requests: int
+    over: int
+    predicted: float
+    found: float
+    kept: bool
+
+
+@slotted
+class Withdraw:
+    """A normal task is not admitted any longer; what it has in flight ends."""
+
+    task: str
     error: TilewrightError
 
 
@@ -131,4 +167,4 @@ class Overdue:
     task: str
 
 
-Action = Begin | Proceed | Enqueue | Allow | Refuse | Overdue
+Action = Begin | Proceed | Enqueue | Allow | Recount | Refuse | Noticed | Withdraw | Overdue

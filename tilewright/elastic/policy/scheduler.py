@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TypeVar
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused
-from tilewright.elastic.policy.admission import admit, late
+from tilewright.elastic.policy.admission import admit, disturbing, keeps, late
 from tilewright.elastic.policy.budgets import corrected
 from tilewright.elastic.policy.designs import ALL, Allotment, Beside, Design
 from tilewright.elastic.policy.events import (
@@ -28,18 +29,23 @@ from tilewright.elastic.policy.events import (
     Event,
     Finished,
     Gone,
+    Noticed,
     Overdue,
     Proceed,
     Reached,
     Refuse,
     Tick,
+    Withdraw,
 )
+from tilewright.elastic.policy.notices import expected, watched, with_found
+from tilewright.elastic.policy.recounts import died, paused, recounted
 from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
 
 #: A clock that jumps further than this between two events has jumped: time counts up to here.
 MOST_STEP_US = 200_000.0
 
+T = TypeVar("T")
 Answer = tuple[Shares, tuple[Action, ...]]
 
 
@@ -61,12 +67,18 @@ class Scheduler:
                 task=task.name,
             )
         if isinstance(task, Normal):
+            refusal = disturbing(task.name, state.critical) if self.design.promises else None
+            if refusal is not None:
+                raise refusal
             return replace(state, normal=(*state.normal, Progress(task)))
         if self.design.promises:
             admit(task, state.critical)
         return replace(
-            state, critical=(*state.critical, task), margins=(*state.margins, 1.0)
-        )  # fmt: skip
+            state,
+            critical=(*state.critical, task),
+            margins=(*state.margins, 1.0),
+            evidence=(*state.evidence, ()),
+        )
 
     def step(self, state: Shares, event: Event) -> Answer:
         """What follows from an event.  Events of tasks and requests that are not known are none."""
@@ -81,7 +93,7 @@ class Scheduler:
             case Reached():
                 state, actions = self._reached(state, event), ()
             case Finished():
-                state, actions = self._finished(state, event), ()
+                state, actions = self._finished(state, event)
             case Ended():
                 state, actions = _ended(state, event), ()
             case Tick():
@@ -114,23 +126,25 @@ class Scheduler:
             return state
         return replace(state, running=replace(running, kernel=event.kernel, held=True))
 
-    def _finished(self, state: Shares, event: Finished) -> Shares:
+    def _finished(self, state: Shares, event: Finished) -> Answer:
         waiting = tuple(r for r in state.waiting if r.number != event.request)
         state = replace(state, waiting=waiting, overdue=state.overdue - {event.request})
         running = state.running
         if running is None or running.request.number != event.request:
-            return state
+            return state, ()
         margins = tuple(
             corrected(margin, event.took_us > task.longest_us)
             if task.name == running.request.task
             else margin
             for task, margin in zip(state.critical, state.margins, strict=True)
         )
-        return replace(state, running=None, margins=margins)
+        state = replace(state, running=None, margins=margins)
+        return _noticed(state, running, event.took_us) if self.design.promises else (state, ())
 
     def _go_on(self, state: Shares) -> Answer:
         """Starts what may start now."""
-        actions: list[Action] = []
+        state, counted = recounted(state)
+        actions = [*counted]
         if self.design.turns:
             state = _turned(state)
         if state.running is None and state.waiting and self._critical_turn(state):
@@ -139,7 +153,8 @@ class Scheduler:
             assert task is not None, "requests leave with their task"
             margin = state.margins[state.critical.index(task)]
             budgets = self.design.budgets(task, margin)
-            running = Running(first, budgets, held=self.design.by_kernels)
+            beside = any(progress.flying for progress in state.normal)
+            running = Running(first, budgets, held=self.design.by_kernels, beside=beside)
             state = replace(state, waiting=tuple(rest), running=running)
             actions.append(
                 Begin(first.number, task.name, budgets, self.design.settle_us, len(state.normal))
@@ -169,7 +184,7 @@ class Scheduler:
 
     def _launches(self, state: Shares, progress: Progress) -> Iterator[tuple[Allotment, int]]:
         """Kernels of a normal task that start now."""
-        if not progress.backlog or not self._normal_turn(state, progress):
+        if not progress.backlog or paused(state) or not self._normal_turn(state, progress):
             return
         kernels, flying = progress.task.kernels, len(progress.flying)
         kernel = progress.following
@@ -249,6 +264,40 @@ def _ended(state: Shares, event: Ended) -> Shares:
     return replace(state, normal=tuple(normal))
 
 
+def _noticed(state: Shares, running: Running, took_us: float) -> Answer:
+    """What a request says of its curves.  A bound that nothing keeps ends normal work, for what
+    disturbs the critical model is there as long as any is."""
+    task, budgets = state.task(running.request.task), running.budgets
+    if task is None or not running.beside:
+        return state, ()
+    number, over = state.critical.index(task), took_us > task.longest_us
+    found, others = watched(state.evidence[number], budgets, took_us / task.solo_us, over)
+    if not found.enough:
+        return replace(state, evidence=_with(state.evidence, number, (*others, found))), ()
+    better = with_found(task, budgets, found.found)
+    notice = Noticed(
+        task.name, budgets, found.requests, len(found.slowdowns), expected(task.phases, budgets),
+        found.found, keeps(better),
+    )  # fmt: skip
+    state = replace(
+        state,
+        critical=_with(state.critical, number, better),
+        evidence=_with(state.evidence, number, others),
+    )
+    if notice.kept:
+        return state, (notice,)
+    ended = (
+        Withdraw(progress.task.name, error)
+        for progress in state.normal
+        if (error := disturbing(progress.task.name, state.critical)) is not None
+    )
+    return replace(state, normal=()), (notice, *ended)
+
+
+def _with(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
+    return (*values[:number], value, *values[number + 1 :])
+
+
 def _overdue(state: Shares) -> Answer:
     """A request that outlives its lease gives back what it held."""
     running = state.running
@@ -264,10 +313,12 @@ def _gone(state: Shares, event: Gone) -> Answer:
     """Without the task.  If its request ran, everybody may stay again."""
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
+    state = died(state, event.task) if event.died else state
     state = replace(
         state,
         critical=tuple(state.critical[n] for n in kept),
         margins=tuple(state.margins[n] for n in kept),
+        evidence=tuple(state.evidence[n] for n in kept),
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),
         running=None if ran else state.running,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.base.record import slotted
+from tilewright.elastic.policy.notices import Evidence
 from tilewright.elastic.policy.tasks import Critical, Normal
 
 
@@ -21,13 +22,15 @@ class Running:
     """The critical request that has begun.
 
     kernel: where the design goes by kernels, the one that runs or waits for its turn
-    held: it waits for its turn (a barrier);  spent_us: since its begin, without jumps of the clock
+    held: it waits for its turn (a barrier);  beside: normal work was in flight when it began
+    spent_us: since its begin, without jumps of the clock
     """
 
     request: Request
     budgets: tuple[int, ...]
     kernel: int = 0
     held: bool = False
+    beside: bool = False
     spent_us: float = 0.0
 
 
@@ -71,8 +74,9 @@ class Shares:
     """The whole state.
 
     waiting: critical requests in the order in which they will run
-    margins: by critical task;  turn: the name of whose turn it is, where tasks take turns
+    margins, evidence: by critical task;  turn: the name of whose turn it is, where tasks take turns
     overdue: requests that outlived their lease
+    recount: from when on workers are counted anew; None: all have counted themselves
     """
 
     critical: tuple[Critical, ...] = ()
@@ -81,8 +85,10 @@ class Shares:
     waiting: tuple[Request, ...] = ()
     running: Running | None = None
     margins: tuple[float, ...] = ()
+    evidence: tuple[tuple[Evidence, ...], ...] = ()
     turn: str = ""
     overdue: frozenset[int] = frozenset()
+    recount: float | None = None
 
     def task(self, name: str) -> Critical | None:
         return next((task for task in self.critical if task.name == name), None)

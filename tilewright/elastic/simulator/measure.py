@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from tilewright.elastic.policy import (
     Critical,
@@ -18,14 +19,12 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.curves import REQUESTS, covering, levels_of
+from tilewright.elastic.policy.curves import REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, SETTLE_US, Design
 from tilewright.elastic.simulator.run import RequestSource, simulate
 
 #: From one request to the next on average, as a multiple of about what they take.
 GAP = 3.0
-#: The golden ratio: its multiples less whole numbers fill [0, 1) evenly, and never repeat.
-GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,15 @@ class _Loop:
 
 
 @dataclass(frozen=True)
-class _Every:
-    """Requests with gaps in which normal kernels fill the GPU.
+class _Requests:
+    """So many, with gaps of so many seconds on average."""
 
-    Gaps vary by as much as their mean, so that requests come at all places of normal kernels.
-    """
-
-    seconds: float
+    count: int
+    gap: float
     clients: int = 0
 
     def times(self, seconds: float, seed: int) -> tuple[float, ...]:
-        gap = self.seconds
-        return tuple(gap * (n + (n + seed) * GOLDEN % 1) for n in range(1, int(seconds / gap)))
+        return tuple(accumulate(islice(gaps(self.gap), self.count)))
 
 
 def solo_us(gpu: Gpu, kernels: Sequence[KernelCost]) -> float:
@@ -88,12 +84,12 @@ def _took(
         settle_us=settle_us,
     )  # fmt: skip
     critical = Critical("critical", (Phase(len(kernels), 1.0),), tuple(kernels), max_slowdown=1e9)
-    every = GAP * sum(k.tile_us * (1 + k.tiles / gpu.sms) for k in (*kernels, *normal[:1])) / 1e6
-    tasks: list[tuple[Critical | Normal, RequestSource]] = [(critical, _Every(every))]
+    gap = GAP * sum(k.tile_us * (1 + k.tiles / gpu.sms) for k in (*kernels, *normal[:1])) / 1e6
+    source = _Requests(REQUESTS if normal else 1, gap)
+    tasks: list[tuple[Critical | Normal, RequestSource]] = [(critical, source)]
     if normal:
         tasks.append((Normal("normal", tuple(normal)), _Loop()))
-    requests = REQUESTS if normal else 1
-    outcome = simulate(Scheduler(design, gpu), tasks, (requests + 2) * every)
+    outcome = simulate(Scheduler(design, gpu), tasks, source.times(0, 0)[-1] + gap)
     return [served.took_us for served in outcome.served]
 
 

@@ -25,6 +25,7 @@ from tilewright.elastic.policy import (
     Gpu,
     KernelCost,
     Normal,
+    Noticed,
     Overdue,
     Proceed,
     Reached,
@@ -73,6 +74,7 @@ class Outcome:
     """What a workload came to.
 
     served: critical requests;  inferences: of normal tasks, the last one as far as it came
+    noticed: what was found of curves, each with the critical requests that were answered before
     refused, overdue: critical requests;  again: tiles that were computed in vain
     worked: microseconds of work by task;  held: threads times microseconds of residency
     """
@@ -81,6 +83,7 @@ class Outcome:
     microseconds: float
     served: tuple[Served, ...]
     inferences: dict[str, float]
+    noticed: tuple[tuple[int, Noticed], ...]
     refused: int
     overdue: int
     again: int
@@ -135,6 +138,7 @@ class Simulation:
         self._asked_of: dict[int, str] = {}
         self._begun: dict[int, float] = {}
         self._served: list[Served] = []
+        self._noticed: list[tuple[int, Noticed]] = []
         self._counts = {"refused": 0, "overdue": 0}
         self._numbers = count()
         self._normal: dict[str, _NormalRun] = {}
@@ -169,6 +173,7 @@ class Simulation:
             self._until,
             tuple(self._served),
             {name: run.progress for name, run in self._normal.items()},
+            tuple(self._noticed),
             self._counts["refused"],
             self._counts["overdue"],
             sum(run.again + sum(k.again for k in run.runs) for run in self._normal.values()),
@@ -195,6 +200,8 @@ class Simulation:
                     self._gpu.allow(workers)
                 case Refuse(request):
                     self._refused(request)
+                case Noticed():
+                    self._noticed.append((len(self._served), action))
                 case Overdue():
                     self._counts["overdue"] += 1
 
@@ -226,10 +233,10 @@ class Simulation:
         self._running = task
         if self._scheduler.design.by_kernels:
             return
-        for hold in holds(task.phases, begin.budgets, begin.settle_us, begin.beside):
+        for hold in holds(task.phases, begin.budgets, begin.settle_us):
             put(self._urgent, partial(self._write, hold.budget))
-            if hold.beside is not None:
-                put(self._urgent, SimulatedWait(hold.budget * hold.beside, hold.settle_us))
+            if hold.waits:
+                put(self._urgent, SimulatedWait(hold.budget * begin.beside, begin.settle_us))
             for cost in task.kernels[hold.first : hold.last]:
                 put(self._urgent, _plain(task, cost))
         put(self._urgent, partial(self._write, EVERYBODY))

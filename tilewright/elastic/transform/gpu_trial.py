@@ -84,7 +84,7 @@ class GpuTrial:
 
     def _turn(self, launch: TrialLaunch, workers: int) -> tuple[Any, DeviceMemory, Any]:
         control = self.device.memory(4 * (1 + WORDS + SLOT * workers))
-        told = self.device.word()
+        told = self.device.words()
         complete, words = control.address, control.address + 4
         turn = Turn(
             self._budget.address, words, words + 4 * WORDS, None, complete, told.address,

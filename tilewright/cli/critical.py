@@ -1,0 +1,143 @@
+"""Critical models of `corun` as its arguments name them, and what a run found of each.
+
+Input: text of options, results of a session.  Output: `CriticalChoice`s, records for JSON and
+tables.  It runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tilewright.base.errors import UsageError
+from tilewright.cli.output import pairs, table
+
+if TYPE_CHECKING:
+    from tilewright.elastic.result import CorunResult, CriticalResult
+
+#: What may follow a further model, and how it is read.
+OWN: dict[str, Callable[[str], Any]] = {
+    "max_slowdown": float,
+    "deadline": float,
+    "rate": float,
+    "priority": int,
+}
+
+
+@dataclass(frozen=True)
+class CriticalChoice:
+    """deadline: milliseconds;  rate: requests per second, 0: one after the other"""
+
+    path: Path
+    max_slowdown: float
+    deadline: float | None
+    rate: float
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        if not self.max_slowdown > 1:
+            raise UsageError(
+                f"A bound of {self.max_slowdown} is none", hint="Give more than 1", model=self.path
+            )
+        if not self.rate >= 0:
+            raise UsageError(
+                f"{self.rate} requests per second cannot be", hint="Give 0 or more", model=self.path
+            )
+
+
+def further(text: str, usual: CriticalChoice) -> CriticalChoice:
+    """FILE[,NAME=VALUE...]; what is not named is as of the first model.  Raises UsageError."""
+    path, *parts = text.split(",")
+    own = {}
+    for part in parts:
+        name, _, value = part.partition("=")
+        try:
+            own[name] = OWN[name](value)
+        except (KeyError, ValueError) as error:
+            raise UsageError(
+                f"{part!r} says nothing of a critical model",
+                hint=f"Give FILE,NAME=VALUE,...; names are {', '.join(OWN)}",
+                model=path,
+            ) from error
+    return replace(usual, path=Path(path), **own)
+
+
+def facts(result: CorunResult, models: Sequence[Path]) -> dict[str, object]:
+    """What a run came to; times in microseconds, the rest are ratios.
+
+    One critical model's facts stand beside the others; of several each has a record of its own.
+    """
+    normal = result.normal_share
+    each = [_facts(one) for one in result.critical]
+    own: dict[str, object] = each[0] if len(each) == 1 else {
+        "critical": [{"model": path.name, **one} for path, one in zip(models, each, strict=True)]
+    }  # fmt: skip
+    return own | {
+        "normal_inferences": sum(result.inferences),
+        "normal_share": round(normal, 4),
+        "normal_share_of_possible": round(normal / max(1e-9, 1 - result.duty), 4),
+        "decision_us": round(result.decision_us, 1),
+        "seconds": round(result.seconds, 2),
+    }
+
+
+def _facts(one: CriticalResult) -> dict[str, object]:
+    service, waited = one.service, one.waited
+    return {
+        "requests": len(one.answered),
+        "solo_us": round(one.solo_us, 1),
+        "max_slowdown": one.max_slowdown,
+        "p50": round(service.p50, 4),
+        "p99": round(service.p99, 4),
+        "p999": round(service.p999, 4),
+        "p50_with_waiting": round(waited.p50, 4),
+        "p99_with_waiting": round(waited.p99, 4),
+        "p999_with_waiting": round(waited.p999, 4),
+        "over_bound": one.over_bound,
+        "over_by_waiting": one.over_by_waiting,
+        "misses": one.missed,
+        "overdue": one.overdue,
+        "bound_kept": one.kept,
+        "curves_corrected": [
+            {
+                "budgets": notice.budgets,
+                "requests": notice.requests,
+                "over_bound": notice.over,
+                "predicted": round(notice.predicted, 4),
+                "found": round(notice.found, 4),
+            }
+            for notice in one.noticed
+        ],
+    }
+
+
+def view(found: dict[str, Any]) -> Table:
+    """The same for people: several critical models side by side, each in a column."""
+    several = found.get("critical")
+    if several is None:
+        return pairs({**found, "curves_corrected": _said(found)})
+    rows = [(name, *(one[name] for one in several)) for name in several[0] if name != "model"]
+    rows = [
+        (name, *map(_said, several)) if name == "curves_corrected" else (name, *cells)
+        for name, *cells in rows
+    ]
+    shared = [(name, value) for name, value in found.items() if name != "critical"]
+    blank = [""] * (len(several) - 1)
+    return table(
+        ("", *(one["model"] for one in several)), [*rows, *((n, v, *blank) for n, v in shared)]
+    )
+
+
+def _said(one: dict[str, Any]) -> str:
+    """Of curves that promised too much; one that nothing helps is the last."""
+    corrected = one["curves_corrected"]
+    if not corrected:
+        return "none"
+    last = corrected[-1]
+    said = f"{len(corrected)}, at last {last['predicted']} to {last['found']}"
+    return said if one["bound_kept"] else f"{said}: the bound cannot be kept, normal work has ended"
