@@ -22,7 +22,7 @@ from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.gpu.target import group_of
-from tilewright.targets.gpu.vectors import packs_bytes, vectors
+from tilewright.targets.gpu.vectors import in_scalars, packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
 from tilewright.targets.wgsl.features import head
@@ -44,7 +44,8 @@ TYPES = {
 class WgslDialect(Dialect):
     """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function.
 
-    An array that is read or written in vectors somewhere consists of vectors of 4.
+    An array that is read or written in vectors somewhere consists of vectors of 4; but not memory
+    where single elements are stored, since who writes to one may touch the whole vector.
     """
 
     def __init__(self, fn: TileFn, apart: frozenset[int] = frozenset()) -> None:
@@ -68,7 +69,8 @@ class WgslDialect(Dialect):
         #: Whether the whole memory is.
         whole = {n for n in vectors(fn.body) if n < self.buffers}
         self.apart = apart
-        self.vectors, self.apart_vectors = bool(whole - apart), bool(whole & apart)
+        self.vectors = bool(whole - apart) and not in_scalars(fn)
+        self.apart_vectors = bool(whole & apart)
 
     def words(self, dtype: DType, lanes: int = 4) -> bool:
         """Whether such a vector is made of words with four bytes each."""
@@ -211,6 +213,8 @@ class WgslDialect(Dialect):
         """A word of the array that a buffer lies in, or the vector of words that has it."""
         if buffer in self.apart:
             return _element("weights", word, self.apart_vectors, lanes)
+        if lanes > 1 and not self.vectors:
+            return f"four({word})"
         return _element("memory", word, self.vectors, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:

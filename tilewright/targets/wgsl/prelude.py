@@ -2,6 +2,7 @@
 polynomials, since those of WGSL may be wrong by more than base/scalars.py allows.
 
 Input: coefficients of targets/coefficients.py.  Output: text.  i64 is vec2<u32>, low word first.
+`memory` is the kernel's (emit.py).
 Infinity and NaN come from a variable, because WGSL refuses them as constants.
 """
 
@@ -77,6 +78,11 @@ fn i32_div(a: i32, b: i32) -> i32 {
   return a / b;
 }
 fn u32_div(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }
+// The whole vector with a word, where memory consists of words.
+fn four(word: u32) -> vec4<u32> {
+  let n = word & 0xfffffffcu;
+  return vec4<u32>(memory[n], memory[n + 1u], memory[n + 2u], memory[n + 3u]);
+}
 fn half_at(word: u32, n: u32) -> f32 { return unpack2x16float(word)[n & 1u]; }
 fn halves_at(words: vec4<u32>, n: u32) -> vec4<f32> {
   let two = select(words.xy, words.zw, (n & 2u) != 0u);
