@@ -1,6 +1,6 @@
 // How long JavaScript works for a run on WebGPU in a browser, in the page and in the engine's worker.
 // Input: a JSON line {command, url, bundle, warm, runs}: the browser's command line; the server's worker imports gpu_js_worker.mjs.  Output: a JSON line:
-// milliseconds of each run: the worker's as it tells them, and `page`: from the call to its return, and from the answer to the end.
+// the dispatches of a run, milliseconds of each: the worker's as it tells them, and `page`: from the call to its return, and from the answer to the end.
 
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
@@ -8,14 +8,16 @@ import puppeteer from 'puppeteer-core';
 const timed = async (/** @type {string} */ bundle, /** @type {number} */ warm, /** @type {number} */ runs) => {
   /** @type {any[]} */
   const spied = [];
-  let arrived = 0;
+  let [arrived, dispatches] = [0, 0];
   globalThis.Worker = class extends Worker {
     constructor(/** @type {string | URL} */ url, /** @type {WorkerOptions} */ options) {
       super(url, options);
       this.addEventListener('message', (event) => {
         const now = performance.now();
-        if (event.data.spied) spied.push(event.data.spied);
-        else arrived = now;
+        if (event.data.spied) {
+          spied.push(event.data.spied);
+          dispatches = event.data.dispatches;
+        } else arrived = now;
       });
     }
   };
@@ -33,7 +35,7 @@ const timed = async (/** @type {string} */ bundle, /** @type {number} */ warm, /
   }
   while (spied.length < pages.length) await new Promise((resolve) => setTimeout(resolve));
   const found = pages.map((page, run) => ({ ...spied[run], page })).slice(warm);
-  return { adapter: info.adapter.name, isolated: globalThis.crossOriginIsolated, dispatches: info.plans[0].steps, runs: found };
+  return { adapter: info.adapter.name, isolated: globalThis.crossOriginIsolated, dispatches, runs: found };
 };
 
 for await (const line of createInterface({ input: process.stdin })) {

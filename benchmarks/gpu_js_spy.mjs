@@ -2,8 +2,8 @@
 // Input: a scope that has WebGPU, a function that tells the scope's time.  Output: `seen`, of the latest run.  It changes nothing
 // but the prototypes of WebGPU, each call of which goes on as before.
 
-/** Milliseconds in finish() and submit() since `begin`; when the run began to wait for the device, and when it went on. */
-export const seen = { dawn: 0, waits: 0, goes: 0 };
+/** Milliseconds in finish() and submit() since `begin`; when the run began to wait for the device, and when it went on; dispatches so far. */
+export const seen = { dawn: 0, waits: 0, goes: 0, dispatches: 0 };
 
 export const begin = () => (seen.dawn = 0);
 
@@ -15,7 +15,18 @@ function wrap(prototype, name, way) {
   };
 }
 
+/** From now on dispatches are not counted, since that takes time: what was seen are those of the first run. */
+export let uncount = () => {};
+
 export function spy() {
+  const passes = GPUComputePassEncoder.prototype, dispatch = passes.dispatchWorkgroups;
+  wrap(passes, 'dispatchWorkgroups', (call) => {
+    seen.dispatches += 1;
+    return call();
+  });
+  uncount = () => {
+    passes.dispatchWorkgroups = dispatch;
+  };
   const counted = (/** @type {() => any} */ call) => {
     const start = performance.now();
     const value = call();

@@ -1,10 +1,10 @@
 // How long JavaScript works for a run on WebGPU in Node: the engine's own code, in one thread, from the inputs to the last
 // submission and from the device's answer to the outputs.  What the device takes in between is not counted.
 // Input: the folder of the npm package `webgpu`, words for Dawn, a bundle's address, warm runs, runs.  Output: one line of JSON:
-// milliseconds of each run, and how much of them are Dawn's own finish() and submit(), which a browser does in another process.
+// the dispatches of a run, milliseconds of each, and how much of them are Dawn's own finish() and submit(), which a browser does in another process.
 
 import { become, gpuOf } from '../tilewright/web/host/dawn_globals.mjs';
-import { begin, seen, spy } from './gpu_js_spy.mjs';
+import { begin, seen, spy, uncount } from './gpu_js_spy.mjs';
 
 const [folder, words, address, warm, asked] = process.argv.slice(2);
 become(address, await gpuOf(folder, words.split(' ').filter(Boolean)));
@@ -25,10 +25,11 @@ async function run() {
   const wanted = checkOutputs(info.outputs, program.plans[plan].outputs, sizes, {});
   await bundle.run({ plan, sizes, tensors, wanted });
   const end = performance.now();
+  uncount();
   return { before: seen.waits - start, after: end - seen.goes, dawn: seen.dawn, device: seen.goes - seen.waits };
 }
 
 const runs = [];
 for (let n = 0; n < Number(warm) + Number(asked); n++) runs.push(await run());
-console.log(JSON.stringify({ adapter: info.adapter.name, dispatches: info.plans[0].steps, runs: runs.slice(Number(warm)) }));
+console.log(JSON.stringify({ adapter: info.adapter.name, dispatches: seen.dispatches, runs: runs.slice(Number(warm)) }));
 process.exit();

@@ -35,6 +35,7 @@ from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.vectors import wholes
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, lower
@@ -93,9 +94,9 @@ def interpreted(pick: Callable[[Kernel], Schedule]) -> Callable[[Kernel, list[np
 
 
 def interpret(fn: TileFn, buffers: list[np.ndarray], order: Iterable[int] | None = None) -> None:
-    """Runs a kernel's loops on arrays."""
+    """Runs a kernel's loops on arrays; threads that share a tile must not race for vectors."""
     lists = [b.tolist() for b in buffers]
-    interp.run(fn, lists, order)
+    interp.run(fn, lists, order, whole=wholes(fn) if fn.thread else None)
     buffers[0][:] = lists[0]
 
 

@@ -17,6 +17,7 @@ from tilewright.kernel import interp
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program
 from tilewright.targets.gpu.joints import Joint, joints
+from tilewright.targets.gpu.vectors import wholes
 from tilewright.targets.simd.layouts import PACKING
 
 from .graphs import steps_of
@@ -57,7 +58,7 @@ def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> lis
             fn = lower(joint)
             check_loops(fn)
             lists = [b.tolist() for b in buffers]
-            interp.run(fn, lists)
+            interp.run(fn, lists, whole=wholes(fn) if fn.thread else None)
             for n in fn.outputs:
                 buffers[n][:] = lists[n]
         at = joint.last + 1

@@ -34,7 +34,7 @@ LARGE = [name for name, case in CASES.items() if case.rows >= 4 and case.columns
 FEW = [
     name
     for name, case in CASES.items()
-    if case.rows < 4 and case.columns >= 4 and case.depth >= (64 if case.bits == 8 else 256)
+    if case.rows < 4 and case.columns >= 4 and case.depth >= (128 if case.bits == 8 else 256)
 ]
 
 

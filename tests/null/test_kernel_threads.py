@@ -61,11 +61,11 @@ def without_barriers(fn: TileFn) -> TileFn:
     return replace(fn, body=tuple(s for s in fn.body if not isinstance(s, Barrier)))
 
 
-def together(*body: Stmt) -> TileFn:
+def together(*body: Stmt, tiles: int = 1) -> TileFn:
     """b0: what comes out, b1: what goes in, b2: scratch, of an element per thread each."""
     each = Buffer(F32, THREADS)
     area = (Scratch(F32, THREADS),)
-    return TileFn("k", (each, each), (), area, Var("tile", 1), (), body, 1, (), THREAD)
+    return TileFn("k", (each, each), (), area, Var("tile", tiles), (), body, tiles, (), THREAD)
 
 
 def turned(barrier: Stmt) -> TileFn:
@@ -99,3 +99,33 @@ def test_two_barriers_are_not_one() -> None:
 def test_threads_that_write_one_element_race() -> None:
     with pytest.raises(AssertionError, match="races"):
         interp.run(together(Store(0, index(0), Load(1, index(0), F32))), [[0.0] * 4, [1.0] * 4])
+
+
+def own_element(buffer: int) -> Store:
+    return Store(buffer, index(THREAD), Load(1, index(THREAD), F32))
+
+
+@pytest.mark.parametrize("buffer", [0, 2])
+def test_threads_that_write_parts_of_one_vector_race_where_that_counts(buffer: int) -> None:
+    lists = [[0.0] * THREADS, [1.0] * THREADS]
+    interp.run(together(own_element(buffer)), lists)
+    interp.run(together(own_element(buffer)), lists, whole={1: THREADS})
+    with pytest.raises(AssertionError, match="races"):
+        interp.run(together(own_element(buffer)), lists, whole={buffer: THREADS})
+
+
+def test_no_barrier_is_between_stores_of_one_vector_in_memory() -> None:
+    """A barrier of a tile orders shared memory alone."""
+    first, others = (Bound(index(THREAD), 1),), (Bound(index(THREAD) - 1, THREADS),)
+    body = (If(first, (own_element(0),)), Barrier(), If(others, (own_element(0),)))
+    with pytest.raises(AssertionError, match="races"):
+        interp.run(together(*body), [[0.0] * 4, [1.0] * 4], whole={0: 2})
+
+
+def test_tiles_that_write_parts_of_one_vector_race() -> None:
+    tile = Var("tile", 2)
+    one = If((Bound(index(THREAD), 1),), (Store(0, index(tile), Load(1, index(tile), F32)),))
+    lists = [[0.0] * THREADS, [1.0] * THREADS]
+    interp.run(together(one, tiles=2), lists)
+    with pytest.raises(AssertionError, match="races"):
+        interp.run(together(one, tiles=2), lists, whole={0: 2})

@@ -120,10 +120,11 @@ class WgpuHost(FlatHost):
         )
         self._places, self._states = section.plans, facts["states"]
         of = other["of"] or [0] * len(facts["tensors"])
-        halves = frozenset(facts.get("halves", ()))
+        halves, packed = (frozenset(facts.get(name, ())) for name in ("halves", "packed"))
         everything = zip(of, facts["tensors"], tensors_of(self.bundle), strict=True)
         for number, (bank, address, data) in enumerate(everything):
-            self._write(address, _words_of_halves(data) if number in halves else data, bank)
+            dense = np.float16 if number in halves else data.dtype if number in packed else None
+            self._write(address, _words_of(data, dense) if dense else data, bank)
         compute = api.ShaderStage.COMPUTE
         weights = {"type": "read-only-storage"}
         uniform = {"type": "uniform", "has_dynamic_offset": True}
@@ -178,9 +179,10 @@ class WgpuHost(FlatHost):
         return np.frombuffer(data, words).astype(kind)
 
 
-def _words_of_halves(data: Array) -> Array:
-    """Numbers of f16 as words of two, the first in the low bits."""
-    return np.pad(data.astype(np.float16), (0, data.size % 2)).view(np.int32)
+def _words_of(data: Array, kind: Any) -> Array:
+    """Numbers of a narrow type as words of several, the first in the low bits."""
+    narrow = data.astype(kind)
+    return np.pad(narrow, (0, -data.size % (WORD // narrow.itemsize))).view(np.int32)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]

@@ -2,7 +2,8 @@
 
 Input: a `TileFn`, buffers as lists of Python numbers, tile numbers.  Output: the buffers, changed.
 Slow and exact: every f32 result is rounded to f32, every access is checked against its buffer.
-The threads of a tile run in turn from barrier to barrier, and races between them are errors.
+The threads of a tile run in turn from barrier to barrier, and races between them are errors; so is
+what threads of several tiles store in one place.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ def run(
     buffers: Sequence[list[Any]],
     tiles: Iterable[int] | None = None,
     extents: Sequence[int] = (),
+    whole: Mapping[int, int] | None = None,
 ) -> None:
     """Compute `tiles` (default: all, in order) of the kernel on `buffers`, the output first.
 
     extents: the run-time numbers of the plan; without them, their bounds
+    whole:   of how many elements the vectors of a buffer are, where who writes to one of these may
+             touch all: such vectors are counted as one place
     """
     memory = [*buffers, *([0] * s.size for s in fn.scratch)]
     count, *values = numbers_at(fn, extents)
@@ -59,7 +63,7 @@ def run(
             machine.vars[fn.tile.name] = tile
             machine.block(fn.body)
         return
-    shared = _Shared()
+    shared = _Shared(len(fn.buffers), whole or {})
     threads = [_Thread(memory, known, shared, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
         thread.peers = threads
@@ -71,7 +75,7 @@ def run(
 def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
     """All threads compute one tile: each runs to the next barrier, then the next one does."""
     for thread in threads:
-        thread.vars[fn.tile.name] = tile
+        thread.tile = thread.vars[fn.tile.name] = tile
     running = [thread.phases(fn.body) for thread in threads]
     arrived: list[Barrier | Set | None] = []
     while not arrived or arrived[0] is not None:
@@ -89,7 +93,7 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
                 thread.taken = threads[thread.number ^ bits].offered
 
 
-#: An element of a buffer.
+#: A buffer and an element of it, or a vector.
 _Place = tuple[int, int]
 
 
@@ -97,11 +101,16 @@ _Place = tuple[int, int]
 class _Shared:
     """What is known of the memory that threads share.
 
-    touched: by element, since the last barrier: who touched it, and whether anyone wrote it
+    buffers: how many outlive the tile;  whole: as of `run`
+    touched: by place, since the last barrier: who touched it, and whether anyone wrote it
+    owners:  tile and thread that stored in a place of those buffers, in all tiles
     awaited: elements that were copied ahead and may not have come
     """
 
+    buffers: int
+    whole: Mapping[int, int]
     touched: dict[_Place, tuple[frozenset[int], bool]] = field(default_factory=dict)
+    owners: dict[_Place, tuple[int, int]] = field(default_factory=dict)
     awaited: set[_Place] = field(default_factory=set)
 
     def settle(self, threads: int) -> None:
@@ -124,7 +133,7 @@ class _Thread(Stepper):
         unit: MatrixUnit | None,
     ) -> None:
         super().__init__(buffers, {**known, name.name: number})
-        self.number = number
+        self.number, self.tile = number, 0
         self.shared = shared
         self.unit = unit
         self.offered: list[Any] = []
@@ -240,17 +249,27 @@ class _Thread(Stepper):
         return super().load(buffer, at, count)
 
     def _touch(self, buffer: int, at: int, count: int, wrote: bool) -> None:
-        touched = self.shared.touched
         for element in range(at, at + count):
             place = buffer, element
             assert place not in self.shared.awaited, f"b{buffer}[{element}] is not there yet"
-            who, written = touched.get(place, (frozenset[int](), False))
-            group = {-1 - self.number // self.unit.threads} if self.unit else set[int]()
-            others = who - {self.number} - group
-            assert not others or not (wrote or written), (
-                f"thread {self.number} races with {min(others)} for b{buffer}[{element}]"
-            )
-            touched[place] = who | {self.number}, wrote or written
+        each = self.shared.whole.get(buffer, 1)
+        for number in range(at // each, (at + count - 1) // each + 1):
+            self._touch_place((buffer, number), wrote)
+            if wrote and buffer < self.shared.buffers:
+                own = self.tile, self.number
+                found = self.shared.owners.setdefault((buffer, number), own)
+                assert found == own, f"{own} races with {found} for b{buffer}[{number * each}]"
+
+    def _touch_place(self, place: _Place, wrote: bool) -> None:
+        """Places are of this thread from its write to the next barrier, or of many who read."""
+        touched = self.shared.touched
+        who, written = touched.get(place, (frozenset[int](), False))
+        group = {-1 - self.number // self.unit.threads} if self.unit else set[int]()
+        others = who - {self.number} - group
+        assert not others or not (wrote or written), (
+            f"thread {self.number} races with {min(others)} for place {place[1]} of b{place[0]}"
+        )
+        touched[place] = who | {self.number}, wrote or written
 
 
 def _cut(value: float, fraction: int) -> float:

@@ -21,6 +21,9 @@ from tilewright.kernel.roles import Operands, row_axes
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 
+#: Integers of 8 bits that are read together.
+BYTES = 4
+
 
 @dataclass(frozen=True)
 class Quantised:
@@ -41,6 +44,14 @@ class Quantised:
     @property
     def k(self) -> Var:
         return self.operands.depth[0]
+
+    @property
+    def together(self) -> int:
+        """Steps of a column that are read at a time by who has four columns: a word of each, or
+        four bytes of each, which share a scale."""
+        if self.word > 1:
+            return self.word
+        return BYTES if self.size % BYTES == 0 else 1
 
     @property
     def centred(self) -> bool:

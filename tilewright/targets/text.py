@@ -191,9 +191,8 @@ def lines(
                 yield pad + d.uniform(var.name, value_of(value, d), var.extent - 1)
             case l.Set(name, value):
                 yield f"{pad}{name} = {value_of(value, d)};"
-            case l.Store(buffer, index, value, _):
-                text, lanes = value_of(value, d), lanes_of(value)
-                yield pad + d.store(buffer, at(index), text, dtype_of(value), lanes)
+            case l.Store():
+                yield from (pad + text for text in _stored(s, d))
             case l.For(var, begin, end, step, inside, _):
                 yield pad + d.loop(var.name, at(begin), at(end), step, var.extent)
                 yield from lines(inside, d, pad + "  ", unit)
@@ -213,6 +212,17 @@ def lines(
                 yield pad + d.matrix(s, unit)
             case _:
                 raise CompilerBug(f"no text for the statement {type(s).__name__}")
+
+
+def _stored(s: l.Store, d: Dialect) -> Iterator[str]:
+    """A vector at once; one that is stored in part, lane by lane."""
+    if not s.valid:
+        text = value_of(s.value, d)
+        yield d.store(s.buffer, at(s.index), text, dtype_of(s.value), lanes_of(s.value))
+        return
+    for lane in range(s.valid):
+        value = s.value.values[lane] if isinstance(s.value, Lanes) else Lane(s.value, lane)
+        yield d.store(s.buffer, at(s.index + lane), value_of(value, d), dtype_of(value), 1)
 
 
 def at(i: Index) -> str:

@@ -188,6 +188,11 @@ class ColumnCounts:
                 b.store(area, col, Call("mul", (reg, Const(SHIFT, I32)), I32))
         b.add(Barrier())
 
+    @staticmethod
+    def four(area: int, col: Index) -> Expr:
+        """What was put there of four columns, whose threads do not share a vector."""
+        return Lanes(tuple(Load(area, col + i, I32) for i in range(LANES)))
+
 
 class _Dots(tiles.ProductTile):
     """One tile whose sums are i32."""
@@ -220,7 +225,7 @@ class _Dots(tiles.ProductTile):
         self.counts.put(area)
         for v in range(s.y0 // LANES):
             at = self.along * LANES + v * (s.y1 // s.y0 * LANES)
-            b.set(f"lack{v}", Load(area, at, I32, LANES))
+            b.set(f"lack{v}", ColumnCounts.four(area, at))
             for i in range(s.x0):
                 total = self.total(i, v)
                 b.set(total.name, Call("add", (total, Reg(f"lack{v}", I32, LANES)), I32, LANES))

@@ -1,7 +1,9 @@
-"""Columns of a product that lie in memory as integers with scales: 4 bits, eight in a word.
+"""Columns of a product that lie in memory as integers with scales: of 4 bits, eight in a word, or
+bytes.
 
 Input: a product with block-quantised weights (kernel/quantised.py).  Output: a side of a tile, with
-units of 4 columns and the steps of a word.  Integers become f32 in registers, where they are used.
+units of 4 columns and the steps of a word, or of four bytes.  Integers become f32 in registers,
+where they are used.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from tilewright.targets.gpu.staging import LANES, Floats, Piece, Side
 
 
 class Integers(Side):
-    """Registers of a unit: a word of each column, their scales and, where there are any, zeros."""
+    """Registers of a unit: a word of each column, or of each step; the columns' scales and, where
+    there are any, zeros."""
 
     def __init__(
         self, b: Builder, piece: Piece, weights: Quantised, *, apart: bool = False, panel: int = 1
@@ -33,31 +36,46 @@ class Integers(Side):
         """apart: words lie so that neighbouring threads write to other banks"""
         ops = weights.operands
         super().__init__(b, piece, panel)
-        self.weights, self.each = weights, weights.word
+        self.weights, self.each = weights, weights.together
         self.gap = self.run * LANES if apart and self.run * LANES < piece.width else 0
         whole = {x: self.in_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
         self.whole = whole | {ops.col: self.in_vectors(ops.col)}
 
+    @property
+    def words(self) -> int:
+        """Elements of memory of a column in a unit."""
+        return self.each // self.weights.word
+
     def take(self, n: int, place: Index, step: Index) -> None:
         col = self.weights.operands.col
-        words = self.neighbours(col, place, step, self.whole[col])
-        self.b.set(self.reg(n, 0, col.dtype).name, words)
-        self.b.set(self.reg(n, 1).name, self.across(self.weights.scale, place, step))
-        if not isinstance(self.weights.zero, Const):
-            self.b.set(self.reg(n, 2).name, self.across(self.weights.zero, place, step))
+        for j in range(self.words):
+            words = self.neighbours(col, place, step + j * self.weights.word, self.whole[col])
+            self.b.set(self.reg(n, j, col.dtype).name, words)
+        self.b.set(self.scale(n).name, self.across(self.weights.scale, place, step))
+        zero = self.zero(n)
+        if isinstance(zero, Reg):
+            self.b.set(zero.name, self.across(self.weights.zero, place, step))
 
     def taken(self, n: int, i: int) -> Expr:
         """quantum - zero"""
-        w = self.weights
-        words = self.reg(n, 0, w.operands.col.dtype)
+        w, (j, i) = self.weights, divmod(i, self.weights.word)
+        words = self.reg(n, j, w.operands.col.dtype)
         whole = in_lanes(w.at(w.quantum, index(i)), lambda _: words)
-        if w.centred:
-            return whole
-        zero = Const(w.zero.value, F32, LANES) if isinstance(w.zero, Const) else self.reg(n, 2)
-        return Call("sub", (whole, zero), F32, LANES)
+        return whole if w.centred else Call("sub", (whole, self.zero(n)), F32, LANES)
 
     def factor(self, n: int) -> Expr:
-        return self.reg(n, 1)
+        return self.scale(n)
+
+    def scale(self, n: int) -> Reg:
+        """The scales of unit n."""
+        return self.reg(n, self.words)
+
+    def zero(self, n: int) -> Reg | Const:
+        """The zero points of unit n."""
+        zero = self.weights.zero
+        if isinstance(zero, Const):
+            return Const(zero.value, F32, LANES)
+        return self.reg(n, self.words + 1)
 
     def across(self, e: Expr, place: Index, step: Index) -> Expr:
         """A scale or a zero point of each of LANES neighbouring columns."""
@@ -72,14 +90,13 @@ def columns(
     *,
     apart: bool = False,
     widest: int,
-    kind: type[Integers] = Integers,
 ) -> Side:
     """The column operand, as it lies in memory; panels of more than `widest` columns count as
-    rows.  kind: of those that are integers"""
+    rows."""
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
     if isinstance(form, BlockContraction):
-        return kind(b, piece, form.weights, apart=apart, panel=panel)
+        return Integers(b, piece, form.weights, apart=apart, panel=panel)
     return Floats(b, piece, ops.col, apart=apart, panel=panel)
 
 

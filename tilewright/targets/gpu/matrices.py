@@ -225,8 +225,8 @@ class MatrixSchedule(Schedule):
         ):
             return f"warp groups have stages, no slices, and {LINE} bytes of the depth in a block"
         form = classify(kernel)
-        if isinstance(form, BlockContraction) and self.depth % form.weights.word:
-            return f"r1 * k is a multiple of the {form.weights.word} weights in a word"
+        if isinstance(form, BlockContraction) and self.depth % form.weights.together:
+            return f"r1 * k is a multiple of the {form.weights.together} weights read at a time"
         most = LARGER_SIZES if self.stages > 1 else SHARED_SIZES
         return beyond(self.threads, self.shared, most[-1])
 

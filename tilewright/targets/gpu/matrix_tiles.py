@@ -253,6 +253,6 @@ class ByteTile(PartsTile):
     def whole(self, total: Reg, col: Index) -> Reg:
         """What the sum lacks is added."""
         lack = Reg("lack", I32, LANES)
-        self.b.set(lack.name, Load(self.lacks, col, I32, LANES))
+        self.b.set(lack.name, ColumnCounts.four(self.lacks, col))
         self.b.set(total.name, Call("add", (total, lack), I32, LANES))
         return total

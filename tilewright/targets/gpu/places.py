@@ -20,7 +20,7 @@ from tilewright.kernel.loops import Barrier
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import indices_of, rewrite, walk
-from tilewright.targets.gpu.staging import LANES, Piece, in_vectors, inside, spread
+from tilewright.targets.gpu.staging import LANES, Piece, from_whole_vectors, inside, spread
 
 #: Types that are stored in whole vectors.
 VECTORS = (F32, I32, U8, I8)
@@ -181,17 +181,22 @@ class Sums:
         self.b, self.kernel, self.places = b, kernel, places
         self.output, self.given = output, given or {}
         n = places.ops.n
-        self.whole = n.extent % LANES == 0
-        self.vectors = kernel.dtype in VECTORS and in_vectors(kernel.store, n)
+        self.rest = n.extent % LANES
+        self.vectors = kernel.dtype in VECTORS and from_whole_vectors(kernel.store, n)
 
     def put(self, row: Index, col: Index, total: Reg) -> None:
         """Nothing is stored beyond the ends."""
         ops = self.places.ops
         ends = (Bound(row, ops.m.extent), Bound(col, ops.n.extent))
         if self.vectors:
-            with inside(self.b, ends):
+            whole = ops.n.extent - self.rest
+            with inside(self.b, (ends[0], Bound(col, whole))):
                 self.b.store(self.output, self._at(row, col), self.vector(row, col, total))
-        elif self.whole:
+            if self.rest:
+                with inside(self.b, (ends[0], Bound(col - whole, 1))):
+                    value = self.vector(row, col, total, self.rest)
+                    self.b.store(self.output, self._at(row, col), value, self.rest)
+        elif not self.rest:
             with inside(self.b, ends):
                 for lane in range(LANES):
                     self._put_lane(row, col, total, lane)
@@ -200,11 +205,12 @@ class Sums:
                 with inside(self.b, (ends[0], Bound(col + lane, ops.n.extent))):
                     self._put_lane(row, col, total, lane)
 
-    def vector(self, row: Index, col: Index, total: Reg) -> Expr:
-        """What is stored of four columns that all exist."""
-        for lane in range(LANES):
+    def vector(self, row: Index, col: Index, total: Reg, count: int = LANES) -> Expr:
+        """What is stored of four columns, the first `count` of which exist."""
+        for lane in range(count):
             self.b.compute(f"o{lane}", self._value(total, lane, row, col))
-        return Lanes(tuple(Reg(f"o{lane}", self.kernel.dtype) for lane in range(LANES)))
+        lanes = (min(lane, count - 1) for lane in range(LANES))
+        return Lanes(tuple(Reg(f"o{lane}", self.kernel.dtype) for lane in lanes))
 
     def _put_lane(self, row: Index, col: Index, total: Reg, lane: int) -> None:
         self.b.store(self.output, self._at(row, col + lane), self._value(total, lane, row, col))

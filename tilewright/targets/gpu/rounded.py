@@ -186,42 +186,11 @@ def lower_chain(chain: Chain, schedule: RoundedSchedule) -> TileFn:
     return _Tile(chain, schedule).emit()
 
 
-class _Words(Integers):
-    """Registers of a unit: the words of four columns, then their scales and zeros."""
-
-    @property
-    def words(self) -> int:
-        """Words of a column in a unit."""
-        return self.each // WEIGHTS
-
-    def take(self, n: int, place: Index, step: Index) -> None:
-        col = self.weights.operands.col
-        for j in range(self.words):
-            words = self.neighbours(col, place, step + j * WEIGHTS, self.whole[col])
-            self.b.set(self.reg(n, j, col.dtype).name, words)
-        self.b.set(self.reg(n, self.words).name, self.across(self.weights.scale, place, step))
-        if not isinstance(self.weights.zero, Const):
-            self.b.set(
-                self.reg(n, self.words + 1).name, self.across(self.weights.zero, place, step)
-            )
-
-    def zero(self, n: int) -> Expr:
-        """The zero points of unit n."""
-        zero = self.weights.zero
-        if isinstance(zero, Const):
-            return Const(zero.value, F32, LANES)
-        return self.reg(n, self.words + 1)
-
-    def scale(self, n: int) -> Expr:
-        """The scales of unit n."""
-        return self.reg(n, self.words)
-
-
 class _Tile:
     """One tile: its parts in their order."""
 
     def __init__(self, chain: Chain, s: RoundedSchedule) -> None:
-        self.tile, self.s = ThinTile(chain, s, _Words), s
+        self.tile, self.s = ThinTile(chain, s), s
         self.b, self.rows = self.tile.b, self.tile.rows
         self.centred = form_as(chain.last, BlockContraction).weights.centred
         self.units, self.steps = s.units(chain.last), self.tile.places[0].ops.steps
@@ -240,10 +209,10 @@ class _Tile:
         bytes_, numbers = Scratch(I8, count * each), Scratch(F32, count * NUMBERS)
         return self.tile.finish(bytes_, numbers)
 
-    def by_product(self) -> Iterator[_Words]:
+    def by_product(self) -> Iterator[Integers]:
         """As of `ThinTile`."""
         for side in self.tile.by_product():
-            assert isinstance(side, _Words)
+            assert isinstance(side, Integers)
             side.each = self.s.unit
             yield side
 
@@ -336,11 +305,11 @@ class _Tile:
             for u in range(count):
                 self._take(side, u, first, index(u))
 
-    def _take(self, side: _Words, u: int, first: Index, number: Index) -> None:
+    def _take(self, side: Integers, u: int, first: Index, number: Index) -> None:
         """Registers u := this thread's unit with a number."""
         side.take(u, self.tile.col, (first + self._own(number)) * self.s.unit)
 
-    def _multiply(self, side: _Words, u: int, number: Index) -> None:
+    def _multiply(self, side: Integers, u: int, number: Index) -> None:
         """sums of each row += products of the unit in registers u"""
         for j in range(side.words):
             words = side.reg(u, j, I32)
@@ -349,7 +318,7 @@ class _Tile:
         for i in self.rows:
             self._add(side, i, u, self._own(number) + i * self.units)
 
-    def _add(self, side: _Words, i: int, u: int, place: Index) -> None:
+    def _add(self, side: Integers, i: int, u: int, place: Index) -> None:
         b, row, each = self.b, Reg("row", I8, VECTOR), self.s.unit
         if each == VECTOR:
             b.set(row.name, Load(self.bytes, place * each, I8, VECTOR))

@@ -69,8 +69,8 @@ class GroupSchedule(Schedule):
         if self.x1 % self.x0 or self.y1 % self.y0 or self.r1 % (self.r0 * self.slices):
             return "x1, y1 and r1 are multiples of x0, y0 and r0 * slices"
         form = classify(kernel)
-        if isinstance(form, BlockContraction) and self.r1 % form.weights.word:
-            return f"r1 is a multiple of the {form.weights.word} weights in a word"
+        if isinstance(form, BlockContraction) and self.r1 % form.weights.together:
+            return f"r1 is a multiple of the {form.weights.together} weights read at a time"
         return beyond(self.threads, self.shared)
 
 

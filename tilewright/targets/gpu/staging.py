@@ -293,9 +293,13 @@ def spread(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
 
 def in_vectors(at: Index, axis: Var) -> bool:
     """True if the elements along an axis lie side by side, as whole vectors."""
+    return axis.extent % LANES == 0 and from_whole_vectors(at, axis)
+
+
+def from_whole_vectors(at: Index, axis: Var) -> bool:
+    """True if they lie side by side from the begin of a vector on; the last may be in part."""
     q = index(Var("q", -(-axis.extent // LANES))) * LANES
-    whole = axis.extent % LANES == 0 and stride(at, axis) == 1
-    return whole and multiple(at.substitute({axis: q}))
+    return stride(at, axis) == 1 and multiple(at.substitute({axis: q}))
 
 
 def multiple(at: Index, of: int = LANES) -> bool:

@@ -26,7 +26,7 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.chains import Chain, OperandRows, rows_of
-from tilewright.targets.gpu.integers import Integers, columns, panel_of
+from tilewright.targets.gpu.integers import columns, panel_of
 from tilewright.targets.gpu.places import Places, Sums, add_up, fixed_product, operands
 from tilewright.targets.gpu.schedule import MOST_THREADS, WORD, Sizes, beyond
 from tilewright.targets.gpu.space import LEAST_THREADS, Group, nearby
@@ -96,17 +96,11 @@ def _alone(kernel: Kernel) -> Side:
     return _columns(Builder({}, 1, kernel), kernel, Places(ops, {v: index(v) for v in ops.outer}))
 
 
-def _columns(
-    b: Builder,
-    kernel: Kernel,
-    places: Places,
-    width: int = LANES,
-    kind: type[Integers] = Integers,
-) -> Side:
+def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> Side:
     """The column operand: vectors of `width` columns."""
     ops = places.ops
     piece = places.columns(width, Index(), 0)
-    return columns(b, kernel, ops, piece, widest=ops.n.extent, kind=kind)
+    return columns(b, kernel, ops, piece, widest=ops.n.extent)
 
 
 class ThinTile:
@@ -117,8 +111,7 @@ class ThinTile:
     spot:  where that is in the tile
     """
 
-    def __init__(self, chain: Chain, s: ThinSchedule, kind: type[Integers] = Integers) -> None:
-        """kind: of columns that are integers"""
+    def __init__(self, chain: Chain, s: ThinSchedule) -> None:
         self.chain, self.s = chain, s
         kernels, every = chain.products, [operands(kernel) for kernel in chain.products]
         ops, self.width = every[0], s.y1 // len(every)
@@ -128,7 +121,7 @@ class ThinTile:
         *others, tile = unflatten(b.tile, (*outer, cols))
         self.places = [Places(own, dict(zip(own.outer, others, strict=True))) for own in every]
         self.sides = [
-            _columns(b, kernel, places, self.width, kind)
+            _columns(b, kernel, places, self.width)
             for kernel, places in zip(kernels, self.places, strict=True)
         ]
         self.input = rows_of(chain, self.places[0])

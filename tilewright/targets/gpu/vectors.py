@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.base.dtypes import F16
+from tilewright.base.dtypes import F16, I8, U8
 from tilewright.kernel.expr import Dot, Load, lanes_of
 from tilewright.kernel.loops import CopyAhead, For, If, Set, Stmt, Store, TileFn
 from tilewright.kernel.tree import walk
 
-WORD = 4
+#: Bytes of a word, elements of a vector of memory.
+WORD = LANES = 4
 
 
 def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:
@@ -47,6 +48,12 @@ def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
     return found
 
 
+def in_scalars(fn: TileFn) -> bool:
+    """Whether it stores elements in memory one by one."""
+    found = (s for s in statements(fn.body) if isinstance(s, Store) and s.buffer < len(fn.buffers))
+    return any(lanes_of(s.value) == 1 for s in found)
+
+
 def alignments(fn: TileFn) -> dict[int, int]:
     """The bytes of which the begin of a buffer is a multiple, where more is asked of it than of its
     elements."""
@@ -58,6 +65,21 @@ def alignments(fn: TileFn) -> dict[int, int]:
 def in_vectors(fn: TileFn) -> bool:
     """Whether the kernel needs its buffers to begin at whole vectors."""
     return any(n < len(fn.buffers) for n in vectors(fn.body))
+
+
+def wholes(fn: TileFn) -> dict[int, int]:
+    """How many elements the vectors have of which a buffer, or a shared area, consists in WGSL.
+
+    There who writes to one element of a vector may touch all of it.  So memory consists of vectors
+    only where it is written in vectors.
+    """
+    found = vectors(fn.body)
+    memory = range(len(fn.buffers)) if in_vectors(fn) and not in_scalars(fn) else ()
+    shared = {n: lanes for n, lanes in found.items() if n >= len(fn.buffers)}
+    if packs_bytes(fn):
+        bytes_ = (n for n, s in enumerate(fn.scratch, len(fn.buffers)) if s.dtype in (I8, U8))
+        shared |= {n: max(WORD, found.get(n, 1)) for n in bytes_}
+    return dict.fromkeys(memory, LANES) | shared
 
 
 def packs_bytes(fn: TileFn) -> bool:

@@ -21,7 +21,7 @@ from tilewright.plan import Program
 from tilewright.plan.arena import row
 from tilewright.targets.gpu import head_matrices, head_rows, matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
-from tilewright.targets.gpu.target import GROUP, GroupTarget, halves_of
+from tilewright.targets.gpu.target import GROUP, GroupTarget
 from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import PlainVariant
 from tilewright.targets.protocol import Code, Facts, slots_of
@@ -31,11 +31,13 @@ from tilewright.targets.wgsl.arenas import (
     HEAD,
     Arena,
     arenas_of,
+    dense_of,
     end_of_weights,
     tensors_read,
     words_of,
 )
 from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
+from tilewright.targets.wgsl.bytes import EACH
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
 from tilewright.targets.wgsl.steps import Steps
@@ -69,11 +71,8 @@ class Wgsl(GroupTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
-        halves = halves_of(program)
-        sizes = [
-            -(-words_of(t) // 2) if n in halves else words_of(t)
-            for n, t in enumerate(program.tensors)
-        ]
+        dense = dense_of(program)
+        sizes = [-(-words_of(t) // dense.get(n, 1)) for n, t in enumerate(program.tensors)]
         kept = [words_of(s) for s in program.states]
         most = settings.get("bank", BANK) // WORD
         words, end = row(sizes, HEAD)
@@ -119,13 +118,13 @@ class Wgsl(GroupTarget):
         """The section, given where tensors lie, the first words of all states, and of the arena."""
         ((variant, listed),) = codes.items()
         texts = list(dict.fromkeys(str(code.body) for code in listed))
-        halves = halves_of(program)
+        dense = dense_of(program)
 
         def able(number: int, whole: bool) -> tuple[Code, ...]:
             fits = (lambda _: True) if whole else (lambda loops: not in_vectors(loops))
             return self.able(listed[number], fits, frozenset())
 
-        steps = Steps(texts, able, banks, halves)
+        steps = Steps(texts, able, banks, dense)
         plans, files = [], []
         for plan, arena in zip(program.plans, arenas, strict=True):
             words = [
@@ -155,7 +154,7 @@ class Wgsl(GroupTarget):
                 "memory": {"bytes": size},
                 "tensors": [words * WORD for words in banks.words],
                 "states": [words * WORD for words in states],
-                **({"halves": sorted(halves)} if halves else {}),
+                **_dense_facts(dense),
                 **banks.to_facts(),
             },
         )
@@ -164,6 +163,13 @@ class Wgsl(GroupTarget):
 def _facts(needs: Mapping[int, list[str]]) -> dict[str, Any]:
     """What a build says of its slots: the features of those that need some."""
     return {"needs": {str(slot): names for slot, names in sorted(needs.items())}} if needs else {}
+
+
+def _dense_facts(dense: Mapping[int, int]) -> dict[str, list[int]]:
+    """What a section says of tensors with several elements in a word."""
+    named = {"halves": 2, "packed": EACH}
+    found = {name: sorted(n for n in dense if dense[n] == each) for name, each in named.items()}
+    return {name: tensors for name, tensors in found.items() if tensors}
 
 
 def _require_types(kernel: Kernel) -> None:

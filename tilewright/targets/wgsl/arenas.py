@@ -16,6 +16,7 @@ from tilewright.plan.arena import arena_of
 from tilewright.targets.gpu.joints import Joint, joints, lasting
 from tilewright.targets.gpu.target import halves_of
 from tilewright.targets.wgsl.banks import Banks
+from tilewright.targets.wgsl.bytes import EACH, byte_tensors
 from tilewright.targets.wgsl.emit import WORDS
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
@@ -65,21 +66,28 @@ def tensors_read(program: Program, arenas: Sequence[Arena]) -> tuple[Reads, Read
 
 def end_of_weights(program: Program, banks: Banks, states: Sequence[int]) -> int:
     """The word behind weights and states in the model's own buffer."""
-    halves, ends = halves_of(program), [HEAD]
+    dense, ends = dense_of(program), [HEAD]
     for value in (v for plan in program.plans for v in plan.values if v.kind == "weight"):
         if not banks.of[value.tensor]:
-            size = -(-words_of(value) // (1 + in_halves(value, halves)))
+            size = -(-words_of(value) // each_of(value, dense))
             ends.append(align(banks.words[value.tensor] + size))
     ends += [align(at + words_of(s)) for at, s in zip(states, program.states, strict=True)]
     return max(ends)
 
 
-def in_halves(value: Value, tensors: frozenset[int]) -> bool:
-    """Whether a value lies as halves."""
-    return value.halves or (value.kind == "weight" and value.tensor in tensors)
+def dense_of(program: Program) -> dict[int, int]:
+    """The weights with several elements in a word, and how many: halves or bytes."""
+    return dict.fromkeys(halves_of(program), 2) | dict.fromkeys(byte_tensors(program), EACH)
+
+
+def each_of(value: Value, dense: Mapping[int, int]) -> int:
+    """How many elements of a value lie in a word, or in the words that an element takes."""
+    if value.kind == "weight":
+        return dense.get(value.tensor, 1)
+    return 2 if value.halves else 1
 
 
 def words_of(tensor: Tensor | State | Value) -> int:
-    """How many words it takes, a weight if not as halves."""
+    """How many words it takes, a weight if it is none of `dense_of`."""
     words = tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]
     return words // 2 if isinstance(tensor, Value) and tensor.halves else words

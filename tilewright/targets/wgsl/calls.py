@@ -34,3 +34,12 @@ CUT = {
     "i16": "extractBits({0}, 0u, 16u)",
     "u8": "({0} & 0xffu)",
 }
+
+#: A value of a type from a word of memory, and back.
+UNPACK = {
+    "f32": "bitcast<f32>({0})", "i32": "bitcast<i32>({0})", "u32": "{0}", "bool": "({0} != 0u)",
+}  # fmt: skip
+PACK = {
+    "f32": "bitcast<u32>({0})", "i32": "bitcast<u32>({0})", "u32": "{0}",
+    "bool": "select(0u, 1u, {0})",
+}  # fmt: skip

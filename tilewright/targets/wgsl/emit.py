@@ -6,9 +6,11 @@ scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
     f32 of which all are halves        half a word, the first in its low bits
+    i8, u8 of packed weights           a quarter of a word (bytes.py)
 
-In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four: in registers,
-and in shared areas, of which every byte is read or written so.  Vectors of 8 halves are four words.
+In a kernel of packed dot products, or of such weights, vectors of 4 bytes are one word, and of 16
+four: in registers, and in shared areas, of which every byte is read or written so.  Vectors of 8
+halves are four words.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.gpu.target import group_of
-from tilewright.targets.gpu.vectors import packs_bytes, vectors
+from tilewright.targets.gpu.vectors import in_scalars, packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
-from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG
+from tilewright.targets.wgsl.bytes import as_floats, element, in_bytes
+from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG, PACK, UNPACK
 from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.magnitudes import larger
 from tilewright.targets.wgsl.nibbles import small
@@ -45,7 +48,8 @@ TYPES = {
 class WgslDialect(Dialect):
     """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function.
 
-    An array that is read or written in vectors somewhere consists of vectors of 4.
+    An array that is read or written in vectors somewhere consists of vectors of 4; but not memory
+    where single elements are stored, since who writes to one may touch the whole vector.
     """
 
     def __init__(self, fn: TileFn, apart: frozenset[int] = frozenset()) -> None:
@@ -55,8 +59,10 @@ class WgslDialect(Dialect):
         self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.halves)
         #: Names of numbers that all threads share.
         self.uniforms: list[str] = []
-        #: Whether vectors of bytes are words.
-        self.packed = packs_bytes(fn)
+        self.bytes = frozenset(n for n, b in enumerate(fn.buffers) if in_bytes(b))
+        #: Whether there are dot products of bytes, and whether vectors of bytes are words.
+        self.dots = packs_bytes(fn)
+        self.packed = self.dots or bool(self.bytes & vectors(fn.body).keys())
         #: Scratch areas in vectors: of bytes, in vectors of words.
         self.wide = frozenset(
             n
@@ -69,7 +75,8 @@ class WgslDialect(Dialect):
         #: Whether the whole memory is.
         whole = {n for n in vectors(fn.body) if n < self.buffers}
         self.apart = apart
-        self.vectors, self.apart_vectors = bool(whole - apart), bool(whole & apart)
+        self.vectors = bool(whole - apart) and not in_scalars(fn)
+        self.apart_vectors = bool(whole & apart)
 
     def words(self, dtype: DType, lanes: int = 4) -> bool:
         """Whether such a vector is made of words with four bytes each."""
@@ -114,6 +121,8 @@ class WgslDialect(Dialect):
         dtype = dtype_of(e.operands[-1])
         if self.words(e.dtype, e.lanes):
             return on_bytes(e, args)
+        if self.words(dtype, e.lanes) and e.dtype == F32:
+            return as_floats(args[0], dtype)
         if self.words(dtype, e.lanes):  # taken apart again
             args = [f"unpack4x{dtype.name.upper()}({args[0]})"]
         known = small(e, lambda words: value_of(words, self)) or larger(e, args)
@@ -157,6 +166,9 @@ class WgslDialect(Dialect):
             if lanes == EIGHT:
                 return place
             return f"{'raw' if dtype == F16 else 'halves'}_at({place}, {word})"
+        if buffer in self.bytes:
+            word = self._word(buffer, f"(u32({at}) >> 2u) + at({buffer}u)", 1)
+            return word if lanes > 1 else element(word, at, dtype)
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return place
@@ -166,7 +178,7 @@ class WgslDialect(Dialect):
             return f"bitcast<{_type(dtype, lanes)}>({place})"
         if dtype == I64:
             return f"vec2<u32>({place}, {self._place(buffer, at, dtype, 1, 1)})"
-        return _UNPACK[TYPES[dtype.name]].format(place)
+        return UNPACK[TYPES[dtype.name]].format(place)
 
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
         if buffer in self.halves:
@@ -182,7 +194,7 @@ class WgslDialect(Dialect):
         if dtype == I64:
             high = self._place(buffer, at, dtype, 1, 1)
             return f"{{ let long = {value}; {place} = long.x; {high} = long.y; }}"
-        return f"{place} = {_PACK[TYPES[dtype.name]].format(value)};"
+        return f"{place} = {PACK[TYPES[dtype.name]].format(value)};"
 
     def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
         """An element, or a vector from there on, of an array of either."""
@@ -212,11 +224,14 @@ class WgslDialect(Dialect):
         """A word of the array that a buffer lies in, or the vector of words that has it."""
         if buffer in self.apart:
             return _element("weights", word, self.apart_vectors, lanes)
+        if lanes > 1 and not self.vectors:
+            return f"four({word})"
         return _element("memory", word, self.vectors, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
         if self.words(dtype):
-            return f"pack4xU8(vec4<u32>({', '.join(f'u32({part})' for part in parts)}))"
+            pack = "pack4xU8" if self.dots else "word_of"
+            return f"{pack}(vec4<u32>({', '.join(f'u32({part})' for part in parts)}))"
         return f"{_type(dtype, 4)}({', '.join(parts)})"
 
     def join(self, dtype: DType, parts: list[str]) -> str:
@@ -317,15 +332,6 @@ class WgslDialect(Dialect):
 
 def _type(dtype: DType, lanes: int) -> str:
     return TYPES[dtype.name] if lanes == 1 else f"vec{lanes}<{TYPES[dtype.name]}>"
-
-
-_UNPACK = {
-    "f32": "bitcast<f32>({0})", "i32": "bitcast<i32>({0})", "u32": "{0}", "bool": "({0} != 0u)",
-}  # fmt: skip
-_PACK = {
-    "f32": "bitcast<u32>({0})", "i32": "bitcast<u32>({0})", "u32": "{0}",
-    "bool": "select(0u, 1u, {0})",
-}  # fmt: skip
 
 
 def _cut(text: str, dtype: DType) -> str:

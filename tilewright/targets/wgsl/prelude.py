@@ -2,6 +2,7 @@
 polynomials, since those of WGSL may be wrong by more than base/scalars.py allows.
 
 Input: coefficients of targets/coefficients.py.  Output: text.  i64 is vec2<u32>, low word first.
+`memory` is the kernel's (emit.py).
 Infinity and NaN come from a variable, because WGSL refuses them as constants.
 """
 
@@ -77,6 +78,28 @@ fn i32_div(a: i32, b: i32) -> i32 {
   return a / b;
 }
 fn u32_div(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }
+// The whole vector with a word, where memory consists of words.
+fn four(word: u32) -> vec4<u32> {
+  let n = word & 0xfffffffcu;
+  return vec4<u32>(memory[n], memory[n + 1u], memory[n + 2u], memory[n + 3u]);
+}
+fn u8_at(word: u32, n: u32) -> u32 { return extractBits(word, (n & 3u) * 8u, 8u); }
+fn i8_at(word: u32, n: u32) -> i32 {
+  return extractBits(bitcast<i32>(word), (n & 3u) * 8u, 8u);
+}
+// Bytes as the last bits of 2^23, less that: devices convert much slower than they add.
+fn bytes_above(word: u32) -> vec4<f32> {
+  let bytes = (vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu);
+  return bitcast<vec4<f32>>(bytes | vec4<u32>(0x4b000000u));
+}
+fn u8_real(word: u32) -> vec4<f32> { return bytes_above(word) - vec4<f32>(8388608.0); }
+fn i8_real(word: u32) -> vec4<f32> {
+  return bytes_above(word ^ 0x80808080u) - vec4<f32>(8388736.0);
+}
+fn word_of(bytes: vec4<u32>) -> u32 {
+  let placed = (bytes & vec4<u32>(0xffu)) << vec4<u32>(0u, 8u, 16u, 24u);
+  return placed.x | placed.y | placed.z | placed.w;
+}
 fn half_at(word: u32, n: u32) -> f32 { return unpack2x16float(word)[n & 1u]; }
 fn halves_at(words: vec4<u32>, n: u32) -> vec4<f32> {
   let two = select(words.xy, words.zw, (n & 2u) != 0u);

@@ -6,7 +6,7 @@ slot the texts that they name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -18,7 +18,7 @@ from tilewright.targets.gpu.tiles import LANES
 from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import numbers_of
 from tilewright.targets.protocol import Code
-from tilewright.targets.wgsl.arenas import in_halves
+from tilewright.targets.wgsl.arenas import each_of
 from tilewright.targets.wgsl.banks import Banks
 from tilewright.targets.wgsl.emit import WORDS, module
 
@@ -61,12 +61,12 @@ class Steps:
     """
 
     def __init__(
-        self, texts: Sequence[str], able: Able, banks: Banks, halves: frozenset[int]
+        self, texts: Sequence[str], able: Able, banks: Banks, dense: Mapping[int, int]
     ) -> None:
-        """texts: of the first slots;  halves: tensors that lie as such"""
+        """texts: of the first slots;  dense: as of `dense_of`"""
         self.slots = {text: slot for slot, text in enumerate(texts)}
         self.needs: dict[int, list[str]] = {}
-        self._able, self._banks, self._halves = cache(able), banks, halves
+        self._able, self._banks, self._dense = cache(able), banks, dense
         self._joined = cache(_joined)
 
     def of(self, plan: Plan, joints: Sequence[Joint], words: Sequence[int]) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ class Steps:
     def _lying(self, plan: Plan, step: Step, words: Sequence[int]) -> Lying:
         values = [plan.values[a.value] for a in step.accesses]
         begin = [
-            words[a.value] + a.offset * WORDS[v.dtype.name] // (1 + in_halves(v, self._halves))
+            words[a.value] + a.offset * WORDS[v.dtype.name] // each_of(v, self._dense)
             for a, v in zip(step.accesses, values, strict=True)
         ]
         return Lying(begin, [self._banks.of[v.tensor] if v.kind == "weight" else 0 for v in values])

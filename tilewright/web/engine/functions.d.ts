@@ -99,7 +99,7 @@ export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memor
 };
 export type NumberAt = (number: number | number[], sizes: number[]) => number;
 /** `buffers`: the model's own, then its banks; `bankOf`: in which each tensor lies, or nothing. */
-export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[]; halves: number[] }, files: Files) => Promise<void>;
+export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[]; halves: number[]; packed: number[] }, files: Files) => Promise<void>;
 export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
 export type WordsOf = (dtype: DType, elements: number) => number;
 export type Widen = (dtype: DType, array: any) => any;

@@ -11,16 +11,21 @@ import { json } from './weights.js';
 const MOST_WAITING = 2 ** 28;
 /** Bytes between the beginnings of tensors. */
 const APART = 64;
+/** What may lie as bytes. */
+const BYTES = ['i8', 'u8'];
 const aligned = (/** @type {number} */ bytes) => Math.ceil(bytes / APART) * APART;
 
-/** Uploads all weights to their addresses; `halves` are numbers of tensors that stay as files have them. @type {T.Upload} */
-export async function upload(device, buffers, manifest, { addresses, bankOf, halves }, files) {
+/** Uploads all weights to their addresses; `halves` are numbers of tensors that stay as files have them, `packed` those of 8 bits that lie as bytes. @type {T.Upload} */
+export async function upload(device, buffers, manifest, { addresses, bankOf, halves, packed }, files) {
   const { shards, tensors, bytes, memory } = manifest.weights;
   const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
   const inFiles = shards.reduce((sum, ref) => sum + ref.bytes, 0);
   requireCounts('weights', bytes - inFiles, buffers.reduce((sum, { size }) => sum + size, 0) - Math.max(bytes, halves.length ? memory / 2 : memory));
   requireCounts('halves', ...halves, ...halves.map((number) => listed.length - 1 - number));
-  const kept = new Set(halves);
+  requireCounts('packed', ...packed, ...packed.map((number) => (BYTES.includes(listed[number]?.dtype) ? 0 : -1)));
+  const kept = new Set(halves), bytewise = new Set(packed);
+  /** How many elements of a tensor lie in a word, or in the words of an element. @type {(at: number) => number} */
+  const eachOf = (at) => (kept.has(at) ? 2 : bytewise.has(at) ? WORD : 1);
   /** Bytes of a tensor, if not in halves. @type {(tensor: T.StoredTensor) => number} */
   const wholeOf = ({ dtype, shape }) => elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT;
   let start = 0;
@@ -28,7 +33,7 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
     const { dtype, shape } = tensor;
     const [from, buffer] = [start, buffers[bankOf[at] ?? 0]];
     requireForm(buffer, {}, 'banks');
-    requireRoom({ name: `${at}`, dtype, shape: kept.has(at) ? [Math.ceil(elementsOf(shape) / 2)] : shape, address: addresses[at] }, buffer.size);
+    requireRoom({ name: `${at}`, dtype, shape: [Math.ceil(elementsOf(shape) / eachOf(at))], address: addresses[at] }, buffer.size);
     start += aligned(wholeOf(tensor));
     return { dtype, from, buffer, address: addresses[at] };
   });
@@ -39,6 +44,11 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
   /** Writes elements of a tensor, which begin at a byte of it. @type {(at: number, begin: number, part: Uint8Array) => void} */
   function write(at, begin, part) {
     const { dtype, buffer, address } = places[at];
+    if (bytewise.has(at)) {
+      requireCounts('packed', part.length / WORD);
+      device.queue.writeBuffer(buffer, address + begin, part);
+      return;
+    }
     const array = arrayOf(dtype), each = array.BYTES_PER_ELEMENT;
     device.queue.writeBuffer(buffer, address + WORD * wordsOf(dtype, begin / each), widen(dtype, new array(part.buffer, part.byteOffset, part.length / each)));
   }

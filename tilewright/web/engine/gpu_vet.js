@@ -30,6 +30,8 @@ const DECLARED = [
 ];
 /** Other loops, pointers, extensions, constants of pipelines, blocks of comments. */
 const FORBIDDEN = /\b(?:loop|while|continuing|ptr|enable|requires|diagnostic|override|alias|const_assert)\b|\/\*|[=(,]\s*&|\breturn\s*&/;
+/** How vectors are read of a memory that consists of words (targets/wgsl/prelude.py). */
+const WHOLE = /^fn four\(/m;
 const PLAIN = /^[\n -~]*$/;
 /** A loop from one number to another: up, or down to zero. */
 const UP = /for \(var (\w+): i32 = (\d{1,9}); \1 < (\d{1,9}); \1 \+= ([1-9]\d{0,8})\) \{/y;
@@ -65,10 +67,10 @@ export function objectionTo(bytes, tiles, features = []) {
 /** A text without its comments, and without the pointers of the one function that needs them. @param {string} text */
 const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '').replaceAll(/\bworkgroupUniformLoad\(&(\w+)\)/g, 'workgroupUniformLoad($1)');
 
-/** Of a text that was vetted: threads of a workgroup, and elements of a vector of memory (1 or 4). @param {string} text */
+/** Of a text that was vetted: threads of a workgroup, and elements that it reads at once (1 or 4). @param {string} text */
 export function factsOf(text) {
   const [memory, , workgroup] = DECLARED.map((line) => [...bare(text).matchAll(line)][0]);
-  return { group: Number(workgroup?.[1] ?? 0), lanes: memory?.[1] ? 4 : 1 };
+  return { group: Number(workgroup?.[1] ?? 0), lanes: memory?.[1] || WHOLE.test(text) ? 4 : 1 };
 }
 
 /** The most letters that one invocation executes; or why that is not known. @param {string} text */

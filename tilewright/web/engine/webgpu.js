@@ -34,9 +34,9 @@ const MOST_KEPT = 64;
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits) {
   const section = sectionOf(manifest, TARGET, SECTION);
-  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, halves = [], banks: other = { bytes: [], of: [] } } } = section;
+  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, halves = [], packed = [], banks: other = { bytes: [], of: [] } } } = section;
   const { bytes: sizes, of: bankOf } = /** @type {{bytes: number[], of: number[]}} */ (requireForm(other, BANKS, TARGET));
-  requireForm(halves, [count], TARGET);
+  for (const dense of [halves, packed]) requireForm(dense, [count], TARGET);
   const total = sizes.reduce((sum, size) => sum + size, bytes);
   requireCounts('memory', section.builds.length - 1, MOST_SLOTS - slots, bytes / WORD - 1);
   const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section) };
@@ -94,7 +94,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   if (await device.popErrorScope()) {
     throw new EngineError('memory-limit', `The GPU has no room for the model's ${total} bytes`, 'Close other tabs, or build smaller buckets', { estimate: total });
   }
-  await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves }, files);
+  await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves, packed }, files);
   const plans = program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks));
   reached('weights');
 

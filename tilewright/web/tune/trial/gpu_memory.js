@@ -136,7 +136,7 @@ export function runnerFor(module, tiles) {
 }
 
 /** How many words a buffer takes. @param {Tune.Buffer} buffer */
-const lengthOf = ({ dtype, size, halves }) => (halves ? Math.ceil(size / 2) : wordsOf(/** @type {T.DType} */ (dtype), size));
+const lengthOf = ({ dtype, size, halves, packed }) => (halves ? Math.ceil(size / 2) : packed ? Math.ceil(size / WORD) : wordsOf(/** @type {T.DType} */ (dtype), size));
 
 /** Lays out a specification's buffers, and returns their first words. @type {Tune.Lay} */
 export function lay(facts) {
@@ -192,7 +192,12 @@ function imageOf(set) {
 }
 
 /** Bytes of elements as the device's words. @param {Tune.Buffer} buffer @param {Uint8Array} bytes */
-function wordsFrom({ dtype, halves }, bytes) {
+function wordsFrom({ dtype, halves, packed }, bytes) {
+  if (packed) {
+    const whole = new Uint8Array(WORD * Math.ceil(bytes.length / WORD));
+    whole.set(bytes);
+    return new Uint32Array(whole.buffer);
+  }
   const elements = new (arrayOf(dtype))(bytes.buffer, bytes.byteOffset, bytes.length / arrayOf(dtype).BYTES_PER_ELEMENT);
   if (halves) return halvesOf(/** @type {Float32Array} */ (elements));
   const { buffer, byteOffset, byteLength } = widen(/** @type {T.DType} */ (dtype), elements);

@@ -12,7 +12,7 @@ export const MOST_BYTES = 512 * 2 ** 20;
 /** Reductions that propagate a NaN in any order of evaluation. */
 const CLEAR = ['sum', 'prod'];
 /** The layout of packed integers: kernels may take their zero points out of a sum, where inf - inf is NaN (targets/simd/quantised.py). */
-const REGROUPED = 'blocks';
+const BLOCKS = 'blocks';
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
 export async function openSpecs(engine) {
@@ -73,9 +73,9 @@ export async function openSpecs(engine) {
 export function described(data) {
   const extents = gathered(data);
   const floats = hasFloats(data);
-  const buffers = data.buffers.map((/** @type {[string, number, number, any, boolean?]} */ [dtype, size, limit, , halves = false], /** @type {number} */ place) => (
-    { dtype, size, bytes: size * BYTES[dtype], limit, halves: halves === true, extent: extents.get(place) ?? 0, real: null }));
-  const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === REGROUPED);
+  const buffers = data.buffers.map((/** @type {[string, number, number, any, boolean?]} */ [dtype, size, limit, [layout], halves = false], /** @type {number} */ place) => (
+    { dtype, size, bytes: size * BYTES[dtype], limit, halves: halves === true, packed: layout === BLOCKS && BYTES[dtype] === 1, extent: extents.get(place) ?? 0, real: null }));
+  const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === BLOCKS);
   const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols && !regrouped;
   return { buffers, rounds: floats, special: floats && clear && !extents.size };
 }

@@ -10,6 +10,8 @@ export type Buffer = {
   limit: number;
   /** On WebGPU they lie as halves, two in a word. */
   halves: boolean;
+  /** On WebGPU they lie as bytes, four in a word. */
+  packed: boolean;
   /** Elements are indices below this; 0: they are not indices. */
   extent: number;
   /** The weight in the model's own memory, if this is one and memory is shared. */
