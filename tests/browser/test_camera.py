@@ -252,6 +252,7 @@ def test_the_device_is_measured_and_shown(film: Visit, lights: Site) -> None:
     assert "GPU " in why
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.by_turns
 @pytest.mark.parametrize(
     ("camera", "said"),
@@ -296,6 +297,7 @@ def test_without_the_server(visit: Visit, made: dict[str, Path], tmp_path: Path)
         same_boxes(found, LIGHTS)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [320, 768, WIDE])
 def test_nothing_overflows(

@@ -249,6 +249,7 @@ def test_error_in_words(visit: Visit, site: Site) -> None:
     assert page.ask("moon")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", [320, 768, 1280])
 def test_nothing_overflows(visit: Visit, site: Site, tmp_path: Path, width: int) -> None:
     page = opened(visit, site, width)

@@ -21,9 +21,9 @@ VARIABLE = "TILEWRIGHT_TURN"
 #: With Chromium's adapter Dawn is slower, since it keeps no pipelines.
 WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ else -1]
 #: Pairs that take the same code, and of how many cases the second takes one.
-PAIRS = ((("chromium", "firefox"), 2), (WEBGPU, 5))
+PAIRS = ((("chromium", "firefox"), 3), (WEBGPU, 5))
 #: A multiple of those, so that shares and hosts change independently of each other.
-PERIOD = 10
+PERIOD = 15
 #: Parameters that name where a case runs.
 HOSTS = ("chromium", "firefox", "chromium-webgpu", "dawn", "cuda-cpu", "native", "reference",
          "wasmtime", "wasmtime-simd")  # fmt: skip
