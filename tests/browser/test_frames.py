@@ -138,6 +138,7 @@ def wrong_frames(page: Any, site: Site, device: str) -> None:
         assert part in error["message"]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("check", [right_pictures, other_layouts, wrong_frames])
 def test_on_webassembly(visit: Visit, site: Site, check: Any) -> None:
     check(visit(site.blank), site, "wasm")

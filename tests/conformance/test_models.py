@@ -43,7 +43,7 @@ def inputs_for(manifest: Manifest, length: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.by_turns
-@pytest.mark.one_in(2, *SLOW, "native")
+@pytest.mark.one_in(3, *SLOW, "native", "reference")
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_model_agrees_with_onnxruntime(
     path: Path, run_bundle: RunBundle, bundle_of: BundleOf
