@@ -26,7 +26,11 @@ from tilewright.targets import target
 from tilewright.targets.gpu import rounded
 from tilewright.targets.schedule import Schedule
 
-pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(3, *SLOW)]
+pytestmark = [
+    pytest.mark.by_turns,
+    pytest.mark.one_in(4, *SLOW),
+    pytest.mark.one_in(2, *(host for host in TARGETS if host not in SLOW)),
+]
 
 #: Rows of the prompt's bucket, and tokens that are then generated, also where one takes long.
 PROMPT, TOKENS, FEW = 8, 20, 6
