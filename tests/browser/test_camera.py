@@ -29,6 +29,8 @@ from .serving import Site, serving
 from .test_frames import TEXTURED
 from .test_page import fits
 
+pytestmark = pytest.mark.one_in(2)
+
 FAKE = "--use-fake-device-for-media-stream"
 GRANTED = "--use-fake-ui-for-media-stream"
 #: Left, top, width and height.  The picture is twice as large as the model's input.

@@ -25,6 +25,8 @@ from .conftest import Visit, on_software
 from .driver import Driver, closing
 from .serving import Site, serving
 
+pytestmark = pytest.mark.one_in(2)
+
 SHAPES = {
     "planes": (1, 3, 16, 24),
     "grey": (1, 1, 16, 24),

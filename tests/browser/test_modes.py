@@ -31,7 +31,7 @@ from .conftest import Visit
 from .driver import Page
 from .serving import plain, serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 DEVICE = "wasm-x86-simd-32k"
 WIDER = "wasm-x86-simd"

@@ -18,7 +18,7 @@ from .driver import Page
 from .search_model import LENGTHS, vector
 from .serving import Site, serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 OWN = {
     "the moon is bright": "the moon is bright",

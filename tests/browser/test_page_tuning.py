@@ -23,7 +23,7 @@ from .conftest import Visit
 from .driver import Page
 from .serving import Site, serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 RECORDED = Path(__file__).with_name("recorded")
 EVENTS = json.loads((RECORDED / "events.json").read_text())

@@ -20,10 +20,10 @@ VARIABLE = "TILEWRIGHT_TURN"
 #: Two hosts of the same WebGPU, the faster first: scripts/test gives Dawn a fast adapter if it can.
 #: With Chromium's adapter Dawn is slower, since it keeps no pipelines.
 WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ else -1]
-#: Pairs that take the same code, and of how many cases the second takes one.
-PAIRS = ((("chromium", "firefox"), 3), (WEBGPU, 5))
+#: Pairs that take the same code, the cheaper first, and of how many cases the second takes one.
+PAIRS = ((("chromium", "firefox"), 3), (WEBGPU, 5), (("sqlite", "postgres"), 2))
 #: A multiple of those, so that shares and hosts change independently of each other.
-PERIOD = 15
+PERIOD = 30
 #: Parameters that name where a case runs.
 HOSTS = ("chromium", "firefox", "chromium-webgpu", "dawn", "cuda-cpu", "native", "reference",
          "wasmtime", "wasmtime-simd")  # fmt: skip
@@ -48,14 +48,12 @@ def choose(items: Iterable[pytest.Item], turn: int) -> None:
         _one_host_of(pair, turns, items, turn)
     groups: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        for mark in item.iter_markers("one_in"):
-            count, *hosts = mark.args
-            named = _strings(item)
-            host = next((host for host in HOSTS if host in named), "")
-            always = named & set(mark.kwargs.get("but", ()))
-            if (host in hosts or not hosts) and not always and not _left_out(item):
-                file = item.nodeid.partition("::")[0]
-                groups[file, count, host].append(item)
+        named = _strings(item)
+        host = next((host for host in HOSTS if host in named), "")
+        marks = (m for m in item.iter_markers("one_in") if host in m.args[1:] or not m.args[1:])
+        mark = next(marks, None)  # the closest
+        if mark and not named & set(mark.kwargs.get("but", ())) and not _left_out(item):
+            groups[item.nodeid.partition("::")[0], mark.args[0], host].append(item)
     for (file, count, host), cases in groups.items():
         share = min(int(str(count)), len(cases))
         first = (turn // PERIOD + crc32(f"{file} {host}".encode())) % share
