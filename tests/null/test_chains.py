@@ -86,7 +86,6 @@ def chain(link: Callable[[Node, int], Node], length: int) -> Graph:
     return Graph("chain", (("x", x),), (("y", y),))
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", LINKS)
 def test_a_long_chain_compiles(name: str) -> None:
     compiled = compile_graph(chain(LINKS[name], LONG), Options(variants=("x86",)))
@@ -167,7 +166,6 @@ KINDS: dict[str, dict[str, object]] = {
 OTHERS = {"Add": ["ones"], "Add of constants": ["half"], "Reshape": ["flat", "square"]}
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
 def test_a_long_onnx_chain_compiles(kind: str) -> None:
     compile_model(onnx_chain(kind, LONG), Options(variants=("x86",)))

@@ -190,7 +190,6 @@ BAD = {
 }
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("change", BAD.values(), ids=BAD.keys())
 def test_a_malformed_import_changes_nothing(url: str, change: Any, tmp_path: Path) -> None:
     with filled(f"sqlite:///{tmp_path / 'from.db'}") as store:
