@@ -73,6 +73,7 @@ def agree(run_at: RunAt, path: Path, inputs: Mapping[str, Any]) -> None:
             assert array.tobytes() == found[0][name].tobytes(), name
 
 
+@pytest.mark.one_in(2, "chromium", "firefox")
 @pytest.mark.by_turns
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels(name: str, run_at: RunAt, bundle_of: BundleOf) -> None:
