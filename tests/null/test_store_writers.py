@@ -69,9 +69,6 @@ import sys
 sys.path.insert(0, "tests"); sys.path.insert(0, "tests/null")
 import test_store_writers
 from tilewright.store import KernelStore
-
-pytestmark = pytest.mark.by_turns
-
 store = KernelStore.open(sys.argv[1])
 for sent, source in test_store_writers.batch(0, 400):
     store.submit(sent, source)
