@@ -9,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from helpers import turns
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -20,11 +21,6 @@ settings.load_profile("patient")
 #: Folders with tests that drive browsers, and those browsers, as parameters name them.
 PAGES = ("tests/browser", "tests/conformance")
 BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
-#: Two hosts of the same WebGPU, the faster first: scripts/test gives Dawn a fast adapter if it can.
-#: With Chromium's adapter Dawn is slower, since it keeps no pipelines.
-WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ else -1]
-#: Pairs that take the same code, and of how many cases the second takes one.
-BY_TURNS = ((("chromium", "firefox"), 2), (WEBGPU, 5))
 #: Tests of which some rest on times that a machine measures or keeps.  Where others use the machine
 #: as well, one in ten thousand of them fails: each of these may fail once, and the run names it.
 TIMED = ("tests/browser/", "tests/null/test_cli_", "tests/null/test_server_")
@@ -51,34 +47,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files anew, then fail")
 
 
+def pytest_configure() -> None:
+    """Workers inherit the turn, so that all collect the same."""
+    os.environ.setdefault(turns.VARIABLE, str(turns.of_commit()))
+
+
+def pytest_report_header() -> str:
+    return f"cases by turns: {turns.VARIABLE}={os.environ[turns.VARIABLE]} takes the same ones"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases marked `by_turns` in a file, each is by day for one host of a pair."""
     for item in items:
         if item.nodeid.startswith(TIMED):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    for pair, turns in BY_TURNS:
-        cases: dict[str, dict[str, dict[str, pytest.Item]]] = {}
-        for item in items:
-            host = _one_of(pair, item)
-            if host and item.get_closest_marker("by_turns"):
-                file, _, case = item.nodeid.partition("::")
-                same = case.replace(f"-{host}", "").replace(f"{host}-", "").replace(host, "")
-                cases.setdefault(file, {}).setdefault(same, {})[host] = item
-        for of_file in cases.values():
-            both = (case for case in of_file.values() if len(case) == len(pair))
-            for number, case in enumerate(both):
-                rests = pair[0] if number % turns == 1 else pair[1]
-                case[rests].add_marker(pytest.mark.nightly)
-
-
-def _one_of(pair: tuple[str, str], item: pytest.Item) -> str | None:
-    """Which host of the pair a case drives, unless its test wants each."""
-    if item.get_closest_marker("each_browser") or not hasattr(item, "callspec"):
-        return None
-    # Other parameters may be arrays, which have no single answer to ==.
-    named = {value for value in item.callspec.params.values() if isinstance(value, str)}
-    return next((host for host in pair if host in named), None)
+    turns.choose(items, int(os.environ[turns.VARIABLE]))
 
 
 class Shared(LoadFileScheduling):

@@ -26,6 +26,8 @@ from .serving import Site, serving
 from .test_page import ready
 
 X, Z = np.arange(96.0), np.arange(96.0)[::-1] / 8
+pytestmark = pytest.mark.one_in(2)
+
 INPUTS = {"x": X.tolist(), "z": Z.tolist()}
 AUTO = {"device": "auto"}
 

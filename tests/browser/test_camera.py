@@ -29,6 +29,8 @@ from .serving import Site, serving
 from .test_frames import TEXTURED
 from .test_page import fits
 
+pytestmark = pytest.mark.one_in(2)
+
 FAKE = "--use-fake-device-for-media-stream"
 GRANTED = "--use-fake-ui-for-media-stream"
 #: Left, top, width and height.  The picture is twice as large as the model's input.
@@ -252,6 +254,7 @@ def test_the_device_is_measured_and_shown(film: Visit, lights: Site) -> None:
     assert "GPU " in why
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.by_turns
 @pytest.mark.parametrize(
     ("camera", "said"),
@@ -296,6 +299,7 @@ def test_without_the_server(visit: Visit, made: dict[str, Path], tmp_path: Path)
         same_boxes(found, LIGHTS)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [320, 768, WIDE])
 def test_nothing_overflows(

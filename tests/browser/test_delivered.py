@@ -24,7 +24,7 @@ from .serving import Site, serving
 from .test_modes_pages import VERDICTS, all_of
 from .test_page import ready
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 CORE, WIDENING = "/engine/core.js", "/engine/widening.js"
 

@@ -25,6 +25,8 @@ from .conftest import Visit, on_software
 from .driver import Driver, closing
 from .serving import Site, serving
 
+pytestmark = pytest.mark.one_in(2)
+
 SHAPES = {
     "planes": (1, 3, 16, 24),
     "grey": (1, 1, 16, 24),
@@ -138,6 +140,7 @@ def wrong_frames(page: Any, site: Site, device: str) -> None:
         assert part in error["message"]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("check", [right_pictures, other_layouts, wrong_frames])
 def test_on_webassembly(visit: Visit, site: Site, check: Any) -> None:
     check(visit(site.blank), site, "wasm")

@@ -155,6 +155,7 @@ def test_other_threads_give_the_same_sums(
         model.dispose()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("form", ["dot", "matrix"])
 def test_candidates_give_the_exact_sums(

@@ -102,6 +102,7 @@ def test_kernels_that_misbehave_are_found_out(visit: Visit, library: Library) ->
     assert close(found)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name",
     ["imports constructor.constructor", "starts and never ends", "exports a promise",
@@ -121,6 +122,7 @@ def test_forged_code_of_a_bundle_is_not_instantiated(
     assert "is not code of Tilewright" in found["error"]["message"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.by_turns
 @pytest.mark.parametrize("isolation", [True, False], ids=["shared", "alone"])
 @pytest.mark.parametrize(
@@ -153,6 +155,7 @@ def test_a_kernel_that_waits_until_its_trial_is_over(
     assert verdicts(later) == [], "it is never tried again"
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("isolation", [True, False], ids=["shared", "alone"])
 def test_a_run_that_does_not_end_is_repeated_without_the_kernel(
     visit: Visit, library: Library, isolation: bool
@@ -188,6 +191,7 @@ def put(folder: Path, part: str, module: bytes) -> None:
     edit_manifest(folder, edit)
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("isolation", [True, False], ids=["shared", "alone"])
 def test_a_winner_that_blames_another_kernel_goes(
     visit: Visit, library: Library, isolation: bool

@@ -20,6 +20,8 @@ from .bundles import Library
 from .conftest import Lab, Load, Visit
 from .serving import PATIENCE, Site, serving
 
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
+
 ONES = {"x": np.ones((2, 1024), np.float32)}
 # For page.mjs: values, or how many zeros.
 PLAIN_ONES = {"x": [1] * 2048}

@@ -31,7 +31,7 @@ from .conftest import Visit
 from .driver import Page
 from .serving import plain, serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 DEVICE = "wasm-x86-simd-32k"
 WIDER = "wasm-x86-simd"
@@ -196,6 +196,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_folder_that_is_broken(take: Take, site: tuple[Path, str], fault: str) -> None:
     refused(take, "folder", site[0], FAULTS[fault])
@@ -322,6 +323,7 @@ CLIENT_FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fault", CLIENT_FAULTS)
 def test_compiler_that_does_not_start(take: Take, site: tuple[Path, str], fault: str) -> None:
     refused(take, "pyodide", site[0], CLIENT_FAULTS[fault])

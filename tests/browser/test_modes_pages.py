@@ -28,7 +28,7 @@ from .conftest import Visit
 from .serving import plain, serving
 from .test_modes import DEVICE, remove_index, write_blank
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 VERDICTS = {"faster", "same", "slower"}
 

@@ -18,7 +18,7 @@ from .driver import Page
 from .search_model import LENGTHS, vector
 from .serving import Site, serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 OWN = {
     "the moon is bright": "the moon is bright",
@@ -219,6 +219,7 @@ def test_reload_without_the_server(visit: Visit, library: Library) -> None:
         page.do("text", selector="#fact-bytes", contains="0.0 kB downloaded")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", [320, 768, 1280])
 def test_nothing_overflows(visit: Visit, shop: Site, tmp_path: Path, width: int) -> None:
     """With a ranking, with words that fit no line, and with an error."""

@@ -21,7 +21,7 @@ from .bundles import Library
 from .conftest import Visit
 from .serving import serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 WIDE, NARROW = "wasm-x86-relaxed-48k", "wasm-x86-simd"
 

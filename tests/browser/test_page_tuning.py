@@ -23,7 +23,7 @@ from .conftest import Visit
 from .driver import Page
 from .serving import Site, serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 RECORDED = Path(__file__).with_name("recorded")
 EVENTS = json.loads((RECORDED / "events.json").read_text())
@@ -249,6 +249,7 @@ def test_error_in_words(visit: Visit, site: Site) -> None:
     assert page.ask("moon")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", [320, 768, 1280])
 def test_nothing_overflows(visit: Visit, site: Site, tmp_path: Path, width: int) -> None:
     page = opened(visit, site, width)

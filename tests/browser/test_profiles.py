@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tilewright.bundle import POINTER
 
 from .bundles import Library
 from .conftest import Visit
 from .driver import Driver
 from .serving import serving
+
+pytestmark = pytest.mark.by_turns
 
 NOTHING: dict[str, Any] = {
     "folders": [],

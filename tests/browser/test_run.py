@@ -22,7 +22,7 @@ from .conftest import Load, Visit
 from .driver import Driver
 from .serving import serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 MANY = 6000
 WARM = 2000

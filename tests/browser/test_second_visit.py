@@ -26,7 +26,7 @@ from .conftest import Visit
 from .search_model import LENGTHS
 from .serving import serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 #: Seconds in which the code is optimised and kept on any machine, and runs between two looks.
 PATIENCE = 120.0

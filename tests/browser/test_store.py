@@ -16,7 +16,7 @@ from .conftest import Visit
 from .driver import Page
 from .serving import serving
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 SHARDS = {"x": [1] * 2048}
 LINEAR = {"x": [1] * 96}

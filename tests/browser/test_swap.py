@@ -18,7 +18,7 @@ from .kernels import MARK, Kernels, Sent
 from .serving import Site, serving
 from .test_run import sentence
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 BUSY = {"x": 1024 * 1024}
 

@@ -14,7 +14,7 @@ from .serving import serving
 from .test_run import normal, sentence
 from .test_swap import kernels
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 BUSY = {"x": 1024 * 1024}
 

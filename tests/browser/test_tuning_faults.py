@@ -60,6 +60,7 @@ def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> N
     assert later["log"]["hello"]["tried"]["0"] == [s["candidate"] for s in sent]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", ["flip", "cut", "compiler", "unlike", "relinked"])
 def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how: str) -> None:
     x = {"x": [0.5] * (96 * 256)}
@@ -130,6 +131,7 @@ def test_a_winner_that_traps_is_dropped(visit: Visit, library: Library) -> None:
     assert found["last"] == found["before"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("lose", [[-1], [0], [1], [2, -2], [0, 1, 2]])
 def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: list[int]) -> None:
     """While it is opened, before, between and after kernels: each is tried once."""
@@ -150,6 +152,7 @@ def test_a_lost_source_is_opened_again(visit: Visit, library: Library, lose: lis
     assert tried == list(told)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("after", ["", "start", "latency", "trial"])
 @pytest.mark.parametrize("how", ["dispose", "death", "abort"])
 def test_the_end_in_mid_session(visit: Visit, library: Library, how: str, after: str) -> None:

@@ -21,7 +21,7 @@ from .kernels import Kernels, Sent
 from .serving import serving
 from .test_swap import kernels
 
-pytestmark = pytest.mark.by_turns
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 MEASURED = {"faster", "same", "slower"}
 

@@ -27,19 +27,17 @@ from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.folder import write_candidates
 
-from .bundles import BERT, BERT_LENGTHS
 from .driver import Visit
 from .gpu_kernels import MARK, GpuKernels, write_poor
 from .serving import plain as plain_server
 from .serving import serving
 from .test_modes import write_blank
-from .test_run import sentence
-from .test_swap import plain
 from .test_tuning import close, verdicts
 
 pytestmark = pytest.mark.browser
 
 GPU = {"device": "webgpu"}
+ROWS = {"x": [(n * 5 % 11) / 8 - 0.5 for n in range(9 * 64)]}
 X = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(4 * 512)]}
 
 
@@ -49,10 +47,26 @@ def visit(gpu_visit: Visit) -> Visit:
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gpu") / "bert"
-    options = Options(buckets={"n": BERT_LENGTHS}, targets=("wgsl",))
-    write(compile_model(BERT, options).contents, folder)
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An attention and a product for 8 or 16 rows: few kernels, since a software adapter compiles
+    each for a second."""
+    folder = tmp_path_factory.mktemp("gpu") / "mixed"
+    info, rng = helper.make_tensor_value_info, np.random.default_rng(0)
+    sizes = {"a": (64, 96), "b": (96, 48), "c": (48, 40)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["s"]),
+        helper.make_node("MatMul", ["s", "b"], ["t"]),
+        helper.make_node("MatMul", ["t", "c"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "mixed", [info("x", TensorProto.FLOAT, ["n", 64])],
+        [info("y", TensorProto.FLOAT, ["n", 40])],
+        [numpy_helper.from_array(rng.standard_normal(d, "f4"), n) for n, d in sizes.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = Options(buckets={"n": (8, 16)}, targets=("wgsl",))
+    write(compile_model(load(model), options).contents, folder)
     return folder
 
 
@@ -64,7 +78,7 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("stamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
-def test_a_whole_session(visit: Visit, bert: Path, stamps: bool, tmp_path: Path) -> None:
+def test_a_whole_session(visit: Visit, mixed: Path, stamps: bool, tmp_path: Path) -> None:
     """Candidates of several kernels are tried, and change no result; timed by the device's clock,
     or by waiting."""
     web = shutil.copytree(WEB, tmp_path / "web")
@@ -73,11 +87,12 @@ def test_a_whole_session(visit: Visit, bert: Path, stamps: bool, tmp_path: Path)
     assert bench.read_text().count(asked) == 1
     if not stamps:
         bench.write_text(bench.read_text().replace(asked, "false"))
-    known = GpuKernels(bert)
-    sent = [k for s in known.specs()[:3] for k in known.others(s, 2)]
-    with serving({"bert": bert}, web=web) as site:
+    known = GpuKernels(mixed)
+    assert len({known.kernels[s].anchor for s in known.specs()[:2]}) > 1
+    sent = [k for s in known.specs()[:2] for k in known.others(s, 2)]
+    with serving({"mixed": mixed}, web=web) as site:
         found = visit(site.blank).do(
-            "tune", url=site.bundle("bert"), kernels=sent, inputs=plain(sentence(9)), limits=GPU,
+            "tune", url=site.bundle("mixed"), kernels=sent, inputs=ROWS, limits=GPU,
             options={"report": True},
         )  # fmt: skip
     assert close(found)

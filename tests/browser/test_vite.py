@@ -97,6 +97,7 @@ def address(process: subprocess.Popen[bytes]) -> str:
 
 
 # What a bundler does is the same for all browsers.
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "browser", [pytest.param("chromium", marks=pytest.mark.browser)], indirect=True
 )

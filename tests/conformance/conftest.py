@@ -53,6 +53,8 @@ COMPILED: dict[str, tuple[Callable[[], str], Callable[[Path], Any]]] = {
     "native": (native.compiler, native.NativeHost),
     "cuda-cpu": (cuda_on_cpu.compiler, lambda path: CudaHost(path, CpuDevice())),
 }
+#: Those for which a case takes a second or more, most of it in a compiler.
+SLOW = ("cuda-cpu", "dawn", "chromium-webgpu")
 #: Those that open the host page, or do what it does.
 BROWSERS = ("chromium", "firefox", "chromium-webgpu", "dawn")
 
@@ -61,6 +63,7 @@ VARIANTS = tuple(t.name for t in wasm.TARGETS.values() if t.registers == REGISTE
 OTHERS = tuple(t.name for t in wasm.TARGETS.values() if t.registers != REGISTERS)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """By day WebGPU's software adapters and CUDA on the CPU take a file's `ON_SOFTWARE` alone."""
     for item in items:
@@ -80,6 +83,12 @@ def _marks(host: str) -> list[pytest.MarkDecorator]:
     browser = [pytest.mark.browser] if host in BROWSERS else []
     gpu = [pytest.mark.gpu] if host == "cuda" else []
     return [*browser, *gpu, *([pytest.mark.nightly] if host == "wgpu" else [])]
+
+
+def on(*hosts: str) -> pytest.MarkDecorator:
+    """For a test of what these hosts alone do."""
+    params = [pytest.param(host, marks=_marks(host)) for host in hosts]
+    return pytest.mark.parametrize("host_name", params, indirect=True)
 
 
 @pytest.fixture(scope="session", params=[pytest.param(n, marks=_marks(n)) for n in TARGETS])

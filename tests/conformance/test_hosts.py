@@ -11,6 +11,7 @@ from cases import BUILDERS
 from conftest import (
     BROWSERS,
     OTHERS,
+    SLOW,
     TARGETS,
     BundleOf,
     InBrowser,
@@ -40,6 +41,8 @@ from tilewright.targets import target
 
 
 @pytest.mark.by_turns
+@pytest.mark.one_in(6, *SLOW, but=["division-in-a-tile"])
+@pytest.mark.one_in(3, "native", "chromium", "firefox")
 @pytest.mark.parametrize("name", BUILDERS)
 def test_case(name: str, host_name: str, run_bundle: RunBundle, bundle_of: BundleOf) -> None:
     case = BUILDERS[name]()

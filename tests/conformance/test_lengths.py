@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TARGETS
+from conftest import SLOW, TARGETS
 from helpers.lengths import MOST, expected, rows, saved, tokens, transformer
 
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
+
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(3, *SLOW)]
 
 ASKED = (1, 2, 7, 16, 37, MOST)
 

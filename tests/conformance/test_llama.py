@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from conftest import TARGETS, options_for
+from conftest import BROWSERS, SLOW, TARGETS, on, options_for
 from helpers.llama import TINY, Sizes, llama
+from helpers.once import made_once
 
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle, write
@@ -24,27 +26,40 @@ from tilewright.targets import target
 from tilewright.targets.gpu import rounded
 from tilewright.targets.schedule import Schedule
 
-#: Rows of the prompt's bucket, and tokens that are then generated.
-PROMPT, TOKENS = 8, 20
+pytestmark = [
+    pytest.mark.by_turns,
+    pytest.mark.one_in(4, *SLOW),
+    pytest.mark.one_in(2, *(host for host in TARGETS if host not in SLOW)),
+]
+
+#: Rows of the prompt's bucket, and tokens that are then generated, also where one takes long.
+PROMPT, TOKENS, FEW = 8, 20, 6
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+#: Sizes, more options and settings of the target -> a folder with the bundle and its model.
+Built = Callable[..., Path]
 
 
-def built(
-    folder: Path,
-    sizes: Sizes,
-    name: str,
-    more: Mapping[str, Any] = MappingProxyType({}),
-    **settings: int,
-) -> Path:
-    """A bundle of the model for single tokens and for prompts; beside it model.onnx, the same in
-    operators that onnxruntime has."""
-    onnx.save(llama(replace(sizes, plain=False, level=0)), folder / "model.onnx")
-    onnx.save(llama(sizes), folder / "compiled.onnx")
-    options = replace(options_for(name), buckets={"n": (1, PROMPT)}, states=sizes.states)
-    options = replace(options, settings=settings, **more)
-    if sizes.level and name == "cuda":  # there it is no first choice
-        options = replace(options, schedule=_rounded)
-    write(compile_model(folder / "compiled.onnx", options).contents, folder / "bundle")
-    return folder / "bundle"
+@pytest.fixture
+def built(root: Path, host_name: str) -> Built:
+    """Makes a bundle of the model for single tokens and for prompts, once for all hosts of a
+    target; beside it model.onnx, the same in operators that onnxruntime has."""
+    name = TARGETS[host_name]
+
+    def made(sizes: Sizes, more: Mapping[str, Any] = NONE, **settings: int) -> Path:
+        def put(folder: Path) -> None:
+            onnx.save(llama(replace(sizes, plain=False, level=0)), folder / "model.onnx")
+            onnx.save(llama(sizes), folder / "compiled.onnx")
+            options = replace(options_for(name), buckets={"n": (1, PROMPT)}, states=sizes.states)
+            options = replace(options, settings=settings, **more)
+            if sizes.level and name == "cuda":  # there it is no first choice
+                options = replace(options, schedule=_rounded)
+            write(compile_model(folder / "compiled.onnx", options).contents, folder / "bundle")
+
+        what = sha256(repr((sizes, sorted(more.items()), settings)).encode()).hexdigest()
+        return made_once(root / "llama" / name / what[:16], put)
+
+    return made
 
 
 def _rounded(kernel: Kernel, variant: Any) -> Schedule:
@@ -76,30 +91,29 @@ MODELS = {
 
 @pytest.mark.parametrize("sizes", MODELS.values(), ids=MODELS)
 def test_tokens_are_those_of_the_whole_sequence(
-    sizes: Sizes, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+    sizes: Sizes, host_name: str, open_host: Callable[[Path], Any], built: Built
 ) -> None:
     """The prompt is shorter than its bucket; each token is the likeliest one."""
-    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    folder = built(sizes)
+    opened = open_host(folder / "bundle")
     ids = [int(i) for i in np.random.default_rng(3).integers(0, sizes.words, PROMPT - 3)]
     got = opened.run(step(ids, 0)).outputs["logits"]
-    for _ in range(TOKENS):
-        want = whole(tmp_path, sizes, ids)
+    for _ in range(FEW if host_name in SLOW else TOKENS):
+        want = whole(folder, sizes, ids)
         # sums of a few hundred products, in another order
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
         ids.append(int(want.argmax()))
         got = opened.run(step(ids[-1:], len(ids) - 1)).outputs["logits"]
     opened.reset()
     again = opened.run(step(ids[:3], 0)).outputs["logits"]
-    np.testing.assert_allclose(again, whole(tmp_path, sizes, ids[:3]), rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(again, whole(folder, sizes, ids[:3]), rtol=1e-4, atol=2e-5)
 
 
-def test_what_does_not_fit_is_refused(
-    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_refused(open_host: Callable[[Path], Any], built: Built) -> None:
     """A full cache and ids beyond the vocabulary stop the run; a prompt that is too long has no
     bucket.  The next run is right again."""
-    sizes = TINY
-    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    sizes, folder = TINY, built(TINY)
+    opened = open_host(folder / "bundle")
     for wrong in (step([1], sizes.room), step([sizes.words], 0)):
         with pytest.raises(TilewrightError) as caught:
             opened.run(wrong)
@@ -108,16 +122,17 @@ def test_what_does_not_fit_is_refused(
         opened.run(step([1] * (PROMPT + 1), 0))
     opened.reset()
     got = opened.run(step([4, 2], 0)).outputs["logits"]
-    np.testing.assert_allclose(got, whole(tmp_path, sizes, [4, 2]), rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(got, whole(folder, sizes, [4, 2]), rtol=1e-4, atol=2e-5)
 
 
 def test_a_long_cache_is_read_as_far_as_it_is_valid(
-    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+    open_host: Callable[[Path], Any], built: Built
 ) -> None:
     """Several blocks of keys, of which the last ones hold what no row may see."""
     sizes = replace(TINY, layers=1, room=700)
-    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    folder = built(sizes)
+    opened = open_host(folder / "bundle")
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
     rng = np.random.default_rng(8)
     shape = (1, sizes.kv_heads, sizes.room, sizes.head)
     for past in (3, 255, 256, 500, sizes.room - 1):
@@ -129,33 +144,32 @@ def test_a_long_cache_is_read_as_far_as_it_is_valid(
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
 
 
-def test_weights_in_several_buffers(
-    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
-) -> None:
+@on(*(host for host, target in TARGETS.items() if target == "wgsl"))
+def test_weights_in_several_buffers(open_host: Callable[[Path], Any], built: Built) -> None:
     """On WebGPU a buffer has a largest size: here 64 KiB, so that the weights need several."""
-    if TARGETS[host_name] != "wgsl":
-        pytest.skip("one memory")
     sizes = replace(TINY, layers=3, hidden=192, room=32)
-    path = built(tmp_path, sizes, "wgsl", bank=2**16)
+    folder = built(sizes, bank=2**16)
+    path = folder / "bundle"
     facts = open_bundle(path).manifest.section("wgsl").facts
     assert len(facts["banks"]["bytes"]) > 1
     assert max(facts["banks"]["bytes"]) <= 2**16
     opened, ids = open_host(path), [5, 9, 2]
     for _ in range(3):
         got = opened.run(step(ids, 0)).outputs["logits"]
-        np.testing.assert_allclose(got, whole(tmp_path, sizes, ids), rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(got, whole(folder, sizes, ids), rtol=1e-4, atol=2e-5)
         ids.append(int(got.argmax()))
 
 
 def test_rows_may_be_rounded_to_bytes(
-    host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+    host_name: str, open_host: Callable[[Path], Any], built: Built
 ) -> None:
     """Where the model allows it and the device has packed dot products; others compute in f32."""
     sizes = replace(TINY, layers=1, width=256, hidden=544, words=520, block=32, level=4)
-    opened, ids = open_host(built(tmp_path, sizes, TARGETS[host_name])), [5, 9, 2]
+    folder = built(sizes)
+    opened, ids = open_host(folder / "bundle"), [5, 9, 2]
     for _ in range(2):
         got = opened.run(step(ids[-1:], len(ids) - 1) if ids[3:] else step(ids, 0))
-        found, want = got.outputs["logits"], whole(tmp_path, sizes, ids)
+        found, want = got.outputs["logits"], whole(folder, sizes, ids)
         error = np.linalg.norm(found - want) / np.linalg.norm(want)
         assert error < 0.03
         ids.append(int(want.argmax()))
@@ -174,21 +188,21 @@ JOINED = {
 
 
 @pytest.mark.parametrize("name", JOINED)
+@on("chromium-webgpu", "dawn")
 def test_steps_that_one_dispatch_computes(
-    name: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+    name: str, open_host: Callable[[Path], Any], built: Built
 ) -> None:
     """In the engine on WebGPU a layer has fewer dispatches than steps, which a profile shows."""
-    if host_name not in ("dawn", "chromium-webgpu"):
-        pytest.skip("a call for each step")
     sizes, options = JOINED[name]
-    path = built(tmp_path, sizes, "wgsl", options)
+    folder = built(sizes, options)
+    path = folder / "bundle"
     plans = open_bundle(path).manifest.section("wgsl").plans
     steps = open_bundle(path).manifest.plans[0].steps
     assert plans[0]["dispatches"] <= len(steps) - 5 * sizes.layers
     opened, ids = open_host(path), [5, 9, 2]
     for number in range(4):
         got = opened.run(step(ids[-1:], len(ids) - 1) if number else step(ids, 0))
-        want = whole(tmp_path, sizes, ids)
+        want = whole(folder, sizes, ids)
         error = np.linalg.norm(got.outputs["logits"] - want) / np.linalg.norm(want)
         assert error < (4e-3 if options else 1e-5)
         ids.append(int(want.argmax()))
@@ -198,12 +212,13 @@ def test_steps_that_one_dispatch_computes(
 
 @pytest.mark.parametrize("token", ["greedy", "top-k"])
 def test_the_device_chooses_the_token(
-    token: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+    token: str, open_host: Callable[[Path], Any], built: Built
 ) -> None:
     """One id comes back; of the likeliest ones a given number picks, as onnxruntime does."""
     sizes = replace(TINY, layers=1, words=700, token=token, top=5)
-    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    folder = built(sizes)
+    opened = open_host(folder / "bundle")
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
     cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
     seen = set()
     for chance in (0.0, 0.31, 0.62, 0.99):
@@ -218,18 +233,18 @@ def test_the_device_chooses_the_token(
 
 
 @pytest.mark.parametrize("token", ["", "greedy"])
+@on(*BROWSERS)
 def test_text_is_generated_on_the_page(
-    token: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path
+    token: str, open_host: Callable[[Path], Any], built: Built
 ) -> None:
     """The engine's loop: a prompt in several parts, an end, going on, prompts that do not fit."""
-    if host_name not in ("chromium", "firefox", "chromium-webgpu", "dawn"):
-        pytest.skip("its loop is the caller's")
     sizes = replace(TINY, layers=1, room=32, token=token)
-    opened = open_host(built(tmp_path, sizes, TARGETS[host_name]))
+    folder = built(sizes)
+    opened = open_host(folder / "bundle")
     prompt = [int(i) for i in np.random.default_rng(4).integers(0, sizes.words, PROMPT + 3)]
     ids = list(prompt)
     for _ in range(6):
-        session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+        session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
         cache = np.zeros((1, sizes.kv_heads, sizes.room, sizes.head), "f4")
         given = step(ids, 0) | dict.fromkeys(sizes.states, cache)
         ids.append(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from conftest import BundleOf, RunBundle
+from conftest import SLOW, BundleOf, RunBundle
 
 from tilewright.bundle import Manifest, open_bundle
 from tilewright.compiler import compile_model
@@ -43,6 +43,7 @@ def inputs_for(manifest: Manifest, length: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.by_turns
+@pytest.mark.one_in(3, *SLOW, "native", "reference")
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_model_agrees_with_onnxruntime(
     path: Path, run_bundle: RunBundle, bundle_of: BundleOf

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from conftest import BundleOf, RunBundle
+from conftest import SLOW, BundleOf, RunBundle
 from helpers import halves
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -19,6 +19,8 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.bundle import open_bundle
 from tilewright.compiler import compile_model
 from tilewright.frontend import load
+
+pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(3, *SLOW)]
 
 ROWS, WIDTH = 3000, 1024
 

@@ -1,5 +1,5 @@
-"""The node tests that come with ONNX, on the hosts: on wasmtime every second one, at night all; a
-spread sample on every host.
+"""The node tests that come with ONNX: all on wasmtime, a spread sample on every host, both in parts
+that runs take by turns.
 
 A case passes or is refused with a typed error while it is compiled; none gives a wrong answer.  How
 many are refused, and why, is printed: `pytest -rP` shows it.
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TARGETS, RunBundle, options_for
+from conftest import SLOW, TARGETS, RunBundle, options_for
 from helpers.node_cases import attempt, cases, inputs_of, operator, wrong_outputs
 from helpers.once import made_once
-from helpers.seeds import shared_out
 
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle, write
@@ -28,6 +27,7 @@ from tilewright.hosts.wasmtime import FEATURES, REGISTERS, WasmtimeHost
 from tilewright.targets import wasm
 
 PARTS = 8
+SAMPLES = 4
 #: Every second operator: a page needs a while to load a bundle, and longer to compile shaders.
 EVERY = {"wasm": 2, "c": 2, "wgsl": 5, "cuda": 5}
 LEAST = {"wasm": 60, "c": 60, "wgsl": 20, "cuda": 20}
@@ -56,7 +56,8 @@ def is_wrong(case: Any, path: Path, run: RunBundle) -> bool:
     return bool(wrong_outputs(case, run(path, {n: v for n, v in given.items() if n in left})))
 
 
-@pytest.mark.parametrize("part", shared_out(range(PARTS), 2), ids="part{}".format)
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("part", range(PARTS), ids="part{}".format)
 def test_no_case_is_wrong_on_wasmtime(part: int, tmp_path: Path) -> None:
     wrong: list[str] = []
     refused: Counter[tuple[str, str]] = Counter()
@@ -75,16 +76,17 @@ def test_no_case_is_wrong_on_wasmtime(part: int, tmp_path: Path) -> None:
 
 
 @cache
-def sample_for(target: str, folder: Path) -> list[tuple[Any, Path]]:
+def sample_for(target: str, folder: Path, part: int) -> list[tuple[Any, Path]]:
     """A case of an operator: the first that compiles, from another place for each operator."""
     by_operator: dict[str, list[Any]] = {}
     for case in cases():
         by_operator.setdefault(operator(case), []).append(case)
     made: list[tuple[Any, Path]] = []
-    for number, found in enumerate(list(by_operator.values())[:: EVERY[target]]):
+    chosen = list(by_operator.values())[:: EVERY[target]]
+    for number, found in [*enumerate(chosen)][part::SAMPLES]:
         start = number % len(found)
         made += first_that_compiles([*found[start:], *found[:start]], folder, target)
-    assert len(made) >= LEAST[target]
+    assert len(made) >= LEAST[target] / SAMPLES
     return made
 
 
@@ -98,11 +100,13 @@ def first_that_compiles(found: Iterable[Any], folder: Path, target: str) -> list
 
 
 @pytest.mark.by_turns
-@pytest.mark.parametrize("half", range(2))
+@pytest.mark.one_in(4, *SLOW)
+@pytest.mark.one_in(2, *(host for host in TARGETS if host not in SLOW))
+@pytest.mark.parametrize("part", range(SAMPLES))
 def test_the_sample_on_every_host(
-    host_name: str, half: int, root: Path, run_bundle: RunBundle
+    host_name: str, part: int, root: Path, run_bundle: RunBundle
 ) -> None:
     target = TARGETS[host_name]
-    sample = sample_for(target, root / "cases" / target)[half::2]
+    sample = sample_for(target, root / "cases" / target, part)
     wrong = [case.name for case, path in sample if is_wrong(case, path, run_bundle)]
     assert wrong == []

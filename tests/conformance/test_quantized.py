@@ -127,6 +127,7 @@ def quantum(path: Path) -> float:
     return float(numpy_helper.to_array(scale))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("reduce_range", [False, True])
 @pytest.mark.parametrize(
     ("activations", "weights"),
@@ -152,6 +153,7 @@ def test_qdq(
     np.testing.assert_array_equal(ours[1], ours[2])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("reduce_range", [False, True])
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("build", [convolutions, products])
@@ -250,6 +252,7 @@ def _packed(value: Array, kind: str) -> bytes:
     return (flat[::2] & 15 | (flat[1::2] & 15) << 4).astype(np.uint8).tobytes()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("rows", [1, 3, 128])
 @pytest.mark.parametrize("zeros", ["none", "packed"])
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from conftest import TARGETS, BundleOf, RunBundle
 
 from tilewright.base.dtypes import F32
@@ -50,6 +51,7 @@ def graph() -> Graph:
     )
 
 
+@pytest.mark.by_turns
 def test_rows_are_rounded_once(host_name: str, run_bundle: RunBundle, bundle_of: BundleOf) -> None:
     path = bundle_of("rounding", lambda options: compile_graph(graph(), options).contents)
     x = np.random.default_rng(4).standard_normal((ROWS, DEPTH), np.float32)

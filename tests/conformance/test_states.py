@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from conftest import TARGETS, options_for
+from conftest import SLOW, TARGETS, options_for
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import TilewrightError, UsageError
@@ -78,6 +78,8 @@ def stateful(
     return compile_model(path, replace(options_for(target), states=states)), path, states
 
 
+@pytest.mark.by_turns
+@pytest.mark.one_in(3, *SLOW)
 @pytest.mark.parametrize("case", CASES)
 def test_a_state_is_what_the_output_was(
     case: str, host_name: str, open_host: Callable[[Path], Any], tmp_path: Path

@@ -73,6 +73,8 @@ def agree(run_at: RunAt, path: Path, inputs: Mapping[str, Any]) -> None:
             assert array.tobytes() == found[0][name].tobytes(), name
 
 
+@pytest.mark.one_in(2, "chromium", "firefox")
+@pytest.mark.by_turns
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels(name: str, run_at: RunAt, bundle_of: BundleOf) -> None:
     case = BUILDERS[name]()
@@ -81,6 +83,7 @@ def test_kernels(name: str, run_at: RunAt, bundle_of: BundleOf) -> None:
 
 
 @pytest.mark.by_turns
+@pytest.mark.one_in(2, "chromium", "firefox")
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_models(path: Path, run_at: RunAt, bundle_of: BundleOf) -> None:
     buckets = dict.fromkeys(load(path).dim_names, (12,))

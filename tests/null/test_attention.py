@@ -77,6 +77,7 @@ def test_each_variant_is_one_kernel_that_stores_no_scores(name: str) -> None:
         assert_same(got, want)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("keys", [4096, 4], ids=["one-block", "online"])
 @pytest.mark.parametrize("cache", ["", "k", "kv"])

@@ -93,6 +93,7 @@ def test_a_long_chain_compiles(name: str) -> None:
     assert len(compiled.program.plans[0].steps) >= LONG // 4096
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("target", "name"),
     [

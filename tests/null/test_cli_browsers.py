@@ -1,4 +1,4 @@
-"""The commands that need a browser, in both browsers."""
+"""The commands that need a browser, in either of the browsers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ pytestmark = [
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("host", ["chromium", "firefox"])
 def test_run(capsys: Capture, tmp_path: Path, host: str) -> None:
     model = save_model(tmp_path / "tiny.onnx")
@@ -37,6 +38,7 @@ def test_run(capsys: Capture, tmp_path: Path, host: str) -> None:
     assert (called.code, called.json["error"]["code"]) == (5, "input")
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("host", ["chromium", "firefox"])
 def test_bench_kernel(capsys: Capture, host: str) -> None:
     called = Called(

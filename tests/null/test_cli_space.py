@@ -190,6 +190,7 @@ def test_the_stored_counts_are_of_this_code() -> None:
         assert row["1.25"] == len(lite(matrix, device.core))
 
 
+@pytest.mark.nightly
 def test_the_page_about_spaces_tells_all_readings(capsys: Capture) -> None:
     page = (ROOT / "docs" / "spaces.md").read_text()
     told = {

@@ -146,6 +146,7 @@ def network(seed: int) -> onnx.ModelProto:
     return net.finish()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", seeds(60, nightly=240))
 def test_a_random_network_agrees_with_onnxruntime(seed: int, tmp_path: Path) -> None:
     proto = network(seed)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tilewright.base.errors import AdmissionRefused
-from tilewright.elastic.policy import DESIGNS, Critical, Gpu, KernelCost, Normal, Scheduler, design
+from tilewright.elastic.policy import (
+    DESIGNS,
+    Critical,
+    Gpu,
+    KernelCost,
+    Normal,
+    Phase,
+    Scheduler,
+    design,
+)
 from tilewright.elastic.simulator import Outcome, levels, phases, simulate, solo_us
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
@@ -13,11 +24,16 @@ GPU = Gpu(4, submit_us=2.0)
 CRITICAL = (KernelCost(9, 256, 40, 2, 0.3), KernelCost(30, 256, 15, 1, 0.3))
 NORMAL = (KernelCost(40, 256, 60, 2, 0.3), KernelCost(7, 128, 120, 4, 0.2, 0.05))
 LEVELS = levels(GPU, NORMAL, 2)
-PHASES = phases(GPU, CRITICAL, NORMAL, LEVELS)
+
+
+@cache
+def measured() -> tuple[Phase, ...]:
+    """Not while tests are collected: each worker collects all of them."""
+    return phases(GPU, CRITICAL, NORMAL, LEVELS)
 
 
 def outcome(name: str, seed: int = 1, bound: float = 1.2, spans: bool = False) -> Outcome:
-    task = Critical("critical", PHASES, CRITICAL, bound)
+    task = Critical("critical", measured(), CRITICAL, bound)
     tasks = [(task, Poisson(900)), (Normal("normal", NORMAL), ClosedLoop())]
     return simulate(Scheduler(design(name), GPU), tasks, 0.04, seed, spans)
 
@@ -69,7 +85,7 @@ def test_parts_of_a_split_share_no_sm() -> None:
 
 
 def test_curves_rise_and_solo_is_the_sum_of_its_phases() -> None:
-    (phase,) = PHASES
+    (phase,) = measured()
     assert phase.solo_us == solo_us(GPU, CRITICAL)
     assert 1 <= phase.curve.at(0) < 1.2 < phase.curve.at(LEVELS[-1])
 
@@ -105,7 +121,7 @@ def test_tiles_that_nobody_may_leave_are_in_the_curve() -> None:
 
 def test_a_client_that_is_refused_asks_again() -> None:
     """Two clients of a closed loop with room for one: each refusal is followed by a request."""
-    task = Critical("critical", PHASES, CRITICAL, 1.2, deadline_us=1.5 * PHASES[0].solo_us)
+    task = Critical("critical", measured(), CRITICAL, 1.2, deadline_us=1.5 * measured()[0].solo_us)
     found = simulate(Scheduler(design("tilewright"), GPU), [(task, ClosedLoop(2))], 0.004)
     assert len(found.served) > 0.7 * 4000 / task.longest_us
     assert found.refused > len(found.served)

@@ -123,6 +123,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("tried", [LOOKS, pytest.param(MORE_LOOKS, marks=pytest.mark.nightly)])
 def test_sent_away_at_any_look(subject: Path, tried: int) -> None:
     case = Case(subject, CpuDevice(1))

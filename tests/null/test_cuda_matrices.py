@@ -164,6 +164,7 @@ def computed(
 RUNS = pytest.mark.parametrize("run", [by_loops, by_text])
 
 
+@pytest.mark.one_in(3)
 @RUNS
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("seed", seeds(2, nightly=20))
@@ -183,6 +184,7 @@ def of_groups(rng: Random) -> MatrixSchedule:
     )  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @RUNS
 @pytest.mark.parametrize("seed", seeds(2, nightly=10))
 def test_warp_groups(run: Any, seed: int) -> None:
@@ -238,6 +240,7 @@ def test_the_interpreter_sees_mistakes(said: str) -> None:
         interpret(replace(fn, body=changed(fn.body, MISTAKES[said])), buffers, [0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("types", CONFIGURATIONS)
 @pytest.mark.parametrize("architecture", ["compute_75", "sm_80", "sm_86", "sm_90"])
 def test_nvidias_compiler_takes_the_texts(

@@ -80,6 +80,7 @@ def computed(fn: TileFn, n: int, data: tuple[Array, ...]) -> Array:
     return np.asarray(out)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("anchor", ANCHORS)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_kernels_end_where_they_should(seed: int, anchor: str) -> None:
@@ -129,6 +130,7 @@ def attentions() -> Iterator[AttentionSchedule]:
         )  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("schedule", list(attentions()), ids=str)
 def test_attention_under_every_kind_of_schedule(
     compiled: Compiled, schedule: AttentionSchedule

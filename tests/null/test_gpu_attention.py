@@ -24,6 +24,7 @@ from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.tuning.candidates import build, space_of
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_each_variant(name: str) -> None:
     graph = VARIANTS[name]()
@@ -32,6 +33,7 @@ def test_each_variant(name: str) -> None:
     assert_same(by_groups(attention, graph, values, attention.default), want)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", seeds(25, nightly=75))
 def test_random_attention_under_random_schedules(seed: int) -> None:
     rng = Random(f"attention{seed}")

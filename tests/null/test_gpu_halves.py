@@ -67,6 +67,7 @@ def of_tiles(rng: Random) -> HalfSchedule:
     return HalfSchedule(**vars(random_tile(rng)))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("way", "random"), [(matrices, of_matrices), (halves, of_tiles)])
 @pytest.mark.parametrize("sizes", PRODUCTS)
 @pytest.mark.parametrize("seed", seeds(3, nightly=20))

@@ -52,6 +52,7 @@ def test_any_tile_gives_the_product(name: str, seed: int) -> None:
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("seed", seeds(3, nightly=20))
 def test_any_slices_give_the_product(name: str, seed: int) -> None:
@@ -61,6 +62,7 @@ def test_any_slices_give_the_product(name: str, seed: int) -> None:
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CASES)
 def test_the_default_gives_the_product(name: str) -> None:
     """As the target chooses it: a tile, columns, or a thread for each sum."""

@@ -134,6 +134,7 @@ def lowered(joint: Joint, pick: Callable[[], ThinSchedule]) -> TileFn:
     return made
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("seed", seeds(1, nightly=10))
 def test_chains_under_any_schedule(name: str, seed: int) -> None:

@@ -116,6 +116,7 @@ def random_rounded(rng: Random) -> RoundedSchedule:
     return RoundedSchedule(**vars(random_thin(rng)), r1=r1, unit=unit, ahead=rng.random() < 0.5)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("seed", seeds(3, nightly=20))
 def test_any_schedule(name: str, seed: int) -> None:

@@ -123,6 +123,7 @@ def test_what_waits_for_nobody_is_no_group() -> None:
     assert "two threads" in target("wgsl").objection(kernel_of("K0"), alone)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", ["small", "flat"])
 def test_every_candidate_computes_the_product(name: str, every: int) -> None:

@@ -75,6 +75,7 @@ def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
     return Graph(name, inputs, (("y", contract(equation, x, w)),)), values
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*PRODUCTS, *CONVOLUTIONS])
 @pytest.mark.parametrize(
     "packing", [PACKING, replace(PACKING, floats=Panels(4096))], ids=["panels", "rows"]

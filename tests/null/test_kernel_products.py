@@ -56,6 +56,7 @@ def made(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
     return Graph(name, inputs, (("y", contract(equation, x, y)),)), values
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("seed", seeds(12, nightly=48))
 def test_any_schedule_gives_the_same_product(name: str, seed: int) -> None:

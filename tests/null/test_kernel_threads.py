@@ -22,6 +22,7 @@ THREADS = 4
 THREAD = Var("thread", THREADS)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("anchor", ["reduce", "rows", "contract"])
 def test_threads_of_a_row_compute_what_the_specification_means(anchor: str) -> None:
     shared = 0
@@ -41,6 +42,7 @@ def test_threads_of_a_row_compute_what_the_specification_means(anchor: str) -> N
     assert shared > 5
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("anchor", ["reduce", "rows", "contract"])
 @pytest.mark.parametrize("width", [2, 4, 8])
 def test_subgroups_of_a_row_do_so_too(anchor: str, width: int) -> None:

@@ -74,6 +74,7 @@ def set_up(fresh: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.nightly
 def test_the_project_has_its_own_python_where_uv_is_missing(fresh: Path) -> None:
     checkout = fresh / "checkout"
     for _ in ("the first start", "the second"):

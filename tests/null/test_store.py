@@ -20,6 +20,8 @@ from tilewright.store import (
 )
 from tilewright.store.schema import HEAD, reports
 
+pytestmark = pytest.mark.by_turns
+
 GOOD = {3: 1.5, 4: 1.4, 7: 1.2}
 DAY = 86_400
 

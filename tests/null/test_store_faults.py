@@ -31,6 +31,8 @@ from tilewright.base.errors import (
 from tilewright.store import KernelStore, Receipt, StoredReport, database
 from tilewright.store.schema import keys, reports
 
+pytestmark = pytest.mark.by_turns
+
 GOOD = {3: 1.5, 4: 1.4}
 
 

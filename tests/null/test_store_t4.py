@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tilewright.base.errors import InvalidReport
 from tilewright.store import KernelStore, StoredGold, StoredReport, StoredVote
 
+pytestmark = pytest.mark.by_turns
+
 INVALIDITY = ("timeout", "compile", "runtime", "correctness", "constraints", "correct")
 TIMES = ("compilation_time", "framework", "search_algorithm", "validation")
 

@@ -160,6 +160,7 @@ def test_registers_in_assembly_become_operands(nvrtc: Nvrtc) -> None:
     assert "%ctaid.z" not in own
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{}, {"fold": True}, {"pad": True}])
 @pytest.mark.parametrize("architecture", ["compute_75", "sm_90"])
 def test_nvidias_compiler_takes_all_forms(

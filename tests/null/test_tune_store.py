@@ -35,6 +35,8 @@ from tilewright.server.sources import Sources
 from tilewright.store import KernelStore
 from tilewright.tuning.messages import Report
 
+pytestmark = pytest.mark.by_turns
+
 
 class Broken(KernelStore):
     """A store whose calls fail while `error` is set."""

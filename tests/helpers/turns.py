@@ -1,0 +1,96 @@
+"""Cases that go by turns: a run takes a share of a long sweep, and runs after it the others.
+
+Input: the collected tests with their marks `by_turns` and `one_in`, and the run's turn.  Output:
+the mark `nightly` on what this run leaves out.  Two runs with one turn take the same cases.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+#: Names the turn, so that a run can be repeated; without it each commit has its own.
+VARIABLE = "TILEWRIGHT_TURN"
+#: Two hosts of the same WebGPU, the faster first: scripts/test gives Dawn a fast adapter if it can.
+#: With Chromium's adapter Dawn is slower, since it keeps no pipelines.
+WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ else -1]
+#: Pairs that take the same code, the cheaper first, and of how many cases the second takes one.
+PAIRS = ((("chromium", "firefox"), 3), (WEBGPU, 5), (("sqlite", "postgres"), 2))
+#: A multiple of those, so that shares and hosts change independently of each other.
+PERIOD = 30
+#: Parameters that name where a case runs.
+HOSTS = ("chromium", "firefox", "chromium-webgpu", "dawn", "cuda-cpu", "native", "reference",
+         "wasmtime", "wasmtime-simd")  # fmt: skip
+
+
+def of_commit() -> int:
+    """The turn of the commit that is checked out; 0 without git."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    try:
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(done.stdout[:8], 16)
+
+
+def choose(items: Iterable[pytest.Item], turn: int) -> None:
+    """Marks what this turn leaves out as `nightly`."""
+    items = list(items)
+    for pair, turns in PAIRS:
+        _one_host_of(pair, turns, items, turn)
+    groups: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        named = _strings(item)
+        host = next((host for host in HOSTS if host in named), "")
+        marks = (m for m in item.iter_markers("one_in") if host in m.args[1:] or not m.args[1:])
+        mark = next(marks, None)  # the closest
+        if mark and not named & set(mark.kwargs.get("but", ())) and not _left_out(item):
+            groups[item.nodeid.partition("::")[0], mark.args[0], host].append(item)
+    for (file, count, host), cases in groups.items():
+        share = min(int(str(count)), len(cases))
+        first = (turn // PERIOD + crc32(f"{file} {host}".encode())) % share
+        for number, item in enumerate(cases):
+            if number % share != first:
+                item.add_marker(pytest.mark.nightly)
+
+
+def _one_host_of(
+    pair: tuple[str, str], turns: int, items: Iterable[pytest.Item], turn: int
+) -> None:
+    """Of a file's cases marked `by_turns` each is for one host of the pair."""
+    cases: dict[str, dict[str, dict[str, pytest.Item]]] = defaultdict(dict)
+    for item in items:
+        host = next((host for host in pair if host in _strings(item)), None)
+        if host and item.get_closest_marker("by_turns") and not _each(item):
+            file, _, case = item.nodeid.partition("::")
+            same = case.replace(f"-{host}", "").replace(f"{host}-", "").replace(host, "")
+            cases[file].setdefault(same, {})[host] = item
+    for of_file in cases.values():
+        both = (case for case in of_file.values() if len(case) == len(pair))
+        for number, case in enumerate(both):
+            rests = pair[0] if (number + turn) % turns == 1 else pair[1]
+            case[rests].add_marker(pytest.mark.nightly)
+
+
+def _strings(item: pytest.Item) -> set[str]:
+    """The parameters that are words; others may be arrays, which have no single answer to ==."""
+    if not hasattr(item, "callspec"):
+        return set()
+    return {value for value in item.callspec.params.values() if isinstance(value, str)}
+
+
+def _each(item: pytest.Item) -> bool:
+    """Whether its test wants each browser."""
+    return item.get_closest_marker("each_browser") is not None
+
+
+def _left_out(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("nightly", "slow", "gpu"))

@@ -1,0 +1,92 @@
+"""Cases that go by turns: a run takes a share on every host, and in time each case on each host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.turns import PAIRS, PERIOD, choose
+
+CASES = [f"case{n}" for n in range(12)]
+
+
+class Item:
+    """What `choose` reads and writes of a collected test."""
+
+    def __init__(self, test: str, params: dict[str, Any], *marks: pytest.MarkDecorator) -> None:
+        self.nodeid = f"tests/x.py::{test}[{'-'.join(map(str, params.values()))}]"
+        self.callspec = SimpleNamespace(params=params)
+        self.marks = [mark.mark for mark in marks]
+
+    def iter_markers(self, name: str) -> Any:
+        return (mark for mark in self.marks if mark.name == name)
+
+    def get_closest_marker(self, name: str) -> Any:
+        return next(self.iter_markers(name), None)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.mark)
+
+
+def taken(turn: int, hosts: tuple[str, ...], *marks: pytest.MarkDecorator) -> list[tuple[str, str]]:
+    """Host and case of what this turn takes."""
+    items = [Item("t", {"host": host, "case": c}, *marks) for host in hosts for c in CASES]
+    choose(items, turn)  # type: ignore[arg-type]
+    return [
+        (i.callspec.params["host"], i.callspec.params["case"])
+        for i in items
+        if not i.get_closest_marker("nightly")
+    ]
+
+
+@pytest.mark.parametrize(("pair", "turns"), PAIRS)
+def test_a_case_is_for_one_of_a_pair_and_in_time_for_the_other(
+    pair: tuple[str, str], turns: int
+) -> None:
+    seen = [taken(turn, pair, pytest.mark.by_turns) for turn in range(turns)]
+    for found in seen:
+        assert [c for _, c in sorted(found, key=lambda f: CASES.index(f[1]))] == CASES
+        assert {host for host, _ in found} == set(pair)
+    assert {case for found in seen for case in found} == {(h, c) for h in pair for c in CASES}
+
+
+def test_a_share_is_taken_on_every_host_and_in_time_all() -> None:
+    mark, hosts = pytest.mark.one_in(3, "dawn", "cuda-cpu"), ("dawn", "cuda-cpu", "native")
+    seen = [taken(turn * PERIOD, hosts, mark) for turn in range(3)]
+    for found in seen:
+        count = {host: sum(host == h for h, _ in found) for host in hosts}
+        assert count == {"dawn": 4, "cuda-cpu": 4, "native": 12}
+    assert {case for found in seen for case in found} == {(h, c) for h in hosts for c in CASES}
+
+
+def test_both_marks_leave_no_case_out_for_ever() -> None:
+    (pair, turns), *_ = PAIRS
+    marks = (pytest.mark.by_turns, pytest.mark.one_in(2))
+    seen = {case for n in range(turns) for half in range(2)
+            for case in taken(half * PERIOD + n, pair, *marks)}  # fmt: skip
+    assert seen == {(h, c) for h in pair for c in CASES}
+
+
+def test_the_closest_mark_counts() -> None:
+    found = taken(0, ("native",), pytest.mark.one_in(6), pytest.mark.one_in(2))
+    assert len(found) == 2
+
+
+def test_what_is_named_is_always_taken() -> None:
+    marks = pytest.mark.one_in(6, but=["case5"])
+    for turn in range(6):
+        assert ("native", "case5") in taken(turn * PERIOD, ("native",), marks)
+
+
+def test_of_fewer_cases_than_the_share_one_is_taken() -> None:
+    items = [Item("t", {"case": n}, pytest.mark.one_in(9)) for n in range(2)]
+    choose(items, 7 * PERIOD)  # type: ignore[arg-type]
+    assert sum(item.get_closest_marker("nightly") is None for item in items) == 1
+
+
+def test_what_another_reason_leaves_out_is_not_counted() -> None:
+    marks = (pytest.mark.one_in(2), pytest.mark.nightly)
+    items = [Item("t", {"case": n}, *marks[: 1 + (n > 1)]) for n in range(4)]
+    choose(items, 0)  # type: ignore[arg-type]
+    assert sum(item.get_closest_marker("nightly") is None for item in items) == 1
