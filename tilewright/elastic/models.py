@@ -7,7 +7,7 @@ complete.  Who may run when is decided by the policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -114,8 +114,13 @@ class CriticalModel:
         return Recording(self.device.record([*tasks, self._budget.task(EVERYBODY)]), told)
 
 
+#: Kernels after which there is a recording of all that follow; kernels before that are complete do
+#: nothing.
+EVERY = 8
+
+
 class NormalPlan(Protocol):
-    """An inference that is made kernel by kernel."""
+    """An inference that is made kernel by kernel, or by one call: then `kernels` is 1."""
 
     kernels: int
 
@@ -144,6 +149,26 @@ class ElasticKernels:
         return self._plan.complete
 
 
+class WholeElastic:
+    """A plan whose kernels are started by one call: all that are left, in their order."""
+
+    kernels = 1
+
+    def __init__(self, plan: ElasticPlan) -> None:
+        self._plan = plan
+        self._from = [plan.recorded(first) for first in range(0, len(plan.steps), EVERY)]
+
+    def begin(self) -> None:
+        self._plan.begin()
+
+    def start(self, number: int, workers: int) -> None:
+        """Who is not among the workers leaves at once, by the budget."""
+        self._from[self._plan.complete // EVERY]()
+
+    def complete_after(self, number: int) -> int:
+        return int(self._plan.complete == len(self._plan.steps))
+
+
 class PlainKernels:
     """Kernels that nothing stops, for designs that do without."""
 
@@ -160,6 +185,24 @@ class PlainKernels:
         return number + 1
 
 
+class WholePlain:
+    """The same, started by one call."""
+
+    kernels = 1
+
+    def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
+        self._run = host.device.record(launches)
+
+    def begin(self) -> None:
+        """Nothing is left of the last inference."""
+
+    def start(self, number: int, workers: int) -> None:
+        self._run()
+
+    def complete_after(self, number: int) -> int:
+        return 1
+
+
 def costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ...]:
     """What policies that go by kernels ask for, of a host's largest plan at its largest extents.
 
@@ -172,6 +215,12 @@ def costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ..
         chunk = tile / max(1, host.forms[slot].chunks)
         found.append(KernelCost(launch.blocks, launch.group, tile, chunk))
     return tuple(found)
+
+
+def whole_cost(kernels: Sequence[KernelCost]) -> KernelCost:
+    """Of a plan that is started by one call."""
+    chunk = max(kernel.chunk_us for kernel in kernels)
+    return replace(kernels[0], tile_us=sum(kernel.tile_us for kernel in kernels), chunk_us=chunk)
 
 
 def critical_task(

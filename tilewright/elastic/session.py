@@ -27,8 +27,11 @@ from tilewright.elastic.models import (
     ElasticKernels,
     NormalPlan,
     PlainKernels,
+    WholeElastic,
+    WholePlain,
     costs,
     critical_task,
+    whole_cost,
 )
 from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.tasks import MOST_PHASES
@@ -227,14 +230,15 @@ class CorunSession:
         return host.clock(1, repeat=2)[0]
 
     def _plan(self, number: int, elastic: bool) -> NormalPlan:
-        host = self._hosts[number]
+        host, whole = self._hosts[number], self.design.whole
         if elastic:
-            return ElasticKernels(ElasticPlan(host, self._budget))
+            plan = ElasticPlan(host, self._budget)
+            return WholeElastic(plan) if whole else ElasticKernels(plan)
         steps = host.steps(-1, largest_extents(host.bundle.manifest))
         launches = [launch for _, launch in steps]
         if self._flags:
             return EntryKernels(host, launches, self._flags[number])
-        return PlainKernels(host, launches)
+        return (WholePlain if whole else PlainKernels)(host, launches)
 
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
@@ -337,13 +341,16 @@ class CorunSession:
         )
 
     def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
-        host, task = self._hosts[number], Normal(f"normal {number}", self._costs[number])
+        host, plan = self._hosts[number], self._plans[number]
+        # a plan that is one call is one kernel to the policy
+        each = self._costs[number] if plan.kernels > 1 else (whole_cost(self._costs[number]),)
+        task = Normal(f"normal {number}", each)
 
         def again(count: int) -> None:
             if arrival.clients:
                 agent.ask()
 
-        agent = NormalAgent(coordinator, task, self._plans[number], host.device, again)
+        agent = NormalAgent(coordinator, task, plan, host.device, again)
         agent.ask(arrival.clients)
         return agent
 

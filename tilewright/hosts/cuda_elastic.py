@@ -132,10 +132,11 @@ class ElasticPlan:
         launch = self.steps[number].launch
         self.device.start(replace(launch, blocks=min(workers, launch.blocks)))
 
-    def recorded(self) -> Callable[[], None]:
-        """The whole inference at once, for a device that nobody else needs meanwhile."""
-        tasks: list[Task] = [self._clear, *(step.launch for step in self.steps)]
-        return self.device.record(tasks)
+    def recorded(self, first: int | None = None) -> Callable[[], None]:
+        """By one call all kernels from this one on, after `begin`; None: a new inference, for a
+        device that nobody else needs meanwhile."""
+        tasks: list[Task] = [] if first is not None else [self._clear]
+        return self.device.record([*tasks, *(step.launch for step in self.steps[first or 0 :])])
 
     def run(self, again: Callable[[], None], rounds: int) -> int:
         """One inference to its end; the rounds of launches that it took.
