@@ -41,4 +41,4 @@ def test_what_is_left_is_done_by_the_next_call(
         got = host.take(given).outputs
         for name, value in want.items():
             np.testing.assert_array_equal(got[name], value)
-        assert (calls == 1) == (looks == 1000)
+        assert calls > 1 if looks == 1 else calls == 1 or looks < 1000
