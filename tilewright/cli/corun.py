@@ -117,7 +117,13 @@ def corun(
             overdue=one.overdue,
             answered=len(one.answered),
         )
-    found = {"policy": policy, "device": session.measured[0].device} | facts(result)
+    found = {
+        "pair": " + ".join(path.stem for path in (critical, *normal)),
+        "policy": policy,
+        "device": session.measured[0].device,
+        "sms": sms,
+        "clients": clients,
+    } | facts(result)
     return Answer(found, pairs(found))
 
 
