@@ -62,6 +62,10 @@ def corun(
     phases: Annotated[
         int, typer.Option(min=1, help="Parts of the critical model with a budget of their own.")
     ] = 1,
+    l2_persistence: Annotated[
+        bool,
+        typer.Option("--l2-persistence", help="The critical model's weights stay in the L2 cache."),
+    ] = False,
     curves: Annotated[
         Path | None, typer.Option(help="Slowdown curves: read if they are there, else written.")
     ] = None,
@@ -92,6 +96,7 @@ def corun(
         deadline_ms=deadline,
         phases=phases,
         watched=bool(files),
+        l2_persistence=l2_persistence,
         measure_seconds=min(4.0, seconds),
     )
     source = _arrival(arrival, rate)
@@ -123,6 +128,8 @@ def corun(
         "device": session.measured[0].device,
         "sms": sms,
         "clients": clients,
+        "l2_persistence": l2_persistence,
+        "l2_kept": round(session.kept.kept, 4) if session.kept else None,
     } | facts(result)
     return Answer(found, pairs(found))
 

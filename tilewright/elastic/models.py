@@ -16,6 +16,7 @@ from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, hold, h
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import Launch, Task
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.cuda_l2 import Window
 from tilewright.hosts.tensors import largest_extents
 
 
@@ -25,6 +26,7 @@ class CriticalModel:
     budget: that normal kernels look at; None: theirs are plain, and nobody leaves
     captured: the writes are nodes of the CUDA graph, one for each choice of budgets, instead of
               beside it
+    window: what its kernels keep in the L2 cache
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class CriticalModel:
         plan: int = -1,
         extents: Sequence[int] | None = None,
         captured: bool = False,
+        window: Window | None = None,
     ) -> None:
         self.host, self.device = host, host.device
         self._budget, self._captured = budget, captured
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
-        self.launches = [launch for _, launch in host.steps(plan, extents)]
+        steps = host.steps(plan, extents)
+        self.launches = [replace(launch, window=window) for _, launch in steps]
         self._recorded: dict[Hold, Callable[[], None]] = {}
         self._wholes: dict[tuple[Hold, ...], Callable[[], None]] = {}
 
