@@ -216,8 +216,8 @@ def test_nvidias_compiler_takes_all_forms(
             assert f"{kernel.name}_elastic".encode() in code
             assert f"{kernel.name}_slice".encode() in code
     refused = {k.name for k in found.kernels if not k.elastic}
-    together = {"reduce", "scan", "transpose", "histogram", "bodies", "softmax", "gemm", "votes",
-                "last_block", "triangle"}  # fmt: skip
+    together = {"reduce", "scan", "transpose", "gram", "histogram", "bodies", "softmax", "gemm",
+                "votes", "last_block", "triangle"}  # fmt: skip
     assert refused == (together if options.get("fold") else set())
 
 
