@@ -28,7 +28,6 @@ class KeptWeights:
             raise HostError(
                 f"{device.name} has no L2 cache that can be set aside",
                 hint="Leave out L2 persistence, or use an NVIDIA GPU",
-                host="cuda",
             )
         self.release = weakref.finalize(self, _release, device.driver)
         self.release.atexit = False  # the driver forgets it by itself
