@@ -46,7 +46,6 @@ class L2Cache:
             raise HostError(
                 "this GPU has no L2 cache that can be set aside",
                 hint=HINT,
-                host="cuda",
                 most_bytes=most,
                 widest_bytes=widest,
             )
@@ -63,7 +62,7 @@ class L2Cache:
             given = int(self._call("cuCtxGetLimit", limit))
         except HostError as error:
             raise HostError(
-                f"the driver sets no L2 cache aside: {error.message}", hint=HINT, host="cuda"
+                f"the driver sets no L2 cache aside: {error.message}", hint=HINT
             ) from error
         share = min(1.0, given / total)
         return tuple(
