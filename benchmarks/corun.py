@@ -112,6 +112,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 max_slowdown=bound or NO_BOUND,
                 phases=args.phases,
                 ahead=args.ahead,
+                l2_persistence=args.l2_persistence,
                 measure_seconds=args.measure,
             )
             try:
@@ -155,6 +156,8 @@ def row(
         "sms": session.settings.sms,
         "kernels": args.kernels,
         "clients": args.clients,
+        "l2_persistence": args.l2_persistence,
+        "l2_kept": session.kept.kept if session.kept else None,
         "seed": seed,
         "max_slowdown": bound,
         "p50": waited.p50,
@@ -186,7 +189,7 @@ def occupancy_of(pair: Pair, args: argparse.Namespace, sms: int | None, name: st
     """Resident warps over all that there is room for, by watched kernels."""
     settings = Settings(
         name, args.device, sms, max_slowdown=NO_BOUND, watched=True,
-        measure_seconds=args.measure / 4,
+        l2_persistence=args.l2_persistence, measure_seconds=args.measure / 4,
     )  # fmt: skip
     streams = pair.workload
     with CorunSession(*pair.parted, settings) as session:
@@ -211,6 +214,9 @@ def main() -> None:
     parser.add_argument("--seed", action="append", type=int)
     parser.add_argument("--clients", type=int, default=1, help="of each normal model")
     parser.add_argument("--phases", type=int, default=1)
+    parser.add_argument(
+        "--l2-persistence", action="store_true", help="critical weights stay in the L2 cache"
+    )
     parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
     parser.add_argument("--kernels", choices=("tuned", "naive"), default="tuned")
     parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")

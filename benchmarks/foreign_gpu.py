@@ -3,6 +3,10 @@
 Input: a GPU with its driver, the extras `cuda` and `elastic`.  Output: results/foreign_gpu.json.
 The kernels are those of tests/elastic_sources/samples.cu, on sizes that fill a GPU.
 
+* what "forms": each kernel, plain and elastic; ratio: elastic over plain;
+* what "padding": kernels whose shared arrays `--pad-shared` makes longer, in the elastic form with
+  and without; ratio: with over without.
+
     python benchmarks/foreign_gpu.py [--rounds 15] [--evictions 20]
 """
 
@@ -13,6 +17,7 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 import numpy as np
 
-from tilewright.elastic.transform import transform
+from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.gpu_trial import GpuTrial
 from tilewright.elastic.transform.trial import TrialLaunch, bits, copies
 
@@ -33,7 +38,7 @@ WARM_MS, RUN_MS = 200.0, 10.0
 
 
 def _f(*shape: int) -> Any:
-    return RNG.standard_normal(shape).astype(np.float32)
+    return RNG.standard_normal(shape, np.float32)
 
 
 def _z(*shape: int) -> Any:
@@ -51,6 +56,11 @@ CASES: dict[str, tuple[str, TrialLaunch]] = {
     "transpose": (
         "transpose",
         TrialLaunch((128, 128, 1), (32, 8, 1), (_f(4096, 4096), _z(4096, 4096), I(4096), I(4096))),
+    ),
+    "gram": (
+        "gram",
+        TrialLaunch((64, 256, 1), (32, 8, 1),
+                  (_f(2048, 1024), _z(2048, 2048), I(2048), I(1024))),
     ),
     "histogram": (
         "histogram",
@@ -83,6 +93,28 @@ CASES: dict[str, tuple[str, TrialLaunch]] = {
 }  # fmt: skip
 
 
+#: Milliseconds of two runs, each the mean of so many.
+Cost = Callable[[int], tuple[float, float]]
+
+
+def compared(cost: Cost, rounds: int) -> tuple[float, float, dict[str, Any]]:
+    """Medians of both, by turns on a warm GPU; the ratio of the second to the first."""
+    once = cost(3)[0]
+    times = max(1, min(200, round(RUN_MS / max(once, 1e-3))))
+    spent = 0.0
+    while spent < WARM_MS:
+        spent += sum(cost(times)) * times
+    pairs = [cost(times) for _ in range(rounds)]
+    ratios = [second / first for first, second in pairs]
+    found = {
+        "ratio": round(statistics.median(ratios), 4),
+        "spread": round(common.spread(ratios), 4),
+        "n": rounds,
+    }
+    first, second = (round(statistics.median(p[n] for p in pairs), 5) for n in range(2))
+    return first, second, found
+
+
 def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> dict[str, Any]:
     launch = CASES[name][1]
     plain, rng, taken, away = copies(launch), random.Random(0), 0, 0
@@ -94,29 +126,36 @@ def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> dict[st
         time.sleep(rng.uniform(0, 1e-3 * max(once, 0.02)))
         return rng.choice((0, 0, 1, 7))
 
+    row: dict[str, Any] = {"what": "forms", "kernel": name}
     for _ in range(evictions):
         given = copies(launch)
         taken += 1
         away += trial.elastic(name, given, leave) - 1
         if bits(given) != expected:
-            return {"kernel": name, "equal": False, "evictions": away, "runs": taken}
-    times = max(1, min(200, round(RUN_MS / max(once, 1e-3))))
-    spent = 0.0
-    while spent < WARM_MS:
-        spent += sum(trial.cost(name, launch, times)) * times
-    pairs = [trial.cost(name, launch, times) for _ in range(rounds)]
-    ratios = [e / p for p, e in pairs]
-    return {
-        "kernel": name,
-        "equal": True,
-        "runs": taken,
-        "evictions": away,
-        "plain_ms": round(statistics.median(p for p, _ in pairs), 5),
-        "elastic_ms": round(statistics.median(e for _, e in pairs), 5),
-        "ratio": round(statistics.median(ratios), 4),
-        "spread": round(common.spread(ratios), 4),
-        "n": rounds,
-    }
+            return {**row, "equal": False, "evictions": away, "runs": taken}
+    row |= {"equal": True, "runs": taken, "evictions": away}
+    plain_ms, elastic_ms, found = compared(lambda n: trial.cost(name, launch, n), rounds)
+    return {**row, "plain_ms": plain_ms, "elastic_ms": elastic_ms, **found}
+
+
+def padded_names(made: Transformed) -> Iterator[str]:
+    """Cases whose kernel has a shared array that was made longer."""
+    longer = {k.name for k in made.kernels if any("one element longer" in n for n in k.notes)}
+    return (name for name, (kernel, _) in CASES.items() if kernel.partition("<")[0] in longer)
+
+
+def padding(trial: GpuTrial, padded: GpuTrial, name: str, rounds: int) -> dict[str, Any]:
+    launch = CASES[name][1]
+    plain, given = copies(launch), copies(launch)
+    trial.plain(name, plain)
+    padded.elastic(name, given, lambda: None)
+    row = {"what": "padding", "kernel": name, "equal": bits(given) == bits(plain)}
+
+    def cost(times: int) -> tuple[float, float]:
+        return trial.cost(name, launch, times)[1], padded.cost(name, launch, times)[1]
+
+    elastic_ms, padded_ms, found = compared(cost, rounds)
+    return {**row, "elastic_ms": elastic_ms, "padded_ms": padded_ms, **found}
 
 
 def main() -> None:
@@ -125,11 +164,16 @@ def main() -> None:
     parser.add_argument("--evictions", type=int, default=20)
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
-    text = transform(SOURCE.read_text(), SOURCE.name).text
-    trial = GpuTrial(text, {name: kernel for name, (kernel, _) in CASES.items()})
+    source, names = SOURCE.read_text(), {name: kernel for name, (kernel, _) in CASES.items()}
+    trial = GpuTrial(transform(source, SOURCE.name).text, names)
     rows = []
     for name in CASES:
         rows.append(measured(trial, name, args.rounds, args.evictions))
+        print(rows[-1], flush=True)
+    made = transform(source, SOURCE.name, options=ElasticOptions(pad=True))
+    padded = GpuTrial(made.text, names)
+    for name in padded_names(made):
+        rows.append(padding(trial, padded, name, args.rounds))
         print(rows[-1], flush=True)
     print(common.save(
         "foreign_gpu", rows,

@@ -5,7 +5,7 @@ the first is one run of a pair of models under a policy: pair, policy, sms, seed
 (None: the policy takes no bound), p50, p99, p999 (latency of the critical model with waiting, over
 its latency alone), misses (share of requests), normal_share (of what is possible),
 total_over_sequential, occupancy (None: not recorded), n (critical requests); also kernels ("tuned",
-"naive") and clients, where they vary.
+"naive"), clients and l2_persistence (the critical weights stay in the L2 cache), where they vary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Record = dict[str, Any]
 Row = Mapping[str, Any]
 
 #: What may differ between pictures, and between points of a series.
-SETTING = ("pair", "sms", "kernels", "clients")
+SETTING = ("pair", "sms", "kernels", "clients", "l2_persistence")
 POINT = ("policy", "max_slowdown")
 #: Bounds of the critical model's slowdown at which policies are compared.
 BOUNDS = (1.05, 1.1, 1.2, 1.4, 1.6)
@@ -50,10 +50,11 @@ def points(rows: Sequence[Row]) -> list[Row]:
 
 def _named(setting: Sequence[Any]) -> str:
     """Pair, multiprocessors, and what else was said of it."""
-    pair, sms, kernels, clients = setting
+    pair, sms, kernels, clients, l2_persistence = setting
     words = [str(pair), f"{sms} SMs" if sms else "all SMs"]
     words += [f"{kernels} kernels"] if kernels else []
     words += [f"{clients} clients"] if clients else []
+    words += ["weights kept in L2"] if l2_persistence else []
     return ", ".join(words)
 
 

@@ -202,6 +202,28 @@ const SCENARIOS = {
     }));
   },
 
+  /** The page of co-running, once it has something to say. */
+  async corun({ page }, { states = ['ready', 'empty', 'error'] }) {
+    await page.waitForSelector(states.map((/** @type {string} */ state) => `#corun[data-state="${state}"]`).join(', '), { timeout: PATIENCE });
+    return page.evaluate(() => {
+      const shown = (/** @type {string} */ id) => document.getElementById(id).checkVisibility();
+      const options = (/** @type {string} */ id) => (shown(id) ? Array.from(document.getElementById(id).options, ({ text }) => text) : null);
+      return {
+        state: document.getElementById('corun').dataset.state,
+        text: document.getElementById('corun-text').textContent,
+        problem: document.getElementById('corun-problem').textContent,
+        empty: document.getElementById('corun-empty').innerText,
+        filters: Object.fromEntries(Array.from(document.querySelectorAll('#filters select'), ({ id }) => [id.replace('filter-', ''), options(id)])),
+        marks: Object.fromEntries(Array.from(document.querySelectorAll('#frontier g'), (line) => [line.dataset.policy, Array.from(line.querySelectorAll('title'), ({ textContent }) => textContent)])),
+        bound: document.querySelectorAll('#frontier .bound').length,
+        width: document.querySelector('#frontier svg')?.getBoundingClientRect().width ?? 0,
+        rows: Array.from(document.querySelectorAll('#points > tr'), (row) => Array.from(row.cells, ({ textContent }) => textContent)),
+        tasks: Object.fromEntries(Array.from(document.querySelectorAll('#timeline path[data-task]'), ({ dataset }) => [dataset.task, Number(dataset.spans)])),
+        traces: options('trace'),
+      };
+    });
+  },
+
   dark: ({ page }) => page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'dark' }]),
 
   /** What lies outside of the page's width, but for what its box lets people scroll to. */

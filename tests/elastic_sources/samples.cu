@@ -57,6 +57,23 @@ __global__ void transpose(const float *a, float *out, int columns, int rows) {
       out[(blockIdx.x * TILE + y) * rows + x] = tile[threadIdx.x][y];
 }
 
+// A matrix times its own transpose: threads of a warp read a column of the staged rows.
+__global__ void gram(const float *a, float *out, int n, int depth) {
+  __shared__ float other[TILE][TILE];
+  const int row = ROW_OF(threadIdx.y), first = blockIdx.x * TILE, column = first + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < depth; k += TILE) {
+    for (int y = threadIdx.y; y < TILE; y += blockDim.y)
+      other[y][threadIdx.x] =
+          first + y < n && k + threadIdx.x < depth ? a[(first + y) * depth + k + threadIdx.x] : 0;
+    __syncthreads();
+    for (int i = 0; i < TILE && k + i < depth && row < n; i++)
+      sum += a[row * depth + k + i] * other[threadIdx.x][i];
+    __syncthreads();
+  }
+  if (row < n && column < n) out[row * n + column] = sum;
+}
+
 __global__ void histogram(const unsigned char *a, unsigned *bins, int n) {
   __shared__ unsigned own[256];
   for (int b = threadIdx.x; b < 256; b += blockDim.x) own[b] = 0;

@@ -54,6 +54,7 @@ CASES: dict[str, tuple[str, TrialLaunch]] = {
     "transpose": (
         "transpose", _launch((3, 2, 1), (32, 4, 1), _f(50, 70), _f(70, 50), I(70), I(50))
     ),
+    "gram": ("gram", _launch((2, 1, 1), (32, 4, 1), _f(35, 40), _f(35, 35), I(35), I(40))),
     "histogram": (
         "histogram", _launch((3, 1, 1), (64, 1, 1), BYTES, np.zeros(256, np.uint32), I(1000))
     ),
@@ -189,11 +190,12 @@ def test_blocks_of_fewer_threads(folded: Trial, name: str, threads: int) -> None
         assert bits(given) == expected
 
 
-def test_padded_rows_hold_the_same() -> None:
-    padded = _trial(ElasticOptions(pad=True), ["transpose"])
-    expected = _expected(padded, "transpose")
-    given = copies(CASES["transpose"][1])
-    padded.elastic("transpose", given, Crew(2))
+@pytest.mark.parametrize("name", ["transpose", "gram"])
+def test_padded_rows_hold_the_same(name: str) -> None:
+    padded = _trial(ElasticOptions(pad=True), [name])
+    expected = _expected(padded, name)
+    given = copies(CASES[name][1])
+    padded.elastic(name, given, Crew(2))
     assert bits(given) == expected
 
 

@@ -73,6 +73,10 @@ def corun(
     phases: Annotated[
         int, typer.Option(min=1, help="Parts of the critical model with a budget of their own.")
     ] = 1,
+    l2_persistence: Annotated[
+        bool,
+        typer.Option("--l2-persistence", help="The critical model's weights stay in the L2 cache."),
+    ] = False,
     curves: Annotated[
         Path | None, typer.Option(help="Slowdown curves: read if they are there, else written.")
     ] = None,
@@ -101,6 +105,7 @@ def corun(
         sms=sms,
         phases=phases,
         watched=bool(files),
+        l2_persistence=l2_persistence,
         measure_seconds=min(4.0, seconds),
     )
     sources = [_arrival(arrival, one.rate) for one in chosen]
@@ -127,7 +132,15 @@ def corun(
             overdue=overdue,
             answered=sum(len(one.answered) for one in result.critical),
         )
-    found = {"policy": policy, "device": session.measured[0].device} | facts(result, names)
+    found = {
+        "pair": " + ".join(path.stem for path in (*names, *normal)),
+        "policy": policy,
+        "device": session.measured[0].device,
+        "sms": sms,
+        "clients": clients,
+        "l2_persistence": l2_persistence,
+        "l2_kept": round(session.kept.kept, 4) if session.kept else None,
+    } | facts(result, names)
     kept = all(one.kept for one in result.critical)
     return Answer(found, view(found), 0 if kept else AdmissionRefused.exit_code)
 

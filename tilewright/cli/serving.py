@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 def serve(
     bundles: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="BUNDLE...", help="Folders, or NAME=FOLDER."),
-    ],
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8000,
     isolation: Annotated[
@@ -95,6 +95,14 @@ def serve(
             "site; otherwise in the user's cache folder.",
         ),
     ] = None,
+    corun: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Results for the page /corun: output of `corun --json` or `corun --trace`, or a "
+            "record of benchmarks/corun.py; repeatable.",
+        ),
+    ] = None,
     client: Client = False,
     pyodide: Pyodide = None,
     sign_with: SignWith = None,
@@ -107,8 +115,10 @@ def serve(
     from tilewright.server import serve as serve_app
 
     core = core_of(client, pyodide)
+    if not bundles and not corun:
+        raise UsageError("There is nothing to serve", hint="Name a bundle, or results by --corun")
 
-    folders, signer = bundle_names(bundles), signer_of(sign_with)
+    folders, signer = bundle_names(bundles or ()), signer_of(sign_with)
     for name, folder in folders.items():
         pointer = open_bundle(folder).pointer
         if signer and not signer.signed(pointer):
@@ -131,10 +141,16 @@ def serve(
         if as_json:
             print_json({"url": url, "bundles": list(folders)})
         else:
-            typer.echo(f"Serving {', '.join(folders)} at {url}  (Ctrl+C ends it)")
+            what = ", ".join([*folders, *(path.name for path in corun or ())])
+            typer.echo(f"Serving {what} at {url}  (Ctrl+C ends it)")
 
     app = create_app(
-        folders, tuning=tuning, isolation=isolation, pyodide=core, names=host_name or ()
+        folders,
+        tuning=tuning,
+        isolation=isolation,
+        pyodide=core,
+        names=host_name or (),
+        corun=corun or (),
     )
     serve_app(app, host, port, ready, proxies=tuning.proxies)
 

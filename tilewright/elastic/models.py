@@ -17,6 +17,7 @@ from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import TOLD, HostWords, Launch, Task
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.cuda_l2 import Window
 from tilewright.hosts.tensors import largest_extents
 
 
@@ -36,6 +37,7 @@ class CriticalModel:
     have its turn, and then the GPU waits, too.
 
     budget: that normal kernels look at; None: theirs are plain, and nobody leaves
+    window: what its kernels keep in the L2 cache
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class CriticalModel:
         budget: Budget | None,
         plan: int = -1,
         extents: Sequence[int] | None = None,
+        window: Window | None = None,
     ) -> None:
         self.host, self.device = host, host.device
         self._budget = budget
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
-        self.launches = [launch for _, launch in host.steps(plan, extents)]
+        steps = host.steps(plan, extents)
+        self.launches = [replace(launch, window=window) for _, launch in steps]
         self._runs: dict[tuple[tuple[int, int], ...], Recording] = {}
         self._kernels: dict[int, Callable[[], None]] = {}
 

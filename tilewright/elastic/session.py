@@ -37,6 +37,7 @@ from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, 
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.result import CorunResult, CriticalResult
 from tilewright.elastic.watch import Watch, watched
+from tilewright.elastic.weights import KeptWeights
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice, SetWord
@@ -54,6 +55,7 @@ SOLO_RUNS = 20
 class Settings:
     """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
     steps: points of a curve beyond 0;  watched: kernels tell where they run when
+    l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
     """
 
     policy: str = "tilewright"
@@ -66,6 +68,7 @@ class Settings:
     steps: int = 4
     ahead: int = 2
     watched: bool = False
+    l2_persistence: bool = False
     measure_seconds: float = 4.0
 
 
@@ -169,9 +172,13 @@ class CorunSession:
         ]
         elastic = self.design.leave in ("chunk", "tile")
         budget = None if self.design.leave == "never" else self._budget
+        hosts = [CudaHost(g.path, d) for g, d in zip(guarded, found.critical, strict=True)]
+        self.kept = KeptWeights(found.control, hosts) if settings.l2_persistence else None
         self.models = [
-            CriticalModel(CudaHost(one.path, device), budget)
-            for one, device in zip(guarded, found.critical, strict=True)
+            CriticalModel(host, budget, window=window)
+            for host, window in zip(
+                hosts, self.kept.windows if self.kept else [None] * len(hosts), strict=True
+            )
         ]
         self._plans = [self._plan(n, elastic) for n in range(len(self._hosts))]
         part = settings.measure_seconds / 8
@@ -210,6 +217,8 @@ class CorunSession:
 
     def __exit__(self, *_: object) -> None:
         self.allow(EVERYBODY)
+        if self.kept is not None:
+            self.kept.release()
 
     @property
     def sms(self) -> int:

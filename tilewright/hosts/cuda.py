@@ -103,8 +103,13 @@ class CudaHost(FlatHost):
         self._places, self._states = section.plans, facts["states"]
         self._memory = self.device.memory(section.memory)
         halves = frozenset(facts["halves"])
+        begin, end = section.memory, 0
         for n, (at, data) in enumerate(zip(facts["tensors"], tensors_of(self.bundle), strict=True)):
-            self._write(at, data.astype(np.float16) if n in halves else data)
+            given = data.astype(np.float16) if n in halves else data
+            self._write(at, given)
+            begin, end = min(begin, at), max(end, at + given.nbytes)
+        #: Where all weights lie on the device: address and bytes.
+        self.weights = self._memory.address + begin, max(0, end - begin)
         self._texts: Texts = parse(self.bundle.read(build.code), Texts, "the kernels for CUDA")
         texts = self._texts
         self._plans = [

@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.base.budget import ALIVE, BLOCK, BUDGET, WORD
 from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.cuda_driver import Driver, cubin
+from tilewright.hosts.cuda_l2 import Window
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.tensors import Array
 
@@ -31,6 +32,7 @@ class Launch:
     """A kernel on blocks of `group` threads.
 
     args: of its parameters' types;  shared: bytes of dynamic shared memory
+    window: memory that stays in a GPU's L2 cache meanwhile; the CPU knows none
     """
 
     kernel: Any
@@ -38,6 +40,7 @@ class Launch:
     group: int
     args: tuple[Any, ...]
     shared: int = 0
+    window: Window | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright.base.budget import ALIVE, BUDGET
 from tilewright.base.errors import HostError
+from tilewright.hosts.cuda_l2 import L2Cache
 from tilewright.hosts.tensors import Array
 
 #: Products and sums are not contracted: where a kernel wants that, it says so.
@@ -158,6 +159,7 @@ class Driver:
         )
         self.sms = self._attribute("MULTIPROCESSOR_COUNT")
         self.shared_bytes = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.l2 = L2Cache(self._api, self._do, self._attribute)
         self._green = None
         if sms is not None:
             groups, *_ = self._split(sms, 1)
@@ -313,7 +315,10 @@ class Driver:
         return float(self._do("cuEventElapsedTime", begin, end))
 
     def launch(self, launch: Any, stream: Any) -> None:
-        """launch: its kernel, blocks, group (threads of a block), shared bytes and args"""
+        """launch: its kernel, blocks, group (threads of a block), shared bytes, args, window"""
+        if launch.window is not None:
+            self.l2.launch(launch, _parameters(launch.args), stream)
+            return
         self._do(
             "cuLaunchKernel", launch.kernel, launch.blocks, 1, 1, launch.group, 1, 1,
             launch.shared, stream, _parameters(launch.args), 0,

@@ -7,7 +7,7 @@ Input: bundle folders by name.  Output: a Starlette app with the demo page at /,
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +25,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 import tilewright
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
+from tilewright.server.corun import CorunFiles
 from tilewright.server.files import Folder, send_path
 from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
 from tilewright.server.hosts import KnownHosts, host_names
@@ -49,6 +50,7 @@ def create_app(
     web: Path = WEB,
     pyodide: Path | None = None,
     names: Iterable[str] = (),
+    corun: Sequence[Path] = (),
 ) -> Starlette:
     """The app.
 
@@ -59,8 +61,10 @@ def create_app(
     web:         folder of the engine and pages
     pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
     names:       host names of the site, beside those of hosts.py
+    corun:       files with results of co-running (corun.py)
 
-    Raises UsageError if a name, a proxy's address in `tuning` or its cache folder cannot be used.
+    Raises UsageError if a name, a proxy's address in `tuning`, its cache folder or a file with
+    results cannot be used.
     """
     served = _Bundles(bundles, tuned=tuning is not None)
     routes: list[BaseRoute] = [
@@ -73,6 +77,8 @@ def create_app(
         Route("/host/{path:path}", Folder(web / "host", index="host.html").file),
         Route("/camera", Folder(web / "page", index="camera.html").file),
         Route("/classes", Folder(web / "page", index="classes.html").file),
+        Route("/corun", Folder(web / "page", index="corun.html").file),
+        *CorunFiles(corun).routes(),
         Route("/{path:path}", Folder(web / "page").file),
     ]
     if host_socket is not None:

@@ -58,18 +58,23 @@ class Folder:
         path = inside(self.root, request.path_params.get("path") or self.index)
         if path is None:
             raise HTTPException(404)
-        status = path.stat()
-        content = path, status.st_mtime_ns, status.st_size
-        tag = await run_in_threadpool(_content_digest, *content)
-        if path.suffix not in TEXT:
-            return send_file(request, path, status, tag, REVALIDATE)
-        if _takes_gzip(request.headers.get("accept-encoding", "")):
-            data = await run_in_threadpool(_gzipped, *content)
-            answer = send_bytes(request, data, f"{tag}-gzip", path.suffix, GZIP)
-        else:
-            answer = send_file(request, path, status, tag, REVALIDATE)
-        answer.headers["vary"] = "accept-encoding"
-        return answer
+        return await send_whole(request, path)
+
+
+async def send_whole(request: Request, path: Path) -> Response:
+    """A file with the digest of its content as tag; text with gzip for clients that take it."""
+    status = path.stat()
+    content = path, status.st_mtime_ns, status.st_size
+    tag = await run_in_threadpool(_content_digest, *content)
+    if path.suffix not in TEXT:
+        return send_file(request, path, status, tag, REVALIDATE)
+    if _takes_gzip(request.headers.get("accept-encoding", "")):
+        data = await run_in_threadpool(_gzipped, *content)
+        answer = send_bytes(request, data, f"{tag}-gzip", path.suffix, GZIP)
+    else:
+        answer = send_file(request, path, status, tag, REVALIDATE)
+    answer.headers["vary"] = "accept-encoding"
+    return answer
 
 
 def inside(root: Path, name: str) -> Path | None:

@@ -20,6 +20,8 @@ REFUSED = (
     (re.compile(r"\b(?:cluster|mapa|multimem)\b|%+\w*cluster"), "assembly uses a cluster"),
     (re.compile(r"\bmbarrier\b|cp\.async\.bulk|cp\.reduce\.async"),
      "assembly uses barrier objects in shared memory, which each tile would initialise again"),
+    (re.compile(r"\bcudaLaunchDevice"),
+     "assembly launches kernels, which nobody could ask to leave: launch them from the host"),
     (re.compile(r"\b(?:tcgen05|setmaxnreg|griddepcontrol)\b"),
      "assembly changes the state of the block beyond a tile"),
 )  # fmt: skip

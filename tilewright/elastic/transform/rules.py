@@ -55,6 +55,8 @@ class Waits(IntEnum):
     COUNTED = 2
 
 
+#: Their blocks would look at no budget, and are no tiles of anybody.
+LAUNCHES = "it launches kernels, which nobody could ask to leave: launch them from the host"
 _OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
 #: Words that nobody may mention whose block is a tile.
 REFUSED = {
@@ -67,8 +69,13 @@ REFUSED = {
     "__cluster_dims__": "it uses a cluster of blocks",
     "__clusterIdx": "it uses a cluster of blocks",
     "cudaDeviceSynchronize": "it waits for kernels that it launched",
-    "cudaLaunchDevice": "it launches kernels",
-    "cudaGetParameterBuffer": "it launches kernels",
+    "cudaLaunchDevice": LAUNCHES,
+    "cudaLaunchDeviceV2": LAUNCHES,
+    "cudaGetParameterBuffer": LAUNCHES,
+    "cudaGetParameterBufferV2": LAUNCHES,
+    "cudaLaunchKernel": LAUNCHES,
+    "cudaLaunchKernelEx": LAUNCHES,
+    "cudaLaunchKernelExC": LAUNCHES,
     "cudaGraphLaunch": "it launches graphs",
     "cudaGridDependencySynchronize": "it waits for another kernel",
     "cudaTriggerProgrammaticLaunchCompletion": "it lets another kernel begin",
@@ -234,7 +241,7 @@ class Rulebook:
         for function in bodies:
             for node in inside(function.body):
                 if node.type == "kernel_call_syntax":
-                    yield self._reason(node, "it launches kernels")
+                    yield self._reason(node, LAUNCHES)
                 elif node.type in ("identifier", "field_identifier", "type_identifier"):
                     if (why := REFUSED.get(self._of(node))) is not None:
                         yield self._reason(node, why)
@@ -247,7 +254,19 @@ class Rulebook:
                     yield from self._lambda(node)
             for node, why in waits(self.module, function):
                 yield self._reason(node, why)
+        yield from self._in_macros(bodies[0])
         yield from self._addresses(bodies)
+
+    def _in_macros(self, kernel: Definition) -> Iterator[Reason]:
+        """Words and launches in macros that the kernel reaches: their text is not parsed."""
+        for name in sorted(self.module.behind(self.module.calls_in(kernel))):
+            for macro in self.module.macros.get(name, ()):
+                for word in sorted(macro.words & REFUSED.keys()):
+                    yield self._reason(macro.node, REFUSED[word])
+                if "<<<" in macro.value:
+                    yield self._reason(macro.node, LAUNCHES)
+                if _OBJECTS.search(macro.value):
+                    yield self._reason(macro.node, _OBJECTS_WHY)
 
     def _lambda(self, node: Node) -> Iterator[Reason]:
         captures = node.child_by_field_name("captures")

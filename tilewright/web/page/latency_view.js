@@ -2,10 +2,9 @@
 // Input: runs, one by one.  Output: an inline SVG in #latency, and the same as text and attributes.
 // It redraws at most once per frame.
 
-import { element } from './elements.js';
+import { draw, element } from './elements.js';
 import { timeText } from './words.js';
 
-const SVG = 'http://www.w3.org/2000/svg';
 const SHOWN = 60;
 const WIDTH = 300;
 const HEIGHT = 96;
@@ -56,14 +55,4 @@ export class LatencyView {
     chart.append(draw('line', { class: 'median', x1: 0, x2: WIDTH, y1: y(median), y2: y(median), 'vector-effect': 'non-scaling-stroke' }));
     return chart;
   }
-}
-
-/**
- * @param {string} tag
- * @param {Record<string, string | number>} attributes
- */
-function draw(tag, attributes) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  return made;
 }
