@@ -147,7 +147,8 @@ BLOCK = 32
 
 
 def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "", loose: str = "") -> Node:
-    """A weight of random numbers: f32, f16, or [k, n] of 4 bits, a scale per block of 32 rows.
+    """A weight of random numbers: f32, f16, or [k, n] of 4 or 8 bits, a scale per
+    block of 32 rows.
 
     scales: how these are stored, if not as they are: "f16"
     loose:  what products may round to what they multiply with it: of weights of 4 bits "i8", of f32
@@ -159,9 +160,10 @@ def weight_of(shape: Shape, seed: int, bits: int = 32, scales: str = "", loose: 
         return _loose(_weight(f"w{seed}", _scaled(shape, seed)), loose)
     k, n = shape
     rng = np.random.default_rng(seed)
-    whole = rng.integers(0, 16, (k // BLOCK, BLOCK, n), np.uint8)
-    scale = (rng.random((k // BLOCK, 1, n), np.float32) + 1) / np.float32(8 * np.sqrt(k))
-    centred = elementwise("sub", cast(_weight(f"q{seed}", whole), F32), constant(8.0, F32))
+    middle = 2.0 ** (bits - 1)
+    whole = rng.integers(0, 1 << bits, (k // BLOCK, BLOCK, n), np.uint8)
+    scale = (rng.random((k // BLOCK, 1, n), np.float32) + 1) / np.float32(middle * np.sqrt(k))
+    centred = elementwise("sub", cast(_weight(f"q{seed}", whole), F32), constant(middle, F32))
     kept = _loose((_halves if scales else _weight)(f"s{seed}", scale), loose)
     return reshape(elementwise("mul", centred, kept), shape)
 

@@ -44,7 +44,10 @@ from tilewright.tuning.candidates import space_of
 WGSL = Wgsl()
 
 #: Rows, steps and columns, and bits of a weight: whole tiles, and tiles that reach beyond the ends.
-PRODUCTS = [(32, 32, 32, 16), (37, 20, 36, 16), (5, 64, 40, 4), (33, 96, 24, 4), (9, 7, 10, 16)]
+PRODUCTS = [
+    (32, 32, 32, 16), (37, 20, 36, 16), (5, 64, 40, 4), (33, 96, 24, 4), (9, 7, 10, 16),
+    (17, 96, 24, 8),
+]  # fmt: skip
 
 
 def product_of(m: int, k: int, n: int, bits: int, scales: str = "f16") -> Graph:
