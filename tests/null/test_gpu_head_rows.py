@@ -69,7 +69,7 @@ def random_rows(rng: Random, kernel: Kernel) -> HeadRowSchedule:
             return made
 
 
-@pytest.mark.parametrize("seed", seeds(10, nightly=50))
+@pytest.mark.parametrize("seed", seeds(6, nightly=50))
 def test_random_attention_under_random_schedules(seed: int) -> None:
     """More rows than are few are not among them."""
     rng = Random(f"head rows {seed}")
@@ -177,7 +177,7 @@ def test_the_space_has_a_few_for_each_size_of_subgroups() -> None:
 def test_no_text_assigns_to_what_does_not_change() -> None:
     """Registers and indices of a candidate have names of their own, or WGSL refuses it."""
     kernel = kernel_of()
-    for schedule in space_of(kernel, CLASSES["webgpu"]).schedules:
+    for schedule in space_of(kernel, CLASSES["webgpu"]).schedules[::3]:
         text = build(kernel, schedule, "wgsl", "core").module.decode()
         fixed = set(re.findall(r"\blet (\w+)", text))
         assert not fixed & set(re.findall(r"^\s*(\w+) = ", text, re.MULTILINE)), schedule
