@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from helpers.attention import masked
+from helpers.attention import decoding, masked
 from helpers.damaged_bundles import Whole
 from helpers.graphs import results
 from onnx import TensorProto, helper, numpy_helper
@@ -26,11 +26,14 @@ from tilewright.compiler import Options, compile_model
 from tilewright.graph.node import Graph, elementwise, graph_input, reduce
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn
+from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import dots, head_matrices
-from tilewright.targets.gpu.features import PACKED, SHARED_SIZES
+from tilewright.targets.gpu.features import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
+from tilewright.targets.gpu.head_rows import HeadRowSchedule
 from tilewright.targets.plain import Plain
+from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import kernels_of, space_of
 from tilewright.tuning.relink import relink
 
@@ -191,3 +194,30 @@ def test_attention_by_matrices(host: BrowserHost, bundle: Path, tmp_path: Path) 
     assert model.info["variant"]["features"] == sorted(schedule.features)
     got, (want,) = model.run(values).outputs["y"], results(graph, values)
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("past", [-1, 0, 70, 199])
+@pytest.mark.parametrize("sizes", [(2, 1, 200, 64), (3, 3, 200, 40)])
+def test_one_row_by_subgroups(
+    host: BrowserHost, bundle: Path, sizes: tuple[int, int, int, int], past: int, tmp_path: Path
+) -> None:
+    """Of the size that the adapter has."""
+    has = set(features(host, bundle))
+    width = next((size for size in SIZES if {SUBGROUPS, size_of(size)} <= has), 0)
+    if not width:
+        pytest.skip("the adapter lacks subgroups of one size")
+    schedule, graph = HeadRowSchedule(64, width, 2, 4, 2), decoding(*sizes)
+
+    def choose(kernel: Kernel, variant: object) -> Schedule:
+        assert not schedule.objection(kernel)
+        return schedule
+
+    compiled = compile_graph(graph, Options(targets=("wgsl",), schedule=choose))
+    write(compiled.contents, tmp_path)
+    rng = np.random.default_rng(0)
+    given = {n: rng.standard_normal(x.shape, np.float32) for n, x in graph.inputs}
+    given["past"][:] = past
+    model = host.load(tmp_path)
+    assert model.info["variant"]["features"] == sorted(schedule.features)
+    (want,) = results(graph, given)
+    np.testing.assert_allclose(model.run(given).outputs["y"], want, rtol=2e-5, atol=2e-5)

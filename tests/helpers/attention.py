@@ -179,14 +179,23 @@ def swapped() -> Graph:
 def cached() -> Graph:
     """A cache of which only the first rows are valid: how many is a number in memory; two query
     heads share a head of it."""
-    m = Maker(1)
-    q = reshape(m.given("q", 1, ROWS, 4 * DEPTH), (1, ROWS, 2, 2, DEPTH))
-    k, v = (m.given(name, 1, 2, 67, DEPTH) for name in "kv")
+    return with_cache(ROWS, 4, 2, 67, DEPTH)
+
+
+def decoding(heads: int, kv_heads: int, keys: int, depth: int) -> Graph:
+    """The same of one row."""
+    return with_cache(1, heads, kv_heads, keys, depth)
+
+
+def with_cache(rows: int, heads: int, kv_heads: int, room: int, depth: int) -> Graph:
+    m, each = Maker(1), heads // kv_heads
+    q = reshape(m.given("q", 1, rows, heads * depth), (1, rows, kv_heads, each, depth))
+    k, v = (m.given(name, 1, kv_heads, room, depth) for name in "kv")
     past = cast(m.given("past", 1, 1), I32)
-    rows, keys = (cast(counted((ROWS, 67), axis), I32) for axis in (0, 1))
-    seen = elementwise("le", keys, elementwise("add", past, rows))
+    row, key = (cast(counted((rows, room), axis), I32) for axis in (0, 1))
+    seen = elementwise("le", key, elementwise("add", past, row))
     scores = times(contract("bmhgd,bhnd->bhgmn", q, k), 0.35)
-    mask = broadcast(reshape(seen, (1, 1, 1, ROWS, 67)), scores.shape)
+    mask = broadcast(reshape(seen, (1, 1, 1, rows, room)), scores.shape)
     scores = elementwise("where", mask, scores, constant(float("-inf"), F32))
     made = contract("bhgmn,bhnd->bmhgd", softmax(scores), v)
     return Graph("attention", tuple(m.inputs.items()), (("y", elementwise("neg", made)),))

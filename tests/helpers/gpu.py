@@ -13,12 +13,16 @@ import numpy as np
 
 from tilewright.graph.node import Graph
 from tilewright.graph.passes import optimise
+from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.cuda.emit import dynamic_of
+from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrices import UNITS, MatrixSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 
@@ -59,6 +63,20 @@ def by_groups(
     (got,) = run_steps(packed, steps_of(packed), values, execute)
     assert execute.products == 1
     return got
+
+
+def on_cpu(code: Code, buffers: list[np.ndarray]) -> None:
+    """Runs CUDA's text by the system's compiler of C++; vectors may reach beyond an end."""
+    kinds = [np.float16 if b.halves else b.dtype.numpy for b in code.kernel.buffers]
+    arrays = [np.zeros(len(x) + 16, kind) for x, kind in zip(buffers, kinds, strict=True)]
+    for array, given in zip(arrays, buffers, strict=True):
+        array[: given.size] = given
+    tiles, trap = code.loops.tiles, np.zeros(1, np.uint32)
+    text = "#define CUDA_ON_CPU\n" + prelude() + str(code.body)
+    shared = dynamic_of(code.loops)
+    args = [*arrays, np.int32(tiles), trap]
+    Kernels(text, {"k": "k"}).run("k", [tiles], [code.loops.threads], args, shared=shared)
+    buffers[0][:] = arrays[0][: buffers[0].size]
 
 
 def random_tile(rng: Random, least: int = 4) -> GroupSchedule:

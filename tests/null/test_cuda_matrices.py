@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.gpu import on_cpu
 from helpers.graphs import interpret, run_steps, steps_of
 from helpers.loop_check import check_loops
 from helpers.seeds import seeds
@@ -33,13 +34,11 @@ from tilewright.graph.node import Graph, cast, contract, evaluate, graph_input, 
 from tilewright.graph.passes import optimise
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
-from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.kernel.loops import AwaitCopies, Barrier, EndProducts, For, If, Stmt
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda import warps
 from tilewright.targets.cuda.elastic import elastic
-from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.features import CONFIGURATIONS
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrices import MatrixSchedule
@@ -129,17 +128,7 @@ def by_loops(kernel: Kernel, schedule: MatrixSchedule, buffers: Buffers) -> None
 
 def by_text(kernel: Kernel, schedule: MatrixSchedule, buffers: Buffers) -> None:
     """By the system's compiler of C++."""
-    code = CUDA.code(kernel, schedule)
-    kinds = [np.float16 if b.halves else b.dtype.numpy for b in kernel.buffers]
-    arrays = [np.zeros(len(x) + 16, kind) for x, kind in zip(buffers, kinds, strict=True)]
-    for array, given in zip(arrays, buffers, strict=True):
-        array[: given.size] = given
-    tiles, trap = code.loops.tiles, np.zeros(1, np.uint32)
-    text = "#define CUDA_ON_CPU\n" + prelude() + str(code.body)
-    shared = dynamic_of(code.loops)
-    args = [*arrays, np.int32(tiles), trap]
-    Kernels(text, {"k": "k"}).run("k", [tiles], [code.loops.threads], args, shared=shared)
-    buffers[0][:] = arrays[0][: buffers[0].size]
+    on_cpu(CUDA.code(kernel, schedule), buffers)
 
 
 def computed(

@@ -17,6 +17,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import choice, features, tiles
 from tilewright.targets.gpu.matrices import types_of
+from tilewright.targets.gpu.quick import quick
 from tilewright.targets.gpu.schedule import WORD, GroupSchedule
 from tilewright.targets.gpu.space import Group, tiles_around
 from tilewright.targets.gpu.staging import LANES, Side
@@ -70,7 +71,7 @@ def traffic(kernel: Kernel, schedule: HalfSchedule) -> tuple[int, float]:
 
 def lower(kernel: Kernel, schedule: HalfSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
-    return tiles.lower(kernel, schedule, _Halves)
+    return tiles.lower(quick(kernel), schedule, _Halves)
 
 
 class _Halves(tiles.ProductTile):

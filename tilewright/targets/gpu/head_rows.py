@@ -24,7 +24,7 @@ from tilewright.targets.gpu.staging import LANES, in_vectors
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
-#: Query rows at most: each reads all keys.
+#: Query rows at most, which read all keys each: heads that share a head of keys are such rows.
 FEW_ROWS = 8
 #: Vectors of keys, or of values, that a thread reads together at most: they wait in registers.
 MOST_READ = 32
@@ -131,12 +131,9 @@ def suits(kernel: Kernel) -> bool:
 
 
 def usual(kernel: Kernel) -> tuple[HeadRowSchedule, ...]:
-    """What is tried first where nothing was tuned: of one row, by subgroups as most GPUs have."""
-    if not isinstance(classify(kernel), Attention) or not suits(kernel):
-        return ()
-    if form_as(kernel, Attention).m.extent > 1:
-        return ()
-    return _first(kernel, WARP)
+    """What is tried first where nothing was tuned, by subgroups as most GPUs have them."""
+    known = isinstance(classify(kernel), Attention) and suits(kernel)
+    return _first(kernel, WARP) if known else ()
 
 
 def _first(kernel: Kernel, width: int) -> tuple[HeadRowSchedule, ...]:

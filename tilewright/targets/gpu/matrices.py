@@ -39,6 +39,7 @@ from tilewright.targets.gpu.features import (
 )
 from tilewright.targets.gpu.matrix_tiles import PAD, ByteTile, HalfTile, MatrixTile
 from tilewright.targets.gpu.places import fixed_product, operands, tile_of
+from tilewright.targets.gpu.quick import quick
 from tilewright.targets.gpu.schedule import WORD, Sizes, beyond
 from tilewright.targets.gpu.space import BANDS, UNUSUAL, Group
 from tilewright.targets.gpu.staging import LANES
@@ -365,4 +366,5 @@ def lower(kernel: Kernel, schedule: MatrixSchedule) -> TileFn:
     copied = WarpgroupTile if s.detached else CopiedTile
     kind = copied if s.stages > 1 else TYPES[s.types].tile
     assert kind is not None, f"{s.types} without stages"
-    return kind(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
+    rounded = quick(kernel) if TYPES[s.types].operand == F16 else kernel
+    return kind(tile_of(rounded, s.x1, s.y1, s.band, s.threads), s).emit()

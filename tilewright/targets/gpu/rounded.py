@@ -49,6 +49,7 @@ from tilewright.targets.gpu.chains import Chain
 from tilewright.targets.gpu.features import PACKED
 from tilewright.targets.gpu.integers import Integers
 from tilewright.targets.gpu.places import operands
+from tilewright.targets.gpu.quick import quick
 from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, WORD
 from tilewright.targets.gpu.space import LEAST_THREADS, Group, nearby
 from tilewright.targets.gpu.staging import (
@@ -81,7 +82,7 @@ class RoundedSchedule(ThinSchedule):
 
     form = "rounded"
     fan: ClassVar[int] = 8
-    r0: int = 4
+    r0: int = 2
     y1: int = 32
     slices: int = 32
     r1: int = 0
@@ -147,7 +148,7 @@ def default(kernel: Kernel) -> RoundedSchedule:
 #: With so many times as many columns as a tile has, there are tiles for every core.
 MANY_COLUMNS = 256
 #: Settings that are tried, and how many candidates there are.
-SETTINGS = {"unit": UNITS, "r0": (2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)}
+SETTINGS = {"unit": UNITS, "r0": (1, 2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)}
 EACH = 16
 #: How much faster than products of f32 they are expected to be.
 PACE = 2.0
@@ -183,7 +184,8 @@ def lower(kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
 
 def lower_chain(chain: Chain, schedule: RoundedSchedule) -> TileFn:
     """The same of a chain; each product has an equal part of the columns."""
-    return _Tile(chain, schedule).emit()
+    products = tuple(map(quick, chain.products))
+    return _Tile(replace(chain, products=products), schedule).emit()
 
 
 class _Tile:

@@ -255,7 +255,8 @@ def for_chain(chain: Chain, schedule: S) -> S | None:
     if count == 1:
         found = schedule
     else:
-        y1 = ceil(schedule.y1 / least) * least
+        # each product has as many columns as alone: groups are fewer, and each reduces the row once
+        y1 = ceil(schedule.y1 * count / least) * least
         slices = 1 << max(1, schedule.threads * LANES // y1).bit_length() - 1
         found = replace(schedule, y1=y1, slices=slices)
     even = not chain.norm or not found.threads & (found.threads - 1)
