@@ -25,7 +25,7 @@ def main(path: str, kind: str, bundle: str) -> None:
     budget = Budget(host.device, word.address)
     if kind == "normal":
         plan = ElasticKernels(ElasticPlan(host, budget))
-        task = Normal("normal", (KernelCost(1, 32, 1.0, 1.0),) * plan.kernels)
+        task = Normal("normal", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))
         agent = NormalAgent(remote, task, plan, host.device, lambda count: again(count))
 
         def again(count: int) -> None:

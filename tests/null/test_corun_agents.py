@@ -87,7 +87,7 @@ class Pair:
         self.plan = ElasticKernels(ElasticPlan(normal, budget))
         self.wrong: list[int] = []
         self.normal = NormalAgent(
-            self.coordinator, Normal("normal", (COST,) * self.plan.kernels), self.plan,
+            self.coordinator, Normal("normal", (COST,) * len(self.plan.ends)), self.plan,
             normal.device, self.check,
         )  # fmt: skip
 

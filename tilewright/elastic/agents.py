@@ -311,7 +311,7 @@ class NormalAgent:
                 self._ended(self._plan.complete_after(first.kernel))
 
     def _ended(self, complete: int) -> None:
-        if complete == self._plan.kernels:
+        if complete == len(self._plan.ends):
             self.inferences += 1
             self._between(self.inferences)
             self._plan.begin()

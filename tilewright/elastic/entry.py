@@ -55,7 +55,7 @@ class EntryKernels:
 
     def __init__(self, host: CudaHost, launches: Sequence[Launch], flag: Flag) -> None:
         self._host, self._launches, self._flag = host, launches, flag
-        self.kernels, self._complete = len(launches), 0
+        self.ends, self._complete = range(1, 1 + len(launches)), 0
         self._started: list[tuple[int, int]] = []
 
     def begin(self) -> None:

@@ -179,7 +179,7 @@ class _Busy:
         cost = KernelCost(1, 32, 1.0, 1.0)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
         self._coordinator.join(self._critical, lambda action: None)
-        task = Normal("normal", (cost,) * plan.kernels)
+        task = Normal("normal", (cost,) * len(plan.ends))
         self._agent = NormalAgent(
             self._coordinator, task, plan, device, lambda _: self._agent.ask()
         )  # fmt: skip

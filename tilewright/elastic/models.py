@@ -6,8 +6,10 @@ complete.  Who may run when is decided by the policy.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -118,15 +120,18 @@ class CriticalModel:
         return Recording(self.device.record([*tasks, self._budget.task(EVERYBODY)]), told)
 
 
-#: Kernels after which there is a recording of all that follow; kernels before that are complete do
-#: nothing.
-EVERY = 8
+#: Microseconds for which kernels run that are started by one call, at least.
+RUN_US = 150.0
 
 
 class NormalPlan(Protocol):
-    """An inference that is made kernel by kernel, or by one call: then `kernels` is 1."""
+    """An inference that is made kernel by kernel, or by runs of kernels, which are as one then.
 
-    kernels: int
+    ends: numbers of the kernels behind each of them
+    """
+
+    @property
+    def ends(self) -> Sequence[int]: ...
 
     def begin(self) -> None:
         """A new inference, in the stream's order."""
@@ -141,7 +146,7 @@ class ElasticKernels:
     """Kernels whose workers leave: `hosts/cuda_elastic.py`."""
 
     def __init__(self, plan: ElasticPlan) -> None:
-        self._plan, self.kernels = plan, len(plan.steps)
+        self._plan, self.ends = plan, range(1, 1 + len(plan.steps))
 
     def begin(self) -> None:
         self._plan.begin()
@@ -153,31 +158,33 @@ class ElasticKernels:
         return self._plan.complete
 
 
-class WholeElastic:
-    """A plan whose kernels are started by one call: all that are left, in their order."""
+class ElasticRuns:
+    """The same, several by one call: a thread of Python cannot start each kernel in time.
 
-    kernels = 1
+    Where a run was left, kernels of it that are complete do nothing the next time, but take a place
+    in the stream: so a run is not a whole plan.
+    """
 
-    def __init__(self, plan: ElasticPlan) -> None:
-        self._plan = plan
-        self._from = [plan.recorded(first) for first in range(0, len(plan.steps), EVERY)]
+    def __init__(self, plan: ElasticPlan, ends: Sequence[int]) -> None:
+        self._plan, self.ends = plan, ends
+        self._runs = [plan.recorded(*run) for run in pairwise((0, *ends))]
 
     def begin(self) -> None:
         self._plan.begin()
 
     def start(self, number: int, workers: int) -> None:
         """Who is not among the workers leaves at once, by the budget."""
-        self._from[self._plan.complete // EVERY]()
+        self._runs[number]()
 
     def complete_after(self, number: int) -> int:
-        return int(self._plan.complete == len(self._plan.steps))
+        return bisect_right(self.ends, self._plan.complete)
 
 
 class PlainKernels:
     """Kernels that nothing stops, for designs that do without."""
 
     def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
-        self._host, self._launches, self.kernels = host, launches, len(launches)
+        self._host, self._launches, self.ends = host, launches, range(1, 1 + len(launches))
 
     def begin(self) -> None:
         """Nothing is left of the last inference."""
@@ -192,10 +199,8 @@ class PlainKernels:
 class WholePlain:
     """The same, started by one call."""
 
-    kernels = 1
-
     def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
-        self._run = host.device.record(launches)
+        self._run, self.ends = host.device.record(launches), [len(launches)]
 
     def begin(self) -> None:
         """Nothing is left of the last inference."""
@@ -221,8 +226,19 @@ def costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ..
     return tuple(found)
 
 
-def whole_cost(kernels: Sequence[KernelCost]) -> KernelCost:
-    """Of a plan that is started by one call."""
+def run_ends(microseconds: Sequence[float], least: float = RUN_US) -> list[int]:
+    """Behind which kernels runs of them end, which take so long at least, but for the last one."""
+    ends, spent = list[int](), 0.0
+    for number, took in enumerate(microseconds, 1):
+        spent += took
+        if spent >= least or number == len(microseconds):
+            ends.append(number)
+            spent = 0.0
+    return ends
+
+
+def run_cost(kernels: Sequence[KernelCost]) -> KernelCost:
+    """Of kernels that are started by one call."""
     chunk = max(kernel.chunk_us for kernel in kernels)
     return replace(kernels[0], tile_us=sum(kernel.tile_us for kernel in kernels), chunk_us=chunk)
 

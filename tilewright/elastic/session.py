@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -25,13 +26,14 @@ from tilewright.elastic.measure import Measured, kernel_times, measure, repeated
 from tilewright.elastic.models import (
     CriticalModel,
     ElasticKernels,
+    ElasticRuns,
     NormalPlan,
     PlainKernels,
-    WholeElastic,
     WholePlain,
     costs,
     critical_task,
-    whole_cost,
+    run_cost,
+    run_ends,
 )
 from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.tasks import MOST_PHASES
@@ -180,11 +182,10 @@ class CorunSession:
                 hosts, self.kept.windows if self.kept else [None] * len(hosts), strict=True
             )
         ]
-        self._plans = [self._plan(n, elastic) for n in range(len(self._hosts))]
         part = settings.measure_seconds / 8
-        self._costs = [
-            costs(host, kernel_times(CriticalModel(host, None), part)) for host in self._hosts
-        ]
+        times = [kernel_times(CriticalModel(host, None), part) for host in self._hosts]
+        self._costs = [costs(host, each) for host, each in zip(self._hosts, times, strict=True)]
+        self._plans = [self._plan(n, elastic, each) for n, each in enumerate(times)]
         self.alone = [self._rate(host) for host in self._hosts]
         if curves is not None:
             self._check(curves)
@@ -238,16 +239,17 @@ class CorunSession:
     def _milliseconds(host: CudaHost) -> float:
         return host.clock(1, repeat=2)[0]
 
-    def _plan(self, number: int, elastic: bool) -> NormalPlan:
-        host, whole = self._hosts[number], self.design.whole
+    def _plan(self, number: int, elastic: bool, times: Sequence[float]) -> NormalPlan:
+        """times: microseconds of its kernels"""
+        host, runs = self._hosts[number], self.design.runs
         if elastic:
             plan = ElasticPlan(host, self._budget)
-            return WholeElastic(plan) if whole else ElasticKernels(plan)
+            return ElasticRuns(plan, run_ends(times)) if runs else ElasticKernels(plan)
         steps = host.steps(-1, largest_extents(host.bundle.manifest))
         launches = [launch for _, launch in steps]
         if self._flags:
             return EntryKernels(host, launches, self._flags[number])
-        return (WholePlain if whole else PlainKernels)(host, launches)
+        return (WholePlain if runs else PlainKernels)(host, launches)
 
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
@@ -351,9 +353,10 @@ class CorunSession:
 
     def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
         host, plan = self._hosts[number], self._plans[number]
-        # a plan that is one call is one kernel to the policy
-        each = self._costs[number] if plan.kernels > 1 else (whole_cost(self._costs[number]),)
-        task = Normal(f"normal {number}", each)
+        each = self._costs[number]
+        # to the policy a call is a kernel
+        calls = (run_cost(each[first:last]) for first, last in pairwise((0, *plan.ends)))
+        task = Normal(f"normal {number}", tuple(calls))
 
         def again(count: int) -> None:
             if arrival.clients:

@@ -132,11 +132,11 @@ class ElasticPlan:
         launch = self.steps[number].launch
         self.device.start(replace(launch, blocks=min(workers, launch.blocks)))
 
-    def recorded(self, first: int | None = None) -> Callable[[], None]:
-        """By one call all kernels from this one on, after `begin`; None: a new inference, for a
-        device that nobody else needs meanwhile."""
+    def recorded(self, first: int | None = None, last: int | None = None) -> Callable[[], None]:
+        """By one call the kernels [first, last) after `begin`; without numbers a new inference, for
+        a device that nobody else needs meanwhile."""
         tasks: list[Task] = [] if first is not None else [self._clear]
-        return self.device.record([*tasks, *(step.launch for step in self.steps[first or 0 :])])
+        return self.device.record([*tasks, *(step.launch for step in self.steps[first:last])])
 
     def run(self, again: Callable[[], None], rounds: int) -> int:
         """One inference to its end; the rounds of launches that it took.

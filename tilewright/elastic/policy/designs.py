@@ -65,8 +65,8 @@ class Design:
     turns:   one inference at a time
     split:   the share of the SMs that is the critical model's alone; 0: it has no SMs of its own
     settle_us: the longest that critical kernels wait for workers that must leave
-    whole:   a device starts what is left of a normal inference by one call: nothing is decided
-             between its kernels
+    runs:    a device starts several kernels of a normal inference by one call: nothing is decided
+             between these
     """
 
     name: str
@@ -80,7 +80,7 @@ class Design:
     turns: bool = False
     split: float = 0.0
     settle_us: float = 0.0
-    whole: bool = False
+    runs: bool = False
 
 
 def _nobody(task: Critical, margin: float) -> tuple[int, ...]:
@@ -126,14 +126,14 @@ DESIGNS = {
     for design in (
         Design(
             "tilewright", "chunk", bounded, _within_budget, promises=True, settle_us=SETTLE_US,
-            whole=True,
+            runs=True,
         ),
         Design("miriam", "tile", _everybody, _shard, by_kernels=True),
-        Design("sequential", "never", _everybody, lambda _: None, turns=True, whole=True),
-        Design("streams", "never", _everybody, lambda _: ALL, urgent=False, whole=True),
-        Design("priority", "never", _everybody, lambda _: ALL, whole=True),
+        Design("sequential", "never", _everybody, lambda _: None, turns=True, runs=True),
+        Design("streams", "never", _everybody, lambda _: ALL, urgent=False, runs=True),
+        Design("priority", "never", _everybody, lambda _: ALL, runs=True),
         Design("barriers", "never", _everybody, lambda _: ALL, by_kernels=True, barriers=True),
-        Design("split", "never", _everybody, lambda _: ALL, split=0.5, whole=True),
+        Design("split", "never", _everybody, lambda _: ALL, split=0.5, runs=True),
         Design("entry", "entry", _nobody, _within_budget),
         Design("boundary", "never", _everybody, _opposite, by_kernels=True),
     )

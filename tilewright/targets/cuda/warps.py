@@ -34,7 +34,7 @@ __all__ = ["lower", "space", "suits", "traffic", "usual"]
 #: Results of a warp, and warps of a tile, down and along.
 RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
 WARPS = ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (4, 1))
-#: Results of a warp group, whose columns are the widest that there are, and warp groups.
+#: Results of a warp group, and warp groups.
 GROUP_RESULTS, GROUPS = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
 #: Bytes of the depth in a slice of a block; slices; candidates of each type.
 BLOCKS, SLICES, EACH = (64, 128), (1, 2), 12
@@ -73,11 +73,13 @@ def space(kernel: Kernel, core: Core, group: CudaGroup) -> tuple[tuple[MatrixSch
 
 
 def usual(kernel: Kernel) -> tuple[MatrixSchedule, ...]:
-    """What is tried first where nothing was tuned: of the best type the likely best for devices
-    whose blocks share much, and less; then those without copies ahead."""
+    """What is tried first where nothing was tuned: of the best type the likely best by warp groups,
+    then for devices whose blocks share much, and less; then those without copies ahead."""
     if not suits(kernel):
         return ()
     found = dict[MatrixSchedule, None]()
+    by_groups = _ranked(kernel, "f16-f32", _of_groups)[:1]
+    found |= dict.fromkeys(by_groups)
     for types in ("f16-f32", "u8-i32", "tf32-f32", "i8-i32"):
         ranked = _ranked(kernel, types, _shapes)
         for limit, stages in every(LIMITS, (True, False)):
@@ -94,7 +96,7 @@ def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixSchedule]:
     if not TYPES[types].suits(kernel):
         return []
     able = (s for s in shapes(types, Sizes.of(kernel)) if not s.objection(kernel))
-    return sorted(able, key=lambda s: (cost(s, kernel), str(s)))
+    return sorted(able, key=lambda s: (cost(s, kernel), -s.n, str(s)))
 
 
 def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
@@ -114,8 +116,9 @@ def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
 def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
     if types != "f16-f32":
         return
-    m, n, k = map(int, OF_GROUPS[-1].split("x"))
-    for (rows, columns), (down, along), stages in every(GROUP_RESULTS, GROUPS, STAGES):
+    units = (map(int, size.split("x")) for size in OF_GROUPS[1:])
+    choices = every(map(tuple, units), GROUP_RESULTS, GROUPS, STAGES)
+    for (m, n, k), (rows, columns), (down, along), stages in choices:
         r1 = LINE // (k * TYPES[types].operand.size)
         s = MatrixSchedule(types, m, n, k, GROUP, rows, columns, down, along, r1, stages=stages)
         if s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):

@@ -1,4 +1,4 @@
-"""A normal inference that is started by one call goes on where workers left it."""
+"""Normal kernels that are started by one call go on where workers left them."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ import pytest
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.elastic import models
-from tilewright.elastic.models import WholeElastic
+from tilewright.elastic.models import ElasticRuns, run_ends
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 
-@pytest.mark.parametrize("every", [1, 8])
+@pytest.mark.parametrize("ends", [(1, 2), (2,)])
 def test_what_is_left_is_done_by_the_next_call(
-    bundles: tuple[Path, Path], every: int, monkeypatch: pytest.MonkeyPatch
+    bundles: tuple[Path, Path], ends: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(models, "EVERY", every)
     host = CudaHost(bundles[1], CpuDevice(1))
     given = {i.name: np.ones(i.shape, np.float32) for i in host.bundle.manifest.inputs}
     want = host.run(given).outputs
     budget = Budget(host.device)
     elastic = ElasticPlan(host, budget)
-    plan = WholeElastic(elastic)
+    assert len(elastic.steps) == ends[-1]
+    plan = ElasticRuns(elastic, ends)
     for looks in (1, 3, 8, 40, 1000):
         plan.begin()
-        calls = 0
+        calls = complete = 0
         while True:
             # after some looks at the budget nobody may stay; with one nobody begins
             budget.set(EVERYBODY, looks + calls)
-            plan.start(0, EVERYBODY)
-            calls += 1
-            if plan.complete_after(0):
+            plan.start(complete, EVERYBODY)
+            calls, complete = calls + 1, plan.complete_after(complete)
+            if complete == len(ends):
                 break
             assert calls < 1000
         got = host.take(given).outputs
         for name, value in want.items():
             np.testing.assert_array_equal(got[name], value)
-        assert calls > 1 if looks == 1 else calls == 1 or looks < 1000
+        assert calls > len(ends) if looks == 1 else calls == len(ends) or looks < 1000
+
+
+def test_runs_take_long_enough() -> None:
+    assert run_ends([100, 60, 200, 1, 2], least=150) == [2, 3, 5]
+    assert run_ends([1], least=150) == [1]
