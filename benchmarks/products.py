@@ -26,6 +26,7 @@ from tilewright.compiler import Options, compile_model
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, cast, contract, evaluate, graph_input, node
 from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import halves
 from tilewright.targets.protocol import Variant
@@ -168,8 +169,10 @@ class Attention(Case):
 
 def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
     """The first that is tried of tiles of halves."""
-    del variant
     device = CLASSES["webgpu"]
+    if not halves.suits(kernel):  # the copy of the rows as halves
+        made: Schedule = target("wgsl").default(kernel, variant.name)
+        return made
     return halves.space(kernel, device.core, device.machine)[0][0]
 
 

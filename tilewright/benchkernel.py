@@ -212,9 +212,14 @@ def candidates(
     by variant.
 
     All plans read and write the same places; what the kernel reads are inputs, weights excepted.
+    What a plan must do before it (a copy as halves) has the target's default.
     """
+    first, *_ = (options or Options()).targets
 
     def choose(kernel: Kernel, variant: Variant) -> Schedule:
+        if not kernel.name.isdecimal():
+            made: Schedule = find_target(first).default(kernel, variant.name)
+            return made
         chosen = schedules[int(kernel.name)]
         return chosen[variant.name] if isinstance(chosen, Mapping) else chosen
 

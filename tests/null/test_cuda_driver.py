@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.hosts.cuda_driver import Driver
+from tilewright.base.errors import HostError
+from tilewright.hosts.cuda_driver import Driver, uncollected
 
 
 class Said:
@@ -62,3 +63,11 @@ def test_dynamic_shared_memory_counts_for_residents() -> None:
     said = Said(cuOccupancyMaxActiveBlocksPerMultiprocessor=(2,))
     assert driver(said).residents("k", 128, 4096) == 8
     assert said.calls == [("cuOccupancyMaxActiveBlocksPerMultiprocessor", "k", 128, 4096)]
+
+
+def test_nothing_is_collected_while_a_graph_is_recorded() -> None:
+    assert gc.isenabled()
+    with pytest.raises(HostError), uncollected():
+        assert not gc.isenabled()
+        raise HostError("the recording failed", hint="Report this")
+    assert gc.isenabled()

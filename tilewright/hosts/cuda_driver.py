@@ -7,10 +7,12 @@ of the package (`tilewright[cuda]`).
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,18 @@ extern "C" __global__ void k(volatile int *words, const unsigned *told) {
     __nanosleep(100);
 }
 """.replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile: memory that it frees would end a recording."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @cache
@@ -364,14 +378,15 @@ class Driver:
         """Records what `start` starts on the stream, as a CUDA graph that lives as long as what is
         returned.  What `start` raises ends the recording."""
         kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._do("cuStreamBeginCapture", stream, kind)
-        try:
-            start()
-        except BaseException:
-            _, graph = self._api.cuStreamEndCapture(stream)
-            self._destroyed(graph)
-            raise
-        graph = self._do("cuStreamEndCapture", stream)
+        with uncollected():
+            self._do("cuStreamBeginCapture", stream, kind)
+            try:
+                start()
+            except BaseException:
+                _, graph = self._api.cuStreamEndCapture(stream)
+                self._destroyed(graph)
+                raise
+            graph = self._do("cuStreamEndCapture", stream)
         try:
             ready = self._do("cuGraphInstantiate", graph, 0)
         finally:
