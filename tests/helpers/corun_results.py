@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tilewright.cli.corun import facts
@@ -26,9 +27,12 @@ ROWS = [
 RECORD = {"rows": ROWS, "refused": [{"pair": "MDTB-B", "error": {"code": "refused"}}]}
 
 
-def of_command(pair: str = "mine + other", slowdown: float = 1.2) -> dict[str, Any]:
-    """What `tilewright corun --json` prints for 50 requests of such a slowdown."""
+def of_command(
+    pair: str = "mine + other", slowdown: float = 1.2, models: tuple[str, ...] = ("mine",)
+) -> dict[str, Any]:
+    """What `tilewright corun --json` prints for 50 requests of such a slowdown to each model."""
     answered = (Answered(200.0, 100.0 * slowdown),) * 50
-    one = CriticalResult("critical", 100.0, 1.25, None, answered, 0, 0)
-    found = facts(CorunResult(1.0, (one,), (60,), (100.0,), 3.0))
+    each = tuple(CriticalResult(name, 100.0, 1.25, None, answered, 0, 0) for name in models)
+    paths = [Path(f"{name}.onnx") for name in models]
+    found = facts(CorunResult(1.0, each, (60,), (100.0,), 3.0), paths)
     return {"pair": pair, "policy": "tilewright", "sms": 16, "device": "GPU"} | found

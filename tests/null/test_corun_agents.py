@@ -20,7 +20,7 @@ from tilewright.benchkernel import product
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.elastic import measure
-from tilewright.elastic.agents import CriticalAgent, NormalAgent
+from tilewright.elastic.agents import QUIET, CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, ElasticKernels, Recording, critical_task
 from tilewright.elastic.policy import (
@@ -173,6 +173,44 @@ def test_a_refused_request_is_an_error(bundles: tuple[Path, Path]) -> None:
             pair.agent.request(arrived=pair.coordinator.state.now - 1e6)
     finally:
         pair.close()
+
+
+class Counted:
+    """A mark that is passed at the third look, each of which may give others their turn."""
+
+    def __init__(self) -> None:
+        self.looks: list[bool] = []
+
+    def passed(self) -> bool:
+        self.looks.append(bool(QUIET._entered))
+        return len(self.looks) >= 3
+
+    def wait(self) -> None: ...
+
+
+@pytest.mark.parametrize(("curve", "quiet"), [(((0, 1.0), (4, 3.0)), True),
+                                              (((0, 1.0), (4, 1.0)), False)])  # fmt: skip
+def test_the_last_look_of_a_request_that_runs_alone_is_quiet(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
+    curve: tuple[tuple[int, float], ...], quiet: bool,
+) -> None:  # fmt: skip
+    pair = Pair(bundles, critical_task("critical", (Phase(2, 1e6, Curve(curve)),)))
+    try:
+        mark = Counted()
+        monkeypatch.setattr(pair.model.device, "mark", lambda: mark)
+        pair.agent.request()
+        assert mark.looks == [quiet] * 3
+    finally:
+        pair.close()
+
+
+def test_nothing_normal_is_started_in_the_quiet(pair: Pair) -> None:
+    with QUIET:
+        pair.normal.ask()
+        time.sleep(0.05)
+        assert not pair.normal.launches
+    while not pair.normal.inferences:
+        pair.normal.check()
 
 
 class Stuck:

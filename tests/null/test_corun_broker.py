@@ -292,7 +292,7 @@ def test_a_broker_that_ends_refuses_what_is_open(tmp_path: Path) -> None:
 class Short:
     """A normal model whose launches end at once."""
 
-    kernels = 2
+    ends = range(1, 3)
 
     def begin(self) -> None: ...
 

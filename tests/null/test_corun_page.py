@@ -62,6 +62,16 @@ def test_runs_of_the_command_one_on_each_line() -> None:
     assert (point["pair"], point["sms"], point["n"]) == ("mine + other", 16, 100)
 
 
+def test_several_critical_models_are_a_run_of_each() -> None:
+    (found,) = read(json.dumps(of_command(models=("first", "second"))))
+    assert [point["pair"] for point in found["points"]] == [
+        "mine + other: first.onnx", "mine + other: second.onnx",
+    ]  # fmt: skip
+    one, other = ({**point, "pair": ""} for point in found["points"])
+    assert (one["n"], one["service_p99"], one["max_slowdown"]) == (50, 1.2, 1.25)
+    assert {**one, "model": ""} == {**other, "model": ""}
+
+
 def test_older_output_without_a_pair_has_the_files_name() -> None:
     run_ = of_command()
     del run_["pair"], run_["sms"]

@@ -47,6 +47,17 @@ def test_a_launch_that_does_not_end_holds_the_others_for_a_while_only() -> None:
     assert run(Ended(2 * DEAD_US + PAUSE_US, "normal", 1)) == []
 
 
+def test_a_count_that_is_due_waits_for_a_task_that_left_with_kernels_in_flight() -> None:
+    run = Run("tilewright", TASK, *(replace(OTHER, name=name) for name in ("dead", "leaving")))
+    run(Arrived(0, "dead", 0))
+    run(Arrived(0, "leaving", 1))
+    run(Gone(0, "dead", died=True))
+    # its workers are alive, and will count themselves out of what is there then
+    run(Gone(DEAD_US - 1, "leaving"))
+    assert run(Tick(DEAD_US)) == []
+    assert run(Tick(2 * DEAD_US)) == [Recount()]
+
+
 @pytest.mark.parametrize("gone", [Gone(0, "dead"), Gone(0, "critical", died=True)])
 def test_nobody_is_counted_anew_who_left_or_ran_no_workers(gone: Gone) -> None:
     run = two()

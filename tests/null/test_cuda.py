@@ -28,6 +28,7 @@ from tilewright.graph.passes import optimise
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, DeviceMemory, NvidiaDevice
 from tilewright.hosts.cuda_driver import compiled
+from tilewright.hosts.cuda_settle import SETTLE
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda import warps
 from tilewright.targets.cuda.api import Cuda
@@ -90,6 +91,13 @@ def test_nvidias_compiler_takes_the_text(
     code = CUDA.code(kernel, CUDA.default(kernel, CUDA.variant.name))
     assert code.loops.thread, "it was to be computed by a group"
     assert b"k" in nvrtc(prelude() + str(code.body), architecture)
+
+
+@pytest.mark.parametrize("architecture", ["compute_75", "sm_90"])
+def test_nvidias_compiler_takes_the_kernel_that_sets_budgets(
+    nvrtc: Callable[[str, str], bytes], architecture: str
+) -> None:
+    assert b"k" in nvrtc(SETTLE, architecture)
 
 
 def test_a_wrong_text_is_an_error(nvrtc: Callable[[str, str], bytes]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tilewright.base.errors import HostError
+from tilewright.hosts import cuda_devices
+from tilewright.hosts.cuda_devices import Launch, NvidiaDevice, Settle
 from tilewright.hosts.cuda_driver import Driver, uncollected
+from tilewright.hosts.cuda_settle import SETTLE
 
 
 class Said:
@@ -77,3 +81,40 @@ def test_nothing_is_collected_while_a_graph_is_recorded() -> None:
         record()
     assert seen == [False]
     assert gc.isenabled()
+
+
+class Noting:
+    """A driver that notes what it is asked for; its kernels are their texts."""
+
+    name, capability, shared_bytes = "GPU", (9, 0), 0
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, ...]] = []
+
+    def stream(self, urgent: bool) -> str:
+        return "stream"
+
+    def function(self, code: str, name: str, shared: int) -> str:
+        self.said.append(("load", code))
+        return code
+
+    def graph(self, start: Callable[[], None], stream: str) -> Callable[[], None]:
+        self.said.append(("begin",))
+        start()
+        return lambda: None
+
+    def launch(self, launch: Launch, stream: str) -> None:
+        values = tuple(arg.value for arg in launch.args)
+        self.said.append((launch.kernel, launch.blocks, launch.group, values, stream))
+
+
+def test_the_kernel_that_sets_budgets_is_loaded_once_and_before_a_recording(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda_devices, "cubin", lambda text, capability: text)
+    noting: Any = Noting()
+    device = NvidiaDevice(noting)
+    for _ in range(2):
+        device.record([Settle(256, 512)])
+    recorded = [("begin",), (SETTLE, 1, 1, (256, 512), "stream")]
+    assert noting.said == [("load", SETTLE), *recorded, *recorded]

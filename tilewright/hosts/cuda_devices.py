@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.cuda_driver import Driver, cubin
 from tilewright.hosts.cuda_l2 import Window
 from tilewright.hosts.cuda_on_cpu import Kernels
+from tilewright.hosts.cuda_settle import SETTLE
 from tilewright.hosts.tensors import Array
 
 #: The least compute capability that kernels are written for.
@@ -322,9 +323,14 @@ class NvidiaDevice:
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
         elif isinstance(task, Settle):
-            self.driver.settle(task.address, task.told, self.stream)
+            args = tuple(map(ctypes.c_void_p, (task.address, task.told)))
+            self.driver.launch(Launch(self._settling, 1, 1, args), self.stream)
         else:
             self.driver.launch(task, self.stream)
+
+    @cached_property
+    def _settling(self) -> Any:
+        return self.compile("", [SETTLE])[0]
 
     def wait(self) -> None:
         self.driver.wait(self.stream)
@@ -337,7 +343,7 @@ class NvidiaDevice:
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         if any(isinstance(task, Settle) for task in tasks):
-            _ = self.driver.settling
+            _ = self._settling  # no kernel can be loaded while a graph is recorded
 
         def all_tasks() -> None:
             for task in tasks:

@@ -13,13 +13,12 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilewright.base.budget import ALIVE, BUDGET
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_l2 import L2Cache
 from tilewright.hosts.tensors import Array
@@ -27,26 +26,6 @@ from tilewright.hosts.tensors import Array
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
-#: Sets the budget, then waits until no more workers are alive than may stay, and no longer than so
-#: many nanoseconds: nobody who dies without counting himself out holds a stream.  What it is told
-#: lies in the host's memory, and is read at once.
-SETTLE = """
-__device__ inline unsigned long long nanoseconds() {
-  unsigned long long found;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(found));
-  return found;
-}
-extern "C" __global__ void k(volatile int *words, const unsigned *told) {
-  const unsigned long long begun = nanoseconds();
-  unsigned budget, beside, most, none;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(budget), "=r"(beside), "=r"(most), "=r"(none) : "l"(told));
-  words[_BUDGET] = budget;
-  __threadfence();
-  while (words[_ALIVE] > (long long)words[_BUDGET] * beside && nanoseconds() - begun < most)
-    __nanosleep(100);
-}
-""".replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
 
 
 @contextmanager
@@ -290,17 +269,6 @@ class Driver:
     def fill(self, address: int, value: int, stream: Any) -> None:
         """The same, by what may be recorded."""
         self._do("cuMemsetD32Async", address, value, 1, stream)
-
-    @cached_property
-    def settling(self) -> Any:
-        """The kernel of `settle`; it cannot be loaded while a graph is recorded."""
-        return self.function(cubin(SETTLE, self.capability), "k")
-
-    def settle(self, address: int, told: int, stream: Any) -> None:
-        """Sets the budget; the stream goes on when few workers are alive, or after some time
-        (cuda_devices.py)."""
-        args = tuple(map(ctypes.c_void_p, (address, told)))
-        self.start(self.settling, (1, 1, 1), (1, 1, 1), args, 0, stream)
 
     def event(self) -> Any:
         return self._do("cuEventCreate", 0)

@@ -6,20 +6,26 @@ Input: the state and its time.  Output: the state, and the action once no launch
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tilewright.elastic.policy.events import Action, Recount
 from tilewright.elastic.policy.state import Shares
 
-#: Microseconds after which no kernel of a process that died runs any more.
+#: Microseconds after which no kernel of a task that has left runs any more.
 DEAD_US = 1e6
 #: Normal launches pause so long for a count, at most; then they go on, and it is tried again.
 PAUSE_US = 100_000.0
 
 
-def died(state: Shares, task: str) -> Shares:
-    """A task's process has ended; what it had in flight did not count itself out."""
-    if any(progress.task.name == task and progress.flying for progress in state.normal):
+def left(state: Shares, tasks: Collection[str], died: bool = False) -> Shares:
+    """The state's count, when normal tasks leave it with what they have in flight.
+
+    died: their process has ended, so these workers never count themselves out.  Others do, but
+          nobody tells when: a count that is due comes after them, for it would miss them then
+    """
+    flying = any(p.flying for p in state.normal if p.task.name in tasks)
+    if flying and (died or state.recount is not None):
         return replace(state, recount=state.now + DEAD_US)
     return state
 

@@ -38,7 +38,7 @@ from tilewright.elastic.policy.events import (
     Withdraw,
 )
 from tilewright.elastic.policy.notices import expected, watched, with_found
-from tilewright.elastic.policy.recounts import died, paused, recounted
+from tilewright.elastic.policy.recounts import left, paused, recounted
 from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
 
@@ -291,6 +291,7 @@ def _noticed(state: Shares, running: Running, took_us: float) -> Answer:
         for progress in state.normal
         if (error := disturbing(progress.task.name, state.critical)) is not None
     )
+    state = left(state, [progress.task.name for progress in state.normal])
     return replace(state, normal=()), (notice, *ended)
 
 
@@ -313,9 +314,8 @@ def _gone(state: Shares, event: Gone) -> Answer:
     """Without the task.  If its request ran, everybody may stay again."""
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
-    state = died(state, event.task) if event.died else state
     state = replace(
-        state,
+        left(state, [event.task], event.died),
         critical=tuple(state.critical[n] for n in kept),
         margins=tuple(state.margins[n] for n in kept),
         evidence=tuple(state.evidence[n] for n in kept),
