@@ -165,6 +165,9 @@ def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
     assert text.count("subgroupMatrixLoad<subgroup_matrix_left") == 8 + 4
     assert text.count("subgroupMatrixLoad<subgroup_matrix_right") == 2 * 16 + 16
     assert text.count("subgroupMatrixMultiplyAccumulate") == 2 * 16 + 16
+    # one quick reciprocal of a row, no exact quotient of each result
+    assert "f32_div(" not in text
+    assert text.count("/ total") == 1
 
 
 def test_the_space_has_some_for_each_unit() -> None:

@@ -12,11 +12,12 @@ from random import Random
 import numpy as np
 import pytest
 from helpers.attention import VARIANTS, decoding, random_attention
-from helpers.gpu import by_groups, on_cpu
+from helpers.gpu import ByGroups, by_groups, on_cpu
 from helpers.graphs import results, run_steps
 from helpers.seeds import seeds
 from test_attention import assert_same, attentions, compiled, values_of
 
+from tilewright.fusion.rounding import loosened
 from tilewright.graph.node import Graph
 from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
@@ -96,6 +97,24 @@ def test_keys_that_the_row_does_not_see_are_not_read(past: int) -> None:
     schedule = HeadRowSchedule(32, 8, 4, 2, 2)
     assert Dealt.of(kernel_of(2, 67, 32), schedule).block == 16
     assert_same(by_groups(head_rows, graph, values, lambda _: schedule), want)
+
+
+@pytest.mark.parametrize("past", [-1, 31, 66])
+def test_where_halves_are_allowed_a_row_has_one_reciprocal(past: int) -> None:
+    graph, schedule = decoding(2, 1, 67, 32), HeadRowSchedule(32, 8, 4, 2, 2)
+    values = values_of(graph)
+    values["past"][:] = past
+    with np.errstate(invalid="ignore"):
+        (want,) = results(graph, values)
+    packed, steps = compiled(graph)
+    execute = ByGroups(head_rows, lambda _: schedule)
+    (got,) = run_steps(packed, steps, values, lambda k, b: execute(loosened(k), b))
+    assert execute.products == 1
+    assert_same(got, want)
+    kernel = kernel_of(2, 67, 32)
+    exact, quick = (str(WGSL.code(k, schedule).body) for k in (kernel, loosened(kernel)))
+    assert exact.count("f32_div(context") == 4
+    assert "f32_div(" not in quick
 
 
 @pytest.mark.parametrize("low", [float("-inf"), LOWEST])

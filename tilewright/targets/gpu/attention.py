@@ -27,12 +27,9 @@ from tilewright.kernel.expr import (
     Call,
     Const,
     Expr,
-    Lane,
-    Lanes,
     Load,
     Reg,
     Splat,
-    lanes_of,
 )
 from tilewright.kernel.form import Attention, classify, form_as
 from tilewright.kernel.index import Index, index, unflatten
@@ -52,7 +49,7 @@ from tilewright.targets.gpu.heads import (
     width_of,
 )
 from tilewright.targets.gpu.places import add_up, may_trap
-from tilewright.targets.gpu.scores import argument, divisor, power, result
+from tilewright.targets.gpu.scores import add, argument, lane, power, result, scale, vector
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 
 #: Two numbers to one.
@@ -133,7 +130,7 @@ class _Tile:
                     guarded(form.q.at(at), (Bound(row, form.m.extent),))
                     for at, row in zip(ats, rows, strict=True)
                 ]
-                b.store(self.queries, d * self.s.x1 + group * self.lanes, _vector(values))
+                b.store(self.queries, d * self.s.x1 + group * self.lanes, vector(values))
 
     def _keys(self, start: Index) -> list[Index]:
         """The keys of a block whose scores this thread computes."""
@@ -164,7 +161,7 @@ class _Tile:
                 at = (d * width + i) * self.s.x1 + g * self.lanes
                 b.set("query", Load(self.queries, at, F32, self.lanes))
                 for j in range(len(dealt)):
-                    factor = _lane(Reg(f"keys{u}_{j}", F32, width), i)
+                    factor = lane(Reg(f"keys{u}_{j}", F32, width), i)
                     self._multiply(self._reg(f"dot{j}_", g), factor, self._reg("query"))
         if parts > 1:
             self._add_parts(dealt, part)
@@ -173,7 +170,7 @@ class _Tile:
         for j, key in enumerate(keys):
             for g in self.groups:
                 values = [self._argument(j, key, g, i) for i in range(self.lanes)]
-                b.set("score", _vector(values))
+                b.set("score", vector(values))
                 b.store(self.scores, self._place(j, g), self._reg("score"))
                 self._each(self._reg("high", g), larger, self._reg("high", g), self._reg("score"))
 
@@ -191,12 +188,12 @@ class _Tile:
             key, total = b.thread + j * s.threads, self._reg(f"dot{j}_", g)
             for other in range(s.parts):
                 found = Load(self.scores, place(index(other), key, g), F32, self.lanes)
-                b.set(total.name, _add(total, found) if other else found)
+                b.set(total.name, add(total, found) if other else found)
 
     def _argument(self, j: int, key: Index, g: int, i: int) -> Expr:
         """What softmax is applied to; -inf where there is no key or row."""
         form, row = self.form, self.first + (g * self.lanes + i)
-        dot = _lane(self._reg(f"dot{j}_", g), i)
+        dot = lane(self._reg(f"dot{j}_", g), i)
         ends = (Bound(key, form.keys.extent), Bound(row, form.m.extent))
         return argument(form, dot, self.at | {form.m: row, form.keys: key}, ends)
 
@@ -221,8 +218,8 @@ class _Tile:
                 b.set("score", Load(self.scores, self._place(j, g), F32, self.lanes))
                 self._each(self._reg("score"), power, self._reg("score"), self._reg("top", g))
                 b.store(self.scores, self._place(j, g), self._reg("score"))
-                b.set(self._reg("sum", g).name, _add(self._reg("sum", g), self._reg("score")))
-        self._combine("sum", _add)
+                b.set(self._reg("sum", g).name, add(self._reg("sum", g), self._reg("score")))
+        self._combine("sum", add)
         for g in self.groups:
             total, factor, found = (self._reg(n, g) for n in ("total", "factor", "sum"))
             b.set(total.name, Call("fma", (total, factor, found), F32, self.lanes))
@@ -283,7 +280,7 @@ class _Tile:
                     at = number * self.s.x1 + g * self.lanes
                     b.set("power", Load(self.scores, at, F32, self.lanes))
                     for c in range(own_columns.width):
-                        self._multiply(self._context(c, g), _lane(value, c), self._reg("power"))
+                        self._multiply(self._context(c, g), lane(value, c), self._reg("power"))
 
     def _add_up(self) -> None:
         """context of slice 0 += those of all others"""
@@ -305,16 +302,16 @@ class _Tile:
                 for i in range(self.lanes):
                     row = self.first + (g * self.lanes + i)
                     with inside(b, (Bound(row, form.m.extent),)):
-                        b.set("all", divisor(_lane(self._reg("total", g), i)))
+                        b.set("all", scale(self.kernel, lane(self._reg("total", g), i)))
                         for c in range(width):
                             b.compute(f"o{c}", self._value(c, g, i, row))
                         found = [Reg(f"o{c}", F32) for c in range(width)]
                         for at in range(0, width, width if wide else 1):
                             part = found if wide else found[at : at + 1]
-                            b.store(0, self._output(row, at), _vector(part))
+                            b.store(0, self._output(row, at), vector(part))
 
     def _value(self, c: int, g: int, i: int, row: Index) -> Expr:
-        context = _lane(self._context(c, g), i)
+        context = lane(self._context(c, g), i)
         return result(self.kernel, self.form, Reg("all", F32), context, self._there(row, c))
 
     def _output(self, row: Index, c: int) -> Index:
@@ -340,16 +337,4 @@ class _Tile:
 
     def _each(self, to: Reg, op: Op, a: Reg, b: Reg) -> None:
         """to := op(a, b), lane by lane: languages have few functions of vectors"""
-        self.b.set(to.name, _vector([op(_lane(a, i), _lane(b, i)) for i in range(self.lanes)]))
-
-
-def _lane(e: Reg, i: int) -> Expr:
-    return Lane(e, i) if e.lanes > 1 else e
-
-
-def _vector(values: Sequence[Expr]) -> Expr:
-    return Lanes(tuple(values)) if len(values) > 1 else values[0]
-
-
-def _add(a: Expr, b: Expr) -> Expr:
-    return Call("add", (a, b), F32, lanes_of(a))
+        self.b.set(to.name, vector([op(lane(a, i), lane(b, i)) for i in range(self.lanes)]))

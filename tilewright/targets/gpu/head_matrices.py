@@ -133,14 +133,14 @@ class Areas:
     right:  the same of columns, in parts for the subgroups beside each other: keys and values by
             turns
     scores: results, in parts for each subgroup
-    totals: the sum of each row's powers
+    rows:   a number of each thread, which others of its row read; in the end one of each row
     *_pitch: elements from line to line
     """
 
     left: Scratch
     right: Scratch
     scores: Scratch
-    totals: Scratch
+    rows: Scratch
     left_pitch: int
     key_pitch: int
     value_pitch: int
@@ -155,13 +155,13 @@ class Areas:
             Scratch(F16, s.x1 * left, s.own * left),
             Scratch(F16, right * s.along, right),
             Scratch(F32, s.subgroups * s.own * score, s.own * score),
-            Scratch(F32, s.x1),
+            Scratch(F32, s.threads),
             left, key, value, score,
         )  # fmt: skip
 
     @property
     def all(self) -> tuple[Scratch, ...]:
-        return self.left, self.right, self.scores, self.totals
+        return self.left, self.right, self.scores, self.rows
 
 
 def shared(kernel: Kernel, s: HeadMatrixSchedule) -> int:

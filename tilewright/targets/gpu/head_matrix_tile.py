@@ -9,20 +9,20 @@ Input: an attention, a schedule (head_matrices.py).  Output: the loop nest of on
     context := 0
     for block of y1 keys:       the same scores;  powers := exp(scores - maximum), as halves
                                 values to where the keys were;  context += powers * values
-    context by way of shared memory, divided by the sums of powers, to where it is stored
+    context by way of shared memory, times what the sums of powers give, to where it is stored
 
 What the next step needs is read from memory while this one computes.  Scores and sums are f32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product as every
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import BOOL, F32
+from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Acc,
@@ -50,6 +50,7 @@ from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.eights import Vector, eight, read_eights, write_eights
 from tilewright.targets.gpu.heads import blocks_seen
+from tilewright.targets.gpu.scores import add, argument, power, result, scale
 from tilewright.targets.gpu.staging import LANES, guarded, in_vectors, inside, own
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class _Tile:
         self.kernel, self.s, self.areas = kernel, s, areas
         self.form = form = form_as(kernel, Attention)
         first = len(kernel.buffers)
-        self.left, self.right, self.scores, self.totals = range(first, first + 4)
+        self.left, self.right, self.scores, self.rows = range(first, first + 4)
         self.depth, self.columns = form.depth.extent, form.n.extent
         #: Results of a subgroup in a row: of scores, and of the context.
         self.keys_across = s.y1 // (s.n * s.along)
@@ -90,7 +91,7 @@ class _Tile:
         b, s = self.b, self.s
         self._load_queries()
         seen = blocks_seen(b, self.form, self.at, self.first + (s.x1 - 1), s.y1)
-        argument = self._argument()
+        form = self._named()
         b.set("top", Const(LOWEST, F32))
         self._read_keys(Index())
         with b.loop("block", Index(), seen, 1, self.blocks) as block:
@@ -100,7 +101,7 @@ class _Tile:
             self._score()
             b.add(Barrier())
             for _, key in self._own_scores():
-                self._set_values(block, key, argument)
+                self._set_values(block, key, form)
                 for i in range(EIGHT):
                     b.set("top", larger(Reg("top", F32), Reg(f"value{i}", F32)))
         self._share("top", larger)
@@ -116,7 +117,7 @@ class _Tile:
             b.add(Barrier())
             self._write_values()
             for at, key in self._own_scores():
-                self._set_values(block, key, argument)
+                self._set_values(block, key, form)
                 self._store_powers(at)
             b.add(Barrier())
             self._read_keys(self._next(block, seen))
@@ -232,8 +233,8 @@ class _Tile:
             key = self.part * (count * EIGHT) + n * EIGHT
             yield self._left_at(self.row, key), key
 
-    def _argument(self) -> Expr:
-        """What softmax is applied to, where all that is read for a row is read once."""
+    def _named(self) -> Attention:
+        """The attention; what softmax is applied to has names for all that is read for a row."""
         b, form, named = self.b, self.form, dict[Expr, Reg]()
 
         def name(e: Expr) -> Expr:
@@ -247,7 +248,7 @@ class _Tile:
                 return Call(e.fn, tuple(map(name, e.operands)), e.dtype)
             return e
 
-        return name(form.argument)
+        return replace(form, argument=name(form.argument))
 
     @property
     def _row(self) -> Values:
@@ -255,9 +256,9 @@ class _Tile:
         row = self.b.let_min(self.first + self.row, index(self.form.m.extent - 1))
         return self.at | {self.form.m: row}
 
-    def _set_values(self, block: Index, first: Index, argument: Expr) -> None:
+    def _set_values(self, block: Index, first: Index, form: Attention) -> None:
         """value0 ... := the argument at eight keys; -inf where there is no key"""
-        b, form = self.b, self.form
+        b = self.b
         for i in range(EIGHT):
             if i % LANES == 0:
                 at = self._score_at(self.row, first + i)
@@ -265,21 +266,21 @@ class _Tile:
             score = Lane(Reg("scores", F32, LANES), i % LANES)
             key = block * self.s.y1 + first + i
             there = self._row | {form.keys: key}
-            value = _with({form.scores: score}, argument, there)
-            b.set(f"value{i}", guarded(value, (Bound(key, form.keys.extent),), float("-inf")))
+            b.set(f"value{i}", argument(form, score, there, (Bound(key, form.keys.extent),)))
 
     def _share(self, name: str, op: Callable[[Expr, Expr], Expr]) -> None:
         """The register := what `op` makes of those of all threads that look at a row."""
         if self.sharing == 1:
             return
         b, x1 = self.b, self.s.x1
-        b.add(Barrier())
-        b.store(self.scores, self.part * x1 + self.row, Reg(name, F32))
+        b.store(self.rows, self.part * x1 + self.row, Reg(name, F32))
         b.add(Barrier())
         for other in range(self.sharing):
-            found = Load(self.scores, self.row + other * x1, F32)
+            found = Load(self.rows, self.row + other * x1, F32)
             b.set("other", found)
             b.set(name, op(Reg(name, F32), Reg("other", F32)) if other else Reg("other", F32))
+        # others must have read it before it is written again
+        b.add(Barrier())
 
     # ---- context ---------------------------------------------------------------------------------
 
@@ -287,9 +288,8 @@ class _Tile:
         """Shared memory := exp(value - top) of eight keys;  total += them"""
         b, total = self.b, Reg("total", F32)
         for i in range(EIGHT):
-            less = Call("sub", (Reg(f"value{i}", F32), Reg("top", F32)), F32)
-            b.set(f"value{i}", Call("exp", (less,), F32))
-            b.set("total", Call("add", (total, Reg(f"value{i}", F32)), F32))
+            b.set(f"value{i}", power(Reg(f"value{i}", F32), Reg("top", F32)))
+            b.set("total", add(total, Reg(f"value{i}", F32)))
         powers = [Reg(f"value{i}", F32) for i in range(EIGHT)]
         b.store(self.left, at, eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:]))))
 
@@ -311,14 +311,9 @@ class _Tile:
     def _store(self) -> None:
         """The context over its row's total, as many columns at a time as there are scores."""
         b, s = self.b, self.s
-        self._share("total", lambda x, y: Call("add", (x, y), F32))
+        self._share("total", add)
         with inside(b, (Bound(self.part, 1),)):
-            total = Reg("total", F32)
-            # no finite score: exp(-inf - -inf) is what the specification says
-            none = Call("eq", (total, Const(0.0, F32)), BOOL)
-            b.store(
-                self.totals, self.row, Call("where", (none, Const(float("nan"), F32), total), F32)
-            )
+            b.store(self.rows, self.row, scale(self.kernel, Reg("total", F32)))
         for begin in range(0, self.across, self.keys_across):
             count = min(self.keys_across, self.across - begin)
             b.add(Barrier())
@@ -338,7 +333,7 @@ class _Tile:
                 with inside(b, (Bound(row, form.m.extent),)):
                     at = self._score_at(line, along * (s.y1 // s.along) + four * LANES)
                     b.set("sums", Load(self.scores, at, F32, LANES))
-                    b.set("all", Load(self.totals, line, F32))
+                    b.set("all", Load(self.rows, line, F32))
                     column = along * (self.across * s.n) + (four * LANES + begin)
                     self._put_four(self.at | {form.m: row}, column)
 
@@ -347,20 +342,14 @@ class _Tile:
         made = []
         for lane in range(LANES):
             sum_ = Lane(Reg("sums", F32, LANES), lane)
-            known = {form.total: Reg("all", F32), form.context: sum_}
             there = row | {form.n: column + lane}
-            b.compute(f"o{lane}", _with(known, self.kernel.value, there))
+            b.compute(f"o{lane}", result(self.kernel, form, Reg("all", F32), sum_, there))
             made.append(Reg(f"o{lane}", F32))
         if in_vectors(store, form.n):
             b.store(0, store.substitute(row | {form.n: column}), Lanes(tuple(made)))
             return
         for lane, value in enumerate(made):
             b.store(0, store.substitute(row | {form.n: column + lane}), value)
-
-
-def _with(known: Mapping[int, Expr], value: Expr, there: Values) -> Expr:
-    """The value at a place, where results of these stages are known."""
-    return rewrite(value, lambda e: known[e.stage] if isinstance(e, Acc) else e, there)
 
 
 def _four(load: Load, there: Values) -> Load:

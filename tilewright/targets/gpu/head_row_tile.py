@@ -31,8 +31,6 @@ from tilewright.kernel.expr import (
     Const,
     Expr,
     Guard,
-    Lane,
-    Lanes,
     Load,
     Reg,
     Swapped,
@@ -43,7 +41,7 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.heads import width_of
-from tilewright.targets.gpu.scores import argument, divisor, power, result
+from tilewright.targets.gpu.scores import add, argument, lane, power, result, scale, vector
 from tilewright.targets.gpu.staging import guarded, in_vectors, inside
 from tilewright.targets.masks import last_seen
 
@@ -100,7 +98,7 @@ class _Tile:
         self._read_values(Index())
         self._over_group("high", larger, 0)
         self._powers()
-        self._over_group("total", _add, self.subgroups)
+        self._over_group("total", add, self.subgroups)
         for c in range(dealt.lanes):
             b.set(_context(c).name, Const(0.0, F32))
         step = dealt.slices * self.s.values
@@ -142,8 +140,8 @@ class _Tile:
             first = self._depth(v)
             whole = in_vectors(q.index, self.form.depth)
             parts = [q.at(self._of(q, {self.form.depth: first + i})) for i in range(width)]
-            vector = replace(parts[0], lanes=width) if whole else _vector(parts)
-            self.b.set(self._query(v).name, vector)
+            found = replace(parts[0], lanes=width) if whole else vector(parts)
+            self.b.set(self._query(v).name, found)
 
     def _depth(self, v: int) -> Index:
         """Where the elements of a key begin that this thread reads as its vector number v."""
@@ -166,7 +164,7 @@ class _Tile:
             total: Expr = Const(0.0, F32)
             for v in range(self.dealt.vectors):
                 for i in range(width_of(self.form)):
-                    factors = (_lane(self._key(u, v), i), _lane(self._query(v), i))
+                    factors = (lane(self._key(u, v), i), lane(self._query(v), i))
                     self.b.set(_dot(u).name, Call("fma", (*factors, total), F32))
                     total = _dot(u)
 
@@ -183,9 +181,9 @@ class _Tile:
                 b.set("given", Guard(even, c, a))
                 b.set(_dot(i).name, Guard(even, a, c))
                 b.set("other", Swapped(Reg("given", F32), bits))
-                b.set(_dot(i).name, _add(_dot(i), Reg("other", F32)))
+                b.set(_dot(i).name, add(_dot(i), Reg("other", F32)))
             bits *= 2
-        self._over_lanes(_dot(0), _add, bits, self.dealt.each)
+        self._over_lanes(_dot(0), add, bits, self.dealt.each)
 
     def _score(self, block: Index) -> None:
         """Shared memory := the score of this thread's key;  high := the maximum"""
@@ -209,7 +207,7 @@ class _Tile:
             with inside(b, self._seen(key)):
                 b.set(score.name, power(Load(self.scores, key, F32), Reg("high", F32)))
                 b.store(self.scores, key, score)
-                b.set("total", _add(Reg("total", F32), score))
+                b.set("total", add(Reg("total", F32), score))
 
     def _over_group(self, name: str, op: Op, area: int) -> None:
         """The register := what `op` makes of those of all threads.
@@ -253,7 +251,7 @@ class _Tile:
         for u, key in enumerate(self._own_keys(block)):
             self.b.set("power", guarded(Load(self.scores, key, F32), self._seen(key)))
             for c in range(self.dealt.lanes):
-                factors = (Reg("power", F32), _lane(self._value(u), c), _context(c))
+                factors = (Reg("power", F32), lane(self._value(u), c), _context(c))
                 self.b.set(_context(c).name, Call("fma", factors, F32))
 
     def _add_up(self) -> None:
@@ -261,7 +259,7 @@ class _Tile:
         b, dealt = self.b, self.dealt
         own = [_context(c) for c in range(dealt.lanes)]
         for reg in own:
-            self._over_lanes(reg, _add, dealt.owners, self.s.width)
+            self._over_lanes(reg, add, dealt.owners, self.s.width)
         if dealt.parts == 1:
             return
         each = b.threads // dealt.parts
@@ -270,7 +268,7 @@ class _Tile:
             return (part * dealt.units + unit) * dealt.lanes
 
         with inside(b, (Bound(b.thread % each, dealt.units),)):
-            b.store(self.contexts, place(b.thread // each, b.thread % each), _vector(own))
+            b.store(self.contexts, place(b.thread // each, b.thread % each), vector(own))
         b.add(Barrier())
         with inside(b, (Bound(b.thread, dealt.units),)):
             for part in range(dealt.parts):
@@ -279,13 +277,13 @@ class _Tile:
                     other.name, Load(self.contexts, place(index(part), self.unit), F32, dealt.lanes)
                 )
                 for c, reg in enumerate(own):
-                    found = _lane(other, c)
-                    b.set(reg.name, _add(reg, found) if part else found)
+                    found = lane(other, c)
+                    b.set(reg.name, add(reg, found) if part else found)
 
     def _store(self) -> None:
         b, dealt, store = self.b, self.dealt, self.kernel.store
         with inside(b, (Bound(b.thread, dealt.units),)):
-            b.set("all", divisor(Reg("total", F32)))
+            b.set("all", scale(self.kernel, Reg("total", F32)))
             for c in range(dealt.lanes):
                 there = self.at | {self.form.n: self.column + c}
                 value = result(self.kernel, self.form, Reg("all", F32), _context(c), there)
@@ -294,7 +292,7 @@ class _Tile:
             lanes = dealt.lanes if in_vectors(store, self.form.n) else 1
             for c in range(0, dealt.lanes, lanes):
                 there = self.at | {self.form.n: self.column + c}
-                b.store(0, store.substitute(there), _vector(found[c : c + lanes]))
+                b.store(0, store.substitute(there), vector(found[c : c + lanes]))
 
     # ---- registers -------------------------------------------------------------------------------
 
@@ -317,15 +315,3 @@ def _dot(u: int) -> Reg:
 
 def _context(c: int) -> Reg:
     return Reg(f"context{c}", F32)
-
-
-def _lane(e: Reg, i: int) -> Expr:
-    return Lane(e, i) if e.lanes > 1 else e
-
-
-def _vector(values: Sequence[Expr]) -> Expr:
-    return Lanes(tuple(values)) if len(values) > 1 else values[0]
-
-
-def _add(a: Expr, b: Expr) -> Expr:
-    return Call("add", (a, b), F32)

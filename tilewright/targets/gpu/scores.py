@@ -1,17 +1,28 @@
 """What attention makes of scores and sums, whoever has computed them.
 
 Input: an attention, results of its stages as expressions.  Output: expressions at a point.  How
-threads share the work is the business of attention.py and head_row_tile.py.
+threads share the work is the business of attention.py, head_row_tile.py and head_matrix_tile.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tilewright.base.dtypes import BOOL, F32
 from tilewright.kernel.builder import Values
-from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr
-from tilewright.kernel.form import Attention
+from tilewright.kernel.expr import (
+    Acc,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Lane,
+    Lanes,
+    Reciprocal,
+    Reg,
+    lanes_of,
+)
+from tilewright.kernel.form import Attention, in_halves
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.gpu.staging import guarded
@@ -30,18 +41,44 @@ def power(score: Expr, top: Expr) -> Expr:
     return Call("exp", (Call("sub", (score, top), F32),), F32)
 
 
-def divisor(total: Expr) -> Expr:
-    """The sum of a row's powers, with which its context is divided."""
-    # no finite score: exp(-inf - -inf) is what the specification says
+def scale(kernel: Kernel, total: Expr) -> Expr:
+    """The sum of a row's powers, by which its context is divided; where operands may be rounded to
+    halves its reciprocal, since an exact division takes many operations (quick.py)."""
+    # no finite score: exp(-inf - -inf) is what the specification says; all other sums are 1 or more
     none = Call("eq", (total, Const(0.0, F32)), BOOL)
-    return Call("where", (none, Const(float("nan"), F32), total), F32)
+    found = Reciprocal(total) if in_halves(kernel) else total
+    return Call("where", (none, Const(float("nan"), F32), found), F32)
 
 
-def result(kernel: Kernel, form: Attention, total: Expr, context: Expr, at: Values) -> Expr:
-    """What is stored of a column.  total: as `divisor` gives it"""
-    return _with({form.total: total, form.context: context}, kernel.value, at)
+def result(kernel: Kernel, form: Attention, scaled: Expr, context: Expr, at: Values) -> Expr:
+    """What is stored of a column.  scaled: as `scale` gives it"""
+    if not in_halves(kernel):
+        return _with({form.total: scaled, form.context: context}, kernel.value, at)
+
+    def times(e: Expr) -> Expr:
+        match e:
+            case Call("div", (over, Acc(form.total))):
+                return Call("mul", (over, scaled), F32)
+        return e
+
+    return _with({form.context: context}, rewrite(kernel.value, times), at)
 
 
 def _with(known: Mapping[int, Expr], value: Expr, at: Values) -> Expr:
     """The value at a point, where results of these stages are known."""
     return rewrite(value, lambda e: known[e.stage] if isinstance(e, Acc) else e, at)
+
+
+def lane(e: Reg, i: int) -> Expr:
+    """A number of a vector, or the number itself."""
+    return Lane(e, i) if e.lanes > 1 else e
+
+
+def vector(values: Sequence[Expr]) -> Expr:
+    """The vector of several numbers; a number alone stays one."""
+    return Lanes(tuple(values)) if len(values) > 1 else values[0]
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """a + b, of vectors or numbers."""
+    return Call("add", (a, b), F32, lanes_of(a))
