@@ -247,13 +247,11 @@ class StoreMatrix(MatrixStmt):
 class Scratch:
     """Staging memory of one tile ("cache read"), numbered after the kernel's buffers.
 
-    Its contents do not outlive the tile.  Wasm: the worker's own scratch area; WGSL and CUDA:
-    workgroup or shared memory.
+    Its contents do not outlive the tile.  Wasm: the worker's own area; WGSL, CUDA: shared memory.
 
-    part: elements of each of the equal parts that it consists of; 0: it is one.  A matrix lies
-          within one part, at a place that is the same in all of them
-    swizzled: of detached units: they have their own order of what is in 1,024 bytes
-    reuses: it may lie where the areas before it do, whose contents nobody needs any more
+    part: elements of each of its equal parts, 0: it is one.  A matrix lies within one part, at a
+          place that is the same in all of them
+    swizzled: in the order of detached units;  reuses: may lie where areas that are done with do
     """
 
     dtype: DType
