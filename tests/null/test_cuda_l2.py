@@ -163,13 +163,10 @@ class Recording(CpuDevice):
         return super().record(tasks)
 
 
-@pytest.mark.parametrize("captured", [False, True])
-def test_every_kernel_of_a_critical_model_has_the_window(
-    bundles: tuple[Path, Path], captured: bool
-) -> None:
+def test_every_kernel_of_a_critical_model_has_the_window(bundles: tuple[Path, Path]) -> None:
     device = Recording()
     host = CudaHost(bundles[0], device)
-    model = CriticalModel(host, Budget(device), captured=captured, window=WINDOW)
+    model = CriticalModel(host, Budget(device), window=WINDOW)
     phases = [Phase(len(model.launches), 10.0, Curve(((0, 1.0),)))]
     model.prepare(phases)
     model.start(phases, [0])
