@@ -34,6 +34,7 @@ from tilewright.graph.node import Graph, cast, contract, evaluate, graph_input, 
 from tilewright.graph.passes import optimise
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.kernel.layout import Packing
 from tilewright.kernel.loops import AwaitCopies, Barrier, EndProducts, For, If, Stmt
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
@@ -136,17 +137,25 @@ def computed(
     types: str,
     sizes: tuple[int, int, int],
     choose: Callable[[Kernel], MatrixSchedule],
+    packing: Packing = PACKING,
+    turned: bool = False,
 ) -> None:
-    """A product, run and compared."""
+    """A product, run and compared.  turned: its rows lie side by side in memory"""
     m, k, n = sizes
     graph, x = product_of(types, m, k, n), inputs_of(types, m, k)
+    given = graph
+    if turned:
+        rows = graph_input("x", (k, m), F32)
+        y = contract("km,kn->mn", rows, graph.outputs[0][1].inputs[1])
+        given = Graph("turned", (("x", rows),), (("y", y),))
 
     def execute(kernel: Kernel, buffers: Buffers) -> None:
         made = _halved(kernel)
         run(made, choose(made), buffers)
 
-    packed = optimise(graph, PACKING)
-    (got,) = run_steps(packed, steps_of(packed), {"x": x}, execute)
+    packed = optimise(given, packing)
+    values = {"x": np.ascontiguousarray(x.T) if turned else x}
+    (got,) = run_steps(packed, steps_of(packed), values, execute)
     check(types, graph, x, got)
 
 
@@ -160,29 +169,6 @@ RUNS = pytest.mark.parametrize("run", [by_loops, by_text])
 def test_copied_ahead(run: Any, types: str, seed: int) -> None:
     rng, sizes = Random(f"ahead {types} {seed}"), SIZES[seed % len(SIZES)]
     computed(run, types, sizes, lambda kernel: pick(rng, types, kernel, (2, 3, 4)))
-
-
-def of_groups(rng: Random) -> MatrixSchedule:
-    """Any schedule of warp groups, which have 64 steps in a slice of a block."""
-    rows, columns, down = (rng.choice((1, 1, 2)) for _ in range(3))
-    n, slices, along = rng.choice((64, 128)), 1, 1 if down > 1 else rng.choice((1, 2))
-    rows = 1 if n * columns > 128 else rows
-    return MatrixSchedule(
-        "f16-f32", 64, n, 16, 128, rows, columns, down, along, 4 * slices, slices=slices,
-        stages=rng.choice((2, 3)),
-    )  # fmt: skip
-
-
-@pytest.mark.one_in(2)
-@RUNS
-@pytest.mark.parametrize("seed", seeds(2, nightly=10))
-def test_warp_groups(run: Any, seed: int) -> None:
-    def choose(kernel: Kernel) -> MatrixSchedule:
-        made = of_groups(Random(f"groups {seed}"))
-        assert not CUDA.objection(kernel, made), CUDA.objection(kernel, made)
-        return made
-
-    computed(run, "f16-f32", [(70, 144, 72), (64, 128, 136)][seed % 2], choose)
 
 
 @RUNS
@@ -245,20 +231,6 @@ def test_nvidias_compiler_takes_the_texts(
 
 #: Rows, steps and columns of a bundle's product: rows of halves are copied from so many on.
 LARGER = {"f16-f32": (64, 128, 1024), "tf32-f32": (64, 128, 64), "u8-i32": (64, 1024, 64)}
-
-
-@pytest.mark.parametrize("columns", [64, 128, 256])
-def test_nvidias_compiler_takes_warp_groups(
-    nvrtc: Callable[[str, str], bytes], columns: int
-) -> None:
-    """Both ways in which an operand may lie: along the depth, and along its rows or columns."""
-    kernel = kernel_of(product_of("f16-f32", 128, 128, 256))
-    schedule = MatrixSchedule("f16-f32", 64, columns, 16, 128, 1, 256 // columns, 2, 1, 4, stages=3)
-    code = CUDA.code(kernel, schedule)
-    assert "Place<ALONG>" in str(code.body)
-    assert "Place<PANELS>" in str(code.body)
-    assert nvrtc(prelude() + str(code.body), "sm_90a")
-    assert nvrtc(prelude() + TURNS + elastic(code.loops).text, "sm_90a")
 
 
 def bundle(folder: Path, types: str) -> Path:
