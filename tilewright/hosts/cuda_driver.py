@@ -10,6 +10,7 @@ import ctypes
 import gc
 import hashlib
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,16 +29,23 @@ OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
 
 
+_RECORDING = threading.RLock()
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile: memory that it frees would end a recording."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+    """No garbage is collected meanwhile, in any thread: memory that it frees would end a recording.
+
+    Threads record by turns, so that none begins to collect while another one records.
+    """
+    with _RECORDING:
+        was = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was:
+                gc.enable()
 
 
 @cache
