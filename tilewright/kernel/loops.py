@@ -6,8 +6,7 @@ Vectors are explicit (lanes on expressions); addresses are element indices, neve
 
 A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): body.
 `args` is a block of i32: the address of each buffer, then the value of each scalar.
-Several threads may compute one tile together: each runs the body with its own number and its own
-registers, and all of them share the tile's scratch.
+Several threads may compute one tile: each has its own number and registers; they share scratch.
 """
 
 from __future__ import annotations
@@ -247,8 +246,7 @@ class StoreMatrix(MatrixStmt):
 class Scratch:
     """Staging memory of one tile ("cache read"), numbered after the kernel's buffers.
 
-    Its contents do not outlive the tile.  Wasm: the worker's own scratch area; WGSL and CUDA:
-    workgroup or shared memory.
+    Its contents do not outlive the tile.  Wasm: the worker's own area; WGSL, CUDA: shared memory.
 
     part: elements of each of the equal parts that it consists of; 0: it is one.  A matrix lies
           within one part, at a place that is the same in all of them
