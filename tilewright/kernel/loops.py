@@ -6,8 +6,7 @@ Vectors are explicit (lanes on expressions); addresses are element indices, neve
 
 A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): body.
 `args` is a block of i32: the address of each buffer, then the value of each scalar.
-Several threads may compute one tile together: each runs the body with its own number and its own
-registers, and all of them share the tile's scratch.
+Several threads may compute one tile: each has its own number and registers; they share scratch.
 """
 
 from __future__ import annotations

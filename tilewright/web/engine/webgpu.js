@@ -301,6 +301,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
       requireCount('runs', runs, 1);
       requireCount('warmup', warmup, 0);
       if (repeat !== undefined) requireCount('repeat', repeat, 1);
+      if (inOrder && only !== 'all') throw new EngineError('input', "'inOrder' times whole plans", "Leave out 'only'");
       if ((repeat || inOrder) && !device.features.has('timestamp-query')) {
         throw new EngineError('unsupported-host', `The adapter ${adapter.name} has no clock of its own`, `Leave out '${repeat ? 'repeat' : 'inOrder'}'`);
       }
