@@ -56,9 +56,10 @@ class GpuKernels:
         return [*kinds.values(), *(n for n in found if n not in kinds.values())]
 
     def others(self, spec: int, most: int = 2) -> list[Sent]:
-        """Some candidates, the likely best first."""
+        """Some candidates that need no feature, the likely best first."""
         space = space_of(self.kernels[spec], self.device)
-        chosen = space.order[:: max(1, len(space.order) // most)][:most]
+        able = [n for n in space.order if not space.schedules[n].features]
+        chosen = able[:: max(1, len(able) // most)][:most]
         return [self.sent(spec, n, space.schedules[n]) for n in chosen]
 
     def smallest(self, spec: int) -> Sent:
