@@ -15,17 +15,42 @@ function wrap(prototype, name, way) {
   };
 }
 
-/** From now on dispatches are not counted, since that takes time: what was seen are those of the first run. */
+/** Calls that record a dispatch. */
+const RECORD = /** @type {const} */ (['setPipeline', 'setBindGroup', 'dispatchWorkgroups']);
+/** From now on these are not noted, since that takes time: what was seen are those of the first run. */
 export let uncount = () => {};
+/** Calls of the first run, in their order, and the device that they were for. @type {{calls: {name: typeof RECORD[number], given: any[]}[], device: any}} */
+const first = { calls: [], device: null };
+
+/** Milliseconds that the calls of the first run take which record its dispatches, made anew by nobody but this loop. */
+export function bare() {
+  const encoder = first.device.createCommandEncoder();
+  const start = performance.now();
+  const pass = encoder.beginComputePass();
+  for (const { name, given } of first.calls) pass[name](...given);
+  pass.end();
+  return performance.now() - start;
+}
 
 export function spy() {
-  const passes = GPUComputePassEncoder.prototype, dispatch = passes.dispatchWorkgroups;
-  wrap(passes, 'dispatchWorkgroups', (call) => {
-    seen.dispatches += 1;
-    return call();
+  const passes = GPUComputePassEncoder.prototype, devices = GPUDevice.prototype;
+  const { createCommandEncoder } = devices, originals = RECORD.map((name) => passes[name]);
+  devices.createCommandEncoder = function (/** @type {any} */ descriptor) {
+    first.device = this;
+    return createCommandEncoder.call(this, descriptor);
+  };
+  RECORD.forEach((name, at) => {
+    passes[name] = /** @type {any} */ (function (/** @type {any} */ ...given) {
+      // @ts-expect-error a method's own object
+      const self = this;
+      seen.dispatches += name === 'dispatchWorkgroups' ? 1 : 0;
+      first.calls.push({ name, given });
+      return /** @type {any} */ (originals[at]).apply(self, given);
+    });
   });
   uncount = () => {
-    passes.dispatchWorkgroups = dispatch;
+    devices.createCommandEncoder = createCommandEncoder;
+    RECORD.forEach((name, at) => (/** @type {any} */ (passes)[name] = originals[at]));
   };
   const counted = (/** @type {() => any} */ call) => {
     const start = performance.now();

@@ -1,10 +1,11 @@
 // How long JavaScript works for a run on WebGPU in Node: the engine's own code, in one thread, from the inputs to the last
 // submission and from the device's answer to the outputs.  What the device takes in between is not counted.
 // Input: the folder of the npm package `webgpu`, words for Dawn, a bundle's address, warm runs, runs.  Output: one line of JSON:
-// the dispatches of a run, milliseconds of each, and how much of them are Dawn's own finish() and submit(), which a browser does in another process.
+// the dispatches of a run, milliseconds of each, how much of them are Dawn's own finish() and submit(), which a browser does in another process, and
+// what the calls that record dispatches take by themselves (`bare`): in Node they are Dawn's work, too.
 
 import { become, gpuOf } from '../tilewright/web/host/dawn_globals.mjs';
-import { begin, seen, spy, uncount } from './gpu_js_spy.mjs';
+import { bare, begin, seen, spy, uncount } from './gpu_js_spy.mjs';
 
 const [folder, words, address, warm, asked] = process.argv.slice(2);
 become(address, await gpuOf(folder, words.split(' ').filter(Boolean)));
@@ -26,7 +27,7 @@ async function run() {
   await bundle.run({ plan, sizes, tensors, wanted });
   const end = performance.now();
   uncount();
-  return { before: seen.waits - start, after: end - seen.goes, dawn: seen.dawn, device: seen.goes - seen.waits };
+  return { before: seen.waits - start, after: end - seen.goes, dawn: seen.dawn, device: seen.goes - seen.waits, bare: bare() };
 }
 
 const runs = [];

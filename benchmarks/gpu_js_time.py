@@ -108,12 +108,15 @@ HOSTS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
 def figures(found: Mapping[str, Any]) -> dict[str, Any]:
     """Medians in milliseconds of the parts of a run: before the last submission, after the
     device's answer, and in Chromium in the page; `dawn`: of them in finish() and submit().
+    `bare`: in Node, what the calls that record dispatches take by themselves;  `own`: without both
     `quiet`: the lowest decile of all of it, which a busy machine disturbs less."""
     runs: Sequence[Mapping[str, float]] = found["runs"]
     columns = {key: [run[key] for run in runs] for key in runs[0]}
     whole = [run["before"] + run["after"] + run.get("page", 0.0) for run in runs]
-    own = [total - dawn for total, dawn in zip(whole, columns["dawn"], strict=True)]
-    columns |= {"whole": whole, "without_dawn": own}
+    rest = [total - dawn for total, dawn in zip(whole, columns["dawn"], strict=True)]
+    columns |= {"whole": whole, "without_dawn": rest}
+    if "bare" in columns:
+        columns["own"] = [total - bare for total, bare in zip(rest, columns["bare"], strict=True)]
     medians = {f"{key}_ms": round(statistics.median(of), 4) for key, of in columns.items()}
     return {
         "dispatches": found["dispatches"], **medians,
