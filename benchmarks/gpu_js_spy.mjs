@@ -7,11 +7,17 @@ export const seen = { dawn: 0, waits: 0, goes: 0, dispatches: 0 };
 
 export const begin = () => (seen.dawn = 0);
 
-/** @param {any} prototype @param {string} name @param {(call: () => any) => any} way */
+/**
+ * Puts a way around a method; what it returns takes it away again.
+ * @param {any} prototype @param {string} name @param {(call: () => any, of: any, given: any[]) => any} way
+ */
 function wrap(prototype, name, way) {
   const original = prototype[name];
   prototype[name] = function (/** @type {any[]} */ ...given) {
-    return way(() => original.apply(this, given));
+    return way(() => original.apply(this, given), this, given);
+  };
+  return () => {
+    prototype[name] = original;
   };
 }
 
@@ -33,25 +39,16 @@ export function bare() {
 }
 
 export function spy() {
-  const passes = GPUComputePassEncoder.prototype, devices = GPUDevice.prototype;
-  const { createCommandEncoder } = devices, originals = RECORD.map((name) => passes[name]);
-  devices.createCommandEncoder = function (/** @type {any} */ descriptor) {
-    first.device = this;
-    return createCommandEncoder.call(this, descriptor);
-  };
-  RECORD.forEach((name, at) => {
-    passes[name] = /** @type {any} */ (function (/** @type {any} */ ...given) {
-      // @ts-expect-error a method's own object
-      const self = this;
-      seen.dispatches += name === 'dispatchWorkgroups' ? 1 : 0;
-      first.calls.push({ name, given });
-      return /** @type {any} */ (originals[at]).apply(self, given);
-    });
-  });
-  uncount = () => {
-    devices.createCommandEncoder = createCommandEncoder;
-    RECORD.forEach((name, at) => (/** @type {any} */ (passes)[name] = originals[at]));
-  };
+  const noted = RECORD.map((name) => wrap(GPUComputePassEncoder.prototype, name, (call, _, given) => {
+    seen.dispatches += name === 'dispatchWorkgroups' ? 1 : 0;
+    first.calls.push({ name, given });
+    return call();
+  }));
+  noted.push(wrap(GPUDevice.prototype, 'createCommandEncoder', (call, device) => {
+    first.device = device;
+    return call();
+  }));
+  uncount = () => noted.forEach((unwrap) => unwrap());
   const counted = (/** @type {() => any} */ call) => {
     const start = performance.now();
     const value = call();

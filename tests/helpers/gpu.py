@@ -19,12 +19,15 @@ from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
+from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.matrices import UNITS, MatrixSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.wgsl.api import Wgsl
+from tilewright.tuning.candidates import Space
 
 from .graphs import interpret, run_steps, steps_of
 from .loop_check import check_loops
@@ -63,6 +66,17 @@ def by_groups(
     (got,) = run_steps(packed, steps_of(packed), values, execute)
     assert execute.products == 1
     return got
+
+
+def some_for_each_unit(space: Space, kernel: Kernel, kind: type[Schedule], types: str) -> None:
+    """Of a kind of schedules a space has some for each unit, all of which WGSL can have."""
+    wgsl = Wgsl()
+    found: list[Any] = [s for s in space.schedules if isinstance(s, kind)]
+    assert {(s.m, s.n, s.k, s.width) for s in found} == set(UNITS[types])
+    for schedule in found:
+        assert schedule.features <= FEATURES
+        assert not wgsl.objection(kernel, schedule)
+        assert wgsl.schedule(schedule.to_json()) == schedule
 
 
 def on_cpu(code: Code, buffers: list[np.ndarray]) -> None:

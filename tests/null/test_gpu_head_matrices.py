@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.attention import Maker, masked, times
-from helpers.gpu import ByGroups
+from helpers.gpu import ByGroups, some_for_each_unit
 from helpers.graphs import results, run_steps, softmax
 from test_attention import attentions, compiled, values_of
 
@@ -34,7 +34,6 @@ from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import head_matrices
-from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import UNITS
@@ -173,12 +172,7 @@ def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
 def test_the_space_has_some_for_each_unit() -> None:
     kernel = loosened(kernel_of())
     space = space_of(kernel, CLASSES["webgpu"])
-    found = [s for s in space.schedules if isinstance(s, HeadMatrixSchedule)]
-    assert {(s.m, s.n, s.k, s.width) for s in found} == set(UNITS["f16-f32"])
-    for schedule in found:
-        assert schedule.features <= FEATURES
-        assert not WGSL.objection(kernel, schedule)
-        assert WGSL.schedule(schedule.to_json()) == schedule
+    some_for_each_unit(space, kernel, HeadMatrixSchedule, "f16-f32")
 
 
 def test_no_text_assigns_to_what_does_not_change() -> None:

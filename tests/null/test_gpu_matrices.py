@@ -12,7 +12,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.gpu import ByGroups, random_matrices
+from helpers.gpu import ByGroups, random_matrices, some_for_each_unit
 from helpers.graphs import results, run_steps, steps_of
 from helpers.integers import quantised_graph
 from helpers.seeds import seeds
@@ -22,8 +22,8 @@ from tilewright.kernel.loops import render
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import matrices
-from tilewright.targets.gpu.features import FEATURES, MATRIX, PACKED, SUBGROUPS
-from tilewright.targets.gpu.matrices import UNITS, MatrixSchedule
+from tilewright.targets.gpu.features import MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
@@ -67,12 +67,7 @@ def test_texts_name_the_unit() -> None:
 def test_the_space_has_some_for_each_unit() -> None:
     (kernel,) = products(12)
     space = space_of(kernel, CLASSES["webgpu"])
-    found = [s for s in space.schedules if isinstance(s, MatrixSchedule)]
-    assert {(s.m, s.n, s.k, s.width) for s in found} == set(UNITS["i8-i32"])
-    for schedule in found:
-        assert schedule.features <= FEATURES
-        assert not WGSL.objection(kernel, schedule)
-        assert WGSL.schedule(schedule.to_json()) == schedule
+    some_for_each_unit(space, kernel, MatrixSchedule, "i8-i32")
     eight = {MATRIX, SUBGROUPS, PACKED, "subgroups-8", "subgroup-matrix-i8-i32-8x8x8"}
     able = [space.schedules[n] for n in space.trial_on(eight)]
     assert {s.m for s in able if isinstance(s, MatrixSchedule)} == {8}
