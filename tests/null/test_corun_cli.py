@@ -138,6 +138,11 @@ def test_a_window_begins_with_the_first_request() -> None:
     found = [BlockSpan(0, 0, 10, "n", False), BlockSpan(0, 1000, 1010, "c", True)]
     shown = window(found, 100.0)
     assert [(s.task, s.begin) for s in shown] == [("c", 10.0)]
+    # a later request that has normal work beside it shows more
+    found += [BlockSpan(0, t, t + 10, "c", True) for t in (2000, 3000)]
+    found += [BlockSpan(0, 3050, 3060, "n", False), BlockSpan(0, 4000, 4010, "c", True)]
+    shown = window(found, 100.0)
+    assert [(s.task, s.begin) for s in shown] == [("c", 10.0), ("n", 60.0)]
     with pytest.raises(NotMeasured):
         window([], 1.0)
 

@@ -6,6 +6,7 @@ Input: spans (spans.py).  Output: text.  Critical blocks have one colour, each n
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from html import escape
 
@@ -21,19 +22,30 @@ MOST_DRAWN = 20_000
 
 
 def window(spans: Sequence[BlockSpan], microseconds: float) -> list[BlockSpan]:
-    """Spans from the first request of a critical task on, or from the first span if there is none,
-    for so long; times count from there, less a tenth of the window.  Raises NotMeasured."""
+    """Spans of a stretch of that length, with times from its start.
+
+    A tenth of it lies before a critical request: the first in whose stretch normal work begins,
+    else the first of all.  Without requests the first span takes the place.  Raises NotMeasured.
+    """
     if not spans:
         raise NotMeasured(
             "no kernel has told where it ran", hint="Run for longer, or with watched kernels"
         )
-    begins = [s.begin for s in spans if s.critical] or [s.begin for s in spans]
-    start = min(begins) - microseconds / 10
+    ordered = sorted(spans, key=lambda s: s.begin)
+    normal = [s.begin for s in ordered if not s.critical]
+    requests = [s.begin for s in ordered if s.critical] or [ordered[0].begin]
+    starts = [begin - microseconds / 10 for begin in requests]
+    start = next((t for t in starts if _some(normal, t, t + microseconds)), starts[0])
     return [
         BlockSpan(s.sm, s.begin - start, s.end - start, s.task, s.critical, s.threads)
-        for s in spans
+        for s in ordered
         if s.end > start and s.begin < start + microseconds
     ][:MOST_DRAWN]
+
+
+def _some(ordered: Sequence[float], start: float, end: float) -> bool:
+    """Whether a time lies in [start, end)."""
+    return bisect_left(ordered, start) < bisect_left(ordered, end)
 
 
 def colours(spans: Sequence[BlockSpan]) -> dict[str, str]:
