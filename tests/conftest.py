@@ -23,7 +23,12 @@ PAGES = ("tests/browser", "tests/conformance")
 BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
 #: Tests of which some rest on times that a machine measures or keeps.  Where others use the machine
 #: as well, one in ten thousand of them fails: each of these may fail once, and the run names it.
-TIMED = ("tests/browser/", "tests/null/test_cli_", "tests/null/test_corun_cli", "tests/null/test_server_")
+TIMED = (
+    "tests/browser/",
+    "tests/null/test_cli_",
+    "tests/null/test_corun_cli",
+    "tests/null/test_server_",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
