@@ -131,22 +131,29 @@ def written(
 
 
 def check(path: Path) -> None:
-    """Every candidate's result against the reference host's, on random inputs; wasmtime runs it."""
+    """Every candidate's result against the reference host's, on random inputs; wasmtime runs it.
+
+    Inputs of a kernel that takes a root or a logarithm of them are positive.
+    """
     host, reference = WasmtimeHost(path), ReferenceHost(path)
     manifest, random = host.bundle.manifest, np.random.default_rng(1)
-    shapes = zip(manifest.inputs, manifest.plans[0].inputs, strict=True)
+    shapes = list(zip(manifest.inputs, manifest.plans[0].inputs, strict=True))
     values = {i.name: random.standard_normal(shape, np.float32) for i, shape in shapes}
     want = reference.run(values).outputs["y"]
+    if not np.isfinite(want).all():
+        values = {i.name: random.uniform(0.5, 1.5, s).astype(np.float32) for i, s in shapes}
+        want = reference.run(values).outputs["y"]
     host.run(values)
     limit = 1e-4 * float(np.abs(want).max())
-    assert 0 < limit < np.inf
+    assert limit < np.inf
+    assert limit or not manifest.inputs  # a border of zeros reads nothing
     for number, place in enumerate(host.places):
         (address,) = place.outputs
         host.memory.write(bytes(want.nbytes), address)
         host.time(1, number)
         got = np.frombuffer(host.memory.read(address, want.nbytes), np.float32)
         error = float(np.abs(got.reshape(want.shape) - want).max())
-        assert error < limit, f"candidate {number} is off by {error}, {limit} is allowed"
+        assert error <= limit, f"candidate {number} is off by {error}, {limit} is allowed"
 
 
 def sweep(timer: Timer, count: int) -> Timed:
