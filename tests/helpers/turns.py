@@ -1,7 +1,8 @@
 """Cases that go by turns: a run takes a share of a long sweep, and runs after it the others.
 
-Input: the collected tests with their marks `by_turns` and `one_in`, and the run's turn.  Output:
-the mark `nightly` on what this run leaves out.  Two runs with one turn take the same cases.
+Input: the collected tests with their marks `by_turns` and `one_in`, the shares of long places, and
+the run's turn.  Output: the mark `nightly` on what this run leaves out.  Two runs with one turn take
+the same cases.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ els
 PAIRS = ((("chromium", "firefox"), 3), (WEBGPU, 5), (("sqlite", "postgres"), 2))
 #: A multiple of those, so that shares and hosts change independently of each other.
 PERIOD = 30
+#: Where most of the time goes.  Of what the marks leave of a file there, a run takes one case of
+#: so many.
+SHARES = {
+    "tests/browser/": 3, "tests/conformance/": 2, "tests/null/test_cuda_": 2,
+    "tests/null/test_fuzz_": 2, "tests/null/test_gpu_": 2, "tests/null/test_import_": 2,
+    "tests/null/test_kernel_": 2, "tests/null/test_tune_": 2,
+}  # fmt: skip
+#: A multiple of what `one_in` counts to, so that both choices change independently.
+LONG_PERIOD = PERIOD * 12
 #: Parameters that name where a case runs.
 HOSTS = ("chromium", "firefox", "chromium-webgpu", "dawn", "cuda-cpu", "native", "reference",
          "wasmtime", "wasmtime-simd")  # fmt: skip
@@ -52,14 +62,35 @@ def choose(items: Iterable[pytest.Item], turn: int) -> None:
         host = next((host for host in HOSTS if host in named), "")
         marks = (m for m in item.iter_markers("one_in") if host in m.args[1:] or not m.args[1:])
         mark = next(marks, None)  # the closest
-        if mark and not named & set(mark.kwargs.get("but", ())) and not _left_out(item):
-            groups[item.nodeid.partition("::")[0], mark.args[0], host].append(item)
+        if mark and not named & _always(mark) and not _left_out(item):
+            groups[_file(item), mark.args[0], host].append(item)
     for (file, count, host), cases in groups.items():
-        share = min(int(str(count)), len(cases))
-        first = (turn // PERIOD + crc32(f"{file} {host}".encode())) % share
-        for number, item in enumerate(cases):
-            if number % share != first:
-                item.add_marker(pytest.mark.nightly)
+        _one_of(int(str(count)), cases, turn // PERIOD + crc32(f"{file} {host}".encode()))
+    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        always = set().union(*map(_always, item.iter_markers("one_in")))
+        if not _strings(item) & always and not _left_out(item):
+            files[_file(item)].append(item)
+    for file, cases in files.items():
+        share = next((n for place, n in SHARES.items() if file.startswith(place)), 1)
+        _one_of(share, cases, turn // LONG_PERIOD + crc32(file.encode()))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _always(mark: pytest.Mark) -> set[str]:
+    """Parameters of cases that are always taken."""
+    return set(mark.kwargs.get("but", ()))
+
+
+def _one_of(count: int, cases: list[pytest.Item], turn: int) -> None:
+    """Leaves one of so many; all are taken in as many turns."""
+    share = min(count, len(cases))
+    for number, item in enumerate(cases):
+        if (number - turn) % share:
+            item.add_marker(pytest.mark.nightly)
 
 
 def _one_host_of(

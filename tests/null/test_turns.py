@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.turns import PAIRS, PERIOD, choose
+from helpers.turns import LONG_PERIOD, PAIRS, PERIOD, SHARES, choose
 
 CASES = [f"case{n}" for n in range(12)]
 
@@ -14,8 +14,10 @@ CASES = [f"case{n}" for n in range(12)]
 class Item:
     """What `choose` reads and writes of a collected test."""
 
-    def __init__(self, test: str, params: dict[str, Any], *marks: pytest.MarkDecorator) -> None:
-        self.nodeid = f"tests/x.py::{test}[{'-'.join(map(str, params.values()))}]"
+    def __init__(
+        self, test: str, params: dict[str, Any], *marks: pytest.MarkDecorator, file: str = "x.py"
+    ) -> None:
+        self.nodeid = f"{file}::{test}[{'-'.join(map(str, params.values()))}]"
         self.callspec = SimpleNamespace(params=params)
         self.marks = [mark.mark for mark in marks]
 
@@ -90,3 +92,18 @@ def test_what_another_reason_leaves_out_is_not_counted() -> None:
     items = [Item("t", {"case": n}, *marks[: 1 + (n > 1)]) for n in range(4)]
     choose(items, 0)  # type: ignore[arg-type]
     assert sum(item.get_closest_marker("nightly") is None for item in items) == 1
+
+
+@pytest.mark.parametrize(("place", "share"), SHARES.items())
+def test_of_a_long_place_a_share_is_taken_and_in_time_all(place: str, share: int) -> None:
+    mark, seen = pytest.mark.one_in(2, but=["case0"]), set[str]()
+    for turn in range(share):
+        for half in range(2):
+            items = [Item("t", {"case": c}, mark, file=f"{place}x.py") for c in CASES]
+            items += [Item("alone", {}, file=f"{place}y.py")]
+            choose(items, turn * LONG_PERIOD + half * PERIOD)  # type: ignore[arg-type]
+            found = {i.nodeid for i in items if not i.get_closest_marker("nightly")}
+            assert {f"{place}x.py::t[case0]", f"{place}y.py::alone[]"} <= found
+            assert len(found) <= 2 + len(CASES) / 2 / share
+            seen |= found
+    assert len(seen) == len(CASES) + 1
