@@ -1,7 +1,7 @@
 """Cases that go by turns: a run takes a share of a long sweep, and runs after it the others.
 
 Input: the collected tests with their marks `by_turns` and `one_in`, the shares of long places, and
-the run's turn.  Output: the mark `nightly` on what this run leaves out.  Two runs with one turn take
+the run's turn.  Output: the mark `nightly` on what this run leaves out.  Runs with one turn take
 the same cases.
 """
 
