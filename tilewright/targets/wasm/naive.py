@@ -1,8 +1,9 @@
 """Loops without what is computed once on purpose: named indices are written out at each use.
 
 Input: a `TileFn`.  Output: one that computes the same.  It is the base of the paper's ablation
-(lower.py, `placed=False`), so that no part of an address is shared or moved out of a loop.  What a
-gathered, uniform or smaller index is stays named: these take statements.
+(lower.py, `placed=False`), so that no part of an address is shared or moved out of a loop.  Named
+stay what takes the place of the paper's outer loop variables, the coordinates of a tile (divisions
+of its number), and indices that take statements: gathered, uniform, or the smaller of two.
 
     p = m * 384 + 8; s := load b1[p + k]   ->   s := load b1[m * 384 + k + 8]
 """
@@ -21,7 +22,7 @@ _Named = dict[Var, Index]
 
 
 def written_out(fn: l.TileFn) -> l.TileFn:
-    """The function without `Let`."""
+    """The function in which no sum or multiple of variables has a name."""
     named: _Named = {}
     prologue = _stmts(fn.prologue, named)
     return replace(fn, prologue=prologue, body=_stmts(fn.body, named))
@@ -31,7 +32,11 @@ def _stmts(stmts: tuple[l.Stmt, ...], named: _Named) -> tuple[l.Stmt, ...]:
     found: list[l.Stmt] = []
     for s in stmts:
         if isinstance(s, l.Let):
-            named[s.var] = s.value.substitute(named)
+            value = s.value.substitute(named)
+            if value.is_affine:
+                named[s.var] = value
+            else:
+                found.append(l.Let(s.var, value))
         else:
             found.append(_RULES[type(s)](s, named) if type(s) in _RULES else s)
     return tuple(found)
