@@ -52,8 +52,8 @@ RUNS = 4
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 Row = dict[str, Any]
-#: What clang compiles: how the schedule of the loops differs from ours.  Of an unrolled loop it moves
-#: the loads to the top, where they take more registers than there are; hence the second.
+#: What clang compiles: how the loops' schedule differs from ours.  Of an unrolled loop it moves all
+#: loads to the top, where they take more registers than there are; hence the second.
 LLVM: dict[str, dict[str, int]] = {
     "LLVM": {},
     "LLVM, one step per pass": {"r0": 1},
