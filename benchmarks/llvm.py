@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,9 @@ FLAGS = (
     "--target=wasm32", "-O3", "-ffast-math", "-msimd128", "-mrelaxed-simd", "-nostdlib",
     "-ffreestanding", "-Wl,--no-entry", "-Wl,--strip-all", "-Wl,--allow-undefined",
 )  # fmt: skip
+#: Instructions stay in the order of the source, and constants in the places that offsets take them
+#: from: what an engine's register allocator wants, and no default of clang's.
+ORDER = ("-mllvm", "-pre-RA-sched=source", "-mllvm", "-disable-lsr")
 
 PRELUDE = """\
 #define min(a, b) ((a) < (b) ? (a) : (b))
@@ -149,13 +152,13 @@ def version() -> str:
     return said.stdout.splitlines()[0]
 
 
-def compiled(text: str, folder: Path) -> tuple[bytes, float]:
+def compiled(text: str, folder: Path, flags: Sequence[str] = ()) -> tuple[bytes, float]:
     """What clang and its linker make of it, and their milliseconds, start of both included."""
     source, module = folder / "kernel.c", folder / "kernel.wasm"
     source.write_text(text)
     start = time.perf_counter()
     done = subprocess.run(
-        [clang(), *FLAGS, source, "-o", module], capture_output=True, text=True, check=False
+        [clang(), *FLAGS, *flags, source, "-o", module], capture_output=True, text=True, check=False
     )
     spent = time.perf_counter() - start
     if done.returncode:
