@@ -62,12 +62,14 @@ class Text:
     flags: tuple[str, ...] = ()
 
 
-#: By itself clang moves all loads of a pass to its top, where they take more registers than there
-#: are, and adds constants to pointers that instructions have offsets for; its options prevent both.
+#: By itself clang moves the loads of a pass to its top, where they take more registers than there
+#: are, and adds constants to pointers that instructions have offsets for.  Its options prevent that
+#: where a pass is one step; of more steps it nests the products, and so loads them all first.
 LLVM: dict[str, Text] = {
     "LLVM": Text(),
-    "LLVM, one step per pass": Text({"r0": 1}),
     "LLVM, order of the source": Text(flags=llvm.ORDER),
+    "LLVM, one step per pass": Text({"r0": 1}),
+    "LLVM, one step, order of the source": Text({"r0": 1}, llvm.ORDER),
     "LLVM, without vectors": Text({"lanes": 1}),
 }
 
