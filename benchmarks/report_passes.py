@@ -21,13 +21,13 @@ ABLATED = "K0"
 def by_kernel(record: Record) -> dict[str, dict[str, dict[str, Row]]]:
     """Kernel → set → engine → row."""
     found: dict[str, dict[str, dict[str, Row]]] = {}
-    for r in record["rows"]:
+    for r in sorted(record["rows"], key=lambda r: (r["kernel"], r["set"].startswith("LLVM"))):
         found.setdefault(r["kernel"], {}).setdefault(r["set"], {})[r["host"]] = r
     return found
 
 
 def hosts(record: Record) -> list[str]:
-    return list(dict.fromkeys(r["host"] for r in record["rows"]))
+    return sorted({r["host"] for r in record["rows"]})
 
 
 def passes(record: Record) -> str:
