@@ -1,9 +1,12 @@
-"""The paper's ablation (nnJIT, table 5): compile time and speed of each Wasm pass.
+"""The paper's ablation (nnJIT, table 5) from a naive base, and LLVM on the same loops.
 
-Input: a browser.  Output: results/passes.json: compile time and kernel time of one matmul (K0) with
-no pass, (1), (1)+(2), (1)+(2)+(3), alternating in one page.
+Input: engines.  Output: results/passes.json, a row per engine, kernel and set: compile time, code
+size and kernel time.  The naive base recomputes every address and constant where it is used; then
+come the three passes, one more each time, and each of the last two alone; then where values are
+placed.  LLVM compiles C that has our loops (llvm.py), with vectors and without; where clang is
+missing these rows are left out.  Sets of a kernel are timed by turns; outputs are checked.
 
-    uv run python benchmarks/passes.py [--host chromium]
+    uv run python benchmarks/passes.py [--host chromium --host firefox --host node] [--kernel K0]
 """
 
 from __future__ import annotations
@@ -11,94 +14,239 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import common
+import conv
+import llvm
+import msgspec
 import numpy as np
+from kernels import KERNELS
+from node_page import node
 
-from tilewright.benchkernel import compile_matmul
-from tilewright.bundle import write
-from tilewright.compiler import Options
-from tilewright.hosts.browser import BrowserHost
-from tilewright.targets import wasm
+from tilewright.base.errors import HostError
+from tilewright.benchkernel import alone, product_step
+from tilewright.bundle import Contents, add, open_bundle, write
+from tilewright.cli.hosts import engine_of
+from tilewright.compiler import Options, compile_model
+from tilewright.fusion.steps import KernelStep
+from tilewright.hosts.browser import BrowserHost, BrowserModel
+from tilewright.hosts.reference import ReferenceHost
+from tilewright.kernel.loops import TileFn
+from tilewright.targets import target, wasm
+from tilewright.targets.simd.contraction import ContractionSchedule
+from tilewright.targets.simd.table import lower
 
-SHAPE = (384, 768, 768)
-WARM_MS = 2000.0
+HOSTS = ("chromium", "firefox", "node")
+KEY = ("host", "kernel", "set")
+VARIANT = "x86"
+#: The convolution: 64 channels, 56x56, windows of 3x3.
+LAYER = conv.LAYERS[1]
+#: Relative error of an output's norm.  Sums of 3,072 terms in another order differ by less.
+TOLERANCE = 1e-5
+RUNS = 4
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+Row = dict[str, Any]
 
 
-def variants() -> list[tuple[str, frozenset[str]]]:
-    """No pass, then one more each time, in the paper's order."""
+@dataclass(frozen=True)
+class Text:
+    """What clang is given.  changes: of our loops' schedule;  flags: additional ones"""
+
+    changes: Mapping[str, int] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+#: By itself clang moves the loads of a pass to its top, where they take more registers than there
+#: are, and adds constants to pointers that instructions have offsets for.  Its options prevent that
+#: where a pass is one step; of more steps it nests the products, and so loads them all first.
+LLVM: dict[str, Text] = {
+    "LLVM": Text(),
+    "LLVM, order of the source": Text(flags=llvm.ORDER),
+    "LLVM, one step per pass": Text({"r0": 1}),
+    "LLVM, one step, order of the source": Text({"r0": 1}, llvm.ORDER),
+    "LLVM, without vectors": Text({"lanes": 1}),
+}
+
+
+def steps() -> dict[str, Callable[[], KernelStep]]:
+    def of(batch: int, m: int, k: int, n: int) -> KernelStep:
+        if batch == 1:
+            return product_step("mk,kn->mn", (m, k), (k, n), weight=True)
+        return product_step("bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
+
+    def convolution() -> KernelStep:
+        compiled = compile_model(LAYER.onnx())
+        return compiled.plans[0].steps[conv.step_of(compiled)]
+
+    made = {name: (lambda sizes=sizes: of(*sizes)) for name, sizes in KERNELS.items()}
+    return {**made, LAYER.name: convolution}
+
+
+def sets(kernel: str) -> dict[str, frozenset[str]]:
+    """Names of sets, and what runs: the paper's table; of other kernels than K0 its ends."""
     names = [name for name, _ in wasm.PASSES]
+    one, two, three = names
+    table = {
+        "naive": frozenset[str](),
+        one: frozenset({one}),
+        f"{one} + {two}": frozenset({one, two}),
+        "three passes": frozenset(names),
+        f"{two} alone": frozenset({two}),
+        f"{three} alone": frozenset({three}),
+        "placement alone": wasm.ALL - frozenset(names),
+        "ours": wasm.ALL,
+    }
+    short = ("naive", "three passes", "ours")
+    return table if kernel == "K0" else {name: table[name] for name in short}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A kernel under one set: a bundle, and what its code took and is.
+
+    compile_ms: from the schedule to a module's bytes; of LLVM from C, start of programs included
+    """
+
+    name: str
+    path: Path
+    compile_ms: float
+    code_bytes: int
+
+
+def made(
+    step: KernelStep, by_set: Mapping[str, frozenset[str]], folder: Path, repeats: int
+) -> Iterator[Made]:
+    """A bundle for each set, our own default last, then those of LLVM."""
+    for number, (name, enabled) in enumerate(by_set.items()):
+        without = wasm.ALL - enabled
+        contents = alone(step, Options(variants=(VARIANT,), without=without)).contents
+        spent = [_compiled(step, without) for _ in range(repeats)]
+        size = contents.manifest.targets["wasm"].builds[0].code.bytes
+        path = folder / f"set{number}"
+        write(contents, path)
+        yield Made(name, path, statistics.median(spent), size)
+    if not _has_clang():
+        return
+    for number, (name, text) in enumerate(LLVM.items()):
+        fn = loops(step, text.changes)
+        source, times = llvm.text_of(fn), max(3, repeats // 3)
+        found = [llvm.compiled(source, folder, text.flags) for _ in range(times)]
+        module = llvm.in_bundle(found[-1][0], bool(fn.scratch))
+        path = folder / f"llvm{number}"
+        write(exchanged(contents, module), path)
+        yield Made(name, path, statistics.median(ms for _, ms in found), len(module))
+
+
+def _has_clang() -> bool:
+    try:
+        llvm.clang()
+    except HostError as error:
+        print(f"No rows of LLVM: {error}")
+        return False
+    return True
+
+
+def _compiled(step: KernelStep, without: frozenset[str]) -> float:
+    """Milliseconds of one compilation."""
+    made_by = target("wasm")
+    start = time.perf_counter()
+    schedule = made_by.default(step.kernel, VARIANT)
+    code = made_by.codes(step.kernel, {VARIANT: schedule}, without=without)[VARIANT]
+    made_by.module(code, VARIANT)
+    return (time.perf_counter() - start) * 1e3
+
+
+def loops(step: KernelStep, changes: Mapping[str, int]) -> TileFn:
+    """The loops of the default schedule with these changes, which leave its tiles as they are."""
+    schedule = target("wasm").default(step.kernel, VARIANT)
+    assert isinstance(schedule, ContractionSchedule)
+    usual, fn = lower(step.kernel, schedule), lower(step.kernel, replace(schedule, **changes))
+    assert (usual.tiles, usual.values, usual.scratch) == (fn.tiles, fn.values, fn.scratch)
+    return fn
+
+
+def exchanged(contents: Contents, module: bytes) -> Contents:
+    """The bundle with other code for its only kernel."""
+    blobs = dict(contents.blobs)
+    section = contents.manifest.targets["wasm"]
+    (build,) = section.builds
+    build = msgspec.structs.replace(build, code=add(blobs, module, "wasm"))
+    section = msgspec.structs.replace(section, builds=(build,))
+    manifest = msgspec.structs.replace(contents.manifest, targets={"wasm": section})
+    return replace(contents, manifest=manifest, blobs=blobs)
+
+
+def inputs_of(path: Path) -> Arrays:
+    rng = np.random.default_rng(1)
+    told = open_bundle(path).manifest.inputs
+    return {i.name: rng.standard_normal(i.shape, np.float32) for i in told}
+
+
+def check(model: BrowserModel, one: Made, inputs: Arrays, expected: Arrays) -> float:
+    """The relative error of the output; an AssertionError if it is large."""
+    (got,), (want,) = model.run(dict(inputs)).outputs.values(), expected.values()
+    error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    assert error < TOLERANCE, f"{one.name}: error {error}"
+    return error
+
+
+def timed(models: list[BrowserModel], warm: int, rounds: int) -> list[list[float]]:
+    """Milliseconds of single runs per model, by turns, after `warm` rounds that do not count."""
+    times: list[list[float]] = [[] for _ in models]
+    for number in range(warm + rounds):
+        for found, model in zip(times, models, strict=True):
+            measured = model.time(RUNS, 0).milliseconds
+            if number >= warm:
+                found += measured
+    return times
+
+
+def measure(host: str, kernel: str, step: KernelStep, args: argparse.Namespace) -> list[Row]:
+    program = node() if host == "node" else host
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name, BrowserHost(program) as h:
+        built = list(made(step, sets(kernel), Path(name), args.compiles))
+        inputs = inputs_of(built[0].path)
+        expected = ReferenceHost(built[0].path).run(inputs).outputs
+        models = [h.load(one.path, threads=1) for one in built]
+        errors = [check(m, one, inputs, expected) for m, one in zip(models, built, strict=True)]
+        times = timed(models, args.warm, args.rounds)
+    engine = node().version() if host == "node" else engine_of(host)
+    base, flops = min(times[0]), step.kernel.flops
     return [
-        (" + ".join(names[:count]) or "no pass", wasm.ALL - frozenset(names[count:]))
-        for count in range(len(names) + 1)
-    ]
-
-
-def compile_ms(options: Options, repeats: int = 15) -> tuple[float, float]:
-    """Median milliseconds from schedule to linked bytes, and without the linking."""
-    found = []
-    for _ in range(repeats):
-        compiled = compile_matmul(*SHAPE, options)
-        seconds = compiled.seconds
-        found.append((seconds["code"] + seconds["link"], seconds["code"]))
-    whole, code = zip(*found, strict=True)
-    return statistics.median(whole) * 1e3, statistics.median(code) * 1e3
+        {
+            "host": host, "engine": engine, "kernel": kernel, "set": one.name,
+            "compile_ms": round(one.compile_ms, 2), "code_bytes": one.code_bytes,
+            "kernel_ms": round(min(found), 3), "median_ms": round(statistics.median(found), 3),
+            "n": len(found), "gflops": round(flops / min(found) / 1e6, 2),
+            "speedup": round(base / min(found), 3), "relative_error": error,
+            **({"compiler": llvm.version()} if one.name in LLVM else {}),
+        }
+        for one, found, error in zip(built, times, errors, strict=True)
+    ]  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", default="chromium")
+    parser.add_argument("--host", action="append", choices=HOSTS)
+    parser.add_argument("--kernel", action="append", choices=list(steps()))
+    parser.add_argument("--warm", type=int, default=20, help="rounds before those that count")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--compiles", type=int, default=15)
     args = parser.parse_args()
-    m, k, _ = SHAPE
-    x = np.random.default_rng(1).standard_normal((m, k), np.float32)
-    rows: list[dict[str, Any]] = []
-    models = []
-    with (
-        tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder,
-        BrowserHost(args.host) as host,
-    ):
-        results = []
-        for label, passes in variants():
-            options = Options(variants=("x86",), without=wasm.ALL - passes)
-            whole, code = compile_ms(options)
-            compiled = compile_matmul(*SHAPE, options)
-            path = Path(folder) / str(len(rows))
-            write(compiled.contents, path)
-            models.append(host.load(path, threads=1))
-            first = models[-1].run({"x": x})
-            results.append(first.outputs["y"])
-            rows.append(
-                {
-                    "passes": label,
-                    "compile_ms": round(whole, 2),
-                    "code_stage_ms": round(code, 2),
-                    "code_bytes": compiled.manifest.targets["wasm"].builds[0].code.bytes,
-                    "first_ms": round(first.milliseconds, 2),
-                }
-            )
-        # an engine fuses all multiply-adds or none, so all variants give the same bits
-        same = all(np.array_equal(results[0], r) for r in results)
-        for model in models:
-            common.warm_up(model, WARM_MS, 5)
-        times: list[list[float]] = [[] for _ in models]
-        for _ in range(args.rounds):
-            for found, model in zip(times, models, strict=True):
-                found += model.time(4, 1).milliseconds
-        browser = host.info.get("userAgent", "")
-    for row, found in zip(rows, times, strict=True):
-        # as in kernels.py: the median also shows disturbances
-        row["kernel_ms"] = round(min(found), 3)
-        row["median_ms"] = round(statistics.median(found), 3)
-        row["spread"] = round(common.spread(found), 3)
-        row["n"] = len(found)
-        row["gflops"] = round(2 * SHAPE[0] * SHAPE[1] * SHAPE[2] / row["kernel_ms"] / 1e6, 2)
-        row["speedup"] = round(rows[0]["kernel_ms"] / row["kernel_ms"], 3)
-        print(row)
-    facts = {"kernel": "matmul 384x768x768", "host": args.host, "browser": browser}
-    print(common.save("passes", rows, results_identical=same, **facts))
+    for name, step in steps().items():
+        if name not in (args.kernel or steps()):
+            continue
+        for host in args.host or HOSTS:
+            rows = measure(host, name, step(), args)
+            for row in rows:
+                print(row, flush=True)
+            print(common.merge("passes", rows, KEY))
 
 
 if __name__ == "__main__":

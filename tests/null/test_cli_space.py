@@ -198,6 +198,8 @@ def test_the_page_about_spaces_tells_all_readings(capsys: Capture) -> None:
         for row in re.findall(r"^\| ((?:bytes|elements) \|.*) \|$", page, re.MULTILINE)
     }
     found = Called(capsys, "space", "--readings", "--json").json
+    stored = ROOT / "benchmarks" / "results" / "readings.json"
+    assert json.loads(stored.read_text()) == found
     shown = [r for r in found if r["device"] == "webgpu-nvidia-ampere"]
     assert told == {
         tuple(str(r[c]) for c in ("unit", "columns", "blocks", "kernel", "block_tiles"))

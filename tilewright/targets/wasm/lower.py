@@ -36,6 +36,7 @@ from tilewright.targets.wasm.ir import (
     const,
     op,
 )
+from tilewright.targets.wasm.naive import written_out
 from tilewright.targets.wasm.target import WasmTarget
 from tilewright.targets.wasm.values import ValueLowering
 
@@ -257,6 +258,8 @@ class _Block:
 
 def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
     """The Wasm IR of a kernel before the passes; `placed` as for `FuncBuilder`."""
+    if not placed:
+        fn = written_out(fn)
     args, first, last = (Local(name, "i32", 0) for name in ("args", "first", "last"))
     inline = mathlib.inlined(fn)
     offsets, scratch = scratch_offsets(fn)

@@ -1,0 +1,62 @@
+// The host page's code in Node, for bundles on WebAssembly: the engine's workers are Node's threads, so that they share memory.
+// Input: the host page's address.  Output: a session (tilewright/web/host/session.js).  On WebGPU there is dawn.mjs of that folder.
+
+import { Worker as Thread, isMainThread, parentPort, workerData } from 'node:worker_threads';
+import { become } from '../tilewright/web/host/dawn_globals.mjs';
+
+/** A worker of the page, as a thread.  One that ends by itself fires an error. */
+class PageWorker extends EventTarget {
+  #ended = false;
+  #thread;
+
+  /** @param {URL} url @param {{name: string}} worker */
+  constructor(url, { name }) {
+    super();
+    this.#thread = new Thread(new URL(import.meta.url), { workerData: { url: url.href, name, address: workerData?.address ?? process.argv[2] } });
+    this.#thread.on('message', (data) => this.dispatchEvent(new MessageEvent('message', { data })));
+    this.#thread.on('error', ({ message }) => this.#fail(message));
+    this.#thread.on('exit', (code) => this.#fail(`it ended with code ${code}`));
+  }
+
+  /** @param {string} message */
+  #fail(message) {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.dispatchEvent(Object.assign(new Event('error', { cancelable: true }), { message }));
+  }
+
+  /** @param {any} message @param {any[]} [moved] */
+  postMessage(message, moved) {
+    this.#thread.postMessage(message, moved);
+  }
+
+  terminate() {
+    this.#ended = true;
+    this.#thread.terminate();
+  }
+}
+
+async function page() {
+  const address = process.argv[2];
+  become(address);
+  Object.assign(globalThis, { Worker: PageWorker });
+  const { serve } = await import('../tilewright/web/host/session.js');
+  serve(address, (state) => state === 'closed' && process.exit());
+}
+
+async function worker() {
+  const events = new EventTarget();
+  become(workerData.address);
+  Object.assign(globalThis, {
+    self: globalThis,
+    name: workerData.name,
+    Worker: PageWorker,
+    addEventListener: events.addEventListener.bind(events),
+    postMessage: (/** @type {unknown} */ message, /** @type {any[]} */ moved) => parentPort?.postMessage(message, moved),
+  });
+  const started = import(workerData.url);
+  parentPort?.on('message', (data) => started.then(() => events.dispatchEvent(new MessageEvent('message', { data }))));
+  await started;
+}
+
+await (isMainThread ? page() : worker());

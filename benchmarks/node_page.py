@@ -1,0 +1,60 @@
+"""Node as a host of bundles on WebAssembly, as a browser is one: `BrowserHost(node())`.
+
+Input: the Node that is installed, or the one in TILEWRIGHT_NODE.  Output: a `PageProgram`.  It runs
+node_page.mjs, which gives the engine what a page has.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from tilewright.base.errors import HostError
+
+SCRIPT = Path(__file__).with_name("node_page.mjs")
+#: Node 20 has WebSocket and relaxed SIMD behind flags, which later versions may not know.
+FLAGS = ("--experimental-websocket", "--experimental-wasm-relaxed-simd", "--no-warnings")
+
+
+@dataclass(frozen=True)
+class Node:
+    """Node, started with those of the flags that it knows."""
+
+    path: Path
+    flags: tuple[str, ...]
+    name: str = "node"
+    device: str | None = "wasm"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self, profile: Path, url: str) -> list[str]:
+        """The command line of a session with the page's server; it needs no profile."""
+        del profile
+        return [str(self.path), *self.flags, str(SCRIPT), url]
+
+    def version(self) -> str:
+        return "Node " + _said(self.path, "-p", "`${process.version} (V8 ${process.versions.v8})`")
+
+
+@cache
+def node() -> Node:
+    """The Node that is installed.  Raises HostError if there is none."""
+    named = os.environ.get("TILEWRIGHT_NODE", "node")
+    found = shutil.which(named)
+    if found is None:
+        raise HostError(
+            f"Node is not installed: {named} is no program",
+            hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
+            host="node",
+        )
+    path = Path(found)
+    return Node(path, tuple(f for f in FLAGS if _said(path, f, "-p", "1") == "1"))
+
+
+def _said(path: Path, *arguments: str) -> str:
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
