@@ -14,6 +14,9 @@ from tilewright.kernel.expr import Call, Const, Load
 from tilewright.kernel.index import index
 from tilewright.kernel.loops import Store
 from tilewright.targets.wasm import ALL, emit_text
+from tilewright.targets.wasm.ir import Block, BrIf, Func, Local, const
+from tilewright.targets.wasm.ir import Store as WasmStore
+from tilewright.targets.wasm.variables import load_store_to_variable
 
 
 @every_subset
@@ -45,3 +48,14 @@ def test_the_third_pass_stores_only_what_stays() -> None:
     copied = Store(0, index(0), Load(1, index(4), F32, 4))
     read = Store(0, index(8), Load(1, index(0), F32, 4))
     assert emit_text(kernel((copied, read, copied), (12, 8)), X86).count("v128.store") == 3
+
+
+def test_a_store_before_a_branch_stays() -> None:
+    place, taken = Local("p", "i32", 0), Local("c", "i32", 0)
+    stores = [WasmStore("i32.store", place, 0, const(n), 0) for n in (1, 2)]
+    after = Func("f", (place, taken), (Block((stores[0], BrIf(0, taken), stores[1])),))
+    assert load_store_to_variable(after) == after
+    straight = Func("f", (place,), (Block(tuple(stores)),))
+    (block,) = load_store_to_variable(straight).body
+    assert isinstance(block, Block)
+    assert [type(s) for s in block.body].count(WasmStore) == 1

@@ -164,6 +164,7 @@ def _plan(stmts: tuple[Stmt, ...], known: _Available, found: list[_Value]) -> No
                 known.put((_READS_BACK[s.name], s.address, s.offset), value)
         elif isinstance(s, BrIf):
             _plan_expr(s.cond, known, found)
+            known.unread.clear()  # what follows may be left out
         elif isinstance(s, Run):
             for e in s.args if s.index is None else (*s.args, s.index):
                 _plan_expr(e, known, found)
