@@ -65,6 +65,14 @@ Targets = Annotated[
         f"By default {', '.join(DEFAULT)}.",
     ),
 ]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        help="Which code variants of the targets; repeatable. By default all but those that are "
+        "made for one engine.",
+    ),
+]
 States = Annotated[
     list[str] | None,
     typer.Option(
