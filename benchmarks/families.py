@@ -1,15 +1,13 @@
 """Whether a choice at load among a few families of schedules would beat one default for all.
 
 A family is a rule that makes a schedule of a kernel and a machine.  Input: sweeps of whole spaces.
-Output: results/families.json, rows by part:
-
-    sweep    of a kernel on a host: times of candidates and of each family's schedule
-    choice   of k families: the share of the optimum where each engine and machine takes its own
+Output: results/families.json: per kernel, host and processor the shares of the
+optimum of candidates, and of each family's schedule.  report_families.py chooses among them.
 
     uv run python benchmarks/families.py sweep --host chromium [--kernel K0]
-    uv run python benchmarks/families.py earlier --other ../before   of results/space.json; the
+    uv run python benchmarks/families.py earlier --other ../before   the rows of space.json; the
                                                      checkout is of the commit that made its spaces
-    uv run python benchmarks/families.py choose      without a browser, from the rows of the others
+    uv run python benchmarks/families.py again       stored sweeps, after a change of the families
 """
 
 from __future__ import annotations
@@ -23,10 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from itertools import combinations
-from math import exp, log
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import common
@@ -59,7 +54,7 @@ Row = dict[str, Any]
 #: Schedule of a kernel, from its default.
 Rule = Callable[[Schedule, Kernel, Machine], Schedule]
 
-KEY = ("part", "host", "kernel", "device", "machine", "kind", "k")
+KEY = ("host", "kernel", "device", "machine")
 BROWSERS = ("chromium", "firefox")
 #: Class: the processor of that class in space.json, whose rows do not tell.
 EARLIER = {
@@ -68,8 +63,6 @@ EARLIER = {
 }
 #: Candidates below this share of the optimum are not stored, unless a family has them.
 STORED = 0.8
-#: Most families among which a probe would choose.
-MOST = 4
 
 # ---- families ------------------------------------------------------------------------------------
 
@@ -139,8 +132,14 @@ def blocked(part: int) -> Rule:
     return rule
 
 
+def chained(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
+    """As on a machine with chained sums."""
+    return default_schedule(kernel, replace(machine, chained=True))
+
+
 FAMILIES: Mapping[str, Rule] = {
     "default": lambda s, kernel, machine: s,
+    "chained sums": chained,
     "passes half as long": scaled("r0", 1 / 2),
     "passes twice as long": scaled("r0", 2),
     "five rows": partial(tile, pick=lambda x, v: (x, v) == (5, 2)),
@@ -197,6 +196,7 @@ KINDS: Mapping[str, Sequence[str]] = {
     "attention": ("attention", "attention 384"),
     "rows": ("softmax", "layer norm", "rms norm", "sum last"),
 }  # fmt: skip
+KIND = {kernel: kind for kind, kernels in KINDS.items() for kernel in kernels}
 SUBJECTS: Mapping[str, Callable[[], KernelStep]] = {
     **sweeps.SUBJECTS,
     "SiLU 1600x576x64": partial(activated, 1600, 576, 64),
@@ -229,8 +229,8 @@ def row(
     share = {s: round(least / t, 4) for s, t in times.items()}
     shown = sorted(times, key=times.__getitem__)
     return {
-        "part": "sweep", "kernel": kernel, "host": host, "device": device.id, "machine": machine,
-        "kind": "", "k": 0, "candidates": len(times),
+        "kernel": kernel, "kind": KIND[kernel], "host": host, "device": device.id,
+        "machine": machine, "candidates": len(times),
         "families": {name: share[s] for name, s in own.items() if s in share},
         "shares": {str(s): share[s] for s in shown if share[s] >= STORED},
     }  # fmt: skip
@@ -251,6 +251,15 @@ def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[Row]
             found = dict(zip(schedules, times, strict=True))
             made = row(name, host, device, common.cpu(), found, own)
             yield {**made, "engine": engine_of(host)}
+
+
+def again(rows: Sequence[Row]) -> Iterator[Row]:
+    """The stored sweeps with the families of today, as far as their schedules are stored."""
+    for r in rows:
+        kernel, machine = SUBJECTS[r["kernel"]]().kernel, machine_of(find(r["device"]))
+        own = {name: r["shares"].get(str(s)) for name, s in families(kernel, machine).items()}
+        known = {name: share for name, share in own.items() if share is not None}
+        yield {**r, "families": r["families"] | known}
 
 
 #: What an earlier checkout is asked: the schedules of the spaces that it swept.
@@ -297,85 +306,12 @@ def same(data: Mapping[str, Any], like: Schedule) -> Schedule | None:
     return type(like)(**{field.name: data[field.name] for field in fields(like)})
 
 
-# ---- choices -------------------------------------------------------------------------------------
-
-#: Logarithms of a family's shares: place (host, processor) → kernel → family.
-Shares = Mapping[tuple[str, str], Mapping[str, Mapping[str, float]]]
-
-
-def shares(rows: Sequence[Row], kernels: Sequence[str]) -> Shares:
-    """Of these kernels.  A family that was not swept has the default's schedule there."""
-    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    for r in rows:
-        if r["part"] == "sweep" and r["kernel"] in kernels and "default" in r["families"]:
-            own = r["families"]
-            logs = {name: log(own.get(name, own["default"])) for name in FAMILIES}
-            found.setdefault((r["host"], r["machine"]), {})[r["kernel"]] = logs
-    return found
-
-
-def score(logs: Mapping[str, Mapping[str, float]], family: str) -> float:
-    """Mean over kernels."""
-    return mean(of[family] for of in logs.values())
-
-
-def chosen(of: Shares, k: int) -> tuple[str, ...]:
-    """The k families, the default among them, of which the best of each place has most."""
-    others = [name for name in FAMILIES if name != "default"]
-    sets = [("default", *more) for more in combinations(others, k - 1)]
-    return max(sets, key=lambda names: mean(max(score(p, n) for n in names) for p in of.values()))
-
-
-def others_choice(
-    names: Sequence[str], logs: Mapping[str, Mapping[str, float]], kernel: str
-) -> str:
-    """The family that all kernels but this one would choose."""
-    others = {name: of for name, of in logs.items() if name != kernel}
-    return max(names, key=lambda name: score(others, name))
-
-
-def choice(kind: str, of: Shares, k: int) -> Row:
-    """What k families bring over the default, per place and over all, as shares of the optimum.
-
-    held_out: each kernel has the family that the place's other kernels would choose; of one kernel
-              alone there are no others
-    """
-    names = chosen(of, k)
-    places = {}
-    for (host, machine), logs in of.items():
-        best = max(names, key=lambda n: score(logs, n))
-        rest = {k: others_choice(names, logs, k) for k in logs if len(logs) > 1}
-        places[f"{host}, {machine}"] = {
-            "kernels": len(logs),
-            "default": round(exp(score(logs, "default")), 3),
-            "family": best,
-            "chosen": round(exp(score(logs, best)), 3),
-            "held_out": round(exp(mean(logs[o][n] for o, n in rest.items())), 3) if rest else None,
-            "each_its_own": round(exp(mean(max(s.values()) for s in logs.values())), 3),
-        }
-    return {
-        "part": "choice", "host": "", "kernel": "", "device": "", "machine": "",
-        "kind": kind, "k": k, "families": names, "places": places,
-    }  # fmt: skip
-
-
-def choices(rows: Sequence[Row]) -> Iterator[Row]:
-    """Of all kernels together, then of each kind."""
-    everything = [name for names in KINDS.values() for name in names]
-    for kind, names in {"all": everything, **KINDS}.items():
-        of = shares(rows, names)
-        for hosts in (BROWSERS, ("wasmtime",)):
-            part = {place: logs for place, logs in of.items() if place[0] in hosts}
-            for k in range(1, MOST + 1) if part else ():
-                yield choice(f"{kind}: {', '.join(hosts)}", part, k)
-
-
 # ---- command -------------------------------------------------------------------------------------
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["sweep", "earlier", "choose"])
+    parser.add_argument("part", choices=["sweep", "earlier", "again"])
     parser.add_argument("--host", action="append")
     parser.add_argument("--kernel", action="append", choices=list(SUBJECTS))
     parser.add_argument("--other", type=Path, help="checkout of the commit of space.json")
@@ -386,13 +322,9 @@ def main() -> None:
             for found in sweep(hosts, name, sweeps.device_here()):
                 print({k: found[k] for k in ("kernel", "host", "families")}, flush=True)
                 common.merge("families", [found], KEY)
-    elif args.part == "earlier":
-        common.merge("families", list(earlier(args.other)), KEY)
     else:
-        made = list(choices(common.rows_of("families")))
-        common.merge("families", made, KEY)
-        for r in made:
-            print(r["kind"], r["k"], r["families"], r["places"], sep="\n  ")
+        told = earlier(args.other) if args.part == "earlier" else again(common.rows_of("families"))
+        common.merge("families", list(told), KEY)
 
 
 if __name__ == "__main__":

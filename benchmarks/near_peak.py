@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import common
 import space as sweeps
@@ -48,10 +48,12 @@ def ways(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSchedule]:
     assert isinstance(default, ContractionSchedule)
     roles = form_as(kernel, Contraction).operands
     tiles = {f"{x}x{y}": walked(kernel, roles, (x, y), machine) for x, y in TILES}
+    chained = default_schedule(kernel, replace(machine, chained=True))
     step = default.x0
     return {
         "default": default,
         **tiles,
+        "chained sums": cast("ContractionSchedule", chained),
         "passes of 4": replace(default, r0=4),
         "passes of 16": replace(default, r0=16),
         "blocks of 256 steps": replace(default, r1=256),

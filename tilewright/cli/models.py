@@ -41,6 +41,7 @@ from tilewright.cli.options import (
     Tf32,
     Variants,
     check_targets,
+    check_variants,
     signer_of,
     state_pairs,
 )
@@ -97,7 +98,7 @@ def build(
     start = time.perf_counter()
     compiled = _compile(
         model, shape, bucket, extent, as_json,
-        assets=_assets(asset or ()), targets=targets, variants=tuple(variant or ()),
+        assets=_assets(asset or ()), targets=targets, variants=check_variants(variant, targets),
         states=states, halves=halves, bytes=as_bytes, tf32=tf32,
     )  # fmt: skip
     write(compiled.contents, output, signer)

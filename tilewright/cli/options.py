@@ -124,6 +124,15 @@ def check_targets(named: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(target(name).name for name in dict.fromkeys(named or DEFAULT))
 
 
+def check_variants(named: Sequence[str] | None, targets: Sequence[str]) -> tuple[str, ...]:
+    """Names of variants of these targets, each once."""
+    known = [variant for name in targets for variant in target(name).variants]
+    for name in named or ():
+        if name not in known:
+            raise UsageError(f"Unknown variant: {name}", hint=f"Known are {', '.join(known)}")
+    return tuple(dict.fromkeys(named or ()))
+
+
 def state_pairs(given: Sequence[str] | None) -> dict[str, str]:
     """`["h=hn"]` → `{"h": "hn"}`."""
     pairs = [text.partition("=") for text in given or ()]
