@@ -98,14 +98,14 @@ def tile(
     return replace(s, x0=found[0], y0=found[1], x1=max(1, s.x1 // found[0]) * found[0])
 
 
-def unpaged(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
-    """Register tiles and passes as where no row's steps lie pages apart."""
+def unpaged(s: Schedule, kernel: Kernel, machine: Machine, rows: int = 4) -> Schedule:
+    """Register tiles and passes as where no row's steps lie pages apart, `rows` in a tile."""
     if not isinstance(s, ContractionSchedule) or s.x0 > PAGED_ROWS or s.r0 != PAGED_STEPS:
         return s
     roles = form_as(kernel, Contraction).operands
     x0, y0 = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
     r0 = unroll(roles.depth[-1].extent if roles.depth else 1)
-    return replace(s, x0=x0, y0=y0, r0=r0, x1=s.x1 // s.x0 * x0)
+    return replace(s, x0=x0, y0=y0, r0=r0, x1=s.x1 // s.x0 * rows // 4 * x0)
 
 
 def turned(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
@@ -148,6 +148,7 @@ FAMILIES: Mapping[str, Rule] = {
     "three vectors": partial(tile, pick=lambda x, v: v == 3),
     "six vectors": partial(tile, pick=lambda x, v: v == 6),
     "pages as other rows": unpaged,
+    "pages as other rows, half the tile": partial(unpaged, rows=2),
     "loops turned": turned,
     "copies turned": copied,
     "blocks of half L1": blocked(2),
