@@ -19,6 +19,7 @@ from typing import Any
 
 import report_corun
 import report_crowd
+import report_families
 import report_gpu
 import report_gpu_ablation
 import report_gpu_peers
@@ -180,6 +181,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "tuning": report_tuning.tuning,
     "withheld": report_headroom.withheld,
     "headroom": report_headroom.headroom,
+    **report_families.TABLES,
     "second_visit": second_visit,
     "earlier": report_versions.earlier,
     "versions": report_versions.versions,
@@ -277,6 +279,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "Models of public packages: each kernel with 2 % of the time against the fastest of its "
         "whole space.",
     ),
+    **report_families.ABOUT,
     "second_visit": (
         "The second visit",
         "Whether Chromium finds optimised code of the first visit, and what that saves.",

@@ -43,7 +43,7 @@ class Options:
     buckets:  sizes per named dimension: one plan for each combination
     extents:  the largest size of named dimensions that each run sets anew, without a bucket
     targets:  names of the targets to build for
-    variants: which of the targets' variants to build; all of them if none is named
+    variants: which of the targets' variants to build; if none is named all but those for one engine
     states:   by the name of an input, the output that is its contents in the next run
     halves:   whether f32 weights of two axes or more are rounded to f16, to be stored as such, and
               attention may round its operands so
@@ -259,7 +259,8 @@ def assemble(
 
 def _made(chosen: Target, program: Program, options: Options, clock: _Clock) -> Made:
     """Every kernel's code in every variant, and the target's section."""
-    variants = [v for v in chosen.variants if v in (options.variants or chosen.variants)]
+    usual = [v for v, known in chosen.variants.items() if known.usual]
+    variants = [v for v in chosen.variants if v in (options.variants or usual)]
     if not variants:
         raise UsageError(
             f"The target {chosen.name} has none of the variants {', '.join(options.variants)}",

@@ -64,6 +64,17 @@ def test_build(capsys: Capture, tmp_path: Path, model: Path) -> None:
     assert bundle.read(found) == b"{}"
 
 
+def test_build_of_named_variants(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    """Those alone, and an unknown one beside them is an error."""
+    build = ("build", model, "-o", tmp_path / "b", "--buckets", "n=4", "--json")
+    wrong = Called(capsys, *build, "--variant", "x86", "--variant", "x87")
+    assert wrong.code == 2
+    assert "x87" in wrong.json["error"]["message"]
+    assert not (tmp_path / "b").exists()
+    made = Called(capsys, *build, "--variant", "x86-cranelift", "--variant", "x86")
+    assert set(made.json["code_bytes"]) == {"x86", "x86-cranelift"}
+
+
 def test_build_twice_gives_equal_files(capsys: Capture, tmp_path: Path, model: Path) -> None:
     for name in ("a", "b"):
         Called(capsys, "build", model, "-o", tmp_path / name, "--buckets", "n=4")

@@ -18,7 +18,7 @@ from tilewright.base.errors import HostError, MemoryLimit, ShapeError, UsageErro
 from tilewright.bundle import write
 from tilewright.bundle.linear import facts_of, places_of
 from tilewright.compiler import Options, compile_model
-from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.hosts.wasmtime import VARIANTS, WasmtimeHost
 from tilewright.targets import TARGETS
 
 
@@ -163,9 +163,11 @@ def test_variants_agree(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["x", "w"], ["m"]),
         helper.make_node("Softmax", ["m"], ["y"]),
     ]
-    compiled = compile_model(model(tmp_path, nodes, "n", 64), Options(buckets={"n": (16, 300)}))
+    variants = TARGETS["wasm"].variants
+    options = Options(buckets={"n": (16, 300)}, variants=tuple(variants))
+    compiled = compile_model(model(tmp_path, nodes, "n", 64), options)
     builds = {b.variant: b for b in compiled.manifest.section("wasm").builds}
-    assert list(builds) == list(TARGETS["wasm"].variants)
+    assert list(builds) == list(variants)
     assert {b.facts["registers"] for b in builds.values()} == {15, 32}
     assert len({b.code.file for b in builds.values()}) == len(builds)
     write(compiled.contents, tmp_path / "bundle")
@@ -178,6 +180,21 @@ def test_variants_agree(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, want, rtol=2e-5, atol=1e-7)
     with pytest.raises(HostError, match="fits this host"):
         WasmtimeHost(tmp_path / "bundle", frozenset(), variant="x86")
+    if VARIANTS:  # made for wasmtime's compiler, on x86
+        assert (WasmtimeHost(tmp_path / "bundle").build.variant,) == VARIANTS
+
+
+def test_variants_for_one_engine_are_built_only_by_name(tmp_path: Path) -> None:
+    """Its sums are chained: register tiles leave room for the vectors of two steps."""
+    path = model(tmp_path, [helper.make_node("MatMul", ["x", "x"], ["y"])], 64, 64)
+    plain = compile_model(path)
+    builds = [b.variant for b in plain.manifest.section("wasm").builds]
+    assert builds == [v.name for v in TARGETS["wasm"].variants.values() if v.usual]
+    (kernel,) = plain.program.kernels
+    found = {name: TARGETS["wasm"].default(kernel, name) for name in ("x86", "x86-cranelift")}
+    assert {n: (s.x0, s.y0, s.r0) for n, s in found.items()} == {
+        "x86": (6, 8, 8), "x86-cranelift": (4, 8, 2),
+    }  # fmt: skip
 
 
 def test_two_assets_of_one_name_are_refused(tmp_path: Path) -> None:

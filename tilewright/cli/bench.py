@@ -18,7 +18,14 @@ import typer
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Contents, write
-from tilewright.cli.hosts import Timer, check_timing, open_timers, targets_of, timing_hosts
+from tilewright.cli.hosts import (
+    Timer,
+    check_timing,
+    open_timers,
+    targets_of,
+    timing_hosts,
+    variants_of,
+)
 from tilewright.cli.options import Json, sizes
 from tilewright.cli.output import Answer, pairs
 from tilewright.targets import DEFAULT
@@ -72,7 +79,7 @@ def bench_kernel(
     from tilewright.compiler import Options
 
     targets = targets_of(host)
-    subjects = [matmul(m, k, n, Options(targets=targets))]
+    subjects = [matmul(m, k, n, Options(targets=targets, variants=variants_of(host)))]
     if targets == DEFAULT:
         subjects.append(peak())
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:

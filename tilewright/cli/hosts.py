@@ -53,12 +53,14 @@ class _Kind:
     """How one host opens bundles; `timers` is None where times would mean nothing.
 
     engine: the name and version of what runs them;  targets: what they must be compiled for
+    variants: of these targets, those made for what runs them; () where all are as good
     """
 
     runner: Callable[[str, Path, int | None], Generator[Runner]]
     timers: Callable[[str, Sequence[Path], int], Generator[list[Timer]]] | None
     engine: Callable[[str], str]
     targets: Callable[[str], tuple[str, ...]] = lambda _: DEFAULT
+    variants: Callable[[], tuple[str, ...]] = tuple
 
 
 @contextmanager
@@ -89,6 +91,11 @@ def check_host(host: str) -> None:
 def targets_of(host: str) -> tuple[str, ...]:
     """What a bundle must be compiled for to run there."""
     return _kind(host).targets(host)
+
+
+def variants_of(host: str) -> tuple[str, ...]:
+    """The code variants made for what runs bundles there; () where the usual ones are."""
+    return _kind(host).variants()
 
 
 def engine_of(host: str) -> str:
@@ -127,6 +134,12 @@ def _wasmtime_timers(_host: str, bundles: Sequence[Path], threads: int) -> Gener
     from tilewright.hosts.wasmtime import WasmtimeHost
 
     yield [WasmtimeHost(bundle, threads=threads).time for bundle in bundles]
+
+
+def _wasmtime_variants() -> tuple[str, ...]:
+    from tilewright.hosts.wasmtime import VARIANTS
+
+    return VARIANTS
 
 
 def _wgpu_runner(_host: str, bundle: Path, _threads: int | None) -> Generator[Runner]:
@@ -236,7 +249,10 @@ def _wgpu_targets(_host: str) -> tuple[str, ...]:
 HOSTS: Mapping[str, _Kind] = {
     "reference": _Kind(_reference_runner, None, lambda _: f"numpy {version('numpy')}"),
     "wasmtime": _Kind(
-        _wasmtime_runner, _wasmtime_timers, lambda _: f"wasmtime {version('wasmtime')}"
+        _wasmtime_runner,
+        _wasmtime_timers,
+        lambda _: f"wasmtime {version('wasmtime')}",
+        variants=_wasmtime_variants,
     ),
     **dict.fromkeys(
         PROGRAMS, _Kind(_browser_runner, _browser_timers, _browser_version, _browser_targets)

@@ -21,7 +21,7 @@ from tilewright.base.errors import InputError, UnsupportedOp, UsageError
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
 from tilewright.bundle.written import check as check_free
 from tilewright.cli.files import Output
-from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner, targets_of
+from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner, targets_of, variants_of
 from tilewright.cli.options import (
     OBJECTIVES,
     Buckets,
@@ -39,7 +39,9 @@ from tilewright.cli.options import (
     States,
     Targets,
     Tf32,
+    Variants,
     check_targets,
+    check_variants,
     signer_of,
     state_pairs,
 )
@@ -58,6 +60,7 @@ def build(
     model: ModelFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
     target: Targets = None,
+    variant: Variants = None,
     shape: Shapes = None,
     bucket: Buckets = None,
     extent: Extents = None,
@@ -95,8 +98,8 @@ def build(
     start = time.perf_counter()
     compiled = _compile(
         model, shape, bucket, extent, as_json,
-        assets=_assets(asset or ()), targets=targets, states=states, halves=halves,
-        bytes=as_bytes, tf32=tf32,
+        assets=_assets(asset or ()), targets=targets, variants=check_variants(variant, targets),
+        states=states, halves=halves, bytes=as_bytes, tf32=tf32,
     )  # fmt: skip
     write(compiled.contents, output, signer)
     bundle = open_bundle(output)
@@ -156,7 +159,7 @@ def run(
         output.check()
     given = read_arrays(inputs)
     with (
-        _bundle_of(model, shape, bucket, extent, given, as_json, targets_of(host)) as folder,
+        _bundle_of(model, shape, bucket, extent, given, as_json, host) as folder,
         open_runner(host, folder, threads) as run_once,
     ):
         ran = run_once(given)
@@ -236,9 +239,9 @@ def _bundle_of(
     extent: Sequence[str] | None,
     given: Arrays,
     as_json: bool,
-    targets: tuple[str, ...],
+    host: str,
 ) -> Generator[Path]:
-    """The bundle itself, or one that is built for the while.
+    """The bundle itself, or one that is built for the while, for that host.
 
     Without --shape, --buckets and --extent open dimensions are as long as in the inputs.
     """
@@ -256,7 +259,10 @@ def _bundle_of(
     model = load(path)
     dynamic = [i.name for i in model.inputs if _is_open(i.dims) and i.name in given]
     known = {} if shape or bucket or extent else {name: given[name].shape for name in dynamic}
-    compiled = _compile(model, shape, bucket, extent, as_json, known=known, targets=targets)
+    compiled = _compile(
+        model, shape, bucket, extent, as_json,
+        known=known, targets=targets_of(host), variants=variants_of(host),
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="tilewright-run-") as folder:
         write(compiled.contents, Path(folder))
         yield Path(folder)

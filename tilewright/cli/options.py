@@ -65,6 +65,14 @@ Targets = Annotated[
         f"By default {', '.join(DEFAULT)}.",
     ),
 ]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        help="Which code variants of the targets; repeatable. By default all but those that are "
+        "made for one engine.",
+    ),
+]
 States = Annotated[
     list[str] | None,
     typer.Option(
@@ -114,6 +122,15 @@ def database_url(text: str) -> str:
 def check_targets(named: Sequence[str] | None) -> tuple[str, ...]:
     """Names of known targets, each once; without any, the default ones."""
     return tuple(target(name).name for name in dict.fromkeys(named or DEFAULT))
+
+
+def check_variants(named: Sequence[str] | None, targets: Sequence[str]) -> tuple[str, ...]:
+    """Names of variants of these targets, each once."""
+    known = [variant for name in targets for variant in target(name).variants]
+    for name in named or ():
+        if name not in known:
+            raise UsageError(f"Unknown variant: {name}", hint=f"Known are {', '.join(known)}")
+    return tuple(dict.fromkeys(named or ()))
 
 
 def state_pairs(given: Sequence[str] | None) -> dict[str, str]:

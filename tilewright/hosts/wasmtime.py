@@ -77,6 +77,10 @@ FEATURES = _features()
 #: Vector registers that wasmtime's compiler can allocate on this machine.
 REGISTERS = 15 if platform.machine().lower() in ("x86_64", "amd64") else 32
 
+#: What builds call wasmtime's compiler, and the code variants made for it that run here.
+ENGINE = "cranelift"
+VARIANTS = ("x86-cranelift",) if REGISTERS == 15 and "dot_u8" in FEATURES else ()
+
 
 class _SharedMemory(wasmtime.SharedMemory):
     """Works around wasmtime 50, which passes a pointer to the pointer: ctypes refuses it."""
@@ -212,7 +216,8 @@ class WasmtimeHost:
     def _pick(
         builds: tuple[BuildEntry, ...], features: frozenset[str], variant: str | None
     ) -> BuildEntry:
-        """The first that can run, best one made for as many registers as there are."""
+        """The first that can run, best one made for as many registers as there are, and for this
+        compiler."""
         able = [b for b in builds if features.issuperset(b.features)]
         if variant is not None:
             able = [b for b in able if b.variant == variant]
@@ -223,7 +228,8 @@ class WasmtimeHost:
                 needed={b.variant: list(b.features) for b in builds},
                 variant=variant,
             )
-        return next((b for b in able if b.facts.get("registers") == REGISTERS), able[0])
+        fit = [b for b in able if b.facts.get("registers") == REGISTERS] or able
+        return next((b for b in fit if b.facts.get("engine") == ENGINE), fit[0])
 
     def run(self, inputs: Mapping[str, Any]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""

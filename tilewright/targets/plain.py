@@ -54,6 +54,7 @@ class PlainVariant:
 
     name: str
     features: frozenset[str] = frozenset()
+    usual: bool = True
 
 
 class PlainTarget(ABC):

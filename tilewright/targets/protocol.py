@@ -37,6 +37,7 @@ class Variant(Protocol):
     """Code for one kind of devices, such as those with 15 vector registers and fused multiply-add.
 
     features: what a host must have, beyond what the target asks of all
+    usual:    whether bundles have it that name no variants
     """
 
     @property
@@ -44,6 +45,9 @@ class Variant(Protocol):
 
     @property
     def features(self) -> frozenset[str]: ...
+
+    @property
+    def usual(self) -> bool: ...
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.rules import Rules
-from tilewright.targets.simd.sizes import aligned, even, whole
+from tilewright.targets.simd.sizes import SHORT, aligned, even, whole
 from tilewright.targets.simd.tiles import register_tile, usual_tiles
 from tilewright.targets.simd.vectorize import LANES
 
@@ -56,7 +56,8 @@ def default(kernel: Kernel, machine: Machine) -> AttentionSchedule:
     # longer sequences in even blocks of whole cache lines
     y1 = -(-even(keys, y1) // 64) * 64 if keys > y1 else keys
     cache = "kv" if rows > DOT_ROWS else ""
-    return AttentionSchedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, cache=cache)
+    r0 = SHORT[0] if machine.chained else 4
+    return AttentionSchedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, cache=cache)
 
 
 def rules(kernel: Kernel, usual: AttentionSchedule, machine: Machine) -> AttentionRules:

@@ -44,7 +44,15 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import depth
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.micro import Micro
-from tilewright.targets.simd.sizes import ENOUGH_TILES, LONG, TILE_WORK, USUAL, even, unroll
+from tilewright.targets.simd.sizes import (
+    ENOUGH_TILES,
+    LONG,
+    SHORT,
+    TILE_WORK,
+    USUAL,
+    even,
+    unroll,
+)
 from tilewright.targets.simd.tiles import register_tile
 
 #: Multiply-accumulates of a large tile: what it reads is used often, and there are tiles enough.
@@ -102,7 +110,8 @@ def walked(
     # A long epilogue between two reductions: SpiderMonkey keeps fewer sums in registers unless the
     # reduction's pass is long too.
     long = is_expensive(kernel.value)
-    r0 = unroll(_innermost(roles).extent, LONG if long else USUAL)
+    about = SHORT if machine.chained else LONG if long else USUAL
+    r0 = unroll(_innermost(roles).extent, about)
     if not long and _in_pages(kernel, roles):
         # Measured in two engines on two processors: larger tiles lose up to 40 % in one of them.
         x0, r0 = min(x0, PAGED_ROWS), min(r0, PAGED_STEPS)

@@ -11,7 +11,9 @@ from typing import Any
 class Machine:
     """f32 lanes of a vector, usable vector registers, bytes of caches.
 
-    fma: multiply-add is one instruction (without it, a product needs a register of its own)
+    fma:     multiply-add is one instruction (without it, a product needs a register of its own)
+    chained: the engine's compiler finishes one sum of a pass before it begins the next, and loads
+             the vectors of all steps first: passes are short, and those vectors take registers
     """
 
     lanes: int = 4
@@ -19,6 +21,7 @@ class Machine:
     l1: int = 32768
     l2: int = 524288
     fma: bool = True
+    chained: bool = False
 
 
 def by_machine(choose: Callable[[Any, Machine], Any]) -> Callable[[Any, Any], Any]:

@@ -39,8 +39,8 @@ class RowsSchedule(SumsSchedule):
 
 def default(kernel: Kernel, machine: Machine) -> RowsSchedule:
     """Eight sums hide the latency of an addition; four expensive terms fill the registers."""
-    expensive = any(is_expensive(stage.value) for stage in kernel.stages)
-    return RowsSchedule(x1=rows_per_tile(kernel), r0=4 if expensive else 8, lanes=machine.lanes)
+    few = machine.chained or any(is_expensive(stage.value) for stage in kernel.stages)
+    return RowsSchedule(x1=rows_per_tile(kernel), r0=4 if few else 8, lanes=machine.lanes)
 
 
 def rules(kernel: Kernel, usual: RowsSchedule, machine: Machine) -> SpanRules[RowsSchedule]:

@@ -19,9 +19,11 @@ def even(count: int, most: int) -> int:
     return -(-count // -(-count // max(1, most)))
 
 
-#: Reduction steps per pass, the wanted number first: usual passes, and long ones.
+#: Reduction steps per pass, the wanted number first: usual passes, long ones, and passes of a
+#: machine with chained sums.
 USUAL: Sequence[int] = (8, 7, 9, 10, 6, 12, 5)
 LONG: Sequence[int] = (16, 15, 17, 14, 18, 20, 13, 12, 24)
+SHORT: Sequence[int] = (2, 3)
 
 
 def unroll(extent: int, about: Sequence[int] = USUAL) -> int:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.sizes import SHORT
 
 #: Vectors of columns, and rows, that register tiles may have.
 VECTORS = (1, 2, 3, 4, 8)
@@ -33,11 +34,15 @@ def register_tiles(
 ) -> list[tuple[float, int, int]]:
     """(cycles per product, x0, y0) of all that fit the registers, the best first."""
     spare = machine.registers - (1 if machine.fma else 2)
+
+    def operands(x0: int, v: int) -> int:
+        return SHORT[0] * (v + 1) - 1 if machine.chained else min(x0, v)
+
     found = [
         (*tile_cycles(x0, v, rows, cols, machine, panel), v, x0)
         for v in vectors
         for x0 in range(1, min(rows, MOST_ROWS) + 1)
-        if x0 * v + min(x0, v) <= spare
+        if x0 * v + operands(x0, v) <= spare
     ]
     return [(cycles, x0, v * machine.lanes) for cycles, _, v, x0 in sorted(found)]
 

@@ -246,7 +246,8 @@ def _build(
         features=target.asked(needs),
         code=File(module, "wasm"),
         plans=tuple(File(data, "bin") for data in images),
-        facts={"registers": target.registers},
+        facts={"registers": target.registers}
+        | ({"engine": target.engine} if target.engine else {}),
     )
 
 

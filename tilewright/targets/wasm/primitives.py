@@ -30,7 +30,7 @@ OPEN: frozenset[findings.Verdict] = frozenset({"device-dependent", "unconfirmed"
 #: What was found on the devices at hand.
 FINDINGS = Path(__file__).parent / "data" / "primitives.json"
 
-_FUSED = tuple(t.name for t in TARGETS.values() if t.fma)
+_FUSED = tuple(t.name for t in TARGETS.values() if t.fma and t.usual)
 _PLAIN = tuple(t.name for t in TARGETS.values() if not t.fma)
 
 

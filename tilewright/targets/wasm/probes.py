@@ -50,6 +50,7 @@ def _section(kernel: Callable[[WasmTarget], CompiledKernel], calls: list[StepCal
             facts={"registers": t.registers},
         )
         for t in TARGETS.values()
+        if t.usual
     )
     memory = {
         "bytes": total, "control": 0, "weights": base, "arena": OUTPUT, "arena_bytes": 64,

@@ -18,6 +18,7 @@ class WasmTarget:
     features: Wasm features beyond fixed-width SIMD: "relaxed_simd", and "dot_u8" where its dot
               product reads the second operand as unsigned and saturates sums of two (x86)
     machine:  what schedules must fit: registers that an engine can allocate, caches of a core
+    engine:   the only compiler that the code is for; "": of all browsers
 
     Schedules depend on `machine` alone: targets of one machine share loops and plan images.
     """
@@ -25,6 +26,12 @@ class WasmTarget:
     name: str
     features: frozenset[str]
     machine: Machine
+    engine: str = ""
+
+    @property
+    def usual(self) -> bool:
+        """Whether bundles have it that name no variants."""
+        return not self.engine
 
     @property
     def fma(self) -> bool:
@@ -70,5 +77,6 @@ TARGETS: dict[str, WasmTarget] = {
         WasmTarget("arm", RELAXED, ARM),
         WasmTarget("x86-simd", frozenset(), replace(X86, fma=False)),
         WasmTarget("arm-simd", frozenset(), replace(ARM, fma=False)),
+        WasmTarget("x86-cranelift", RELAXED | SPECIAL, replace(X86, chained=True), "cranelift"),
     )
 }

@@ -1,0 +1,332 @@
+"""Whether a choice at load among a few families of schedules would beat one default for all.
+
+A family is a rule that makes a schedule of a kernel and a machine.  Input: sweeps of whole spaces.
+Output: results/families.json: per kernel, host and processor the shares of the
+optimum of candidates, and of each family's schedule.  report_families.py chooses among them.
+
+    uv run python benchmarks/families.py sweep --host chromium [--kernel K0]
+    uv run python benchmarks/families.py earlier --other ../before   the rows of space.json; the
+                                                     checkout is of the commit that made its spaces
+    uv run python benchmarks/families.py again       stored sweeps, after a change of the families
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import common
+import rows as row_kernels
+import space as sweeps
+
+from tilewright.benchkernel import steps_of, weight_of
+from tilewright.cli.hosts import engine_of, open_timers
+from tilewright.fusion.steps import KernelStep
+from tilewright.graph.node import contract, elementwise
+from tilewright.kernel.form import Attention, Contraction, form_as
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
+from tilewright.targets.classes import DeviceClass, find
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.attention import AttentionSchedule
+from tilewright.targets.simd.contraction import (
+    PAGED_ROWS,
+    PAGED_STEPS,
+    ContractionSchedule,
+    walked,
+)
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.sizes import unroll
+from tilewright.targets.simd.table import default_schedule, way_of
+from tilewright.targets.simd.tiles import register_tile, register_tiles
+from tilewright.tuning.candidates import space_of
+
+Row = dict[str, Any]
+#: Schedule of a kernel, from its default.
+Rule = Callable[[Schedule, Kernel, Machine], Schedule]
+
+KEY = ("host", "kernel", "device", "machine")
+BROWSERS = ("chromium", "firefox")
+#: Class: the processor of that class in space.json, whose rows do not tell.
+EARLIER = {
+    "wasm-x86-relaxed-32k": "Intel Xeon 2.50 GHz",
+    "wasm-x86-relaxed-48k": "Intel Xeon",
+}
+#: Candidates below this share of the optimum are not stored, unless a family has them.
+STORED = 0.8
+
+# ---- families ------------------------------------------------------------------------------------
+
+
+def scaled(name: str, factor: float) -> Rule:
+    """A size some times as large, where a schedule has it."""
+
+    def rule(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
+        size = getattr(s, name, 0)
+        return replace(s, **{name: max(1, round(size * factor))}) if size else s
+
+    return rule
+
+
+def tile(
+    s: Schedule, kernel: Kernel, machine: Machine, pick: Callable[[int, int], bool]
+) -> Schedule:
+    """The best register tile that `pick` takes, of rows and vectors."""
+    if isinstance(s, ContractionSchedule):
+        roles = form_as(kernel, Contraction).operands
+        m, n, panel = roles.m.extent, roles.n.extent, roles.panel
+    elif isinstance(s, AttentionSchedule):
+        heads = form_as(kernel, Attention)
+        m, n, panel = heads.m.extent, heads.keys.extent, 1
+    else:
+        return s
+    tiles = register_tiles(m, n, machine, panel, (1, 2, 3, 4, 6))
+    found = next(((x, y) for _, x, y in tiles if pick(x, y // machine.lanes)), None)
+    if found is None:
+        return s
+    if isinstance(s, ContractionSchedule):
+        return walked(kernel, roles, found, machine)
+    return replace(s, x0=found[0], y0=found[1], x1=max(1, s.x1 // found[0]) * found[0])
+
+
+def unpaged(s: Schedule, kernel: Kernel, machine: Machine, rows: int = 4) -> Schedule:
+    """Register tiles and passes as where no row's steps lie pages apart, `rows` in a tile."""
+    if not isinstance(s, ContractionSchedule) or s.x0 > PAGED_ROWS or s.r0 != PAGED_STEPS:
+        return s
+    roles = form_as(kernel, Contraction).operands
+    x0, y0 = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
+    r0 = unroll(roles.depth[-1].extent if roles.depth else 1)
+    return replace(s, x0=x0, y0=y0, r0=r0, x1=s.x1 // s.x0 * rows // 4 * x0)
+
+
+def turned(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
+    if not isinstance(s, ContractionSchedule):
+        return s
+    return replace(s, order="mn" if s.order == "nm" else "nm")
+
+
+def copied(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
+    """Columns are copied first where the default does not, and the other way round."""
+    if isinstance(s, AttentionSchedule):
+        return replace(s, cache="" if s.cache else "kv")
+    return replace(s, stage=not s.stage) if isinstance(s, ContractionSchedule) else s
+
+
+def blocked(part: int) -> Rule:
+    """The reduction in blocks whose rows take 1/part of L1; 0: at once."""
+
+    def rule(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
+        if not isinstance(s, ContractionSchedule):
+            return s
+        return replace(s, r1=machine.l1 // (4 * s.x0) // part if part else 0)
+
+    return rule
+
+
+def chained(s: Schedule, kernel: Kernel, machine: Machine) -> Schedule:
+    """As on a machine with chained sums."""
+    return default_schedule(kernel, replace(machine, chained=True))
+
+
+FAMILIES: Mapping[str, Rule] = {
+    "default": lambda s, kernel, machine: s,
+    "chained sums": chained,
+    "passes half as long": scaled("r0", 1 / 2),
+    "passes twice as long": scaled("r0", 2),
+    "five rows": partial(tile, pick=lambda x, v: (x, v) == (5, 2)),
+    "four rows": partial(tile, pick=lambda x, v: (x, v) == (4, 2)),
+    "one vector": partial(tile, pick=lambda x, v: v == 1),
+    "three vectors": partial(tile, pick=lambda x, v: v == 3),
+    "six vectors": partial(tile, pick=lambda x, v: v == 6),
+    "pages as other rows": unpaged,
+    "pages as other rows, half the tile": partial(unpaged, rows=2),
+    "loops turned": turned,
+    "copies turned": copied,
+    "blocks of half L1": blocked(2),
+    "no blocks": blocked(0),
+    "half the rows of a tile": scaled("x1", 1 / 2),
+    "twice the rows of a tile": scaled("x1", 2),
+    "half the columns of a tile": scaled("y1", 1 / 2),
+    "twice the columns of a tile": scaled("y1", 2),
+}
+
+
+def machine_of(device: DeviceClass) -> Machine:
+    variant = target(device.target).variants[device.variant]
+    machine: Machine = variant.machine  # type: ignore[attr-defined]
+    return machine
+
+
+def families(kernel: Kernel, machine: Machine) -> dict[str, Schedule]:
+    """Each family's schedule, in normal form."""
+    first = default_schedule(kernel, machine)
+    normal = way_of(kernel).rules(kernel, first, machine).normal
+    return {name: normal(rule(first, kernel, machine)) for name, rule in FAMILIES.items()}
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+
+
+def activated(m: int, k: int, n: int) -> KernelStep:
+    """A product with SiLU as its epilogue."""
+    made = contract("mk,kn->mn", row_kernels.x(m, k), weight_of((k, n), 0))
+    graph = row_kernels.graph_of("silu", elementwise("mul", made, row_kernels.sigmoid(made)))
+    return max(steps_of(graph), key=lambda s: s.kernel.flops)
+
+
+#: Kind of kernel: its kernels.
+KINDS: Mapping[str, Sequence[str]] = {
+    "product with weights": (
+        "K0", "K1", "MiniLM 384>384", "MiniLM 384>1536", "MiniLM 1536>384",
+    ),
+    "batched product": ("K2", "K3"),
+    "costly epilogue": ("SiLU 1600x576x64", "SiLU 240x384x768"),
+    "few rows": ("one row",),
+    "3x3": ("conv 3x3", "3x3 128>128@28", "3x3 256>256@14"),
+    "1x1": ("conv 1x1", "1x1 1024>256@14", "1x1 144>24@56", "1x1 384>64@14"),
+    "depthwise": ("depthwise 3x3", "dw 576>576@14"),
+    "attention": ("attention", "attention 384"),
+    "rows": ("softmax", "layer norm", "rms norm", "sum last"),
+}  # fmt: skip
+KIND = {kernel: kind for kind, kernels in KINDS.items() for kernel in kernels}
+SUBJECTS: Mapping[str, Callable[[], KernelStep]] = {
+    **sweeps.SUBJECTS,
+    "SiLU 1600x576x64": partial(activated, 1600, 576, 64),
+    "SiLU 240x384x768": partial(activated, 240, 384, 768),
+    "3x3 128>128@28": partial(sweeps.layer, "ResNet-50", "3x3 128>128@28"),
+    "3x3 256>256@14": partial(sweeps.layer, "ResNet-50", "3x3 256>256@14"),
+    "1x1 1024>256@14": partial(sweeps.layer, "ResNet-50", "1x1 1024>256@14"),
+    "1x1 144>24@56": partial(sweeps.layer, "MobileNetV2", "1x1 144>24@56"),
+    "1x1 384>64@14": partial(sweeps.layer, "MobileNetV2", "1x1 384>64@14"),
+    "dw 576>576@14": partial(sweeps.layer, "MobileNetV2", "3x3 dw 576>576@14"),
+    "attention 384": partial(sweeps.row_kernel, "attention 384"),
+    "rms norm": partial(sweeps.row_kernel, "rms norm"),
+    "sum last": partial(sweeps.row_kernel, "sum last"),
+}
+
+
+# ---- sweeps --------------------------------------------------------------------------------------
+
+
+def row(
+    kernel: str,
+    host: str,
+    device: DeviceClass,
+    machine: str,
+    times: Mapping[Schedule, float],
+    own: Mapping[str, Schedule],
+) -> Row:
+    """times: milliseconds, or anything in proportion to them"""
+    least = min(times.values())
+    share = {s: round(least / t, 4) for s, t in times.items()}
+    shown = sorted(times, key=times.__getitem__)
+    return {
+        "kernel": kernel, "kind": KIND[kernel], "host": host, "device": device.id,
+        "machine": machine, "candidates": len(times),
+        "families": {name: share[s] for name, s in own.items() if s in share},
+        "shares": {str(s): share[s] for s in shown if share[s] >= STORED},
+    }  # fmt: skip
+
+
+def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[Row]:
+    """The whole space and all families, on each host."""
+    step = SUBJECTS[name]()
+    own = families(step.kernel, machine_of(device))
+    space = space_of(step.kernel, device)
+    schedules = list(dict.fromkeys([own["default"], *space.schedules[1:], *own.values()]))
+    with tempfile.TemporaryDirectory(prefix="tilewright-families-") as folder:
+        path = sweeps.written(step, schedules, device, Path(folder) / "bundle")
+        sweeps.check(path)
+        for host in hosts:
+            with open_timers(host, [path], 1) as (timer,):
+                times = sweeps.sweep(timer, len(schedules)).times
+            found = dict(zip(schedules, times, strict=True))
+            made = row(name, host, device, common.cpu(), found, own)
+            yield {**made, "engine": engine_of(host)}
+
+
+def again(rows: Sequence[Row]) -> Iterator[Row]:
+    """The stored sweeps with the families of today, as far as their schedules are stored."""
+    for r in rows:
+        kernel, machine = SUBJECTS[r["kernel"]]().kernel, machine_of(find(r["device"]))
+        own = {name: r["shares"].get(str(s)) for name, s in families(kernel, machine).items()}
+        known = {name: share for name, share in own.items() if share is not None}
+        yield {**r, "families": r["families"] | known}
+
+
+#: What an earlier checkout is asked: the schedules of the spaces that it swept.
+_ASKED = """
+import json, sys
+sys.path.insert(0, "benchmarks")
+import space
+from tilewright.targets.classes import find
+for line in sys.stdin:
+    kernel, device = json.loads(line)
+    found = space.space_of(space.SUBJECTS[kernel]().kernel, find(device))
+    print(json.dumps([found.checksum, [s.to_json() for s in found.schedules]]), flush=True)
+"""
+
+
+def earlier(other: Path) -> Iterator[Row]:
+    """Rows of space.json, whose schedules the compiler that swept them tells."""
+    rows = sweeps.swept()
+    asked = list(dict.fromkeys((r["kernel"], r["device"]) for r in rows))
+    told = subprocess.run(
+        [sys.executable, "-c", _ASKED],
+        input="".join(json.dumps(pair) + "\n" for pair in asked),
+        cwd=other, env={**os.environ, "PYTHONPATH": str(other)},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    spaces = dict(zip(asked, map(json.loads, told.splitlines()), strict=True))
+    for r in rows:
+        checksum, schedules = spaces[r["kernel"], r["device"]]
+        if checksum != r["checksum"]:
+            raise SystemExit(f"{other} makes another space of {r['kernel']} than was swept")
+        device, kernel = find(r["device"]), SUBJECTS[r["kernel"]]().kernel
+        own = families(kernel, machine_of(device))
+        normal = way_of(kernel).rules(kernel, own["default"], machine_of(device)).normal
+        known = [same(s, own["default"]) for s in schedules]
+        times = {normal(s): t for s, t in zip(known, r["times"], strict=True) if s is not None}
+        made = row(r["kernel"], r["host"], device, EARLIER[r["device"]], times, own)
+        yield {**made, "engine": r["engine"]}
+
+
+def same(data: Mapping[str, Any], like: Schedule) -> Schedule | None:
+    """A schedule of an earlier version as one of this type; None where it was of another."""
+    if data.get("along", "n") != "n":
+        return None
+    return type(like)(**{field.name: data[field.name] for field in fields(like)})
+
+
+# ---- command -------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=["sweep", "earlier", "again"])
+    parser.add_argument("--host", action="append")
+    parser.add_argument("--kernel", action="append", choices=list(SUBJECTS))
+    parser.add_argument("--other", type=Path, help="checkout of the commit of space.json")
+    args = parser.parse_args()
+    if args.part == "sweep":
+        for name in args.kernel or SUBJECTS:
+            hosts = args.host or (*BROWSERS, "wasmtime")
+            for found in sweep(hosts, name, sweeps.device_here()):
+                print({k: found[k] for k in ("kernel", "host", "families")}, flush=True)
+                common.merge("families", [found], KEY)
+    else:
+        told = earlier(args.other) if args.part == "earlier" else again(common.rows_of("families"))
+        common.merge("families", list(told), KEY)
+
+
+if __name__ == "__main__":
+    main()

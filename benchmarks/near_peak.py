@@ -1,0 +1,147 @@
+"""K0 and K1 by several register tiles and walks against the register-only multiply-add peak.
+
+Input: hosts.  Output: results/near_peak.json: a row per host, kernel and schedule with its share of
+the peak.  All schedules of a kernel are plans of
+one bundle and alternate with the peak, warm, one thread; what counts are rounds in which the peak
+kernel was not disturbed before or after, as in kernels.py.
+
+    uv run python benchmarks/near_peak.py [--host chromium] [--kernel K0] [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import common
+import space as sweeps
+from kernels import Round, quiet
+
+from tilewright.benchkernel import peak
+from tilewright.bundle import write
+from tilewright.cli.hosts import engine_of, open_timers
+from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.simd.contraction import ContractionSchedule, walked
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.table import default_schedule
+
+KEY = ("host", "kernel", "way", "device", "cpu")
+KERNELS = ("K0", "K1")
+WARM_MS, BATCH_MS, RUNS = 2500.0, 50.0, 2
+TILES = ((5, 8), (4, 8), (4, 12), (3, 12), (2, 24), (2, 20))
+#: Undisturbed rounds of each way; measuring ends when all have as many.
+ENOUGH = 15
+
+
+def ways(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSchedule]:
+    """The default, other register tiles, other walks."""
+    default = default_schedule(kernel, machine)
+    assert isinstance(default, ContractionSchedule)
+    roles = form_as(kernel, Contraction).operands
+    tiles = {f"{x}x{y}": walked(kernel, roles, (x, y), machine) for x, y in TILES}
+    chained = default_schedule(kernel, replace(machine, chained=True))
+    step = default.x0
+    return {
+        "default": default,
+        **tiles,
+        "chained sums": cast("ContractionSchedule", chained),
+        "passes of 4": replace(default, r0=4),
+        "passes of 16": replace(default, r0=16),
+        "blocks of 256 steps": replace(default, r1=256),
+        "blocks of 384 steps": replace(default, r1=384),
+        "tiles of 48 rows": replace(default, x1=48 // step * step),
+        "tiles of all rows": replace(default, x1=-(-roles.m.extent // step) * step),
+        "tiles of 32 columns": replace(default, y1=32),
+        "tiles of 128 columns": replace(default, y1=128),
+    }
+
+
+def measure(host: str, name: str, seconds: float, folder: Path) -> list[dict[str, Any]]:
+    """A row for each way."""
+    step, device = sweeps.SUBJECTS[name](), sweeps.device_here()
+    found = ways(step.kernel, device.machine)
+    path = sweeps.written(step, list(found.values()), device, folder / name)
+    sweeps.check(path)
+    limit = peak()
+    write(limit.contents, folder / f"{name}-peak")
+    order: list[tuple[str, Round]] = []
+    with open_timers(host, [path, folder / f"{name}-peak"], 1) as (timer, top):
+        common.warmed(top, WARM_MS, BATCH_MS)
+        for plan in range(len(found)):
+            common.warmed(partial(timer, plan=plan), WARM_MS / 5, BATCH_MS)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and least(order, found) < ENOUGH:
+            for plan, way in enumerate(found):
+                order.append((way, (list(timer(RUNS, plan)), list(top(RUNS)))))
+    flops = step.kernel.flops * sweeps.repeats(step)
+    return [
+        {"host": host, "engine": engine_of(host), "kernel": name, "device": device.id, "way": way}
+        | shares(way, order, flops, limit.flops)
+        | {"schedule": schedule.to_json()}
+        for way, schedule in found.items()
+    ]
+
+
+def undisturbed(order: Sequence[tuple[str, Round]]) -> list[tuple[str, Round]]:
+    kept = {id(r) for r in quiet([r for _, r in order])}
+    return [(way, r) for way, r in order if id(r) in kept]
+
+
+def least(order: Sequence[tuple[str, Round]], names: Iterable[str]) -> int:
+    """Undisturbed rounds of the way that has fewest."""
+    seen = Counter(way for way, _ in undisturbed(order))
+    return min(seen[name] for name in names)
+
+
+def shares(
+    way: str, order: Sequence[tuple[str, Round]], flops: int, peak_flops: int
+) -> dict[str, Any]:
+    """GFLOP/s and share of the peak: medians of undisturbed rounds, and the fastest runs of all."""
+    all_peaks = [ms for _, (_, peaks) in order for ms in peaks]
+    fastest = min(ms for name, (times, _) in order if name == way for ms in times)
+    calm = undisturbed(order)
+    peaks = [ms for _, (_, found) in calm for ms in found]
+    times = [ms for name, (found, _) in calm if name == way for ms in found]
+    top, best = peak_flops / min(all_peaks) / 1e6, flops / fastest / 1e6
+    found = {
+        "n": len(times), "gflops_fastest": round(best, 2), "peak_gflops_fastest": round(top, 2),
+        "share_fastest": round(best / top, 3),
+    }  # fmt: skip
+    if len(times) < 2:
+        return found
+    middle = flops / statistics.median(times) / 1e6
+    usual = peak_flops / statistics.median(peaks) / 1e6
+    return found | {
+        "gflops": round(middle, 2), "peak_gflops": round(usual, 2),
+        "share": round(middle / usual, 3), "spread": round(common.spread(times), 3),
+        "peak_spread": round(common.spread(peaks), 3),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", action="append")
+    parser.add_argument("--kernel", action="append", choices=KERNELS)
+    parser.add_argument("--seconds", type=float, default=60.0, help="limit per kernel")
+    args = parser.parse_args()
+    for kernel in args.kernel or KERNELS:
+        for host in args.host or ("chromium", "firefox", "wasmtime"):
+            with tempfile.TemporaryDirectory(prefix="tilewright-peak-") as folder:
+                rows = measure(host, kernel, args.seconds, Path(folder))
+            common.merge("near_peak", rows, KEY)
+            for row in rows:
+                shown = ("host", "kernel", "way", "n", "share", "spread", "share_fastest")
+                print(*(row.get(key) for key in shown), flush=True)
+
+
+if __name__ == "__main__":
+    main()
