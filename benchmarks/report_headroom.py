@@ -63,7 +63,31 @@ def withheld(record: Record) -> str:
         ]
         for r in record["rows"]
     ]  # fmt: skip
-    return "\n\n".join([table(head, lines), "Each session:", table(each, details)])
+    text = [table(head, lines), "Each session:", table(each, details)]
+    return "\n\n".join([*text, *_stages(record["rows"])])
+
+
+#: The stages of a trial, as docs/tuning-loop.md has them.
+STAGES = ("prepare", "incumbent", "build", "look", "warm", "check", "pairs", "confirm", "undecided")
+
+
+def _stages(rows: Sequence[Row]) -> list[str]:
+    """Where the time of trials went; rows of older versions do not say."""
+    told = [r for r in rows if r.get("evaluation_stages")]
+    if not told:
+        return []
+    cells = [
+        [r["kernel"], r["host"], r["start"], r["order"], str(r["tried"]),
+         *(_both(r["evaluation_stages"].get(s), r["longest_stages"].get(s)) for s in STAGES)]
+        for r in told
+    ]  # fmt: skip
+    head = ["kernel", "browser", "start", "order", "trials", *STAGES]
+    title = "Milliseconds of a trial by stage, of the mean trial and of the longest:"
+    return [title, table(head, cells)]
+
+
+def _both(mean: float | None, longest: float | None) -> str:
+    return " / ".join("–" if ms is None else f"{ms:.0f}" for ms in (mean, longest))
 
 
 def _middle(values: Sequence[float | None]) -> float | None:

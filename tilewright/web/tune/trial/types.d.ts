@@ -199,10 +199,11 @@ export type Differs = (name: string) => Promise<string>;
 export type Lap = (stage: string) => void;
 /** Milliseconds of two kernels on the same part. */
 export type Pair = { first: number; second: number };
-/** `order`: 1 if the second kernel runs first.  A round measures one pair of each part. */
-export type Pairs = { parts: number; long: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
+/** `order`: 1 if the second kernel runs first.  A round measures one pair of each part.  `granted`: the second one need not be faster. */
+export type Pairs = { parts: number; long: boolean; granted?: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
 export type PairsOf = (first: Runner, second: Runner, times: number[]) => Pairs;
-export type RoundsOf = (pairs: Pair[], parts: number, side: 'first' | 'second') => Float64Array;
+export type RoundsOf = (pairs: Pair[], parts: number, side: 'first' | 'second', groups: number) => Float64Array;
+export type RatiosOf = (pairs: Pair[], parts: number, groups: number) => number[];
 /** `ratio`: time of the first over time of the second, with its interval; `first`, `second`: milliseconds per round. */
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
 export type Compared = Judgement & { pairs: number; lost: number; undecided: boolean };
@@ -224,4 +225,4 @@ export type Hopeless = (runner: Runner, least: number) => Promise<Found | null>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
 export type Interval = (values: number[], sure?: number) => { centre: number; low: number; high: number };
-export type Judged = (pairs: Pair[], parts: number, sure?: number, far?: number) => Judgement;
+export type Judged = (pairs: Pair[], parts: number, sure?: number, far?: number, groups?: number) => Judgement;
