@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charts import cell, table
-from report_space import geometric, short
+from report_space import geometric, rounded, short
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]
@@ -51,7 +51,8 @@ def withheld(record: Record) -> str:
             _percent(min(r["guess_share"] for r in rows)),
         ])  # fmt: skip
     each = ["kernel", "browser", "class", "start", "order", "candidates", "within 3 %"]
-    each += ["share at the start", "first choice", "at the end", "rounds", "seconds"]
+    each += ["share at the start", "first choice", "at the end", "rounds"]
+    each += ["random, by arithmetic", "seconds"]
     each += ["evaluation ms: median", "p95", "longest"]
     keys = ("evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms")
     details = [
@@ -59,7 +60,8 @@ def withheld(record: Record) -> str:
             r["kernel"], r["host"], r["device"], r["start"], r["order"], str(r["candidates"]),
             str(r["good"]),
             *(_percent(r[k]) for k in ("start_share", "guess_share", "share")),
-            cell(r["rounds"]), cell(r["reached_s"]), *(cell(r[k]) for k in keys),
+            cell(r["rounds"]), cell(rounded(r.get("random_rounds"))), cell(r["reached_s"]),
+            *(cell(r[k]) for k in keys),
         ]
         for r in record["rows"]
     ]  # fmt: skip

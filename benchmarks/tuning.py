@@ -17,6 +17,7 @@ Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a 
 
     uv run python benchmarks/tuning.py rounds --host chromium --kernel K0
     uv run python benchmarks/tuning.py model --host chromium --model minilm.onnx --shape 1x128
+    uv run python benchmarks/tuning.py memory --host firefox --net bart-base-128
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from functools import partial
 from pathlib import Path
 
 import common
+import onnx
 import space as sweeps
 from beside import p95
 from resident import Sampled, resting
@@ -48,6 +50,7 @@ from sessions import (
     visit,
 )
 
+from benchmarks.peers.models import Text, bart
 from tilewright.benchkernel import alone
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.hosts import open_timers
@@ -59,7 +62,9 @@ from tilewright.tuning.relink import relink
 KERNELS = ("K0", "K1", "K2", "K3")
 #: Rounds in which the optimum must be reached, and the share that counts as reached.
 MOST_ROUNDS, REACHED = 32, 0.97
-#: The last ones need a model.
+#: Published sizes but for the vocabulary, whose table is looked up only.
+NETS = {"bart-base-128": lambda: bart(Text(length=128, layers=6, words=1000))}
+#: From the fourth on they need a model.
 PARTS = ("rounds", "known", "server", "model", "never", "p95", "memory")
 #: Seconds of a look at the memory of a page that rests.
 RESTING = 3.0
@@ -275,6 +280,13 @@ def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterat
         }  # fmt: skip
 
 
+def made(name: str, folder: Path) -> Path:
+    """A model of `NETS` as a file, whose name says that its weights are random."""
+    path = folder / f"{name}-random.onnx"
+    onnx.save(NETS[name](), path)
+    return path
+
+
 def memory(host: str, path: Path, name: str, seconds: float) -> Row:
     """Megabytes of the browser with a model that has run, while it is tuned, and afterwards."""
     with page(host) as browser:
@@ -312,18 +324,19 @@ def rows_of(args: argparse.Namespace) -> Iterator[Row]:
     shapes = dict(text.split("=", 1) for text in args.shape)
     sizes = {k: [int(n) if n.isdigit() else n for n in v.split("x")] for k, v in shapes.items()}
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
-        path = model_bundle(args.model, sizes, Path(folder) / args.model.stem)
+        source = args.model or made(args.net, Path(folder))
+        path = model_bundle(source, sizes, Path(folder) / source.stem)
         if args.part == "model":
-            poor = model_bundle(args.model, sizes, Path(folder) / "poor", "poor")
+            poor = model_bundle(source, sizes, Path(folder) / "poor", "poor")
             paths = {"good": path, "poor": poor}
             for start in args.start or STARTS:
-                yield whole(args.host, paths, args.model.stem, start, args.seconds)
+                yield whole(args.host, paths, source.stem, start, args.seconds)
         elif args.part == "memory":
-            yield memory(args.host, path, args.model.stem, args.seconds)
+            yield memory(args.host, path, source.stem, args.seconds)
         elif args.part == "never":
-            yield from never(args.host, path, args.model.stem, runs, args.seconds)
+            yield from never(args.host, path, source.stem, runs, args.seconds)
         else:
-            yield p95(args.host, path, args.model.stem, args.seconds, args.every)
+            yield p95(args.host, path, source.stem, args.seconds, args.every)
 
 
 def main() -> None:
@@ -333,13 +346,14 @@ def main() -> None:
     parser.add_argument("--kernel", action="append", choices=list(sweeps.SUBJECTS))
     parser.add_argument("--start", action="append", choices=list(STARTS))
     parser.add_argument("--model", type=Path, help="an ONNX file, for whole models")
+    parser.add_argument("--net", choices=list(NETS), help="a model with random weights instead")
     parser.add_argument("--shape", action="append", default=[], metavar="INPUT=1x128")
     parser.add_argument("--seconds", type=float, default=20.0, help="of one session")
     parser.add_argument("--runs", type=int, help="browsers of known (15), sessions of never (10)")
     parser.add_argument("--every", type=float, default=0.0, help="seconds between inferences")
     args = parser.parse_args()
-    if args.model is None and args.part in PARTS[3:]:
-        parser.error(f"{args.part} needs --model")
+    if args.model is None and args.net is None and args.part in PARTS[3:]:
+        parser.error(f"{args.part} needs --model or --net")
     for row in rows_of(args):
         print(row, flush=True)
         print(common.merge("tuning", [row], KEY))
