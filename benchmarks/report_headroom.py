@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charts import cell, table
-from report_space import geometric, short
+from report_space import geometric, rounded, short
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]
@@ -51,7 +51,8 @@ def withheld(record: Record) -> str:
             _percent(min(r["guess_share"] for r in rows)),
         ])  # fmt: skip
     each = ["kernel", "browser", "class", "start", "order", "candidates", "within 3 %"]
-    each += ["share at the start", "first choice", "at the end", "rounds", "seconds"]
+    each += ["share at the start", "first choice", "at the end", "rounds"]
+    each += ["random, by arithmetic", "seconds"]
     each += ["evaluation ms: median", "p95", "longest"]
     keys = ("evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms")
     details = [
@@ -59,11 +60,36 @@ def withheld(record: Record) -> str:
             r["kernel"], r["host"], r["device"], r["start"], r["order"], str(r["candidates"]),
             str(r["good"]),
             *(_percent(r[k]) for k in ("start_share", "guess_share", "share")),
-            cell(r["rounds"]), cell(r["reached_s"]), *(cell(r[k]) for k in keys),
+            cell(r["rounds"]), cell(rounded(r.get("random_rounds"))), cell(r["reached_s"]),
+            *(cell(r[k]) for k in keys),
         ]
         for r in record["rows"]
     ]  # fmt: skip
-    return "\n\n".join([table(head, lines), "Each session:", table(each, details)])
+    text = [table(head, lines), "Each session:", table(each, details)]
+    return "\n\n".join([*text, *_stages(record["rows"])])
+
+
+#: The stages of a trial, as docs/tuning-loop.md has them.
+STAGES = ("prepare", "incumbent", "build", "look", "warm", "check", "pairs", "confirm", "undecided")
+
+
+def _stages(rows: Sequence[Row]) -> list[str]:
+    """Where the time of trials went; rows of older versions do not say."""
+    told = [r for r in rows if r.get("evaluation_stages")]
+    if not told:
+        return []
+    cells = [
+        [r["kernel"], r["host"], r["start"], r["order"], str(r["tried"]),
+         *(_both(r["evaluation_stages"].get(s), r["longest_stages"].get(s)) for s in STAGES)]
+        for r in told
+    ]  # fmt: skip
+    head = ["kernel", "browser", "start", "order", "trials", *STAGES]
+    title = "Milliseconds of a trial by stage, of the mean trial and of the longest:"
+    return [title, table(head, cells)]
+
+
+def _both(mean: float | None, longest: float | None) -> str:
+    return " / ".join("–" if ms is None else f"{ms:.0f}" for ms in (mean, longest))
 
 
 def _middle(values: Sequence[float | None]) -> float | None:

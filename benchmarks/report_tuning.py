@@ -71,6 +71,14 @@ _TUNING: Mapping[str, tuple[str, list[str], tuple[str, ...]]] = {
         ("subject", "host", "alone_median_ms", "tuning_median_ms", "median_ratio", "alone_ms",
          "tuning_ms", "ratio", "ratio_low", "ratio_high", "n", "trials", "tuning_s", "busy_s"),
     ),
+    "memory": (
+        "Megabytes of all processes of the browser, shared pages by their share: with a model that "
+        "has run, while it is tuned with all of the time, and afterwards",
+        ["model", "host", "weights", "before: median", "while tuning: median", "most",
+         "after: median", "kernels", "trials", "seconds of tuning"],
+        ("subject", "host", "weights_mb", "before_mb", "during_mb", "most_mb", "after_mb",
+         "kernels", "rounds", "seconds"),
+    ),
 }  # fmt: skip
 
 

@@ -112,10 +112,14 @@ def tuned(
     """budget: the share of the time that tuning takes"""
     model = host.load(path, threads=1)
     model.time(3)
+    return model, *tune(model, seconds, budget)
+
+
+def tune(model: BrowserModel, seconds: float, budget: float = 1) -> tuple[Session, Row]:
     session = Session()
     summary = model.tune({"seconds": seconds, "budget": budget}, session.take)
     session.spent = time.monotonic() - session.started
-    return model, session, summary
+    return session, summary
 
 
 def visit(host: str, path: Path, seconds: float) -> tuple[Session, DeviceClass]:

@@ -17,6 +17,7 @@ import platform
 import shlex
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +46,8 @@ KEY = ("host", "kernel", "device")
 #: (round, factor): after that round, candidates slower than the best by that factor are dropped.
 ROUNDS, WARM_ROUNDS = 16, 2
 BEHIND = {4: 2.0, 6: 1.3, 8: 1.15, 11: 1.06}
+#: Seconds after which no round begins but the first ones: long runs are the less noisy ones.
+SECONDS, FEWEST = 40.0, 6
 #: Candidates between two runs of the default, and the largest ratio of these two: a neighbour on
 #: the same physical core takes up to half of it, for seconds, and ratios are wrong meanwhile.
 GROUP, CALM, ATTEMPTS = 3, 1.12, 3
@@ -162,7 +165,10 @@ def sweep(timer: Timer, count: int) -> Timed:
     ratios: list[list[float]] = [[] for _ in range(count)]
     ratios[0] = [1.0] * ROUNDS
     alive, fastest = list(range(1, count)), float("inf")
+    start = time.monotonic()
     for number in range(1, ROUNDS + 1):
+        if number > FEWEST and time.monotonic() - start > SECONDS:
+            break
         turn = alive if number % 2 else alive[::-1]
         for at in range(0, len(turn), GROUP):
             group = turn[at : at + GROUP]

@@ -13,9 +13,11 @@ Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a 
              defaults, and the gain that the session itself reports
     never    sessions from good defaults, each followed by tuned and default, alternating
     p95      latency of inferences with and without tuning; see beside.py
+    memory   of the browser before, while and after a model is tuned
 
     uv run python benchmarks/tuning.py rounds --host chromium --kernel K0
     uv run python benchmarks/tuning.py model --host chromium --model minilm.onnx --shape 1x128
+    uv run python benchmarks/tuning.py memory --host firefox --net bart-base-128
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from functools import partial
 from pathlib import Path
 
 import common
+import onnx
 import space as sweeps
 from beside import p95
+from resident import Sampled, resting
 from sessions import (
     BUILT,
     STARTS,
@@ -41,10 +45,12 @@ from sessions import (
     named,
     page,
     told,
+    tune,
     tuned,
     visit,
 )
 
+from benchmarks.peers.models import Text, bart
 from tilewright.benchkernel import alone
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.hosts import open_timers
@@ -56,11 +62,22 @@ from tilewright.tuning.relink import relink
 KERNELS = ("K0", "K1", "K2", "K3")
 #: Rounds in which the optimum must be reached, and the share that counts as reached.
 MOST_ROUNDS, REACHED = 32, 0.97
+#: Published sizes but for the vocabulary, whose table is looked up only.
+NETS = {"bart-base-128": lambda: bart(Text(length=128, layers=6, words=1000))}
+#: From the fourth on they need a model.
+PARTS = ("rounds", "known", "server", "model", "never", "p95", "memory")
+#: Seconds of a look at the memory of a page that rests.
+RESTING = 3.0
 #: Browsers for each kind of bundle, or sessions.
 RUNS = {"known": 15, "never": 10}
 #: A tuned model is slower below this.
 SLOWER = 0.98
 KEY = ("part", "host", "subject", "start")
+#: What rows say of the time that trials took.
+EVALUATION = (
+    "evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms", "evaluation_stages",
+    "longest_stages",
+)  # fmt: skip
 
 
 # ---- rounds --------------------------------------------------------------------------------------
@@ -97,16 +114,20 @@ def rounds(host: str, name: str, start: str, seconds: float) -> Row:
 
 
 def evaluation_of(trials: Sequence[Row]) -> Row:
-    """Milliseconds of the trials of one session: median, 95th percentile by rank, and most."""
-    found = sorted(t["milliseconds"] for t in trials)
-    if not found:
-        return dict.fromkeys(("evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms"))
+    """Milliseconds of the trials of one session: median, 95th percentile by rank, and most.
+
+    stages: of the mean trial, and of the longest one (docs/tuning-loop.md)
+    """
+    if not trials:
+        return dict.fromkeys(EVALUATION)
+    found = sorted(trials, key=lambda t: float(t["milliseconds"]))
+    spent = [t["milliseconds"] for t in found]
     last = -(-95 * len(found) // 100) - 1
-    return {
-        "evaluation_ms": round(statistics.median(found), 1),
-        "evaluation_p95_ms": round(found[last], 1),
-        "evaluation_most_ms": round(found[-1], 1),
-    }
+    names = sorted({name for t in found for name in t["stages"]})
+    means = {n: sum(t["stages"].get(n, 0.0) for t in found) / len(found) for n in names}
+    values = (statistics.median(spent), spent[last], spent[-1])
+    stages = [{n: round(ms, 1) for n, ms in told.items()} for told in (means, found[-1]["stages"])]
+    return dict(zip(EVALUATION, [*(round(v, 1) for v in values), *stages], strict=True))
 
 
 def share_after(shares: Sequence[tuple[int, float]], count: int) -> float:
@@ -259,6 +280,32 @@ def never(host: str, path: Path, name: str, runs: int, seconds: float) -> Iterat
         }  # fmt: skip
 
 
+def made(name: str, folder: Path) -> Path:
+    """A model of `NETS` as a file, whose name says that its weights are random."""
+    path = folder / f"{name}-random.onnx"
+    onnx.save(NETS[name](), path)
+    return path
+
+
+def memory(host: str, path: Path, name: str, seconds: float) -> Row:
+    """Megabytes of the browser with a model that has run, while it is tuned, and afterwards."""
+    with page(host) as browser:
+        model = browser.load(path, threads=1)
+        model.time(10)
+        before = resting(RESTING)
+        with Sampled() as during:
+            session, summary = tune(model, seconds)
+        model.time(10)
+        after = resting(RESTING)
+    return {
+        "part": "memory", "host": host, "subject": name, "start": "good", "device": session.device,
+        "kernels": len(summary["kernels"]), "rounds": len(session.trials), "seconds": seconds,
+        "before_mb": before.usual, "during_mb": during.usual, "most_mb": during.most,
+        "after_mb": after.usual,
+        "weights_mb": round(open_bundle(path).manifest.weights.bytes / 1e6, 1),
+    }  # fmt: skip
+
+
 # ---- runs ----------------------------------------------------------------------------------------
 
 
@@ -277,32 +324,36 @@ def rows_of(args: argparse.Namespace) -> Iterator[Row]:
     shapes = dict(text.split("=", 1) for text in args.shape)
     sizes = {k: [int(n) if n.isdigit() else n for n in v.split("x")] for k, v in shapes.items()}
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
-        path = model_bundle(args.model, sizes, Path(folder) / args.model.stem)
+        source = args.model or made(args.net, Path(folder))
+        path = model_bundle(source, sizes, Path(folder) / source.stem)
         if args.part == "model":
-            poor = model_bundle(args.model, sizes, Path(folder) / "poor", "poor")
+            poor = model_bundle(source, sizes, Path(folder) / "poor", "poor")
             paths = {"good": path, "poor": poor}
             for start in args.start or STARTS:
-                yield whole(args.host, paths, args.model.stem, start, args.seconds)
+                yield whole(args.host, paths, source.stem, start, args.seconds)
+        elif args.part == "memory":
+            yield memory(args.host, path, source.stem, args.seconds)
         elif args.part == "never":
-            yield from never(args.host, path, args.model.stem, runs, args.seconds)
+            yield from never(args.host, path, source.stem, runs, args.seconds)
         else:
-            yield p95(args.host, path, args.model.stem, args.seconds, args.every)
+            yield p95(args.host, path, source.stem, args.seconds, args.every)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["rounds", "known", "server", "model", "never", "p95"])
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("--host", default="chromium")
     parser.add_argument("--kernel", action="append", choices=list(sweeps.SUBJECTS))
     parser.add_argument("--start", action="append", choices=list(STARTS))
     parser.add_argument("--model", type=Path, help="an ONNX file, for whole models")
+    parser.add_argument("--net", choices=list(NETS), help="a model with random weights instead")
     parser.add_argument("--shape", action="append", default=[], metavar="INPUT=1x128")
     parser.add_argument("--seconds", type=float, default=20.0, help="of one session")
     parser.add_argument("--runs", type=int, help="browsers of known (15), sessions of never (10)")
     parser.add_argument("--every", type=float, default=0.0, help="seconds between inferences")
     args = parser.parse_args()
-    if args.model is None and args.part in ("model", "never", "p95"):
-        parser.error(f"{args.part} needs --model")
+    if args.model is None and args.net is None and args.part in PARTS[3:]:
+        parser.error(f"{args.part} needs --model or --net")
     for row in rows_of(args):
         print(row, flush=True)
         print(common.merge("tuning", [row], KEY))

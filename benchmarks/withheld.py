@@ -10,7 +10,8 @@ has the same code.  A session begins with
 and gets the others in one of two orders: `model`, that of the cost model, or `random`.  A sweep in
 the same browser finds the fastest; then all kernels that were in use are timed beside the three
 fastest by turns, so that a lucky reading of the sweep decides nothing.  `guess` is the share of the
-cost model's first choice, which nobody measured.
+cost model's first choice, which nobody measured; `random_rounds` what a random order takes in the
+mean, by arithmetic, until one of the `good` comes.
 
     uv run python benchmarks/withheld.py --host chromium --kernel K0
     uv run python benchmarks/withheld.py --host firefox --model nudenet --budget 0.05 --seconds 120
@@ -30,6 +31,7 @@ import common
 import headroom
 import space as sweeps
 from public import PUBLIC
+from report_space import random_rounds
 from sessions import Row, page, tuned
 from tuning import REACHED, evaluation_of, reached
 
@@ -66,6 +68,11 @@ class Swept:
     def median(self) -> Schedule:
         middle = sorted(range(len(self.left)), key=self.times.__getitem__)[len(self.left) // 2]
         return self.left[middle]
+
+    def good(self, start: Schedule) -> int:
+        """Candidates within 3 % of the fastest, but the start."""
+        limit = min(self.times) / REACHED
+        return sum(t <= limit for s, t in zip(self.left, self.times, strict=True) if s != start)
 
 
 def without_default(kernel: Kernel, device: DeviceClass) -> tuple[Schedule, ...]:
@@ -149,7 +156,8 @@ def session(
         "bytes": sum(
             len(build(step.kernel, s, device.target, device.variant).module) for s in sent
         ),
-        "good": sum(t <= top / REACHED for t in found.times),
+        "good": found.good(schedules[0]),
+        "random_rounds": random_rounds(len(schedules) - 1, found.good(schedules[0])),
         **evaluation_of(told.trials),
     }  # fmt: skip
 

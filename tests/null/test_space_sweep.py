@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
+import statistics
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -76,6 +78,24 @@ def test_rounds_until(sweeps: ModuleType) -> None:
     assert sweeps.rounds_until(times, (4, 1)) is None
 
 
+def test_the_arithmetic_of_a_random_order(report: ModuleType) -> None:
+    """All orders of five candidates with two good ones: the mean place of the first good one."""
+    orders = list(itertools.permutations([True, True, False, False, False]))
+    mean = statistics.mean(order.index(True) + 1 for order in orders)
+    assert report.random_rounds(5, 2) == mean
+    assert report.random_rounds(5, 0) is None
+    # the first one is the default, which is not tried
+    assert report.in_random_order({"times": [1.0, 1.02, 1.01, 2.0, 2.0, 2.0]}) == mean
+
+
+def test_long_runs_take_fewer_rounds(sweeps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not fewer than the first ones, in which those far behind are dropped."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(sweeps.time, "monotonic", lambda: 1e3 * next(clock))
+    timed = sweeps.sweep(lambda runs, plan: [1.0 + plan] * runs, 4)
+    assert timed.rounds[1:] == [sweeps.FEWEST - sweeps.WARM_ROUNDS, 2, 2]
+
+
 def test_powers_of_two(sweeps: ModuleType) -> None:
     whole = ContractionSchedule(x0=4, y0=8, r0=4, x1=64, y1=64, r1=128)
     assert sweeps.powers_of_two(whole)
@@ -94,7 +114,7 @@ def test_a_row_tells_ranks_and_shares(sweeps: ModuleType) -> None:
 
 def test_tables_and_pictures(sweeps: ModuleType, report: ModuleType) -> None:
     found = record(sweeps)
-    assert report.space(found).count("\n") == 3 + len(found["rows"])
+    assert report.space(found).count("\n") == 5 + len(found["rows"])
     assert "not a power of two" in report.details(found)
     pictures = dict(report.charts(found))
     assert set(pictures) == {"space-x.svg", "space-y.svg"}

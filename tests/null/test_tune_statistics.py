@@ -159,6 +159,33 @@ def test_what_is_a_little_slower_is_given_up_early() -> None:
     assert found["middle"] < 2 * 2 * 40 * 1.6
 
 
+def test_what_is_no_better_is_given_up_after_two_rounds() -> None:
+    """Of many parts; four rounds are for those that seem to be faster."""
+    (found,) = run(
+        TRIALS, cases=[{"time": 70, "level": 0.03, "truth": 0.99, "count": GAIN, "grant": 1}]
+    )
+    assert adopted(found) == 0
+    assert found["middle"] < 2 * 2 * 70 * 1.6
+
+
+def test_a_very_long_kernel_has_its_verdict_within_a_second() -> None:
+    """Groups of its parts give an interval after two rounds, where rounds alone need eight."""
+    same = {"time": 70, "level": 0.03, "grant": 1}
+    found = run(TRIALS, cases=[{**same, "truth": t, "count": c} for t, c in [(1.2, 60), (1, 500)]])
+    faster, equal = found
+    assert adopted(faster) > 0.9 * 60, faster
+    assert abs(faster["bias"]) < 0.03
+    assert faster["middle"] < 1000
+    assert adopted(equal) == 0, equal
+
+
+def test_a_kernel_that_is_many_times_as_fast_takes_four_parts() -> None:
+    """And four more: the kernel in use may take a second, of which this is a fifth."""
+    found = trials(20.0, GAIN)["40 ms"]
+    assert adopted(found) == GAIN
+    assert found["middle"] < 2 * 4 * (2 + 0.1 + 0.1) * 1.6
+
+
 #: As web/tune/loop/objective.js grants it to who needs less.
 GRANT = 1.04
 

@@ -49,6 +49,31 @@ def test_a_session_starts_where_it_should(bench: ModuleType, start: str) -> None
         assert left.index(model[0]) == len(left) // 2
 
 
+def test_good_candidates_are_those_near_the_fastest_of_the_sweep(bench: ModuleType) -> None:
+    """The start is none of them, however fast: it is no candidate."""
+    step = matmul_step(24, 32, 40)
+    left = bench.without_default(step.kernel, DEVICE)[:4]
+    found = bench.Swept(step, DEVICE, left, (1.0, 1.02, 1.2, 1.03))
+    assert found.good(left[2]) == 3
+    assert found.good(left[0]) == 2
+
+
+def test_rows_tell_where_the_time_of_trials_went() -> None:
+    tuning, report = (importlib.import_module(name) for name in ("tuning", "report_headroom"))
+    trials = [
+        {"milliseconds": 10.0, "stages": {"check": 4.0, "pairs": 6.0}},
+        {"milliseconds": 30.0, "stages": {"prepare": 22.0, "check": 8.0}},
+    ]
+    told = tuning.evaluation_of(trials)
+    assert told["evaluation_stages"] == {"check": 6.0, "pairs": 3.0, "prepare": 11.0}
+    assert told["longest_stages"] == {"prepare": 22.0, "check": 8.0}
+    assert set(tuning.evaluation_of([])) == set(told)
+    row = rows()[0] | told | {"tried": 2}
+    last = report.withheld({"rows": [row]}).splitlines()[-1]
+    assert "| 2 | 11 / 22 | – / – |" in last
+    assert "6 / 8 | 3 / – |" in last
+
+
 def rows() -> list[dict[str, Any]]:
     same = {
         "host": "firefox", "device": DEVICE.id, "start": "poor", "order": "model", "budget": 1.0,

@@ -104,7 +104,7 @@ globalThis.Worker = class {
       later(() => this.#say(), 1);
       return;
     }
-    const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, prepared: 0, resolution: 0, ...given.outcome };
+    const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, stages: {}, resolution: 0, ...given.outcome };
     const refuted = params?.judge && given.refuted;
     const answer = { open: {}, get l1() { return given.l1?.shift() ?? 32768; }, attempt: { module: new WebAssembly.Module(code), ...verdict, ...(refuted && { refuted }) } };
     Promise.resolve(acts[kind]?.(params)).then(() => sleep(1)).then(() => {

@@ -140,8 +140,8 @@ export type Event =
     ratio: number; low: number; high: number;
     /** Milliseconds of the bundle's own kernel, on one thread; NaN if not measured. */
     own: number;
-    /** Of the whole trial. */
-    milliseconds: number;
+    /** Of the whole trial, and of its stages (`Outcome`). */
+    milliseconds: number; stages: Record<string, number>;
     /** The reason for the verdict, in words. */
     why: string;
   }

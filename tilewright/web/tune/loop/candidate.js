@@ -30,7 +30,7 @@ export async function handle(tools, sent, round) {
   const outcome = await tryTwice(tools, sent, judge, bar);
   // The kernel it was compared with trapped in a run of the page and is no longer in use.
   if (ledger.winner(spec) !== old) return null;
-  const { milliseconds, refuted } = outcome;
+  const { milliseconds, stages, refuted } = outcome;
   const put = outcome.module ? await takeIn(tools, sent, outcome, old) : null;
   const { verdict, why = '' } = put ?? outcome;
   const swapped = put?.stays ?? false;
@@ -44,7 +44,7 @@ export async function handle(tools, sent, round) {
   const target = targets.get(spec);
   if (target && own > 0) target.own = own;
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });
-  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, refuted: Boolean(refuted), ratio, low, high, own, milliseconds, why });
+  onEvent({ type: 'trial', round, spec, candidate, mark, schedule, verdict, refuted: Boolean(refuted), ratio, low, high, own, milliseconds, stages, why });
   if (!refuted) source.result({ spec, candidate, verdict });
   if (swapped) onEvent({ type: 'swap', spec, candidate, ratio: over });
   if (undone) onEvent({ type: 'rollback', spec, candidate, ratio });
@@ -81,14 +81,14 @@ async function tryTwice(tools, ...work) {
   if (verdict !== 'same' || module || ratio <= PROMISING) return first;
   await tools.pace.turn();
   const second = await tryOne(tools, ...work);
-  return { ...second, milliseconds: first.milliseconds + second.milliseconds };
+  return { ...second, milliseconds: first.milliseconds + second.milliseconds, stages: { ...second.stages, undecided: first.milliseconds } };
 }
 
 /** @type {Tune.TryOne} */
 async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, { header, module }, judge, bar) {
   const { spec, digest, tiles, scratch } = header;
   const { scratch_bytes: most } = engine.parts.program.memory;
-  const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, prepared: 0, resolution: 0, why });
+  const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, stages: {}, resolution: 0, why });
   if (!targets.has(spec)) return refused('this kernel is not being tuned');
   // Damage in transit is a host fault, not the candidate's.
   if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate arrived damaged: its digest is not the announced one', 'Check proxies between page and source; a later visit asks for it again', { spec, digest });

@@ -326,7 +326,7 @@ async function changedInput(set) {
   return word < 0 ? 0 : inputAt(word);
 }
 
-export const { accept, doubt, check, refutation } = checksOf({
+export const { accept, check, refutation } = checksOf({
   current, begin, output, runAll, changedInput,
   async perturb(set, buffer, number) {
     const bytes = /** @type {Uint8Array<ArrayBuffer>} */ (set.inputs[number]).slice();

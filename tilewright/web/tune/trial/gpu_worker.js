@@ -1,9 +1,9 @@
 // The worker in which candidates of WebGPU are tried (judge.js), on a device of its own.
 
-import { accept, ahead, beating, begin, check, compiled, doubt, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './gpu_memory.js';
+import { accept, ahead, beating, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './gpu_memory.js';
 import { finest, glance, pairsOf, quick, readClock, warm } from './gpu_timing.js';
 import { judge } from './judge.js';
 
 judge({
-  get loaded() { return loaded; }, accept, ahead, beating, begin, check, compiled, doubt, lay, open, own, refutation, runAll, runnerFor, use,
+  get loaded() { return loaded; }, accept, ahead, beating, begin, check, compiled, lay, open, own, refutation, runAll, runnerFor, use,
 }, { get finest() { return finest; }, glance, pairsOf, quick, readClock, warm });

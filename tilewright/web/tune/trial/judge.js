@@ -10,8 +10,12 @@ import { freezeBuiltIns } from './pristine.js';
 
 /** Milliseconds after which no further pair is measured, for the first comparison and for both together. */
 const LIMITS = [400, 650];
+/** Input sets, in the order in which they are checked. */
+const SETS = ['random', 'edge', 'special'];
 /** If the sets `random` and `edge` take more milliseconds, the set `special` is skipped. */
 const LONG = 250;
+/** Milliseconds of preparation from which on the page keeps the expected results for the next worker. */
+const COSTLY = 100;
 /** A candidate slower by this factor is not compared further. */
 const FAR = 1.5;
 /** Looks, by turns, that must agree on it. */
@@ -38,49 +42,55 @@ export function judge(bench, clock, more = {}) {
     trying = on;
   }
 
-  /** Makes the input sets and expected results of a kernel, with the bundle's own kernel or the given reference. @type {Tune.Prepare} */
-  async function prepare(facts, reference) {
-    /** @type {Tune.LoadedKernel} */
-    const next = { facts, ...bench.lay(facts), sets: {}, known: new Map() };
+  /**
+   * Makes the input sets and expected results of a kernel, with the bundle's own kernel or the given reference; `expected`: results
+   * of the bundle's own that an earlier worker told.
+   * @type {Tune.Prepare}
+   */
+  async function prepare(facts, reference, expected) {
     states.delete(facts.spec);
-    bench.use(next);
     const start = workedUntilNow();
     const blamed = trying;
     blame(false);
     const standard = await bench.own(facts);
     blame(blamed);
-    next.known.set('', standard);
-    for (const set of ['random', 'edge', 'special']) {
+    /** @type {Tune.LoadedKernel} */
+    const next = { facts, ...bench.lay(facts), sets: {}, standard, reference: reference ?? standard, known: new Map() };
+    bench.use(next);
+    for (const name of SETS) {
       // Skipped for slow kernels.
-      if (set === 'special' && (!facts.special || workedUntilNow() - start > LONG)) continue;
-      next.sets[set] = { inputs: await inputsOf(facts, set), wanted: null, allowed: 0 };
-      await bench.begin(set);
+      if (expected ? !expected[name] : name === 'special' && (!facts.special || workedUntilNow() - start > LONG)) continue;
+      const set = next.sets[name] = { inputs: await inputsOf(facts, name), wanted: null, allowed: 0, doubted: false };
+      if (expected) {
+        await bench.accept(set, expected[name]);
+        continue;
+      }
+      await bench.begin(name);
       try {
-        await bench.runAll(reference ?? standard, false);
-        await bench.accept(next.sets[set]);
-        // NaN would spoil the estimate; the tolerance is that of ordinary numbers.
-        if (set === 'special') next.sets[set].allowed = next.sets.random.allowed;
-        else await bench.doubt(next.sets[set], reference ?? standard);
+        await bench.runAll(next.reference, false);
+        await bench.accept(set);
       } catch (error) {
         // A correct kernel may trap on unusual values; then the set is dropped.
-        if (set === 'random' || !(error instanceof Trapped)) throw error;
-        delete next.sets[set];
+        if (name === 'random' || !(error instanceof Trapped)) throw error;
+        delete next.sets[name];
       }
     }
-    if (!reference) {
-      await bench.begin('random');
-      await clock.warm(standard, NaN);
-    }
     states.set(facts.spec, next);
+    if (!expected && workedUntilNow() - start > COSTLY) tell(next);
+  }
+
+  /** The page keeps what a slow kernel computed, if no candidate has run in this worker. @type {Tune.Tell} */
+  function tell({ facts: { spec }, sets }) {
+    self.postMessage({ expected: { spec, sets: Object.fromEntries(Object.entries(sets).map(([name, { wanted }]) => [name, wanted])) } });
   }
 
   /** The kernel that candidates must beat, warm: the bundle's own (null) or an earlier winner. @type {Tune.RunnerOf} */
   async function runnerOf(known) {
-    const { known: runners } = /** @type {Tune.LoadedKernel} */ (bench.loaded);
+    const { known: runners, standard } = /** @type {Tune.LoadedKernel} */ (bench.loaded);
     const key = known?.digest ?? '';
     const found = runners.get(key);
-    if (found || !known) return /** @type {Tune.Runner} */ (found);
-    const made = await bench.runnerFor(await bench.compiled(known.module), known.tiles);
+    if (found) return found;
+    const made = known ? await bench.runnerFor(await bench.compiled(known.module), known.tiles) : standard;
     await bench.begin('random');
     await clock.warm(made, NaN);
     runners.set(key, made);
@@ -93,7 +103,7 @@ export function judge(bench, clock, more = {}) {
    * @type {Tune.Question}
    */
   async function question(facts, runner, incumbent) {
-    await prepare(facts, runner);
+    await prepare(facts, runner, null);
     // The reference itself must work with tiles in any order, and stay within its bounds.
     const wrong = await bench.refutation(runner);
     if (wrong) {
@@ -101,12 +111,8 @@ export function judge(bench, clock, more = {}) {
       return { wrong };
     }
     blame(false);
-    const { known } = /** @type {Tune.LoadedKernel} */ (bench.loaded);
-    const refuted = await bench.refutation(/** @type {Tune.Runner} */ (known.get(''))) || (incumbent && await bench.refutation(await runnerOf(incumbent))) || '';
-    bench.lay(facts);
-    await bench.begin('random');
-    await clock.warm(await runnerOf(incumbent), NaN);
-    return { refuted };
+    const { standard } = /** @type {Tune.LoadedKernel} */ (bench.loaded);
+    return { refuted: await bench.refutation(standard) || (incumbent && await bench.refutation(await runnerOf(incumbent))) || '' };
   }
 
   /**
@@ -141,29 +147,40 @@ export function judge(bench, clock, more = {}) {
   }
 
   /** Tries a candidate that has not run yet against the kernel in use. @type {Tune.Against} */
-  async function against(runner, other, bar, overs) {
+  async function against(runner, other, bar, overs, lap) {
     await bench.begin('random');
     const least = await clock.quick(other);
     const dropped = await hopeless(runner, least);
+    lap('look');
     if (dropped) return dropped;
     const time = await clock.warm(runner, least);
     const found = time > FAR * least ? await farSlower(runner, other) : null;
+    lap('warm');
     if (found) return found;
     const wrong = await bench.check(runner);
+    lap('check');
     if (wrong) return { verdict: 'wrong', why: wrong };
     await bench.begin('random');
     const pairs = clock.pairsOf(other, runner, [least, time]);
     const { first, second, undecided, ...contested } = await contest(pairs, bar, overs);
+    lap('pairs');
     const why = undecided ? 'undecided: it was interrupted too often' : '';
     return { ...contested, times: [first, second], parts: pairs.parts, ...(why && { why }) };
   }
 
   /** @type {Tune.Attempt} */
-  async function attempt({ spec, facts: given, forget, candidate, incumbent, bar, judge, confirm }) {
+  async function attempt({ spec, facts: given, expected, forget, candidate, incumbent, bar, judge, confirm }) {
     const start = beginWork();
     const spent = () => workedUntilNow() - start;
-    let prepared = 0;
-    const outcome = (/** @type {Tune.Found} */ found) => ({ milliseconds: spent(), prepared, resolution: clock.finest, ...found });
+    /** Milliseconds by stage. @type {Record<string, number>} */
+    const stages = {};
+    let before = 0;
+    /** The end of a stage. @type {Tune.Lap} */
+    const lap = (stage) => {
+      stages[stage] = (stages[stage] ?? 0) + spent() - before;
+      before = spent();
+    };
+    const outcome = (/** @type {Tune.Found} */ found) => ({ milliseconds: spent(), stages, resolution: clock.finest, ...found });
     // The page may have paused this worker already.
     await breathe();
     for (const old of forget) [states, told].forEach((map) => map.delete(old));
@@ -175,6 +192,7 @@ export function judge(bench, clock, more = {}) {
     try {
       blame(true);
       module = await bench.compiled(candidate.module);
+      lap('build');
       let runner;
       if (judge) {
         runner = await build();
@@ -188,18 +206,22 @@ export function judge(bench, clock, more = {}) {
       blame(false);
       const known = states.get(spec);
       if (known) bench.use(known);
-      else await prepare(facts, null);
+      else await prepare(facts, null, expected);
       // Restores what the previous candidate may have overwritten.
       bench.lay(facts);
-      const other = await runnerOf(incumbent);
-      prepared = spent();
+      lap('prepare');
+      const other = confirm ? null : await runnerOf(incumbent);
+      lap('incumbent');
       blame(true);
       runner ??= await build();
-      if (confirm) {
+      if (!other) {
         const wrong = await bench.check(runner);
+        lap('check');
         return outcome(wrong ? { verdict: 'wrong', why: wrong } : { verdict: 'faster', module });
       }
-      const { wins, ...found } = await against(runner, other, bar, LIMITS.map((limit) => (times) => spent() - prepared > times * limit));
+      lap('build');
+      const from = spent();
+      const { wins, ...found } = await against(runner, other, bar, LIMITS.map((limit) => (times) => spent() - from > times * limit), lap);
       if (!wins) return outcome(found);
       bench.loaded?.known.set(candidate.digest, runner);
       return outcome({ ...found, module });

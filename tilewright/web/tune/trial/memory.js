@@ -192,7 +192,7 @@ function same(a, b) {
   return true;
 }
 
-export const { accept, doubt, check, refutation } = checksOf({
+export const { accept, check, refutation } = checksOf({
   current: () => /** @type {Tune.LoadedKernel} */ (loaded),
   begin, output, runAll, changedInput,
   perturb: (_, buffer, number) => shake(bytesAt(/** @type {Tune.LoadedKernel} */ (loaded).addresses[number], buffer.bytes), buffer, number),

@@ -11,8 +11,12 @@ import { judged, median, SURE } from './statistics.js';
  */
 const SHORT = { least: 10, most: 80, sure: SURE };
 const LONG = { least: 4, most: 80, sure: 2.4 };
+/** Parts of a long kernel in a group, at least, and the most groups: each has a ratio per round, so that fewer rounds are enough. */
+const [GROUP, MOST_GROUPS] = [8, 4];
+/** Multiple of the time limit that a long kernel has which seems faster. */
+const PROMISING = 2;
 /** By number of rounds: a long kernel is dropped early if both its ratio and the median ratio of its pairs are below this. */
-const POOR = [0, 0.985, 0.995, 1];
+const POOR = [0, 0.99, 1.005, 1.01];
 /** Minimum number of pairs for that. */
 const MANY = 30;
 /** A kernel whose ratio is below the margin, and whose interval ends below this, is not measured further. */
@@ -22,10 +26,13 @@ const HOPELESS = 6;
 /** Maximum lost pairs (interrupted, or timed by a clock that jumped), plus two for each good one. */
 const LOST = 40;
 
-/** Number of parts that sweep() samples, evenly spread over the work. */
-const SOME = 10;
+/** Parts that sweep() samples, in tenths of the work; the first FEW are spread over it as well. */
+const SOME = [0, 3, 6, 9, 2, 5, 8, 1, 4, 7];
+const FEW = 4;
 /** Factor by which the kernels must differ in this sample to decide: single parts of equally fast schedules differ less. */
 const WIDE = 2;
+/** The same of the first FEW. */
+const WIDER = 4;
 /** A kernel that need not be faster may have a ratio down to this. */
 const EVEN = 0.99;
 const NOTHING = { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN };
@@ -33,18 +40,23 @@ const NOTHING = { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN };
 /** Compares a sample of the parts; null unless the result is clear. @type {Tune.Sweep} */
 async function sweep(pair, parts) {
   const pairs = [];
-  for (let at = 0; at < SOME; at++) {
-    const found = await pair(Math.floor(parts * (at + 0.5) / SOME), at % 2);
+  for (const tenth of SOME) {
+    const found = await pair(Math.floor(parts * (tenth + 0.5) / SOME.length), pairs.length % 2);
     if (!found) return NOTHING;
     pairs.push(found);
+    if (pairs.length !== FEW && pairs.length !== SOME.length) continue;
+    const wide = pairs.length === FEW ? WIDER : WIDE;
+    const { first, second, ...sure } = judged(pairs, 1, LONG.sure, wide);
+    if (sure.low >= wide || sure.high <= 1 / wide) return { ...sure, first: parts * first, second: parts * second };
   }
-  const { first, second, ...found } = judged(pairs, 1, LONG.sure, WIDE);
-  return found.low >= WIDE || found.high <= 1 / WIDE ? { ...found, first: parts * first, second: parts * second } : null;
+  return null;
 }
 
 /** Measures pairs until the interval lies on one side of the margin, or the time is over. @type {Tune.Compare} */
-export async function compare({ measure, parts, long }, margin, over) {
-  const { least, most, sure } = long ? LONG : SHORT;
+export async function compare({ measure, parts, long, granted }, margin, over) {
+  const { most, sure, ...fewest } = long ? LONG : SHORT;
+  const groups = long && !granted ? Math.max(1, Math.min(MOST_GROUPS, Math.floor(parts / GROUP))) : 1;
+  const least = Math.max(2, fewest.least + 1 - groups);
   let [count, lost] = [0, 0];
   /** The next good pair, or null if too many were lost. @param {number} part @param {number} order */
   const pair = async (part, order) => {
@@ -55,7 +67,7 @@ export async function compare({ measure, parts, long }, margin, over) {
     }
   };
   const ended = (/** @type {Tune.Judgement} */ found) => ({ ...found, pairs: count, lost, undecided: Number.isNaN(found.ratio) });
-  const clear = parts > SOME && await sweep(pair, parts);
+  const clear = parts > SOME.length && await sweep(pair, parts);
   if (clear) return ended(clear);
   /** @type {Tune.Pair[]} */
   const pairs = [];
@@ -66,10 +78,10 @@ export async function compare({ measure, parts, long }, margin, over) {
     if (!found) return ended(NOTHING);
     pairs.push(found);
     const rounds = Math.floor(pairs.length / parts);
-    const hopeless = rounds >= LONG.least && over(HOPELESS);
+    const hopeless = rounds >= Math.min(least, LONG.least) && over(HOPELESS);
     // Decides only when each kernel went first equally often.
     if (!hopeless && (rounds < (long ? 1 : least) || pairs.length % (parts > 1 ? parts : 2))) continue;
-    const verdict = judged(pairs, parts, sure);
+    const verdict = judged(pairs, parts, sure, undefined, groups);
     const { ratio, low, high } = verdict;
     if (!hopeless && rounds < least) {
       const usual = median(pairs.map(({ first, second }) => first / second));
@@ -77,7 +89,8 @@ export async function compare({ measure, parts, long }, margin, over) {
       continue;
     }
     const known = low > margin || high < margin || ratio < (long ? margin : 1) || (ratio < margin && high < WORTH);
-    if (known || hopeless || rounds >= most || (high < Infinity && over(1))) return ended(verdict);
+    const limit = groups > 1 && ratio > margin ? PROMISING : 1;
+    if (known || hopeless || rounds >= most || (high < Infinity && over(limit))) return ended(verdict);
   }
 }
 
@@ -90,7 +103,8 @@ const even = ({ ratio, high }) => ratio >= EVEN && high >= 1;
  * @type {Tune.Contest}
  */
 export async function contest(pairs, { margin, grant }, overs) {
-  const helped = { ...pairs, measure: async (/** @type {number} */ part, /** @type {number} */ order) => {
+  // With a grant, equal kernels are to win: that takes whole rounds.
+  const helped = { ...pairs, granted: grant > 1, measure: async (/** @type {number} */ part, /** @type {number} */ order) => {
     const found = await pairs.measure(part, order);
     return found && { ...found, first: grant * found.first };
   } };

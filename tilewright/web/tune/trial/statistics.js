@@ -39,27 +39,38 @@ export function interval(values, sure = SURE) {
   return rank < 1 ? { centre, low: -Infinity, high: Infinity } : { centre, low: means[rank - 1], high: means[means.length - rank] };
 }
 
-/** One kernel's times of complete rounds: the sum over all parts, clipped. @type {Tune.RoundsOf} */
-function roundsOf(pairs, parts, side) {
-  const sums = new Float64Array(Math.floor(pairs.length / parts));
+/** One kernel's times of complete rounds: sums over the parts of each group (every `groups`-th part), clipped. @type {Tune.RoundsOf} */
+function roundsOf(pairs, parts, side, groups) {
+  const rounds = Math.floor(pairs.length / parts);
+  const sums = new Float64Array(rounds * groups);
   for (let part = 0; part < parts; part++) {
-    const times = sums.map((_, round) => pairs[round * parts + part][side]);
+    const times = Array.from({ length: rounds }, (_, round) => pairs[round * parts + part][side]);
     const most = CLIP * median(times);
-    for (const [round, time] of times.entries()) sums[round] += Math.min(time, most);
+    for (const [round, time] of times.entries()) sums[round * groups + part % groups] += Math.min(time, most);
   }
   return sums;
 }
 
+/** By round and group, the first kernel's time over the second one's. @type {Tune.RatiosOf} */
+function ratiosOf(pairs, parts, groups) {
+  const second = roundsOf(pairs, parts, 'second', groups);
+  return Array.from(roundsOf(pairs, parts, 'first', groups), (time, at) => time / second[at]);
+}
+
 /**
  * Judges two kernels by all complete rounds.  For a short kernel a round is one pair.  A long one is timed in parts, cut at
- * the same fractions of the tiles; parts of two schedules are different work, so only sums over a round are compared.
+ * the same fractions of the tiles; parts of two schedules are different work, so only sums over many are compared: the ratio is that
+ * of rounds, its interval that of groups of parts, each spread over all of the work.  Where groups differ, the interval is the wider.
  * @type {Tune.Judged}
  */
-export function judged(pairs, parts, sure = SURE, far = FAR) {
-  const [first, second] = /** @type {const} */ (['first', 'second']).map((side) => roundsOf(pairs, parts, side));
-  const ratios = Array.from(first, (time, round) => time / second[round]);
-  const { centre, low, high } = interval(ratios.map(Math.log), sure);
-  const sides = { ratio: Math.exp(centre), low: Math.exp(low), high: Math.exp(high), first: median(first), second: median(first) / Math.exp(centre) };
+export function judged(pairs, parts, sure = SURE, far = FAR, groups = 1) {
+  const first = median(roundsOf(pairs, parts, 'first', 1));
+  const ratios = ratiosOf(pairs, parts, groups);
+  const { centre } = interval(ratiosOf(pairs, parts, 1).map(Math.log));
+  const ends = interval(ratios.map(Math.log), sure);
+  // The middle of few groups may be elsewhere.
+  const [low, high] = [centre < ends.low ? centre : ends.low, centre > ends.high ? centre : ends.high];
+  const sides = { ratio: Math.exp(centre), low: Math.exp(low), high: Math.exp(high), first, second: first / Math.exp(centre) };
   if (ratios.length < FEW) return sides;
   if (ratios.every((ratio) => ratio > far)) return { ...sides, low: Math.max(sides.low, far) };
   if (ratios.every((ratio) => ratio < 1 / far)) return { ...sides, high: Math.min(sides.high, 1 / far) };

@@ -9,6 +9,8 @@ import { RIGHT } from '../records/ledger.js';
 const HELD = 256 * 2 ** 20;
 /** Input sets per kernel, each with a result; weights are not copied. */
 const SETS = 3;
+/** Maximum bytes of expected results that the page keeps for the next workers. */
+const KEPT = 64 * 2 ** 20;
 /** Bytes of the worker's memory that are tolerated although recent kernels need far less. */
 const SPARE = 64 * 2 ** 20;
 /** Consecutive small trials that are tolerated before the worker is replaced to free its memory. */
@@ -56,6 +58,10 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   const told = new Map();
   /** Most bytes of a kernel since the worker started, and the number of consecutive kernels that needed far less. */
   let [largest, idle] = [0, 0];
+  /** What slow kernels must compute, by kernel; the least recently told first. @type {Map<number, Tune.Expected>} */
+  const expected = new Map();
+  /** Requests that this worker had, and the kernel of the first one, whose results it found before any candidate ran; else NaN. */
+  let [asked, trusted] = [0, NaN];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let watch;
 
@@ -73,6 +79,24 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       end(failed(String(error), 'Tune again'));
     }
   });
+
+  /** Asks for a verdict, with the expected results if they are known. @type {Tune.Ask} */
+  function ask(work, forget, facts, confirm = false) {
+    trusted = asked++ || work.judge ? NaN : work.spec;
+    return request('attempt', { ...work, forget, facts, confirm, expected: (facts && !work.judge && expected.get(work.spec)) || null });
+  }
+
+  /** Keeps the expected results of a kernel, within KEPT. @type {Tune.Remember} */
+  function remember({ spec, sets }) {
+    expected.set(spec, sets);
+    const bytesOf = (/** @type {Tune.Expected} */ one) => Object.values(one).reduce((sum, { byteLength }) => sum + byteLength, 0);
+    let sum = [...expected.values()].reduce((all, one) => all + bytesOf(one), 0);
+    for (const [old, one] of expected) {
+      if (sum <= KEPT) break;
+      sum -= bytesOf(one);
+      expected.delete(old);
+    }
+  }
 
   /** Terminates the worker and rejects its request; the next attempt starts another. @param {unknown} error */
   function end(error) {
@@ -107,6 +131,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       trying = data.trying;
       looks = 0;
     }
+    if (data.expected?.spec === trusted) remember(data.expected);
     // Acknowledges a pause, perhaps one that is already over: look() compares the numbers.
     if (data.rests) rests = data.rests;
     if (!open || open.id !== data.id) return;
@@ -155,6 +180,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       watch = setInterval(look, LOOK);
       told.clear();
       [trying, heard, largest, idle, rests, silent, looks] = [false, false, 0, 0, 0, 0, 0];
+      [asked, trusted] = [0, NaN];
       opened = new Promise((resolve, reject) => (open = { id: taken.id, resolve, reject }));
       taken.fail = (why) => worker === mine && end(failed(why, 'Serve the files of web/tune beside the engine'));
       taken.hear = (data) => worker === mine && hear(data);
@@ -208,14 +234,17 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         forget.forEach((old) => told.delete(old));
       }
       try {
-        let outcome = await request('attempt', { ...work, forget, facts: given });
+        let outcome = await ask(work, forget, given);
         if (outcome.module) {
           // The verdict stands if it is the same where no candidate ever ran.
           end(gone());
           await ready();
-          const { module, verdict, why, milliseconds } = await request('attempt', { ...work, forget: [], facts: read(facts), confirm: true });
+          const { module, verdict, why, milliseconds } = await ask(work, [], read(facts), true);
           // Its own module is optimised code by now.
-          outcome = { ...outcome, ...(!module && { verdict, why, module }), milliseconds: outcome.milliseconds + milliseconds };
+          outcome = {
+            ...outcome, ...(!module && { verdict, why, module }),
+            milliseconds: outcome.milliseconds + milliseconds, stages: { ...outcome.stages, confirm: milliseconds },
+          };
         }
         // Nothing of a bad candidate may reach the next one.
         if (!RIGHT.includes(outcome.verdict)) {
@@ -232,7 +261,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         // What failed or hangs may have taken the whole GPU with it.
         dropReserve();
         if (!(error instanceof Hung)) throw error;
-        return { verdict: 'hung', milliseconds: error.milliseconds, prepared: 0, resolution: 0, why: error.message };
+        return { verdict: 'hung', milliseconds: error.milliseconds, stages: {}, resolution: 0, why: error.message };
       }
     },
 

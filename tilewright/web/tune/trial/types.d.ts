@@ -63,12 +63,19 @@ type Tried = {
 };
 /** `bytes`: of the kernel's buffers. */
 export type TrialWork = Tried & { facts: () => SpecFacts; bytes: number };
-/** The message to the worker: facts only if it does not know them yet; kernels to drop from its cache; `confirm`: results alone, times are known. */
-export type Asked = Tried & { facts: SpecFacts | null; forget: number[]; confirm?: boolean };
+/** By input set, the results of a kernel's reference. */
+export type Expected = Record<string, any>;
+/** The message to the worker: facts, and expected results that the page has, only if it does not know the kernel yet; kernels to drop from its cache; `confirm`: results alone, times are known. */
+export type Asked = Tried & { facts: SpecFacts | null; expected: Expected | null; forget: number[]; confirm?: boolean };
 export type Outcome = {
   verdict: Verdict;
-  /** Of the trial without pauses, and the part that prepared the kernel for all its candidates. */
-  milliseconds: number; prepared: number;
+  /** Of the trial without pauses. */
+  milliseconds: number;
+  /**
+   * Milliseconds by stage: `prepare` (inputs and expected results), `incumbent` (warm-up of the kernel in use), `build`, `look` (at first tiles),
+   * `warm`, `check`, `pairs`; `confirm` (in a fresh worker, all stages), `undecided` (a whole trial before this one).
+   */
+  stages: Record<string, number>;
   /** Of the clock, in milliseconds. */
   resolution: number;
   /** Time of the incumbent over time of the candidate, with its interval. */
@@ -103,6 +110,8 @@ export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: numb
 /** A worker that opens its bench by request `id`; what it said before it was taken, and why it failed. */
 export type Launched = { worker: Worker; id: number; said: any[]; broken: string; hear: (data: any) => unknown; fail: (why: string) => unknown };
 
+export type Ask = (work: Tried, forget: number[], facts: SpecFacts | null, confirm?: boolean) => Promise<any>;
+export type Remember = (told: { spec: number; sets: Expected }) => void;
 export type Request = (kind: string, params: object) => Promise<any>;
 
 // Inside the trial worker.
@@ -134,7 +143,6 @@ export interface Bench {
   begin: (set: string) => Promise<void>;
   runAll: RunAll;
   accept: Accept;
-  doubt: Doubt;
   check: Check;
   refutation: Check;
   ahead?: Ahead;
@@ -155,14 +163,20 @@ export type Judge = (bench: Bench, clock: Clock, more?: Record<string, (params: 
 export type ChecksOf = (steps: {
   current: () => LoadedKernel; begin: Bench['begin']; output: () => any; runAll: RunAll;
   changedInput: (set: TrialSet) => Promise<number>; perturb: (set: TrialSet, buffer: Buffer, number: number) => Promise<void>;
-}) => Pick<Bench, 'accept' | 'doubt' | 'check' | 'refutation'>;
+}) => Pick<Bench, 'accept' | 'check' | 'refutation'>;
 /** An input set: its inputs, the expected result, and the maximum absolute difference from it. */
-export type TrialSet = { inputs: (Uint8Array | null)[]; wanted: any; allowed: number };
+export type TrialSet = {
+  inputs: (Uint8Array | null)[]; wanted: any; allowed: number;
+  /** Whether `allowed` includes what perturbed inputs change. */
+  doubted: boolean;
+};
 /** A kernel specification laid out in the trial memory. */
 export type LoadedKernel = {
   facts: SpecFacts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
   /** Input sets, by name. */
   sets: Record<string, TrialSet>;
+  /** The bundle's own kernel; and the one whose results are expected. */
+  standard: Runner; reference: Runner;
   /** Warm kernels, by digest; '' is the bundle's own. */
   known: Map<string, Runner>;
 };
@@ -170,7 +184,8 @@ export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
 /** Words of numbers as halves. */
 export type HalvesOf = (numbers: Float32Array) => Uint32Array;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
-export type Prepare = (facts: SpecFacts, reference: Runner | null) => Promise<void>;
+export type Prepare = (facts: SpecFacts, reference: Runner | null, expected: Expected | null) => Promise<void>;
+export type Tell = (kernel: LoadedKernel) => void;
 /** Times the next batch: its milliseconds, those it counts for, tiles run, and whether the time is long enough to be believed. */
 export type GrowingBatches = (runner: Runner) => () => { time: number; spent: number; count: number; sure: boolean };
 export type Warm = (runner: Runner, other: number) => Promise<number>;
@@ -178,14 +193,17 @@ export type Check = (runner: Runner) => Promise<string>;
 export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
 export type Lay = (facts: SpecFacts) => Pick<LoadedKernel, 'addresses' | 'words' | 'block' | 'canaries'>;
 export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | null)[]>;
-export type Accept = (set: TrialSet) => Promise<TrialSet>;
-export type Doubt = (set: TrialSet, runner: Runner) => Promise<void>;
+export type Accept = (set: TrialSet, given?: any) => Promise<TrialSet>;
+export type Doubt = (name: string) => Promise<void>;
+export type Differs = (name: string) => Promise<string>;
+export type Lap = (stage: string) => void;
 /** Milliseconds of two kernels on the same part. */
 export type Pair = { first: number; second: number };
-/** `order`: 1 if the second kernel runs first.  A round measures one pair of each part. */
-export type Pairs = { parts: number; long: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
+/** `order`: 1 if the second kernel runs first.  A round measures one pair of each part.  `granted`: the second one need not be faster. */
+export type Pairs = { parts: number; long: boolean; granted?: boolean; measure: (part: number, order: number) => Promise<Pair | null> };
 export type PairsOf = (first: Runner, second: Runner, times: number[]) => Pairs;
-export type RoundsOf = (pairs: Pair[], parts: number, side: 'first' | 'second') => Float64Array;
+export type RoundsOf = (pairs: Pair[], parts: number, side: 'first' | 'second', groups: number) => Float64Array;
+export type RatiosOf = (pairs: Pair[], parts: number, groups: number) => number[];
 /** `ratio`: time of the first over time of the second, with its interval; `first`, `second`: milliseconds per round. */
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
 export type Compared = Judgement & { pairs: number; lost: number; undecided: boolean };
@@ -199,7 +217,7 @@ export type RunnerOf = (known: KernelCode | null) => Promise<Runner>;
 export type Found = Partial<Outcome> & { verdict: Verdict; wins?: boolean };
 export type Question = (facts: SpecFacts, runner: Runner, incumbent: KernelCode | null) => Promise<{ wrong?: string; refuted?: string }>;
 export type FarSlower = (runner: Runner, other: Runner) => Promise<Found | null>;
-export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[]) => Promise<Found>;
+export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[], lap: Lap) => Promise<Found>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 /** `whole`: milliseconds of all tiles by this look; 0 if the clock did not advance.  `spent`: milliseconds of what told it. */
 export type Glance = (runner: Runner) => Promise<{ whole: number; spent: number }>;
@@ -207,4 +225,4 @@ export type Hopeless = (runner: Runner, least: number) => Promise<Found | null>;
 export type Quick = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
 export type Interval = (values: number[], sure?: number) => { centre: number; low: number; high: number };
-export type Judged = (pairs: Pair[], parts: number, sure?: number, far?: number) => Judgement;
+export type Judged = (pairs: Pair[], parts: number, sure?: number, far?: number, groups?: number) => Judgement;

@@ -3,12 +3,12 @@
 import { l1Bytes } from '../device/device.js';
 import { beating, breathe } from './breath.js';
 import { judge } from './judge.js';
-import { accept, begin, check, compiled, doubt, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './memory.js';
+import { accept, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './memory.js';
 import { finest, glance, pairsOf, quick, readClock, warm } from './timing.js';
 
 // No `import *`: bundlers make a file of its own of that.
 judge({
-  get loaded() { return loaded; }, accept, beating, begin, check, compiled, doubt, lay, open, own, refutation, runAll, runnerFor, use,
+  get loaded() { return loaded; }, accept, beating, begin, check, compiled, lay, open, own, refutation, runAll, runnerFor, use,
 }, { get finest() { return finest; }, glance, pairsOf, quick, readClock, warm }, {
   async l1() {
     await breathe();
