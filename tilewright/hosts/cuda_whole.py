@@ -21,6 +21,8 @@ from tilewright.hosts.tensors import Array, largest_extents
 
 #: Inferences that may follow each other before the words are cleared.
 MOST_INFERENCES = 1024
+#: Threads of an SM that registers must suffice for, at least: all steps have those of the largest.
+RESIDENT = 512
 #: Threads that meet at a barrier come in whole warps.
 WARP = 32
 #: `Step` in targets/turns.py.
@@ -51,7 +53,8 @@ def text_of(host: CudaHost, slots: Sequence[int], threads: int) -> str:
         "                         int (*tasks)[3]) {\n  switch (kernel) {\n",
         *cases,
         "  }\n}\n"
-        f"KERNEL void __launch_bounds__({threads}) k({', '.join(FIELDS)}) {{\n"
+        f"KERNEL void __launch_bounds__({threads}, {max(1, RESIDENT // threads)}) "
+        f"k({', '.join(FIELDS)}) {{\n"
         f"  run_plan({{{names}}});\n}}\n",
     ))  # fmt: skip
 
