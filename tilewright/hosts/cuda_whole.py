@@ -21,7 +21,7 @@ from tilewright.hosts.tensors import Array, largest_extents
 
 #: Inferences that may follow each other before the words are cleared.
 MOST_INFERENCES = 1024
-#: Threads of an SM that registers must suffice for, at least: all steps have those of the largest.
+#: Threads of an SM that registers suffice for: all steps have those of the largest function.
 RESIDENT = 512
 #: Threads that meet at a barrier come in whole warps.
 WARP = 32
@@ -35,7 +35,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-def text_of(host: CudaHost, slots: Sequence[int], threads: int) -> str:
+def text_of(host: CudaHost, slots: Sequence[int], threads: int, resident: int = RESIDENT) -> str:
     """The kernel `k` of blocks of so many threads; steps name the slots by their places in
     `slots`."""
     steps = [
@@ -53,7 +53,7 @@ def text_of(host: CudaHost, slots: Sequence[int], threads: int) -> str:
         "                         int (*tasks)[3]) {\n  switch (kernel) {\n",
         *cases,
         "  }\n}\n"
-        f"KERNEL void __launch_bounds__({threads}, {max(1, RESIDENT // threads)}) "
+        f"KERNEL void __launch_bounds__({threads}, {max(1, resident // threads)}) "
         f"k({', '.join(FIELDS)}) {{\n"
         f"  run_plan({{{names}}});\n}}\n",
     ))  # fmt: skip
@@ -66,6 +66,7 @@ class WholePlan:
 
     inferences: one after the other on the same inputs, before `begin` is needed again
     most: blocks; None: as many as the device runs at once
+    resident: threads of an SM that registers must suffice for; functions that need more spill
     blocks: of a launch;  steps: of an inference
     Raises UsageError for a number of inferences that it does not count, HostError where groups are
     no whole warps or a block has too little shared memory.
@@ -79,6 +80,7 @@ class WholePlan:
         extents: Sequence[int] | None = None,
         inferences: int = 1,
         most: int | None = None,
+        resident: int = RESIDENT,
     ) -> None:
         if not 1 <= inferences <= MOST_INFERENCES:
             raise UsageError(
@@ -95,7 +97,7 @@ class WholePlan:
         threads = max((launch.group for _, launch in plain), default=WARP)
         shared = int(max(table["parts"] * table["scratch"], default=0))
         _check(table, shared, device.shared_bytes)
-        text = text_of(host, slots, threads)
+        text = text_of(host, slots, threads, resident)
         (kernel,) = device.compile(host.texts.prelude, [text], [shared])
         self.blocks = most or device.residents(kernel, threads, shared)
         workers = self.blocks * table["parts"]
