@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UsageError
 from tilewright.elastic.agents import NormalAgent, in_quiet
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
@@ -76,6 +76,29 @@ def load(path: Path) -> list[Measured]:
             hint="Measure them again",
             path=path,
         ) from error
+
+
+def check(curves: Sequence[Measured], models: Sequence[CriticalModel], sms: int) -> None:
+    """Raises UsageError for curves of another device, part of it, or model."""
+    if len(curves) != len(models):
+        raise UsageError(
+            f"there are {len(curves)} curves for {len(models)} critical models",
+            hint="Measure them again",
+        )
+    for known, model in zip(curves, models, strict=True):
+        kernels = sum(phase.kernels for phase in known.phases)
+        was = (known.device, known.sms, kernels)
+        now = (model.device.name, sms, len(model.launches))
+        if was != now:
+            kinds = ("device", "multiprocessors", "kernels of the critical model")
+            which = next(n for n in range(len(kinds)) if was[n] != now[n])
+            raise UsageError(
+                f"the slowdown curves were measured for {kinds[which]}: {was[which]}, "
+                f"not {now[which]}",
+                hint="Name another file, and they are measured anew",
+                measured=was[which],
+                present=now[which],
+            )
 
 
 def divided(times: Sequence[float], parts: int) -> list[int]:

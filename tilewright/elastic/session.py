@@ -22,18 +22,17 @@ from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.entry import EntryKernels, Flag
 from tilewright.elastic.load import Asking, CriticalLoad
-from tilewright.elastic.measure import Measured, kernel_times, measure, repeated
+from tilewright.elastic.measure import Measured, check, kernel_times, measure, repeated
 from tilewright.elastic.models import (
     CriticalModel,
-    ElasticKernels,
-    ElasticRuns,
     NormalPlan,
     PlainKernels,
     WholePlain,
     costs,
     critical_task,
+    elastic_plan,
     run_cost,
-    run_ends,
+    workers_of,
 )
 from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.tasks import MOST_PHASES
@@ -44,7 +43,7 @@ from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice, SetWord
 from tilewright.hosts.cuda_driver import Driver
-from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.tensors import largest_extents
 
 #: Threads that make an SM of the CPU.
@@ -58,6 +57,7 @@ class Settings:
     """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
     steps: points of a curve beyond 0;  watched: kernels tell where they run when
     l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
+    whole: elastic normal models have one kernel, and so many inferences in each launch; 0: many
     """
 
     policy: str = "tilewright"
@@ -71,6 +71,7 @@ class Settings:
     ahead: int = 2
     watched: bool = False
     l2_persistence: bool = False
+    whole: int = 0
     measure_seconds: float = 4.0
 
 
@@ -188,30 +189,8 @@ class CorunSession:
         self._plans = [self._plan(n, elastic, each) for n, each in enumerate(times)]
         self.alone = [self._rate(host) for host in self._hosts]
         if curves is not None:
-            self._check(curves)
+            check(curves, self.models, self.sms)
         self.measured = curves or [self._measure(model, elastic) for model in self.models]
-
-    def _check(self, curves: Sequence[Measured]) -> None:
-        """Raises UsageError for curves of another device, part of it, or model."""
-        if len(curves) != len(self.models):
-            raise UsageError(
-                f"there are {len(curves)} curves for {len(self.models)} critical models",
-                hint="Measure them again",
-            )
-        for known, model in zip(curves, self.models, strict=True):
-            kernels = sum(phase.kernels for phase in known.phases)
-            was = (known.device, known.sms, kernels)
-            now = (model.device.name, self.sms, len(model.launches))
-            if was != now:
-                kinds = ("device", "multiprocessors", "kernels of the critical model")
-                which = next(n for n in range(len(kinds)) if was[n] != now[n])
-                raise UsageError(
-                    f"the slowdown curves were measured for {kinds[which]}: {was[which]}, "
-                    f"not {now[which]}",
-                    hint="Name another file, and they are measured anew",
-                    measured=was[which],
-                    present=now[which],
-                )
 
     def __enter__(self) -> CorunSession:
         return self
@@ -243,8 +222,7 @@ class CorunSession:
         """times: microseconds of its kernels"""
         host, runs = self._hosts[number], self.design.runs
         if elastic:
-            plan = ElasticPlan(host, self._budget)
-            return ElasticRuns(plan, run_ends(times)) if runs else ElasticKernels(plan)
+            return elastic_plan(host, self._budget, times, runs, self.settings.whole)
         steps = host.steps(-1, largest_extents(host.bundle.manifest))
         launches = [launch for _, launch in steps]
         if self._flags:
@@ -253,18 +231,14 @@ class CorunSession:
 
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
-        host = self._hosts[0]
-        workers = max(
-            host.residents(slot, launch)
-            for slot, launch in host.steps(-1, largest_extents(host.bundle.manifest))
-        )
+        host, plan = self._hosts[0], self._plans[0]
         return measure(
             model,
-            self._plans[0],
-            self._hosts[0].device,
+            plan,
+            host.device,
             self.allow,
             sms=self._devices.sms,
-            workers=workers,
+            workers=workers_of(host, plan),
             phases=self.settings.phases if elastic else 1,
             steps=self.settings.steps if elastic else 1,
             settle_us=self.design.settle_us,
@@ -288,6 +262,12 @@ class CorunSession:
         """
         arrivals = _by_turns([arrival] if isinstance(arrival, Arrival) else arrival, self.models)
         sources = _by_turns(normal, self._hosts)
+        for number, source in enumerate(sources):
+            if self._rounds(number) > 1 and not source.clients:
+                raise UsageError(
+                    "several inferences by one launch are for closed loops",
+                    hint="Give normal models clients, or each step its own kernel (whole=0)",
+                )
         scheduler = Scheduler(self.design, Gpu(self.sms), self.settings.ahead)
         with Coordinator(scheduler, self.allow) as coordinator:
             asked = [
@@ -353,7 +333,7 @@ class CorunSession:
 
     def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
         host, plan = self._hosts[number], self._plans[number]
-        each = self._costs[number]
+        each = self._costs[number] * self._rounds(number)
         # to the policy a call is a kernel
         calls = (run_cost(each[first:last]) for first, last in pairwise((0, *plan.ends)))
         task = Normal(f"normal {number}", tuple(calls))
@@ -377,10 +357,19 @@ class CorunSession:
         return CorunResult(
             seconds,
             tuple(self._critical_result(n, load) for n, load in enumerate(loads)),
-            tuple(agent.inferences for agent in normal),
+            tuple(map(self._inferences, range(len(normal)), normal)),
             tuple(rate * seconds for rate in self.alone),
             1e6 * coordinator.spent / max(1, coordinator.events),
         )
+
+    def _rounds(self, number: int) -> int:
+        """Inferences of a normal model that are one to the policy."""
+        return self._plans[number].ends[-1] // len(self._costs[number])
+
+    def _inferences(self, number: int, agent: NormalAgent) -> int:
+        """With those of a round that is not complete."""
+        calls = len(self._plans[number].ends)
+        return (agent.inferences * calls + agent.complete) * self._rounds(number) // calls
 
     def _critical_result(self, number: int, load: CriticalLoad) -> CriticalResult:
         bound, deadline = self._bound(number)

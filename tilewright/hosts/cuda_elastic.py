@@ -110,7 +110,7 @@ class ElasticPlan:
                     ctypes.c_void_p(self._told.address),
                     *map(ctypes.c_int, (number, launch.blocks, self._slots, stride)),
                 ),
-                launch.shared,
+                host.forms[slot].shared,
             ))
             for number, (slot, launch) in enumerate(plain)
         ]  # fmt: skip

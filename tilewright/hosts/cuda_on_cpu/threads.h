@@ -34,7 +34,9 @@ namespace cuda_cpu {
 constexpr unsigned WARP = 32;
 constexpr size_t STACK = 128 << 10;
 
-enum class State { ready, barrier, warp, done };
+constexpr unsigned BARRIERS = 16;
+
+enum class State { ready, barrier, part, warp, done };
 
 // What the lanes of a mask give each other.  Two boards by turns: nobody writes the next but one
 // before all have read this one.
@@ -52,9 +54,15 @@ struct Fiber {
   bool begun = false;
   State state = State::done;
   uint3 thread{};
-  unsigned number = 0;
+  unsigned number = 0, barrier = 0;
   bool predicate = false;
   Block *block = nullptr;
+};
+
+// A barrier of some threads of a block.
+struct Part {
+  unsigned waiting = 0;
+  bool any = false, told = false;
 };
 
 struct Block {
@@ -64,6 +72,7 @@ struct Block {
   bool progress = false;
   int any = 0, all = 0, sum = 0;
   std::map<uint64_t, Exchange> exchanges;
+  Part parts[BARRIERS];
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<std::max_align_t> dynamic;
   const std::function<void()> *body = nullptr;
@@ -119,6 +128,7 @@ inline void release(Block &block) {
 inline std::string run(Block &block) {
   block.live = block.count, block.waiting = 0;
   block.exchanges.clear();
+  for (auto &part : block.parts) part = Part{};
   while (block.fibers.size() < block.count) block.fibers.push_back(std::make_unique<Fiber>());
   for (unsigned n = 0; n < block.fibers.size(); n++) {
     Fiber &fiber = *block.fibers[n];
@@ -134,7 +144,7 @@ inline std::string run(Block &block) {
     block.progress = false;
     for (unsigned n = 0; n < block.count; n++) {
       Fiber &fiber = *block.fibers[n];
-      if (fiber.state == State::done || fiber.state == State::barrier) continue;
+      if (fiber.state != State::ready && fiber.state != State::warp) continue;
       if (fiber.state == State::ready) block.progress = true;
       go(block, fiber);
     }
@@ -154,6 +164,25 @@ inline Block &meet(bool predicate) {
   now->block->waiting++;
   rest();
   return *now->block;
+}
+
+// A barrier of `count` threads, which all name it; whether any of them gives true.
+inline bool meet_part(unsigned barrier, unsigned count, bool predicate) {
+  Block &block = *now->block;
+  Part &part = block.parts[barrier];
+  part.any |= predicate;
+  now->barrier = barrier;
+  now->state = State::part;
+  if (++part.waiting == count) {
+    for (auto &fiber : block.fibers)
+      if (fiber->state == State::part && fiber->barrier == barrier) fiber->state = State::ready;
+    part.told = part.any;
+    part.waiting = 0, part.any = false;
+    block.progress = true;
+  } else {
+    rest();
+  }
+  return part.told;
 }
 
 inline unsigned lane() { return now->number % WARP; }
