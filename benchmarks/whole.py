@@ -49,7 +49,8 @@ def row(name: str, driver: Driver, rounds: int, resident: int, folder: Path) -> 
         for info in host.bundle.manifest.inputs
     }
     want = host.run(inputs).outputs
-    steps = ElasticPlan(host, budget).recorded()
+    by_steps = ElasticPlan(host, budget)
+    steps = by_steps.recorded()
     start = time.perf_counter()
     whole = WholePlan(host, budget, inferences=CHAINED, resident=resident)
     made = time.perf_counter() - start
@@ -66,8 +67,10 @@ def row(name: str, driver: Driver, rounds: int, resident: int, folder: Path) -> 
         "steps": (steps, 1), "whole": (once, 1), "chained": (chained, CHAINED)
     }  # fmt: skip
     found: dict[str, list[float]] = {"plain": [], **{form: [] for form in forms}}
-    for form, (run, _) in forms.items():
+    for form, (run, inferences) in forms.items():
         run()
+        ended = by_steps.complete if form == "steps" else whole.complete
+        assert ended == inferences * whole.steps, (form, ended)
         for key, got in host.take(inputs).outputs.items():
             assert got.tobytes() == want[key].tobytes(), (form, key)
     for _ in range(rounds):

@@ -100,6 +100,12 @@ class WholePlan:
         text = text_of(host, slots, threads, resident)
         (kernel,) = device.compile(host.texts.prelude, [text], [shared])
         self.blocks = most or device.residents(kernel, threads, shared)
+        if not self.blocks:
+            raise HostError(
+                f"no block of all steps fits a multiprocessor: it has {threads} threads",
+                hint="Run this model's kernels one by one",
+                shared=shared,
+            )
         workers = self.blocks * table["parts"]
         slot_bytes = SLOT * int(max(workers, default=0))
         self._words = device.memory(WORDS * (1 + total) + slot_bytes)

@@ -186,7 +186,10 @@ __device__ inline int first_task(const Turn &t, int *task) {
 __device__ inline void finish(const Turn &t) {
   if (!finished_last(t)) return;
   __threadfence();
-  if (t.ends) *(volatile unsigned *)t.told = t.number + 1;
+  if (t.ends) {
+    *(volatile unsigned *)t.told = t.number + 1;
+    __threadfence_system();  // before another worker tells of the next inference
+  }
   atomicExch(t.plan + COMPLETE, t.number + 1u);
 }
 struct Plan {

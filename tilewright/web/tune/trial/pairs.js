@@ -74,7 +74,7 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
   for (;;) {
     const part = pairs.length % parts;
     const round = (pairs.length - part) / parts;
-    const found = await pair(part, (part + round) % 2);
+    const found = await pair(part, (Math.floor(part / groups) + round) % 2); // a group has both orders
     if (!found) return ended(NOTHING);
     pairs.push(found);
     const rounds = Math.floor(pairs.length / parts);

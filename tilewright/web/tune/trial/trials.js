@@ -88,8 +88,9 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
 
   /** Keeps the expected results of a kernel, within KEPT. @type {Tune.Remember} */
   function remember({ spec, sets }) {
-    expected.set(spec, sets);
     const bytesOf = (/** @type {Tune.Expected} */ one) => Object.values(one).reduce((sum, { byteLength }) => sum + byteLength, 0);
+    if (bytesOf(sets) > KEPT) return;
+    expected.set(spec, sets);
     let sum = [...expected.values()].reduce((all, one) => all + bytesOf(one), 0);
     for (const [old, one] of expected) {
       if (sum <= KEPT) break;
