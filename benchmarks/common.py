@@ -64,6 +64,12 @@ def nvidia_driver() -> dict[str, str]:
     return {"gpu": name, "driver": number}
 
 
+def nvidia_facts(measured: str) -> dict[str, Any]:
+    """What a record says of a run on an NVIDIA card; `measured` is the commit where there is no
+    git."""
+    return {"machine": machine() | nvidia_driver(), "commit": measured or commit()}
+
+
 def versions() -> dict[str, str]:
     found = {"tilewright": __version__}
     for name in PACKAGES:

@@ -258,12 +258,8 @@ def main() -> None:
 def saved(
     args: argparse.Namespace, rows: Sequence[dict[str, Any]], refused: Sequence[dict[str, Any]]
 ) -> None:
-    common.save(
-        args.out, list(rows), refused=list(refused),
-        machine=common.machine() | common.nvidia_driver(),
-        versions=common.versions(),
-        commit=args.commit or common.commit(),
-    )  # fmt: skip
+    facts = common.nvidia_facts(args.commit)
+    common.save(args.out, list(rows), refused=list(refused), **facts)
 
 
 if __name__ == "__main__":

@@ -155,12 +155,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     if args.only:
         return
-    print(common.save(
-        "elastic", rows,
-        machine=common.machine() | common.nvidia_driver(),
-        versions=common.versions(),
-        commit=args.commit or common.commit(),
-    ))  # fmt: skip
+    print(common.save("elastic", rows, **common.nvidia_facts(args.commit)))
 
 
 if __name__ == "__main__":

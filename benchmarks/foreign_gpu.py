@@ -175,12 +175,7 @@ def main() -> None:
     for name in padded_names(made):
         rows.append(padding(trial, padded, name, args.rounds))
         print(rows[-1], flush=True)
-    print(common.save(
-        "foreign_gpu", rows,
-        machine=common.machine() | common.nvidia_driver(),
-        versions=common.versions(),
-        commit=args.commit or common.commit(),
-    ))  # fmt: skip
+    print(common.save("foreign_gpu", rows, **common.nvidia_facts(args.commit)))
 
 
 if __name__ == "__main__":

@@ -94,11 +94,10 @@ def software(dawn: Dawn, torch: Any) -> dict[str, str]:
 def facts(dawn: Dawn, commit: str = "") -> dict[str, Any]:
     """What a record says of where it was measured; `commit` where there is no git."""
     return {
-        "machine": common.machine() | common.nvidia_driver(),
+        **common.nvidia_facts(commit),
         "versions": common.versions() | software(dawn, None),
         "options": list(dawn.options),
         "adapter": dict(dawn.adapter),
-        "commit": commit or common.commit(),
     }
 
 

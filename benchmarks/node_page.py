@@ -6,15 +6,13 @@ node_page.mjs, which gives the engine what a page has.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from tilewright.base.errors import HostError
+from tilewright.hosts.browser_dawn import installed_node
 
 SCRIPT = Path(__file__).with_name("node_page.mjs")
 #: Node 20 has WebSocket and relaxed SIMD behind flags, which later versions may not know.
@@ -43,15 +41,7 @@ class Node:
 @cache
 def node() -> Node:
     """The Node that is installed.  Raises HostError if there is none."""
-    named = os.environ.get("TILEWRIGHT_NODE", "node")
-    found = shutil.which(named)
-    if found is None:
-        raise HostError(
-            f"Node is not installed: {named} is no program",
-            hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
-            host="node",
-        )
-    path = Path(found)
+    path = installed_node("node")
     return Node(path, tuple(f for f in FLAGS if _said(path, f, "-p", "1") == "1"))
 
 

@@ -90,12 +90,8 @@ def main() -> None:
             print(rows[-1], flush=True)
     if args.only:
         return
-    facts: dict[str, Any] = {
-        "machine": common.machine() | common.nvidia_driver(),
-        "versions": versions(torch),
-        "commit": args.commit or common.commit(),
-    }
-    print(common.save("nvidia", rows, **facts))
+    facts = common.nvidia_facts(args.commit)
+    print(common.save("nvidia", rows, versions=versions(torch), **facts))
 
 
 if __name__ == "__main__":

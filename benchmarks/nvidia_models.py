@@ -190,12 +190,8 @@ def main() -> None:
             print(rows[-1], flush=True)
     if args.only:
         return
-    print(common.save(
-        "nvidia_models", rows,
-        machine=common.machine() | common.nvidia_driver(),
-        versions=versions(torch),
-        commit=args.commit or common.commit(),
-    ))  # fmt: skip
+    facts = common.nvidia_facts(args.commit)
+    print(common.save("nvidia_models", rows, versions=versions(torch), **facts))
 
 
 if __name__ == "__main__":

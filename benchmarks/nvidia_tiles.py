@@ -188,11 +188,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
     if args.smoke or args.only:
         return
-    facts: dict[str, Any] = {
-        "machine": common.machine() | common.nvidia_driver(),
-        "commit": args.commit or common.commit(),
-    }
-    print(common.save("nvidia_tiles", rows, **facts))
+    print(common.save("nvidia_tiles", rows, **common.nvidia_facts(args.commit)))
 
 
 if __name__ == "__main__":

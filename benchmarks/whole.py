@@ -101,12 +101,7 @@ def main() -> None:
         for name in args.model or MODELS:
             rows.append(row(name, driver, args.rounds, args.resident, Path(folder)))
             print(rows[-1], flush=True)
-    print(common.save(
-        "whole", rows,
-        machine=common.machine() | common.nvidia_driver(),
-        versions=common.versions(),
-        commit=args.commit or common.commit(),
-    ))  # fmt: skip
+    print(common.save("whole", rows, **common.nvidia_facts(args.commit)))
 
 
 if __name__ == "__main__":

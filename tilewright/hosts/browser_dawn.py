@@ -63,7 +63,7 @@ def require_dawn(options: tuple[str, ...] | None = None) -> Dawn:
 
     options: by default the words of TILEWRIGHT_DAWN_OPTIONS
     """
-    node, package = _node(), _package()
+    node, package = installed_node(), _package()
     words = _words() if options is None else options
     environment = _loader()
     for added in ({}, _software()):
@@ -80,14 +80,16 @@ def require_dawn(options: tuple[str, ...] | None = None) -> Dawn:
     )
 
 
-def _node() -> Path:
+def installed_node(host: str = "dawn") -> Path:
+    """The Node that is installed, or the one in TILEWRIGHT_NODE, for a host of that name.  Raises
+    HostError if there is none."""
     named = os.environ.get("TILEWRIGHT_NODE", "node")
     path = shutil.which(named)
     if path is None:
         raise HostError(
             f"Node is not installed: {named} is no program",
             hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
-            host="dawn",
+            host=host,
         )
     return Path(path)
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.base.budget import PARTS
 from tilewright.base.errors import HostError, UsageError
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import DeviceMemory, Launch, Zeroes
-from tilewright.hosts.cuda_elastic import SLOT, WORDS, Budget
+from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, Launch, Zeroes
+from tilewright.hosts.cuda_elastic import SLOT, WORDS, Budget, Resumable
 from tilewright.hosts.tensors import Array, largest_extents
 
 #: Inferences that may follow each other before the words are cleared.
@@ -59,7 +60,7 @@ def text_of(host: CudaHost, slots: Sequence[int], threads: int, resident: int = 
     ))  # fmt: skip
 
 
-class WholePlan:
+class WholePlan(Resumable):
     """One plan of a host at fixed extents; one launch runs at a time.
 
     A block has as many workers as its threads make groups of a step; threads beyond that wait.
@@ -87,14 +88,14 @@ class WholePlan:
                 f"{inferences} inferences cannot follow each other",
                 hint=f"Give 1 to {MOST_INFERENCES}",
             )
-        self.device = device = host.device
+        device = host.device
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
         plain = host.steps(plan, extents)
         slots = sorted({slot for slot, _ in plain})
-        table, args = _tables(host, plain, slots)
-        self.steps, total = len(table), len(table) * inferences
         threads = max((launch.group for _, launch in plain), default=WARP)
+        table, args = _tables(host, plain, slots, threads)
+        self.steps, total = len(table), len(table) * inferences
         shared = int(max(table["parts"] * table["scratch"], default=0))
         _check(table, shared, device.shared_bytes)
         text = text_of(host, slots, threads, resident)
@@ -110,41 +111,28 @@ class WholePlan:
         slot_bytes = SLOT * int(max(workers, default=0))
         self._words = device.memory(WORDS * (1 + total) + slot_bytes)
         self._saved = device.memory(int(max(workers * table["stride"], default=0)))
-        self._tables = self._placed(table), self._placed(args)
-        self._told = device.words()
+        self._tables = _placed(device, table), _placed(device, args)
+        told = device.words()
         addresses = (
             *(memory.address for memory in self._tables),
             budget.address,
             self._words.address,
             self._words.address + WORDS * (1 + total),
             self._saved.address,
-            self._told.address,
+            told.address,
         )
         self._args = *map(ctypes.c_void_p, addresses), ctypes.c_int(self.steps)
         self._launch = Launch(kernel, self.blocks, threads, (), shared)
-        self._clear = Zeroes(self._words.address, self._words.size)
-
-    def _placed(self, data: Array) -> DeviceMemory:
-        memory = self.device.memory(data.nbytes)
-        self.device.write(memory.address, data)
-        return memory
+        super().__init__(device, told, Zeroes(self._words.address, self._words.size))
 
     @property
     def complete(self) -> int:
         """How many steps are that belong to whole inferences, as of launches that have ended."""
-        return int(self._told.value[0])
-
-    def begin(self) -> None:
-        """The first inference; nothing of the last ones may still run."""
-        self._told.value[0] = 0
-        self.device.start(self._clear)
+        return super().complete
 
     def launch(self, total: int) -> Launch:
         """What goes on, whatever is complete, until so many steps are."""
-        given = (*self._args, ctypes.c_int(total))
-        return Launch(
-            self._launch.kernel, self.blocks, self._launch.group, given, self._launch.shared
-        )
+        return replace(self._launch, args=(*self._args, ctypes.c_int(total)))
 
     def recorded(self, first: int, last: int) -> Callable[[], None]:
         """What goes on until `last` steps are complete, also with what was left before `first`."""
@@ -156,28 +144,25 @@ class WholePlan:
         again:  called before each launch, such as to give workers back their budget
         rounds: more are an error, since each computes a chunk at least
         """
-        self.begin()
         total = self.steps * inferences
-        for count in range(1, rounds + 1):
+
+        def start() -> None:
             again()
             self.device.start(self.launch(total))
-            self.device.wait()
-            if self.complete == total:
-                return count
-        raise HostError(
-            "an elastic plan does not end",
-            hint="Report this",
-            complete=self.complete,
-            steps=total,
-            rounds=rounds,
-        )
+
+        return self._ended(start, rounds, steps=total)
+
+
+def _placed(device: CudaDevice, data: Array) -> DeviceMemory:
+    memory = device.memory(data.nbytes)
+    device.write(memory.address, data)
+    return memory
 
 
 def _tables(
-    host: CudaHost, plain: Sequence[tuple[int, Launch]], slots: Sequence[int]
+    host: CudaHost, plain: Sequence[tuple[int, Launch]], slots: Sequence[int], threads: int
 ) -> tuple[Array, Array]:
-    """Of a plan's steps, and their arguments in words of 64 bits."""
-    threads = max((launch.group for _, launch in plain), default=WARP)
+    """Of a plan's steps in blocks of so many threads, and their arguments in words of 64 bits."""
     rows, args = list[tuple[int, ...]](), list[int]()
     for slot, launch in plain:
         form, group = host.forms[slot], launch.group

@@ -89,7 +89,7 @@ class _Available:
 
     def stored(self, key: _Key, value: _Value) -> None:
         """Forget what the store may have changed; what it overwrites unread was for nothing."""
-        changed = [k for k, v in self.values.items() if _may_alias(key, value, k, v)]
+        changed = [k for k, v in self.values.items() if _may_alias(key, value.space, k, v.space)]
         for k in changed:
             del self.values[k]
         name, address, offset = key
@@ -99,10 +99,10 @@ class _Available:
         if not _loads(address):
             self.unread[address, offset] = key, value
 
-    def read(self, key: _Key, value: _Value) -> None:
+    def read(self, key: _Key, space: int) -> None:
         """Memory is read: stores to that place must have happened."""
         for place, (k, v) in list(self.unread.items()):
-            if _may_alias(k, v, key, value):
+            if _may_alias(k, v.space, key, space):
                 del self.unread[place]
 
 
@@ -121,9 +121,9 @@ def _loads(e: Expr) -> bool:
     return any(map(_loads, e.args)) if isinstance(e, Op) else not isinstance(e, Local)
 
 
-def _may_alias(key: _Key, value: _Value, other: _Key, found: _Value) -> bool:
+def _may_alias(key: _Key, space: int, other: _Key, its: int) -> bool:
     """Buffers (space >= 0) may share memory; scratch and the argument block share none."""
-    if value.space != found.space and (value.space < 0 or found.space < 0):
+    if space != its and (space < 0 or its < 0):
         return False
     if key[1] != other[1]:
         return True
@@ -190,12 +190,12 @@ def _plan_expr(e: Expr, known: _Available, found: list[_Value]) -> None:
         key = (e.name, e.address, e.offset)
         if e.vector is not None:
             _plan_expr(e.vector, known, found)
-            known.read(key, _Value(e.space))
+            known.read(key, e.space)
             return
         value = known.values.get(key)
         if value is None:
             value = _Value(e.space)
-            known.read(key, value)
+            known.read(key, e.space)
             known.put(key, value)
         else:
             value.count += 1
