@@ -152,10 +152,13 @@ def _session(folder: Path, whole: int, arrival: Any) -> int:
         watched=True,
     )  # fmt: skip
     with CorunSession(folder, [folder], settings) as session:
-        result = session.run(ClosedLoop(), 0.3, normal=[arrival])
-    (one,) = result.critical
-    assert len(one.answered) >= 1
-    assert one.over_bound == 0
+        for seconds in (0.3, 3, 30):  # a busy machine takes longer
+            result = session.run(ClosedLoop(), seconds, normal=[arrival])
+            (one,) = result.critical
+            assert len(one.answered) >= 1
+            assert one.over_bound == 0
+            if result.inferences[0] >= whole:
+                break
     return result.inferences[0]
 
 
