@@ -40,7 +40,7 @@ class OnDawn(Runner):
     """A case in the engine, on Dawn."""
 
     def __init__(self, host: BrowserHost, case: Case, folder: Path) -> None:
-        write(case.subject(1, WGSL).contents, folder)
+        write(case.subject(case.readers, WGSL).contents, folder)
         self.model = host.load(folder)
         info = self.model.info
         super().__init__(case, [str(x["name"]) for x in (*info["inputs"], info["outputs"][0])])

@@ -1,13 +1,13 @@
 // How long JavaScript works for a run on WebGPU in Node: the engine's own code, in one thread, from the inputs to the last
 // submission and from the device's answer to the outputs.  What the device takes in between is not counted.
-// Input: the folder of the npm package `webgpu`, words for Dawn, a bundle's address, warm runs, runs.  Output: one line of JSON:
-// the dispatches of a run, milliseconds of each, how much of them are Dawn's own finish() and submit(), which a browser does in another process, and
+// Input: the folder of the npm package `webgpu`, words for Dawn, a bundle's address, warm runs, runs, and `given` where a run writes to
+// the arrays of the one before.  Output: one line of JSON: the dispatches of a run, milliseconds of each, how much of them are Dawn's own finish() and submit(), which a browser does in another process, and
 // what the calls that record dispatches take by themselves (`bare`): in Node they are Dawn's work, too.
 
 import { become, gpuOf } from '../tilewright/web/host/dawn_globals.mjs';
 import { bare, begin, seen, spy, uncount } from './gpu_js_spy.mjs';
 
-const [folder, words, address, warm, asked] = process.argv.slice(2);
+const [folder, words, address, warm, asked, given] = process.argv.slice(2);
 become(address, await gpuOf(folder, words.split(' ').filter(Boolean)));
 spy();
 
@@ -18,14 +18,18 @@ const bundle = await loadBundle(load, address, {}, { threads: 1 }, () => {});
 const { info, program } = bundle;
 const inputs = Object.fromEntries(info.inputs.map(({ name, shape }) => [name, { data: new Int32Array(shape[1]).fill(1), shape }]));
 
+/** @type {Record<string, any>} */
+let into = {};
+
 async function run() {
   begin();
   const start = performance.now();
   const { tensors, sizes } = checkInputs(info.inputs, inputs);
   const plan = pickPlan(info.plans, sizes);
-  const wanted = checkOutputs(info.outputs, program.plans[plan].outputs, sizes, {});
-  await bundle.run({ plan, sizes, tensors, wanted });
+  const wanted = checkOutputs(info.outputs, program.plans[plan].outputs, sizes, into);
+  const { outputs } = await bundle.run({ plan, sizes, tensors, wanted });
   const end = performance.now();
+  if (given) into = Object.fromEntries(outputs.map(({ name, data }) => [name, data]));
   uncount();
   return { before: seen.waits - start, after: end - seen.goes, dawn: seen.dawn, device: seen.goes - seen.waits, bare: bare() };
 }

@@ -2,7 +2,8 @@
 
 Input: Node with the npm packages `webgpu` and `puppeteer-core`, Chromium, an adapter.  Output:
 results/gpu_js_time.json, a row per host.  In Chromium it is the engine as pages have it: the page's
-thread and the worker's, messages included.  In Node it is the engine's own code in one thread.
+thread and the worker's, messages included.  In Node it is the engine's own code in one thread,
+with new arrays for the outputs and with those of the run before.
 
     python benchmarks/gpu_js_time.py [--runs 200] [--narrow] [--host chromium] [--no-save]
 
@@ -74,12 +75,12 @@ def told(command: Sequence[str], environment: Mapping[str, str], given: str = ""
     return found
 
 
-def in_node(bundle: Path, runs: int) -> dict[str, Any]:
+def in_node(bundle: Path, runs: int, *given: str) -> dict[str, Any]:
     dawn = require_dawn()
     with BackgroundServer(create_app({NAME: bundle})) as server:
         words = (str(dawn.package), " ".join(dawn.options), f"{server.url}/bundles/{NAME}/")
         node = (str(dawn.path), "--no-warnings", str(HERE / "gpu_js_time.mjs"))
-        return told((*node, *words, str(WARM), str(runs)), dawn.environment)
+        return told((*node, *words, str(WARM), str(runs), *given), dawn.environment)
 
 
 def in_chromium(bundle: Path, runs: int) -> dict[str, Any]:
@@ -101,6 +102,7 @@ def in_chromium(bundle: Path, runs: int) -> dict[str, Any]:
 
 HOSTS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
     "node": in_node,
+    "node, given arrays": lambda bundle, runs: in_node(bundle, runs, "given"),
     "chromium": in_chromium,
 }
 

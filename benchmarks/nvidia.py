@@ -32,22 +32,16 @@ from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
 CUDA = Options(targets=("cuda",))
 
 
-#: Products that share a copy of their rows as halves, as those of a layer do in models.
-READERS = 16
-
-
 class OnCuda(Runner):
     """A case on a CUDA device."""
 
     features = ()
 
     def __init__(self, device: CudaDevice, case: Case, folder: Path) -> None:
-        shared = READERS if case.halves else 1
-        write(case.subject(shared, CUDA).contents, folder)
+        write(case.subject(case.readers, CUDA).contents, folder)
         self.host = CudaHost(folder, device)
         manifest = self.host.bundle.manifest
         super().__init__(case, [x.name for x in (*manifest.inputs, manifest.outputs[0])])
-        self.layers *= shared
 
     def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.host.run(inputs).outputs

@@ -38,6 +38,8 @@ MOST_REPEATS = 4096
 #: How many times as much is tried where the clock shows nothing.
 STEP = 16
 RUNS = 5
+#: Products that share a copy of their rows as halves, as those of a layer do in models.
+READERS = 16
 #: Rows of a product that are compared with float64.
 CHECKED = 64
 
@@ -128,6 +130,11 @@ class Case:
     def on_cublas(self) -> bool:
         """Whether cuBLAS computes the same."""
         return True
+
+    @property
+    def readers(self) -> int:
+        """Products in a plan that read the same rows."""
+        return READERS if self.halves else 1
 
 
 @dataclass(frozen=True)
@@ -249,7 +256,7 @@ class Runner(ABC):
 
     def __init__(self, case: Case, names: Sequence[str]) -> None:
         """names: of the inputs, then of the output that is compared"""
-        self.layers, self.times, self.warm = case.layers or 1, 1, 0.0
+        self.layers, self.times, self.warm = (case.layers or 1) * case.readers, 1, 0.0
         self.error = self._check(case, names)
         # the clock is rounded, and a card that is not yet warm is slow: each time more is known
         for _ in range(4):

@@ -69,6 +69,7 @@ def row(name: str, driver: Driver, rounds: int, resident: int, folder: Path) -> 
     found: dict[str, list[float]] = {"plain": [], **{form: [] for form in forms}}
     for form, (run, inferences) in forms.items():
         run()
+        device.wait()
         ended = by_steps.complete if form == "steps" else whole.complete
         assert ended == inferences * whole.steps, (form, ended)
         for key, got in host.take(inputs).outputs.items():

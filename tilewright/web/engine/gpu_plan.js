@@ -116,17 +116,20 @@ export function planOf(device, layout, memory, pipelines, calls, steps, banks = 
     return found;
   }
   let parts = partsOf();
+  const wholeOf = () => parts.map(({ dispatch }) => dispatch);
+  let whole = wholeOf();
   return {
     parts: () => parts,
 
-    dispatches: (first, last) => parts.flatMap((part) => (part.first >= first && part.last <= last ? [part.dispatch]
-      : dispatches.slice(Math.max(part.first, first), Math.max(Math.min(part.last, last), first)))),
+    dispatches: (first, last) => (last - first === calls.length ? whole : parts.flatMap((part) => (part.first >= first && part.last <= last ? [part.dispatch]
+      : dispatches.slice(Math.max(part.first, first), Math.max(Math.min(part.last, last), first))))),
 
     use(kernels) {
       tuned = kernels;
       last = '';
       calls.forEach(({ slot }, at) => (dispatches[at].pipeline = tunedAt(at)?.pipeline ?? pipelines[slot]));
       parts = partsOf();
+      whole = wholeOf();
     },
 
     resize(sizes) {

@@ -23,7 +23,7 @@ const [FIRST_PIECE, PIECE] = [16, 128];
 /** Most kernels of a bundle. */
 const MOST_SLOTS = 65535;
 /** Bytes of a buffer for results that is kept for the next ones. */
-const MOST_IDLE = 2 ** 20;
+const MOST_IDLE = 2 ** 24;
 /** Where the first place lies in a buffer of places: after the word of a trap, aligned. */
 const FIRST = 8;
 /** Bytes of all outputs of a run, after `FIRST`, that the next one may go on with. */
