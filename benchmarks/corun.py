@@ -113,7 +113,6 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 phases=args.phases,
                 ahead=args.ahead,
                 l2_persistence=args.l2_persistence,
-                whole=args.whole,
                 measure_seconds=args.measure,
             )
             try:
@@ -158,7 +157,6 @@ def row(
         "kernels": args.kernels,
         "clients": args.clients,
         "l2_persistence": args.l2_persistence,
-        "whole": args.whole,
         "l2_kept": session.kept.kept if session.kept else None,
         "seed": seed,
         "max_slowdown": bound,
@@ -191,7 +189,7 @@ def occupancy_of(pair: Pair, args: argparse.Namespace, sms: int | None, name: st
     """Resident warps over all that there is room for, by watched kernels."""
     settings = Settings(
         name, args.device, sms, max_slowdown=NO_BOUND, watched=True,
-        l2_persistence=args.l2_persistence, whole=args.whole, measure_seconds=args.measure / 4,
+        l2_persistence=args.l2_persistence, measure_seconds=args.measure / 4,
     )  # fmt: skip
     streams = pair.workload
     with CorunSession(*pair.parted, settings) as session:
@@ -219,10 +217,6 @@ def main() -> None:
     parser.add_argument(
         "--l2-persistence", action="store_true", help="critical weights stay in the L2 cache"
     )
-    parser.add_argument(
-        "--whole", type=int, default=0,
-        help="normal models of ours as one kernel, with so many inferences in each launch",
-    )  # fmt: skip
     parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
     parser.add_argument("--kernels", choices=("tuned", "naive"), default="tuned")
     parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")

@@ -2,12 +2,13 @@
 
 Input: a GPU with its driver, the extra `cuda`.  Output: results/elastic.json.
 
-* alone: a plan in both forms by turns, each as one CUDA graph, by the GPU's clock;
+* alone: a plan in both forms by turns, each as one CUDA graph, by the GPU's clock: a product on the
+  whole GPU, a model on a few multiprocessors; both give the same bits;
 * room: a kernel that fills all multiprocessors runs; the budget becomes 0 by a write in another
   stream, after which comes a kernel that needs room on each: the time of both, beside the same on
   an idle GPU.
 
-    python benchmarks/elastic.py [--rounds 5] [--requests 300]
+    python benchmarks/elastic.py [--rounds 5] [--requests 300] [--sms 8] [--only AlexNet]
 """
 
 from __future__ import annotations
@@ -26,19 +27,24 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
+import numpy as np
 from cublas import WARM_MS
 from nvidia import CUDA, cases
 from products import RUN_MS, Case
 
 from tilewright.base.budget import EVERYBODY
+from tilewright.base.dtypes import DTYPES
 from tilewright.base.quantiles import quantile
 from tilewright.bundle import write
+from tilewright.compiler import compile_model
+from tilewright.elastic.workloads.models import model
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import Launch, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 RUNS = 5
+MODELS = ("AlexNet", "SqueezeNet", "ResNet-50", "MobileNetV2", "BERT-base")
 #: A block of this kernel fits beside no full multiprocessor's blocks, and ends soon.
 PROBE = """extern "C" __global__ void __launch_bounds__(1024) k(unsigned *word) {
   if (threadIdx.x == 0) atomicAdd(word, 1u);
@@ -46,14 +52,30 @@ PROBE = """extern "C" __global__ void __launch_bounds__(1024) k(unsigned *word) 
 """
 
 
-def alone(case: Case, rounds: int, folder: Path) -> dict[str, Any]:
-    device = NvidiaDevice()
-    write(case.subject(1, CUDA).contents, folder)
-    host = CudaHost(folder, device)
+def loaded(name: str, case: Case | None, sms: int, folder: Path) -> CudaHost:
+    """A product on the whole GPU, or a model on so many multiprocessors."""
+    made = case.subject(1, CUDA) if case else compile_model(model(name), CUDA)
+    write(made.contents, folder)
+    return CudaHost(folder, NvidiaDevice(Driver(0, None if case else sms)))
+
+
+def alone(name: str, host: CudaHost, rounds: int) -> dict[str, Any]:
+    device = host.device
     plan = ElasticPlan(host, Budget(device))
+    whole = plan.recorded()
+    rng = np.random.default_rng(0)
+    inputs = {
+        info.name: rng.uniform(0, 1, [int(d) for d in info.shape]).astype(DTYPES[info.dtype].numpy)
+        for info in host.bundle.manifest.inputs
+    }
+    want = host.run(inputs).outputs
+    whole()
+    device.wait()
+    assert plan.complete == len(plan.steps), plan.complete
+    for key, got in host.take(inputs).outputs.items():
+        assert got.tobytes() == want[key].tobytes(), (name, key)
     once = host.clock(3)[-1]
     times = max(1, min(500, round(RUN_MS / max(once, 1e-3))))
-    whole = plan.recorded()
     found: dict[str, list[float]] = {"plain": [], "elastic": []}
 
     def plain() -> float:
@@ -75,8 +97,9 @@ def alone(case: Case, rounds: int, folder: Path) -> dict[str, Any]:
         found["elastic"].append(elastic())
     ratios = [e / p for p, e in zip(found["plain"], found["elastic"], strict=True)]
     return {
-        "case": case.name,
-        "workers": plan.steps[0].launch.blocks,
+        "case": name,
+        "kernels": len(plan.steps),
+        "workers": max(step.launch.blocks for step in plan.steps),
         "plain_ms": round(statistics.median(found["plain"]), 5),
         "elastic_ms": round(statistics.median(found["elastic"]), 5),
         "ratio": round(statistics.median(ratios), 4),
@@ -141,16 +164,20 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="cases that begin so")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--sms", type=int, default=8, help="for models")
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
     known = {case.name: case for case in cases(())}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
-        for number, (name, case) in enumerate(known.items()):
+        for number, name in enumerate((*known, *MODELS)):
             if not args.only or any(name.startswith(o) for o in args.only):
-                rows.append({"what": "alone"} | alone(case, args.rounds, Path(folder, str(number))))
+                host = loaded(name, known.get(name), args.sms, Path(folder, str(number)))
+                rows.append({"what": "alone"} | alone(name, host, args.rounds))
                 print(rows[-1], flush=True)
-        for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
+        for row in (
+            () if args.only else room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1)
+        ):
             rows.append({"what": "room"} | row)
             print(rows[-1], flush=True)
     if args.only:

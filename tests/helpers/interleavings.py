@@ -1,7 +1,7 @@
 """The protocol by which workers of a kernel take, leave and resume tiles, in all interleavings.
 
 Input: numbers of workers, tiles, chunks and launches.  Output: what can go wrong, or how many
-states there are.  It is a model of `TURNS` in targets/cuda/elastic.py (docs/elastic-form.md): each
+states there are.  It is a model of `TURNS` in targets/turns.py (docs/elastic-form.md): each
 step is one access to shared memory, and between two steps any other worker, or the one who changes
 the budget, may do any number of theirs.
 """
@@ -35,9 +35,11 @@ class Slot:
 
 @dataclass(frozen=True)
 class Worker:
-    """at: the next step;  then: where to go on after a look for tiles that were left"""
+    """at: the next step;  then: where to go on after a look for tiles that were left
+    done: tiles that it has stored and not yet counted"""
 
     at: str = "begin"
+    done: int = 0
     tile: int = -1
     chunk: int = 0
     slot: int = 0
@@ -90,7 +92,7 @@ class Model:
             try:
                 following = list(self._steps(state))
             except AssertionError as error:
-                raise Wrong(f"{error}: {' · '.join(path(came, state))}") from None
+                raise Wrong(f"{error}: {' · '.join(_path(came, state))}") from None
             for name, after in following:
                 if after not in came:
                     came[after] = state, name
@@ -99,7 +101,7 @@ class Model:
                 try:
                     self._check_end(state)
                 except AssertionError as error:
-                    raise Wrong(f"{error}: {' · '.join(path(came, state))}") from None
+                    raise Wrong(f"{error}: {' · '.join(_path(came, state))}") from None
         return len(came)
 
     def _launched(self, state: Kernel) -> Kernel:
@@ -134,63 +136,59 @@ class Model:
                 yield f"budget {budget}", replace(state, budget=budget, writes=0)
 
     def _begin(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(state, n, w, at="end" if n >= state.budget else "see_left", then="first_ticket")
+        return _to(state, n, w, at="end" if n >= state.budget else "see_left", then="first_ticket")
 
     def _see_left(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(state, n, w, at="scan" if state.left > 0 else w.then, scanned=0)
+        return _to(state, n, w, at="scan" if state.left > 0 else w.then, scanned=0)
 
     def _scan(self, state: Kernel, n: int, w: Worker) -> Kernel:
         if w.scanned == self.workers:
-            return to(state, n, w, at=w.then)
+            return _to(state, n, w, at=w.then)
         slot = (n + w.scanned) % self.workers
         saved = state.slots[slot].state == SAVED
-        return to(state, n, w, at="take" if saved else "scan", slot=slot,
+        return _to(state, n, w, at="take" if saved else "scan", slot=slot,
                    scanned=w.scanned + (not saved))  # fmt: skip
 
     def _take(self, state: Kernel, n: int, w: Worker) -> Kernel:
         if state.slots[w.slot].state != SAVED and not self._has("takes a slot without comparing"):
-            return to(state, n, w, at="scan", scanned=w.scanned + 1)
-        return to(_slot(state, w.slot, state_=TAKEN), n, w, at="count_taken")
+            return _to(state, n, w, at="scan", scanned=w.scanned + 1)
+        return _to(_slot(state, w.slot, state_=TAKEN), n, w, at="count_taken")
 
     def _count_taken(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(replace(state, left=state.left - 1), n, w, at="read_slot")
+        return _to(replace(state, left=state.left - 1), n, w, at="read_slot")
 
     def _read_slot(self, state: Kernel, n: int, w: Worker) -> Kernel:
         slot = state.slots[w.slot]
-        return to(state, n, w, tile=slot.tile, chunk=slot.chunk, following=slot.following,
+        return _to(state, n, w, tile=slot.tile, chunk=slot.chunk, following=slot.following,
                    registers=(slot.tile, 0),
-                   at=self._taken(w) if slot.chunk else "free_whole")  # fmt: skip
-
-    def _taken(self, w: Worker) -> str:
-        """In the kernel's text a worker counts its last tile before it goes on with the next."""
-        return "finish" if w.then == "finish" else "draw_ahead"
+                   at="draw_ahead" if slot.chunk else "free_whole")  # fmt: skip
 
     def _free_whole(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(_slot(state, w.slot, state_=FREE), n, w, at=self._taken(w))
+        return _to(_slot(state, w.slot, state_=FREE), n, w, at="draw_ahead")
 
     def _first_ticket(self, state: Kernel, n: int, w: Worker) -> Kernel:
         found = state.ticket < self.tiles
-        return to(replace(state, ticket=state.ticket + 1), n, w, tile=state.ticket, chunk=0,
+        return _to(replace(state, ticket=state.ticket + 1), n, w, tile=state.ticket, chunk=0,
                    registers=(state.ticket, 0), at="draw_ahead" if found else "end")  # fmt: skip
 
     def _draw_ahead(self, state: Kernel, n: int, w: Worker) -> Kernel:
         early = self._has("frees the slot before it has read the registers")
         at = ("free" if early else "restore") if w.chunk else "look"
         if w.following != NONE:
-            return to(state, n, w, at=at)
-        return to(replace(state, ticket=state.ticket + 1), n, w, following=state.ticket, at=at)
+            return _to(state, n, w, at=at)
+        return _to(replace(state, ticket=state.ticket + 1), n, w, following=state.ticket, at=at)
 
     def _restore(self, state: Kernel, n: int, w: Worker) -> Kernel:
         early = self._has("frees the slot before it has read the registers")
-        return to(state, n, w, registers=state.slots[w.slot].registers,
+        return _to(state, n, w, registers=state.slots[w.slot].registers,
                    at="look" if early else "free")  # fmt: skip
 
     def _free(self, state: Kernel, n: int, w: Worker) -> Kernel:
         early = self._has("frees the slot before it has read the registers")
-        return to(_slot(state, w.slot, state_=FREE), n, w, at="restore" if early else "look")
+        return _to(_slot(state, w.slot, state_=FREE), n, w, at="restore" if early else "look")
 
     def _look(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(state, n, w, must_go=n >= state.budget, at="compute")
+        return _to(state, n, w, must_go=n >= state.budget, at="compute")
 
     def _compute(self, state: Kernel, n: int, w: Worker) -> Kernel:
         assert w.registers == (w.tile, w.chunk), f"{w.registers} at chunk {w.chunk} of {w.tile}"
@@ -201,42 +199,41 @@ class Model:
         goes = w.must_go and not last
         waits = "save" if self._has("does not wait for its own slot") else "wait"
         at = waits if goes else "next_task" if last else "look"
-        return to(replace(state, computed=tuple(computed)), n, w, at=at, chunk=w.chunk + 1,
+        return _to(replace(state, computed=tuple(computed)), n, w, at=at, chunk=w.chunk + 1,
                    registers=(w.tile, w.chunk + 1))  # fmt: skip
 
     def _wait(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(state, n, w, at="save")
+        return _to(state, n, w, at="save")
 
     def _save(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(_slot(state, n, registers=w.registers), n, w, at="describe")
+        return _to(_slot(state, n, registers=w.registers), n, w, at="describe")
 
     def _describe(self, state: Kernel, n: int, w: Worker) -> Kernel:
         forgets = self._has("forgets the ticket that was drawn ahead")
         following = NONE if forgets else w.following
         described = _slot(state, n, tile=w.tile, chunk=w.chunk, following=following)
-        return to(described, n, w, at="count_left")
+        return _to(described, n, w, at="count_left")
 
     def _count_left(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(replace(state, left=state.left + 1), n, w, at="publish")
+        return _to(replace(state, left=state.left + 1), n, w, at="publish")
 
     def _publish(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(_slot(state, n, state_=SAVED), n, w, at="end")
+        return _to(_slot(state, n, state_=SAVED), n, w, at="count_done" if w.done else "end")
 
     def _next_task(self, state: Kernel, n: int, w: Worker) -> Kernel:
         if w.following < self.tiles:
-            return to(state, n, w, tile=w.following, chunk=0, following=NONE,
-                       registers=(w.following, 0), at="finish")  # fmt: skip
-        return to(state, n, w, tile=-1, following=NONE, at="see_left", then="finish")
+            return _to(state, n, w, tile=w.following, chunk=0, following=NONE, done=w.done + 1,
+                       registers=(w.following, 0), at="draw_ahead")  # fmt: skip
+        return _to(state, n, w, following=NONE, done=w.done + 1, at="see_left", then="count_done")
 
-    def _finish(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return to(replace(state, done=state.done + 1), n, w, then="",
-                   at="end" if w.tile < 0 else "draw_ahead")  # fmt: skip
+    def _count_done(self, state: Kernel, n: int, w: Worker) -> Kernel:
+        return _to(replace(state, done=state.done + w.done), n, w, done=0, at="end")
 
     def _has(self, mistake: Mistake) -> bool:
         return self.mistake == mistake
 
 
-def to(state: Kernel, number: int, worker: Worker, **changes: object) -> Kernel:
+def _to(state: Kernel, number: int, worker: Worker, **changes: object) -> Kernel:
     workers = list(state.workers)
     workers[number] = replace(worker, **changes)  # type: ignore[arg-type]
     return replace(state, workers=tuple(workers))
@@ -250,7 +247,7 @@ def _slot(state: Kernel, number: int, **changes: object) -> Kernel:
     return replace(state, slots=tuple(slots))
 
 
-def path(came: dict[Kernel, tuple[Kernel | None, str]], state: Kernel) -> list[str]:
+def _path(came: dict[Kernel, tuple[Kernel | None, str]], state: Kernel) -> list[str]:
     names = []
     at: Kernel | None = state
     while at is not None:

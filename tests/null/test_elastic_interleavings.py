@@ -1,7 +1,7 @@
-"""The elastic form's protocols in all interleavings of a few workers: exactly once, no deadlock.
+"""The elastic form's protocol in all interleavings of a few workers: exactly once, no deadlock.
 
-The models are tests/helpers/interleavings.py and plan_interleavings.py; that kernels follow them is
-checked by running them (test_cuda_elastic.py, test_cuda_whole.py).
+The model is tests/helpers/interleavings.py; that kernels follow it is checked by running them
+(test_cuda_elastic.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import get_args
 
 import pytest
 from helpers.interleavings import Mistake, Model, Wrong
-from helpers.plan_interleavings import PlanMistake, PlanModel
 
 #: Workers, tiles, chunks, launches, budgets that are written while one runs.
 SMALL = [
@@ -41,39 +40,3 @@ def test_one_worker_has_few_states() -> None:
 def test_a_mistake_is_found(mistake: Mistake) -> None:
     with pytest.raises(Wrong, match=r"begin · "):
         Model(2, 3, 2, launches=3, mistake=mistake).explore()
-
-
-#: Workers, tiles, chunks, launches, budgets that are written, and how often in a launch.
-PLANS = [(2, 1, 2, 2, (0, 1, 2), 2), (2, 2, 1, 2, (0, 1), 1)]
-LARGE_PLANS = [(2, 2, 2, 2, (0, 1, 2), 2)]
-
-
-def _plan(
-    workers: int, tiles: int, chunks: int, launches: int, lower: tuple[int, ...], writes: int,
-    steps: int = 2, mistake: str = "",
-) -> PlanModel:  # fmt: skip
-    return PlanModel(workers, tiles, chunks, launches, lower, mistake, steps, writes)
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [*PLANS, *(pytest.param(s, marks=pytest.mark.nightly) for s in LARGE_PLANS)],
-    ids=str,
-)
-def test_one_kernel_of_all_steps_computes_every_chunk_exactly_once(
-    sizes: tuple[int, int, int, int, tuple[int, ...], int],
-) -> None:
-    assert _plan(*sizes).explore() > 10_000
-
-
-@pytest.mark.parametrize("mistake", get_args(PlanMistake))
-def test_a_mistake_between_steps_is_found(mistake: str) -> None:
-    with pytest.raises(Wrong, match=r"begin · "):
-        _plan(2, 2, 2, 2, (0, 1), 1, mistake=mistake).explore()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("mistake", [m for m in get_args(Mistake) if m])
-def test_a_mistake_within_a_step_is_found(mistake: str) -> None:
-    with pytest.raises(Wrong, match=r"begin · "):
-        _plan(2, 3, 2, 3, (0, 1), 1, steps=1, mistake=mistake).explore()

@@ -11,5 +11,3 @@ EVERYBODY = 2**31 - 1
 BUDGET, LOOKS, ALIVE = 0, 1, 2
 #: Bytes of a word and of the block.
 WORD, BLOCK = 4, 16
-#: Workers of a block, where one kernel has all steps: each needs a barrier, and a block has 16.
-PARTS = 15

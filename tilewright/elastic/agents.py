@@ -220,7 +220,6 @@ class NormalAgent:
 
     withdrawn: why it may not run any longer, beside a critical model whose bound it breaks; asking
                for more is in vain then
-    complete: calls of the present inference that are
     between: called with the number of inferences so far, after each of them, in the agent's thread
     """
 
@@ -233,7 +232,7 @@ class NormalAgent:
         between: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.task, self.inferences = task, 0
-        self.launches, self.complete = 0, 0
+        self.launches = 0
         self.withdrawn: TilewrightError | None = None
         self._coordination, self._plan, self._device = coordination, plan, device
         self._between = between
@@ -316,9 +315,7 @@ class NormalAgent:
                 self._ended(self._plan.complete_after(first.kernel))
 
     def _ended(self, complete: int) -> None:
-        whole = complete == len(self._plan.ends)
-        self.complete = 0 if whole else complete
-        if whole:
+        if complete == len(self._plan.ends):
             self.inferences += 1
             self._between(self.inferences)
             self._plan.begin()

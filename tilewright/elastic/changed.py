@@ -16,7 +16,7 @@ from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWords, L
 from tilewright.hosts.tensors import Array
 
 #: A kernel's begin: its parameters, and the line that opens its body.
-HEAD = re.compile(r"^(KERNEL void (?:__launch_bounds__\([\d, ]+\) )?k\()(.*\) \{)$", re.MULTILINE)
+HEAD = re.compile(r"^(KERNEL void (?:__launch_bounds__\(\d+\) )?k\()(.*\) \{)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import TOLD, HostWords, Launch, Task
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.cuda_l2 import Window
-from tilewright.hosts.cuda_whole import WholePlan
 from tilewright.hosts.tensors import largest_extents
 
 
@@ -128,8 +127,7 @@ RUN_US = 150.0
 class NormalPlan(Protocol):
     """An inference that is made kernel by kernel, or by runs of kernels, which are as one then.
 
-    ends: numbers of the kernels behind each of them, counted through several inferences where a run
-          has one or more
+    ends: numbers of the kernels behind each of them
     """
 
     @property
@@ -160,28 +158,15 @@ class ElasticKernels:
         return self._plan.complete
 
 
-class Recorded(Protocol):
-    """An elastic plan by parts that are started by one call each: `ElasticPlan`, `WholePlan`."""
-
-    @property
-    def complete(self) -> int: ...
-
-    def begin(self) -> None: ...
-
-    def recorded(self, first: int, last: int) -> Callable[[], None]: ...
-
-
 class ElasticRuns:
     """The same, several by one call: a thread of Python cannot start each kernel in time.
 
     Where a run was left, kernels of it that are complete do nothing the next time, but take a place
-    in the stream: so a run is not a whole plan, unless one kernel has all of it.
-
-    blocks: that each call starts; 0: as each kernel has
+    in the stream: so a run is not a whole plan.
     """
 
-    def __init__(self, plan: Recorded, ends: Sequence[int], blocks: int = 0) -> None:
-        self._plan, self.ends, self.blocks = plan, ends, blocks
+    def __init__(self, plan: ElasticPlan, ends: Sequence[int]) -> None:
+        self._plan, self.ends = plan, ends
         self._runs = [plan.recorded(*run) for run in pairwise((0, *ends))]
 
     def begin(self) -> None:
@@ -193,34 +178,6 @@ class ElasticRuns:
 
     def complete_after(self, number: int) -> int:
         return bisect_right(self.ends, self._plan.complete)
-
-
-#: Launches of one kernel with all steps, between two times that its words are cleared.
-LAUNCHES = 16
-
-
-def elastic_plan(
-    host: CudaHost, budget: Budget, microseconds: Sequence[float], runs: bool, whole: int = 0
-) -> NormalPlan:
-    """A plan whose workers leave.
-
-    microseconds: of each of its kernels;  runs: several by one call
-    whole: so many inferences by one launch of a kernel with all steps; 0: a kernel for each step
-    """
-    if runs and whole:
-        made = WholePlan(host, budget, inferences=whole * LAUNCHES)
-        ends = [made.steps * whole * (1 + n) for n in range(LAUNCHES)]
-        return ElasticRuns(made, ends, made.blocks)
-    plan = ElasticPlan(host, budget)
-    return ElasticRuns(plan, run_ends(microseconds)) if runs else ElasticKernels(plan)
-
-
-def workers_of(host: CudaHost, plan: NormalPlan) -> int:
-    """The most workers that a budget can tell apart."""
-    if isinstance(plan, ElasticRuns) and plan.blocks:
-        return plan.blocks
-    steps = host.steps(-1, largest_extents(host.bundle.manifest))
-    return max(host.residents(slot, launch) for slot, launch in steps)
 
 
 class PlainKernels:

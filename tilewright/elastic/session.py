@@ -25,14 +25,15 @@ from tilewright.elastic.load import Asking, CriticalLoad
 from tilewright.elastic.measure import Measured, check, kernel_times, measure, repeated
 from tilewright.elastic.models import (
     CriticalModel,
+    ElasticKernels,
+    ElasticRuns,
     NormalPlan,
     PlainKernels,
     WholePlain,
     costs,
     critical_task,
-    elastic_plan,
     run_cost,
-    workers_of,
+    run_ends,
 )
 from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.tasks import MOST_PHASES
@@ -43,7 +44,7 @@ from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice, SetWord
 from tilewright.hosts.cuda_driver import Driver
-from tilewright.hosts.cuda_elastic import Budget
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.tensors import largest_extents
 
 #: Threads that make an SM of the CPU.
@@ -57,7 +58,6 @@ class Settings:
     """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
     steps: points of a curve beyond 0;  watched: kernels tell where they run when
     l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
-    whole: elastic normal models have one kernel, and so many inferences in each launch; 0: many
     """
 
     policy: str = "tilewright"
@@ -71,7 +71,6 @@ class Settings:
     ahead: int = 2
     watched: bool = False
     l2_persistence: bool = False
-    whole: int = 0
     measure_seconds: float = 4.0
 
 
@@ -222,7 +221,8 @@ class CorunSession:
         """times: microseconds of its kernels"""
         host, runs = self._hosts[number], self.design.runs
         if elastic:
-            return elastic_plan(host, self._budget, times, runs, self.settings.whole)
+            plan = ElasticPlan(host, self._budget)
+            return ElasticRuns(plan, run_ends(times)) if runs else ElasticKernels(plan)
         steps = host.steps(-1, largest_extents(host.bundle.manifest))
         launches = [launch for _, launch in steps]
         if self._flags:
@@ -231,14 +231,18 @@ class CorunSession:
 
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
-        host, plan = self._hosts[0], self._plans[0]
+        host = self._hosts[0]
+        workers = max(
+            host.residents(slot, launch)
+            for slot, launch in host.steps(-1, largest_extents(host.bundle.manifest))
+        )
         return measure(
             model,
-            plan,
-            host.device,
+            self._plans[0],
+            self._hosts[0].device,
             self.allow,
             sms=self._devices.sms,
-            workers=workers_of(host, plan),
+            workers=workers,
             phases=self.settings.phases if elastic else 1,
             steps=self.settings.steps if elastic else 1,
             settle_us=self.design.settle_us,
@@ -262,12 +266,6 @@ class CorunSession:
         """
         arrivals = _by_turns([arrival] if isinstance(arrival, Arrival) else arrival, self.models)
         sources = _by_turns(normal, self._hosts)
-        for number, source in enumerate(sources):
-            if self._rounds(number) > 1 and not source.clients:
-                raise UsageError(
-                    "several inferences by one launch are for closed loops",
-                    hint="Give normal models clients, or each step its own kernel (whole=0)",
-                )
         scheduler = Scheduler(self.design, Gpu(self.sms), self.settings.ahead)
         with Coordinator(scheduler, self.allow) as coordinator:
             asked = [
@@ -333,7 +331,7 @@ class CorunSession:
 
     def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
         host, plan = self._hosts[number], self._plans[number]
-        each = self._costs[number] * self._rounds(number)
+        each = self._costs[number]
         # to the policy a call is a kernel
         calls = (run_cost(each[first:last]) for first, last in pairwise((0, *plan.ends)))
         task = Normal(f"normal {number}", tuple(calls))
@@ -357,19 +355,10 @@ class CorunSession:
         return CorunResult(
             seconds,
             tuple(self._critical_result(n, load) for n, load in enumerate(loads)),
-            tuple(map(self._inferences, range(len(normal)), normal)),
+            tuple(agent.inferences for agent in normal),
             tuple(rate * seconds for rate in self.alone),
             1e6 * coordinator.spent / max(1, coordinator.events),
         )
-
-    def _rounds(self, number: int) -> int:
-        """Inferences of a normal model that are one to the policy."""
-        return self._plans[number].ends[-1] // len(self._costs[number])
-
-    def _inferences(self, number: int, agent: NormalAgent) -> int:
-        """With those of a round that is not complete."""
-        calls = len(self._plans[number].ends)
-        return (agent.inferences * calls + agent.complete) * self._rounds(number) // calls
 
     def _critical_result(self, number: int, load: CriticalLoad) -> CriticalResult:
         bound, deadline = self._bound(number)

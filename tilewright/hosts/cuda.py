@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,29 +40,20 @@ _Number = _Count | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)
 class ElasticForm(msgspec.Struct, frozen=True):
     """The second form of a kernel, whose workers leave when they must.
 
-    text:   what a worker does;  kernel: one of its own around it;  call: from a plan's kernel
-    saved:  bytes that a worker leaves behind with a tile;  chunks: the most chunks of a tile
-    shared: bytes of dynamic shared memory of a worker
+    saved: bytes that a worker leaves behind with a tile;  chunks: the most chunks of a tile
     """
 
     text: str
-    kernel: str
-    call: str
     saved: _Count
     chunks: _Count
-    shared: _Count
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """The code of a section: what all kernels begin with, and one by slot.
-
-    turns, plan: what elastic kernels have behind it, of one step and of all steps of a plan
-    """
+    """The code of a section: what all kernels begin with, and one by slot."""
 
     prelude: str
     kernels: list[str]
     turns: str
-    plan: str
     elastic: list[ElasticForm]
 
 
@@ -131,8 +122,7 @@ class CudaHost(FlatHost):
             raise ValueError("a step names no slot")
         #: The slots in use, and what is compiled for each.
         self._ways = dict(sorted(ways.items()))
-        shared = {slot: way.shared for slot, way in self._ways.items()}
-        self._kernels = self._compiled(texts.prelude, texts.kernels, shared)
+        self._kernels = self._compiled(texts.prelude, texts.kernels)
         self._recordings: OrderedDict[tuple[int, ...], Callable[[], None]] = OrderedDict()
         self.reset()
 
@@ -163,10 +153,6 @@ class CudaHost(FlatHost):
         return [(slot, launch) for slot, launch in launches if launch.blocks]
 
     @property
-    def texts(self) -> Texts:
-        return self._texts
-
-    @property
     def forms(self) -> list[ElasticForm]:
         """By slot."""
         return self._texts.elastic
@@ -175,22 +161,19 @@ class CudaHost(FlatHost):
     def elastic_kernels(self) -> dict[int, Any]:
         """The second form of each slot's kernel that is in use, compiled when it is first asked
         for."""
-        texts = [form.text + form.kernel for form in self.forms]
-        shared = {slot: self.forms[slot].shared for slot in self._ways}
-        return self._compiled(self._texts.prelude + self._texts.turns, texts, shared)
+        texts = [form.text for form in self.forms]
+        return self._compiled(self._texts.prelude + self._texts.turns, texts)
 
     def residents(self, slot: int, launch: Launch) -> int:
         """Workers of a slot's second form that the device has room for."""
         kernel = self.elastic_kernels[slot]
-        return self.device.residents(kernel, launch.group, self.forms[slot].shared)
+        return self.device.residents(kernel, launch.group, launch.shared)
 
-    def _compiled(
-        self, prelude: str, texts: Sequence[str], shared: Mapping[int, int]
-    ) -> dict[int, Any]:
+    def _compiled(self, prelude: str, texts: Sequence[str]) -> dict[int, Any]:
         """By slot."""
         used = [texts[slot] for slot in self._ways]
-        asked = [shared[slot] for slot in self._ways]
-        return dict(zip(self._ways, self.device.compile(prelude, used, asked), strict=True))
+        shared = [way.shared for way in self._ways.values()]
+        return dict(zip(self._ways, self.device.compile(prelude, used, shared), strict=True))
 
     def _chosen(self, call: CudaCall) -> tuple[CudaWay, list[int]]:
         """The best way that the device has all for, and where the step's buffers begin."""

@@ -18,7 +18,6 @@ from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import (
     CudaDevice,
-    HostWords,
     Launch,
     Settle,
     SetWord,
@@ -68,40 +67,7 @@ class ElasticStep:
     launch: Launch
 
 
-class Resumable:
-    """What plans share that go on where workers left: `told` counts the steps that are complete."""
-
-    def __init__(self, device: CudaDevice, told: HostWords, clear: Zeroes) -> None:
-        self.device, self._told, self._clear = device, told, clear
-
-    @property
-    def complete(self) -> int:
-        return int(self._told.value[0])
-
-    def begin(self) -> None:
-        """From the first step; nothing of the last time may still run."""
-        self._told.value[0] = 0
-        self.device.start(self._clear)
-
-    def _ended(self, start: Callable[[], None], rounds: int, **total: int) -> int:
-        """Rounds of `start` from the first step until all of `total` are complete."""
-        (steps,) = total.values()
-        self.begin()
-        for count in range(1, rounds + 1):
-            start()
-            self.device.wait()
-            if self.complete == steps:
-                return count
-        raise HostError(
-            "an elastic plan does not end",
-            hint="Report this",
-            complete=self.complete,
-            **total,
-            rounds=rounds,
-        )
-
-
-class ElasticPlan(Resumable):
+class ElasticPlan:
     """One plan of a host at fixed extents; one inference runs at a time.
 
     most: workers of a kernel; None: as many as the device runs at once
@@ -115,7 +81,7 @@ class ElasticPlan(Resumable):
         extents: Sequence[int] | None = None,
         most: int | None = None,
     ) -> None:
-        device = host.device
+        self.device = device = host.device
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
         plain = host.steps(plan, extents)
@@ -127,7 +93,7 @@ class ElasticPlan(Resumable):
         # how many kernels are complete, then the words of each
         self._words = device.memory(WORDS * (1 + len(plain)) + SLOT * self._slots)
         self._saved = device.memory(self._slots * stride)
-        told = device.words()
+        self._told = device.words()
         slots = self._words.address + WORDS * (1 + len(plain))
         self.steps = [
             ElasticStep(number, Launch(
@@ -141,19 +107,24 @@ class ElasticPlan(Resumable):
                     ctypes.c_void_p(slots),
                     ctypes.c_void_p(self._saved.address),
                     ctypes.c_void_p(self._words.address),
-                    ctypes.c_void_p(told.address),
+                    ctypes.c_void_p(self._told.address),
                     *map(ctypes.c_int, (number, launch.blocks, self._slots, stride)),
                 ),
-                host.forms[slot].shared,
+                launch.shared,
             ))
             for number, (slot, launch) in enumerate(plain)
         ]  # fmt: skip
-        super().__init__(device, told, Zeroes(self._words.address, self._words.size))
+        self._clear = Zeroes(self._words.address, self._words.size)
 
     @property
     def complete(self) -> int:
         """How many kernels of this inference are; right at once, whatever still runs."""
-        return super().complete
+        return int(self._told.value[0])
+
+    def begin(self) -> None:
+        """A new inference; nothing of the last one may still run."""
+        self._told.value[0] = 0
+        self.device.start(self._clear)
 
     def start(self, number: int, workers: int = EVERYBODY) -> None:
         """Starts a kernel, or goes on with it.  It leaves at once if the one before it is not
@@ -173,10 +144,18 @@ class ElasticPlan(Resumable):
         again:  called before each round, such as to give workers back their budget
         rounds: more are an error, since each computes a chunk at least
         """
-
-        def start() -> None:
+        self.begin()
+        for count in range(1, rounds + 1):
             again()
             for step in self.steps[self.complete :]:
                 self.start(step.number)
-
-        return self._ended(start, rounds, kernels=len(self.steps))
+            self.device.wait()
+            if self.complete == len(self.steps):
+                return count
+        raise HostError(
+            "an elastic plan does not end",
+            hint="Report this",
+            complete=self.complete,
+            kernels=len(self.steps),
+            rounds=rounds,
+        )

@@ -126,7 +126,7 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
 {tile}
 {elastic} {{
   __shared__ int tw_tasks[2][3];
-  int tw_following = tilewright::NONE;
+  int tw_following = tilewright::NONE, tw_done = 0;
   if (tilewright::leads()) tw_following = tilewright::first_task(tw_turn, tw_tasks[0]);
   __syncthreads();
   for (int tw_side = 0;; tw_side ^= 1) {{
@@ -138,9 +138,10 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
     const unsigned tw_number = tw_shard.first + tw_own;
 {call}
     if (tilewright::leads())
-      tw_following = tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_following, true);
+      tw_following = tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_following, true),
+      tw_done++;
     tilewright::drain(tilewright::{waits});
-    if (tilewright::leads()) tilewright::finish(tw_turn);
+    if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0) tilewright::finish(tw_turn, tw_done);
   }}
 }}
 {slice_} {{

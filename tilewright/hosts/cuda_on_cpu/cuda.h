@@ -59,10 +59,7 @@ inline int __syncthreads_count(int p) { return cuda_cpu::meet(p != 0).sum; }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void __threadfence_block() { __threadfence(); }
 inline void __threadfence_system() { __threadfence(); }
-inline void __nanosleep(unsigned) {  // what it waits for may be another thread's of its block
-  std::this_thread::yield();
-  cuda_cpu::rest();
-}
+inline void __nanosleep(unsigned) { std::this_thread::yield(); }
 inline long long clock64() { return 0; }
 
 inline void __syncwarp(unsigned mask = ~0u) { cuda_cpu::exchange(mask, 0); }

@@ -34,9 +34,7 @@ namespace cuda_cpu {
 constexpr unsigned WARP = 32;
 constexpr size_t STACK = 128 << 10;
 
-constexpr unsigned BARRIERS = 16;
-
-enum class State { ready, barrier, part, warp, done };
+enum class State { ready, barrier, warp, done };
 
 // What the lanes of a mask give each other.  Two boards by turns: nobody writes the next but one
 // before all have read this one.
@@ -54,15 +52,9 @@ struct Fiber {
   bool begun = false;
   State state = State::done;
   uint3 thread{};
-  unsigned number = 0, barrier = 0;
+  unsigned number = 0;
   bool predicate = false;
   Block *block = nullptr;
-};
-
-// A barrier of some threads of a block.
-struct Part {
-  unsigned waiting = 0;
-  bool any = false, told = false;
 };
 
 struct Block {
@@ -72,7 +64,6 @@ struct Block {
   bool progress = false;
   int any = 0, all = 0, sum = 0;
   std::map<uint64_t, Exchange> exchanges;
-  Part parts[BARRIERS];
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<std::max_align_t> dynamic;
   const std::function<void()> *body = nullptr;
@@ -128,7 +119,6 @@ inline void release(Block &block) {
 inline std::string run(Block &block) {
   block.live = block.count, block.waiting = 0;
   block.exchanges.clear();
-  for (auto &part : block.parts) part = Part{};
   while (block.fibers.size() < block.count) block.fibers.push_back(std::make_unique<Fiber>());
   for (unsigned n = 0; n < block.fibers.size(); n++) {
     Fiber &fiber = *block.fibers[n];
@@ -144,7 +134,7 @@ inline std::string run(Block &block) {
     block.progress = false;
     for (unsigned n = 0; n < block.count; n++) {
       Fiber &fiber = *block.fibers[n];
-      if (fiber.state != State::ready && fiber.state != State::warp) continue;
+      if (fiber.state == State::done || fiber.state == State::barrier) continue;
       if (fiber.state == State::ready) block.progress = true;
       go(block, fiber);
     }
@@ -164,25 +154,6 @@ inline Block &meet(bool predicate) {
   now->block->waiting++;
   rest();
   return *now->block;
-}
-
-// A barrier of `count` threads, which all name it; whether any of them gives true.
-inline bool meet_part(unsigned barrier, unsigned count, bool predicate) {
-  Block &block = *now->block;
-  Part &part = block.parts[barrier];
-  part.any |= predicate;
-  now->barrier = barrier;
-  now->state = State::part;
-  if (++part.waiting == count) {
-    for (auto &fiber : block.fibers)
-      if (fiber->state == State::part && fiber->barrier == barrier) fiber->state = State::ready;
-    part.told = part.any;
-    part.waiting = 0, part.any = false;
-    block.progress = true;
-  } else {
-    rest();
-  }
-  return part.told;
 }
 
 inline unsigned lane() { return now->number % WARP; }

@@ -36,7 +36,7 @@ from tilewright.targets.plain import PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
-from tilewright.targets.turns import PLAN, TURNS
+from tilewright.targets.turns import TURNS
 
 #: Bytes of the longest vector.
 WHOLE = 16
@@ -141,7 +141,6 @@ class Cuda(GroupTarget):
             "prelude": prelude(),
             "kernels": list(slots),
             "turns": TURNS,
-            "plan": PLAN,
             "elastic": [asdict(form) for form in forms],
         }).encode()  # fmt: skip
         return Section(

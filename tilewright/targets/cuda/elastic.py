@@ -1,12 +1,10 @@
 """A kernel's second form, from the same loops: workers take tiles and leave when they are asked to.
 
-Input: a `TileFn`.  Output: text that follows prelude.py and a protocol of turns.py:
+Input: a `TileFn`.  Output: text that follows prelude.py and turns.py:
 
-    void work(… as the plain form …, const Turn &turn, int (*tasks)[3])
     KERNEL void k(… as the plain form …, unsigned *trap, blocks and fields of `Turn`)
 
-A worker is a block of threads, or a part of one where a kernel has all of a plan's steps (`PLAN` in
-turns.py).  Its leader takes a tile that was left, or else the next one.
+A worker is a block of threads.  Its leader takes a tile that was left, or else the next one.
 Between two chunks of the reduction (targets/gpu/chunks.py), or between two tiles where there are
 none, it looks whether it must leave.  What it has of the tile goes to its own slot, for whoever
 comes next: every chunk is computed exactly once.  docs/elastic-form.md has the protocol.
@@ -17,15 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.kernel.loops import TileFn
-from tilewright.targets.cuda.emit import (
-    CudaDialect,
-    alignment_of,
-    areas_of,
-    carved,
-    parameters,
-    shared_of,
-    tile_of,
-)
+from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
 from tilewright.targets.cuda.units import part_of
 from tilewright.targets.gpu.chunks import Chunks, chunks_of
 from tilewright.targets.gpu.target import group_of
@@ -42,37 +32,33 @@ FIELDS = (
 class Elastic:
     """The second form.
 
-    text:   what a worker does;  kernel: one of its own around it
-    call:   of the text, with the kernel's arguments from words of 64 bits at `at`
     saved:  bytes that a worker leaves behind with a tile; 0: it leaves between tiles alone
     chunks: the most chunks of a tile
-    shared: bytes of dynamic shared memory of a worker
     """
 
     text: str
-    kernel: str
-    call: str
     saved: int
     chunks: int
-    shared: int
 
 
 def elastic(fn: TileFn) -> Elastic:
     """The second form of a kernel `k`."""
-    d, threads, parts = CudaDialect(fn, turns=True), group_of(fn), chunks_of(fn)
-    given = parameters(fn, d)
+    d, threads, parts = CudaDialect(fn), group_of(fn), chunks_of(fn)
+    given = ", ".join((*parameters(fn, d), *FIELDS))
+    names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
     text = [
-        "__device__ __forceinline__",
-        f"void work({', '.join(given)}, const Turn &turn, int (*tasks)[3]) {{",
-        *(f"  {area}" for area in carved(fn, "scratch_of(turn)") if fn.thread),
-        "  int following = NONE;",
-        "  if (thread_of(turn) == 0) following = first_task(turn, tasks[0]);",
-        "  meet(turn);",
+        f"KERNEL void __launch_bounds__({threads}) k({given}) {{",
+        f"  const Turn turn{{{names}}};",
+        "  __shared__ int tasks[2][3];",
+        *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
+        "  int following = NONE, done = 0;",
+        "  if (threadIdx.x == 0) following = first_task(turn, tasks[0]);",
+        "  __syncthreads();",
         "  for (int side = 0;; side ^= 1) {",
         "    const int own = tasks[side][0], begin = tasks[side][1], slot = tasks[side][2];",
         "    if (own < 0) return;",
         # drawn while the tile is computed, so nobody waits for it
-        "    if (thread_of(turn) == 0 && following == NONE) following = draw(turn);",
+        "    if (threadIdx.x == 0 && following == NONE) following = draw(turn);",
     ]
     if parts is None:
         text += _whole(fn, d)
@@ -82,38 +68,16 @@ def elastic(fn: TileFn) -> Elastic:
     # a pass of its own has looked; of several there may be too few in a tile
     looks = "false" if parts and parts.every == 1 else "true"
     text += [
-        "    if (thread_of(turn) == 0)",
-        f"      following = next_task(turn, tasks[side ^ 1], following, {looks});",
-        "    meet(turn);",
-        "    if (thread_of(turn) == 0) finish(turn);",
+        "    if (threadIdx.x == 0)",
+        f"      following = next_task(turn, tasks[side ^ 1], following, {looks}), done++;",
+        "    __syncthreads();",
+        "    if (threadIdx.x == 0 && tasks[side ^ 1][0] < 0) finish(turn, done);",
         "  }",
         "}",
         "",
     ]
-    names = [part.rpartition(" ")[2].lstrip("*") for part in given]
-    kinds = [part.removesuffix(name) for part, name in zip(given, names, strict=True)]
-    called = ", ".join(f"({kind.strip()})at[{n}]" for n, kind in enumerate(kinds))
-    shared, alignment = shared_of(fn), alignment_of(fn)
-    return Elastic(
-        "\n".join(text),
-        _kernel(given, names, threads),
-        f"work({called}, turn, tasks)",
-        parts.bytes * threads if parts else 0,
-        parts.count if parts else 1,
-        -(-shared // alignment) * alignment,
-    )
-
-
-def _kernel(given: tuple[str, ...], names: list[str], threads: int) -> str:
-    fields = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
-    return "\n".join((
-        f"KERNEL void __launch_bounds__({threads}) k({', '.join((*given, *FIELDS))}) {{",
-        f"  const Turn turn{{{fields}}};",
-        "  __shared__ int tasks[2][3];",
-        f"  work({', '.join(names)}, turn, tasks);",
-        "}",
-        "",
-    ))  # fmt: skip
+    saved = parts.bytes * threads if parts else 0
+    return Elastic("\n".join(text), saved, parts.count if parts else 1)
 
 
 def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
@@ -131,7 +95,7 @@ def _tile(fn: TileFn, d: CudaDialect) -> list[str]:
     must meet the others."""
     if fn.thread:
         return tile_of(fn, d, "own")
-    beyond = d.let("place", f"own * {group_of(fn)} + {d.thread}")
+    beyond = d.let("place", "own * blockDim.x + threadIdx.x")
     return [beyond, d.let(fn.tile.name, f"min(place, ({d.index})(count - 1))")]
 
 
@@ -147,20 +111,22 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}if (begin) {{",
         f"{pad}  const char *const from = turn.saved + (int64_t)slot * turn.stride;",
         *(f"{pad}  {name} = {place};" for name, place in _places(d, parts, threads, "from")),
-        f"{pad}  meet(turn);",
-        f"{pad}  if (thread_of(turn) == 0) free_slot(turn, slot);",
+        f"{pad}  __syncthreads();",
+        f"{pad}  if (threadIdx.x == 0) free_slot(turn, slot);",
         f"{pad}}}",
         f"{pad}for (int {block} = begin; {block} < {end}; {block} += {loop.step}) {{",
         *_looks(fn, d, parts, pad + "  ", end),
         *([f"{pad}    await_copies<0>();"] if parts.ahead else []),
-        f"{pad}    if (thread_of(turn) == 0) wait_for_own_slot(turn);",
-        f"{pad}    meet(turn);",
-        f"{pad}    char *const to = turn.saved + (int64_t)worker_of(turn) * turn.stride;",
+        f"{pad}    if (threadIdx.x == 0) wait_for_own_slot(turn);",
+        f"{pad}    __syncthreads();",
+        f"{pad}    char *const to = turn.saved + (int64_t)blockIdx.x * turn.stride;",
         *(f"{pad}    {place} = {name};" for name, place in _places(d, parts, threads, "to")),
         f"{pad}    __threadfence();",
-        f"{pad}    meet(turn);",
-        f"{pad}    if (thread_of(turn) == 0)",
-        f"{pad}      leave(turn, own, {block} + {loop.step}, following), counted_out(turn);",
+        f"{pad}    __syncthreads();",
+        f"{pad}    if (threadIdx.x == 0) {{",
+        f"{pad}      leave(turn, own, {block} + {loop.step}, following);",
+        f"{pad}      finish(turn, done), counted_out(turn);",
+        f"{pad}    }}",
         f"{pad}    return;",
         f"{pad}  }}",
         f"{pad}}}",
@@ -175,7 +141,7 @@ def _looks(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> lis
     inside = lines(parts.inside, d, pad, fn.unit)
     following = f"{parts.loop.var.name} + {parts.loop.step}"
     look = f"{pad}const unsigned budget = budget_of(turn);"
-    goes = f"{pad}if (meet_or(turn, must_go(turn, budget)) && {following} < {end}) {{"
+    goes = f"{pad}if (__syncthreads_or(blockIdx.x >= budget) && {following} < {end}) {{"
     if parts.every == 1:
         return [look, *inside, goes]
     return [*inside, f"{pad}if (({following}) % {parts.every}) continue;", look, goes]
@@ -188,6 +154,6 @@ def _places(d: CudaDialect, parts: Chunks, threads: int, area: str) -> list[tupl
     kinds += [(*r, part_of(r[1], r[2])) for r in parts.matrices]
     for name, dtype, lanes, kind in sorted(kinds, key=lambda r: -r[1].size * r[2]):
         kind = f"const {kind}" if area == "from" else kind
-        found.append((name, f"(({kind} *)({area} + {offset}))[thread_of(turn)]"))
+        found.append((name, f"(({kind} *)({area} + {offset}))[threadIdx.x]"))
         offset += dtype.size * lanes * threads
     return found

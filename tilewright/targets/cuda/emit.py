@@ -39,16 +39,9 @@ MOST_STATIC = 48 * 1024 - 256
 
 
 class CudaDialect(CDialect):
-    """Buffers are typed pointers `b0`, `b1`, …; scratch is shared memory, or the thread's own.
+    """Buffers are typed pointers `b0`, `b1`, …; scratch is shared memory, or the thread's own."""
 
-    turns: the text is a worker's of the elastic form, which is a block or a part of one
-    """
-
-    def __init__(self, fn: TileFn, turns: bool = False) -> None:
-        self.thread = "thread_of(turn)" if turns else "threadIdx.x"
-        self.meeting = "meet(turn);" if turns else "__syncthreads();"
-        #: Behind the name of a shared number that is declared where it is used.
-        self.each, self.own = ("[PARTS]", "[part_of(turn)]") if turns else ("", "")
+    def __init__(self, fn: TileFn) -> None:
         self.buffers, self.areas = fn.buffers, fn.scratch
         self.detached = fn.unit is not None and fn.unit.detached
         self.packed = packs_bytes(fn)
@@ -190,13 +183,12 @@ class CudaDialect(CDialect):
         return f"for ({self.index} {name} = {begin}; {name} < {end}; {name} += {step}) {{"
 
     def uniform(self, name: str, value: str, most: int) -> str:
-        share = f"__shared__ int shared_{name}{self.each}; "
-        one = f"if ({self.thread} == 0) shared_{name}{self.own} = "
-        bound = f"min(max((int){value}, 0), {most}); {self.meeting}"
-        return f"{share}{one}{bound} const int {name} = shared_{name}{self.own};"
+        share = f"__shared__ int shared_{name}; if (threadIdx.x == 0) shared_{name} = "
+        bound = f"min(max((int){value}, 0), {most}); __syncthreads();"
+        return f"{share}{bound} const int {name} = shared_{name};"
 
     def barrier(self, near: bool) -> str:
-        return "__syncwarp();" if near and not self.detached else self.meeting
+        return "__syncwarp();" if near and not self.detached else "__syncthreads();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         """The run ends with an error.  A thread of its own stores nothing, so that states stay as
@@ -240,39 +232,21 @@ def parameters(fn: TileFn, d: CudaDialect) -> tuple[str, ...]:
 
 def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
     """Scratch: shared by the threads of a tile, or a thread's own."""
-    if dynamic_of(fn):
-        return carved(fn)
     kind, first = "__shared__ " if fn.thread else "", len(fn.buffers)
-    return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, first)]
-
-
-def carved(fn: TileFn, at: str = "") -> list[str]:
-    """Scratch in dynamic shared memory, from a byte `at` on."""
-    if not fn.scratch:
-        return []
-    lines = [f"extern __shared__ __align__({alignment_of(fn)}) char shared[];"]
-    at = f"{at} + " if at else ""
-    for n, (area, begin) in enumerate(zip(fn.scratch, _begins(fn)[0], strict=True)):
+    if not dynamic_of(fn):
+        return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, first)]
+    lines = [f"extern __shared__ __align__({max(map(_alignment, fn.scratch))}) char shared[];"]
+    for n, (area, begin) in enumerate(zip(fn.scratch, _begins(fn)[0], strict=True), first):
         name = kind_of(area.dtype)
-        lines.append(f"{name} *const b{len(fn.buffers) + n} = ({name} *)(shared + {at}{begin});")
+        lines.append(f"{name} *const b{n} = ({name} *)(shared + {begin});")
     return lines
-
-
-def shared_of(fn: TileFn) -> int:
-    """Bytes of scratch that the threads of a tile share."""
-    return _begins(fn)[1] if fn.thread else 0
-
-
-def alignment_of(fn: TileFn) -> int:
-    """In bytes, of the scratch of a tile; 1 where there is none."""
-    return max(map(_alignment, fn.scratch), default=1)
 
 
 def dynamic_of(fn: TileFn) -> int:
     """Bytes of shared memory that are asked for at launch; 0 where the text declares all it has."""
-    size = shared_of(fn)
+    size = _begins(fn)[1]
     asked = size > MOST_STATIC or any(area.reuses for area in fn.scratch)
-    return size if asked else 0
+    return size if fn.thread and asked else 0
 
 
 def _begins(fn: TileFn) -> tuple[list[int], int]:
@@ -291,5 +265,5 @@ def _alignment(area: Scratch) -> int:
 def tile_of(fn: TileFn, d: CudaDialect, block: str) -> list[str]:
     """Names the tile and the thread in the block with this number."""
     if fn.thread:
-        return [d.let(fn.tile.name, block), d.let(fn.thread.name, d.thread)]
-    return [d.let(fn.tile.name, f"{block} * {group_of(fn)} + {d.thread}")]
+        return [d.let(fn.tile.name, block), d.let(fn.thread.name, "threadIdx.x")]
+    return [d.let(fn.tile.name, f"{block} * blockDim.x + threadIdx.x")]
