@@ -62,14 +62,13 @@ def loaded(name: str, case: Case | None, sms: int, folder: Path) -> CudaHost:
 def alone(name: str, host: CudaHost, rounds: int) -> dict[str, Any]:
     device = host.device
     plan = ElasticPlan(host, Budget(device))
-    whole = plan.recorded()
     rng = np.random.default_rng(0)
     inputs = {
         info.name: rng.uniform(0, 1, [int(d) for d in info.shape]).astype(DTYPES[info.dtype].numpy)
         for info in host.bundle.manifest.inputs
     }
     want = host.run(inputs).outputs
-    whole()
+    plan.recorded()()
     device.wait()
     assert plan.complete == len(plan.steps), plan.complete
     for key, got in host.take(inputs).outputs.items():
@@ -81,12 +80,10 @@ def alone(name: str, host: CudaHost, rounds: int) -> dict[str, Any]:
     def plain() -> float:
         return host.clock(1, repeat=times)[0]
 
-    def elastic() -> float:
-        def run() -> None:
-            for _ in range(times):
-                whole()
+    repeated = plan.recorded(times=times)
 
-        return device.milliseconds(run) / times
+    def elastic() -> float:
+        return device.milliseconds(repeated) / times
 
     for timer in (plain, elastic):
         spent = 0.0

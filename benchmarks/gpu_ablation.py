@@ -66,6 +66,8 @@ SAME = 8
 #: Milliseconds of a timed run, runs of a candidate in a round, and rounds.
 RUN_MS, RUNS, ROUNDS = 20.0, 3, 2
 MOST_REPEATS = 512
+#: Runs before the first candidate.
+WARM_RUNS = 10
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ def by_turns(model: BrowserModel, count: int) -> list[float]:
     """Milliseconds of each candidate by the GPU's clock; every other round begins at the end."""
     found: list[list[float]] = [[] for _ in range(count)]
     repeats = [0] * count
+    # an idle card is slow
+    model.time(WARM_RUNS, 0, {CANDIDATE: 0}, repeat=repeats_of(model, {CANDIDATE: 0}))
     for number in range(ROUNDS):
         for n in range(count)[:: -1 if number % 2 else 1]:
             if not repeats[n]:

@@ -132,11 +132,14 @@ class ElasticPlan:
         launch = self.steps[number].launch
         self.device.start(replace(launch, blocks=min(workers, launch.blocks)))
 
-    def recorded(self, first: int | None = None, last: int | None = None) -> Callable[[], None]:
-        """By one call the kernels [first, last) after `begin`; without numbers a new inference, for
-        a device that nobody else needs meanwhile."""
+    def recorded(
+        self, first: int | None = None, last: int | None = None, times: int = 1
+    ) -> Callable[[], None]:
+        """By one call the kernels [first, last) after `begin`; without numbers new inferences, one
+        after the other, for a device that nobody else needs meanwhile."""
         tasks: list[Task] = [] if first is not None else [self._clear]
-        return self.device.record([*tasks, *(step.launch for step in self.steps[first:last])])
+        launches = (step.launch for step in self.steps[first:last])
+        return self.device.record([*tasks, *launches] * times)
 
     def run(self, again: Callable[[], None], rounds: int) -> int:
         """One inference to its end; the rounds of launches that it took.
