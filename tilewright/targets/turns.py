@@ -22,7 +22,7 @@ enum { FREE, SAVED, TAKEN, TICKET = 0, DONE, LEFT, NONE = 0x7fffffff };
 __device__ inline unsigned seen(const unsigned *at) { return *(const volatile unsigned *)at; }
 __device__ inline unsigned budget_of(const Turn &t) {
 #ifdef CUDA_ON_CPU  // the word after the budget counts looks: at the last one everybody must go
-  if (threadIdx.x == 0 && atomicSub(t.budget + LOOKS, 1u) == 1u) atomicExch(t.budget, 0u);
+  if (atomicSub(t.budget + LOOKS, 1u) == 1u) atomicExch(t.budget, 0u);
 #endif
   return seen(t.budget);
 }

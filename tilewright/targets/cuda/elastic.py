@@ -140,7 +140,8 @@ def _looks(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> lis
     """A pass, and the condition under which the tile is left after it."""
     inside = lines(parts.inside, d, pad, fn.unit)
     following = f"{parts.loop.var.name} + {parts.loop.step}"
-    look = f"{pad}const unsigned budget = budget_of(turn);"
+    # the leader alone: where memory is busy, all threads would wait longer for the answer
+    look = f"{pad}const unsigned budget = threadIdx.x == 0 ? budget_of(turn) : NONE;"
     goes = f"{pad}if (__syncthreads_or(blockIdx.x >= budget) && {following} < {end}) {{"
     if parts.every == 1:
         return [look, *inside, goes]
