@@ -99,6 +99,7 @@ globalThis.WebSocket = class {
     if (header.type === 'hello') {
       const offer = { spec: 0, kind: 'k', shape: 's', checksum: 'c', count: given.count, default: 0, gold: null };
       this.say({ type: 'welcome', compiler: 'c', kernels: [offer] });
+      for (const spec of header.specs) if (spec) this.say({ type: 'done', spec, sent: 0, milliseconds: 0 });
     }
     for (let left = header.count ?? 0; left > 0; left--) {
       const candidate = this.#candidates.shift();
@@ -164,6 +165,13 @@ def test_a_server_that_never_ends_is_left() -> None:
     found = socket(4, *[1] * 20)
     assert found["error"] == "input"
     assert len(found["came"]) <= 5
+
+
+def test_kernels_without_candidates_do_not_count_as_such() -> None:
+    """A server says at once that there are none of them, and a GPU's plan has many."""
+    specs = list(range(100))
+    found = socket(4, 1, 2, 3, hello={"specs": specs, "shares": [0.01] * len(specs)})
+    assert (found["came"], found["error"]) == ([1, 2, 3], "")
 
 
 def test_a_report_comes_back_with_a_lost_connection() -> None:

@@ -77,10 +77,13 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
     }
   }
 
+  /** How many candidates wait; kernels that have no more come at once, and are as many as the page named. */
+  const waiting = () => inbox.filter((entry) => 'header' in entry).length;
+
   /** @param {any} header @param {Uint8Array<ArrayBuffer>} module */
   function arrived(header, module) {
     const { spec, candidate } = header;
-    if (--due < 0 || inbox.length > MOST_WAITING) return fail(new EngineError('input', 'The tuning server sends more candidates than it announced, or than were asked for', 'Update the server', { spec, candidate }));
+    if (--due < 0 || waiting() > MOST_WAITING) return fail(new EngineError('input', 'The tuning server sends more candidates than it announced, or than were asked for', 'Update the server', { spec, candidate }));
     came.set(spec, (came.get(spec) ?? new Set()).add(candidate));
     // Already tried: asks for another at once instead of queueing it, where it would wait for a gap between runs.
     if (known[spec]?.includes(candidate)) send({ type: 'want', count: 1 });
