@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
+import numpy as np
 import pytest
 from helpers.kernels import ANCHORS, random_case
 from helpers.schedules import random_schedule
@@ -12,15 +13,26 @@ from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import InputError
-from tilewright.benchkernel import compile_graph, compile_matmul, matmul_step
+from tilewright.benchkernel import compile_graph, compile_matmul, matmul_step, steps_of
 from tilewright.compiler import Options
-from tilewright.graph.node import Graph, contract, graph_input
+from tilewright.graph import ops
+from tilewright.graph.node import (
+    Graph,
+    contract,
+    elementwise,
+    graph_input,
+    node,
+    reduce,
+    transpose,
+    unfold,
+)
 from tilewright.kernel import form
 from tilewright.kernel.collapse import collapse
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.depth import DepthSchedule
 from tilewright.targets.simd.elementwise import MapSchedule
 from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.sizes import even
 from tilewright.targets.simd.table import (
     SCHEDULES,
     TABLE,
@@ -29,6 +41,7 @@ from tilewright.targets.simd.table import (
     schedule_from_json,
 )
 from tilewright.targets.simd.tiles import register_tile
+from tilewright.targets.simd.windows import WindowsSchedule
 from tilewright.targets.wasm.target import X86
 
 
@@ -134,3 +147,40 @@ def test_default_schedule_of_any_kernel(seed: int, anchor: str) -> None:
             assert live(s.x0, vectors) <= registers
             assert s.x1 % s.x0 == 0
             assert s.y1 % s.y0 == 0
+
+
+def depthwise(size: int, channels: int, taps: int) -> Graph:
+    """A square image, channels last, padded."""
+    padded = size - 1 + taps
+    image = graph_input("x", (padded, padded, channels), F32)
+    shape = (1, 1, taps, taps, channels)
+    factors = node(ops.Weight("w", shape, F32, lambda: np.ones(shape, "f4")))
+    windows = unfold(unfold(image, 0, taps), 1, taps)
+    products = elementwise("mul", transpose(windows, (0, 1, 3, 4, 2)), factors)
+    return Graph("depthwise", (("x", image),), (("y", reduce("sum", products, [2, 3])),))
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "taps", "lines"),
+    [
+        (14, 512, 3, True), (7, 1024, 3, True), (14, 256, 5, True), (28, 128, 5, True),
+        (14, 480, 3, False), (14, 384, 3, False), (14, 240, 5, False), (112, 64, 3, False),
+    ],
+)  # fmt: skip
+def test_units_take_whole_lines_where_the_cache_keeps_none(
+    size: int, channels: int, taps: int, lines: bool
+) -> None:
+    """Rows of channels that are a multiple of a large power of two share few sets of the cache."""
+    (step,) = steps_of(depthwise(size, channels, taps))
+    chosen = default_schedule(step.kernel, Machine())
+    assert isinstance(chosen, WindowsSchedule)
+    assert (chosen.x0, chosen.y0) == ((2, 16) if lines else (even(size, 8), 4))
+    assert objection(step.kernel, chosen) == ""
+
+
+def test_a_larger_cache_keeps_more_lines() -> None:
+    (step,) = steps_of(depthwise(14, 256, 3))
+    small, large = (default_schedule(step.kernel, Machine(l1=l1)) for l1 in (32768, 65536))
+    assert isinstance(small, WindowsSchedule)
+    assert isinstance(large, WindowsSchedule)
+    assert (small.y0, large.y0) == (16, 4)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import gcd, prod
 from typing import TypeVar
 
 from tilewright.kernel.builder import Builder, Values, nest
@@ -32,6 +32,10 @@ from tilewright.targets.simd.vectorize import storable, vector
 
 #: Taps along the innermost axis of a window that are written out, without a loop.
 MAX_TAPS = 11
+#: Bytes of a cache line, and of a way of a cache: lines that far apart take each other's place.
+LINE, WAY = 64, 4096
+#: Windows with more taps in a row want many pixels for each factor, whatever the cache does.
+FEW_TAPS = 5
 
 
 @dataclass(frozen=True)
@@ -78,19 +82,40 @@ def suits(kernel: Kernel) -> bool:
 def default(kernel: Kernel, machine: Machine) -> WindowsSchedule:
     """Pixels in registers beside the taps' factors and one element; few pixels take more channels.
 
-    Eight results do not wait for each other.
+    Eight results do not wait for each other.  Where lines would be gone from the cache before the
+    next channels are read, a unit takes all channels of a line, and two pixels.
     """
     across = form_as(kernel, Windows)
     taps = across.taps if across.taps <= MAX_TAPS else 4
     room = machine.registers - 2 - (taps if across.weighted else 1)
     x0 = even(across.pixel.extent, min(8, room))
     vectors = 1 if across.weighted else max(1, 8 // x0)
-    y0 = machine.lanes * max(1, min(vectors, across.channel.extent // machine.lanes))
     depth = prod(v.extent for v in kernel.stages[0].axes)
+    work = TILE_WORK // x0
+    few = across.weighted and across.taps <= FEW_TAPS
+    if few and _lines(across, depth, x0) > 0.9 * _room(kernel, across, machine):
+        x0, vectors = even(across.pixel.extent, 2), LINE // (kernel.dtype.size * machine.lanes)
+        # two pixels are soon done: their factors stay in the cache for the next
+        work = machine.l1 // 2 // kernel.dtype.size
+    y0 = machine.lanes * max(1, min(vectors, across.channel.extent // machine.lanes))
     blocks = -(-across.channel.extent // y0)
-    span = max(1, min(blocks, TILE_WORK // (x0 * y0 * depth)))
+    span = even(blocks, work // (y0 * depth))
     x1 = max(1, TILE_WORK // (x0 * y0 * span * depth))
     return WindowsSchedule(x0=x0, y0=y0, r0=taps, x1=x1, y1=span * y0, lanes=machine.lanes)
+
+
+def _lines(across: Windows, depth: int, x0: int) -> int:
+    """Lines of the cache that a unit of x0 pixels reads and writes, one for each point."""
+    by_pixel, by_tap = across.pace
+    pairs = across.in_order(x0, across.taps)
+    columns = {i * by_pixel + t * by_tap for i, t in pairs} if by_tap else pairs
+    return len(columns) * (depth // across.taps) + x0
+
+
+def _room(kernel: Kernel, across: Windows, machine: Machine) -> int:
+    """How many such lines the L1 cache holds: points lie one row of channels apart, and a row that
+    is a multiple of a large power of two leaves most of the cache empty."""
+    return machine.l1 // max(LINE, gcd(kernel.dtype.size * across.channel.extent, WAY))
 
 
 @dataclass(frozen=True)
