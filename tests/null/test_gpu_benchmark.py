@@ -110,6 +110,20 @@ def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(tmp_path: Path
     assert "| 1.50× | packed dot | – | 4.00× | – |" in told
 
 
+def test_a_record_with_a_cold_default_says_so_until_it_is_measured_again() -> None:
+    details = module("report_gpu_ablation").details
+    assert "before the card was warm" in details({"commit": "25bfee29"})
+    assert details({"commit": "a later one"}) == ""
+
+
+def test_introductions_name_the_card() -> None:
+    machine = {"cpu": "A CPU", "cores": 2, "system": "Linux"}
+    record = {"date": "today", "commit": "c", "machine": machine}
+    facts = module("report").facts
+    assert facts(record).endswith("A CPU, 2 cores, Linux.")
+    assert facts(record | {"machine": machine | {"gpu": "A GPU"}}).endswith("Linux, A GPU.")
+
+
 def test_figures() -> None:
     case = module("products").matmul("x", 1, 1000, 500, layers=2)
     found = module("products").figures(case, [0.1, 0.2, 0.3, 0.2, 0.2])
