@@ -202,7 +202,8 @@ ABOUT: dict[str, tuple[str, str]] = {
     "llama": (
         "A language model on a real GPU",
         "Llama 2 7B's architecture with random weights, through Dawn in Node by the engine's own "
-        "loop; each token is chosen on the GPU and comes back before the next step begins.",
+        "loop; each token is chosen on the GPU, and the next step takes it from there before it "
+        "comes back.",
     ),
     **report_corun.ABOUT,
     **report_gpu_ablation.ABOUT,
@@ -300,6 +301,7 @@ ABOUT: dict[str, tuple[str, str]] = {
 DETAILS: dict[str, Callable[[Record], str]] = {
     "crowd": lambda _: report_crowd.ASSUMED,
     "gpu": report_gpu.where,
+    "gpu_ablation": report_gpu_ablation.details,
     "passes": report_passes.llvm,
     "peers": report_peers.details,
     "space": report_space.details,
@@ -343,6 +345,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
 def facts(record: Record) -> str:
     machine = record["machine"]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}"
+    if "gpu" in machine:
+        where += f", {machine['gpu']}"
     return f"{record['date']}, commit {record['commit']}, {where}."
 
 
@@ -359,8 +363,8 @@ def files() -> Iterator[tuple[Path, str]]:
         for picture in pictures:
             if picture.startswith(name):
                 lines += [f"![{picture.removesuffix('.svg').replace('-', ' ')}]({picture})", ""]
-        if name in DETAILS:
-            lines += [DETAILS[name](record), ""]
+        if name in DETAILS and (said := DETAILS[name](record)):
+            lines += [said, ""]
     lines += report_space.sections()
     yield RESULTS / "README.md", "\n".join(lines)
     for name, text in pictures.items():

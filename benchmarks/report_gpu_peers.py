@@ -104,12 +104,12 @@ def _missing(record: Record) -> str:
 
 def js_time(record: Record) -> str:
     """Milliseconds of JavaScript in a run; a browser's calls go to another process."""
-    head = ["model", "width of layers", "in", "adapter", "dispatches", "ms in all"]
+    head = ["model", "width of layers", "in", "processor", "adapter", "dispatches", "ms in all"]
     head += ["lowest decile", "to the last submission", "after the answer", "in the page's thread"]
     head += ["of it finish and submit", "without those", "n", "spread"]
     keys = ("whole_ms", "quiet_ms", "before_ms", "after_ms", "page_ms", "dawn_ms")
     rows = [
-        [r["model"], str(r["width"]), r.get("host", "node"),
+        [r["model"], str(r["width"]), r.get("host", "node"), r["cpu"],
          r.get("adapter", record["adapter"]["device"]), str(r["dispatches"]),
          *(f"{r[k]:.3f}" if k in r else "–" for k in (*keys, "without_dawn_ms")), str(r["n"]),
          f"{r['spread'] * 100:.1f} %"]

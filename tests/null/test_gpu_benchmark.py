@@ -101,13 +101,32 @@ def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(tmp_path: Path
     schedules = ablation.tried(ablation.step_of(case), CLASSES["webgpu"], features)
     assert all(set(schedule.features) <= set(features) for schedule in schedules)
     assert schedules[-1] == Plain()
-    subject = ablation.Subject("bytes", ablation.step_of(case), [*schedules[:2], Plain()])
-    row = ablation.measure(Timed([3.0, 2.0, 8.0]), subject, features, tmp_path)
+    timed = [*schedules[:2], Plain()]
+    subject = ablation.Subject("bytes", ablation.step_of(case), timed, case.flops)
+    readers = module("products").READERS  # of one copy of the rows, in each run
+    row = ablation.measure(
+        Timed([ms * readers for ms in (3.0, 2.0, 8.0)]), subject, features, tmp_path
+    )
     assert (row["ms"], row["default_ms"], row["uses"]) == (2.0, 3.0, ["packed dot"])
+    assert row["tflops"] == round(2 * 64**3 / 2.0 / 1e9, 3)
     assert row["without"]["packed dot"] == 8.0
     told = module("report_gpu_ablation").ablation({"rows": [row]}).splitlines()[-1]
     assert "| 2,000.0 |" in told
     assert "| 1.50× | packed dot | – | 4.00× | – |" in told
+
+
+def test_a_record_with_a_cold_default_says_so_until_it_is_measured_again() -> None:
+    details = module("report_gpu_ablation").details
+    assert "before the card was warm" in details({"commit": "25bfee29"})
+    assert details({"commit": "a later one"}) == ""
+
+
+def test_introductions_name_the_card() -> None:
+    machine = {"cpu": "A CPU", "cores": 2, "system": "Linux"}
+    record = {"date": "today", "commit": "c", "machine": machine}
+    facts = module("report").facts
+    assert facts(record).endswith("A CPU, 2 cores, Linux.")
+    assert facts(record | {"machine": machine | {"gpu": "A GPU"}}).endswith("Linux, A GPU.")
 
 
 def test_figures() -> None:
