@@ -172,13 +172,11 @@ def main() -> None:
                 host = loaded(name, known.get(name), args.sms, Path(folder, str(number)))
                 rows.append({"what": "alone"} | alone(name, host, args.rounds))
                 print(rows[-1], flush=True)
-        for row in (
-            () if args.only else room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1)
-        ):
+        if args.only:
+            return
+        for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
             rows.append({"what": "room"} | row)
             print(rows[-1], flush=True)
-    if args.only:
-        return
     print(common.save("elastic", rows, **common.nvidia_facts(args.commit)))
 
 

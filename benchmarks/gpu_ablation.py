@@ -166,9 +166,9 @@ def measure(host: BrowserHost, subject: Subject, features: Collection[str], fold
 def by_turns(model: BrowserModel, count: int) -> list[float]:
     """Milliseconds of each candidate by the GPU's clock; every other round begins at the end."""
     found: list[list[float]] = [[] for _ in range(count)]
-    repeats = [0] * count
+    repeats = [repeats_of(model, {CANDIDATE: 0}), *[0] * (count - 1)]
     # an idle card is slow
-    model.time(WARM_RUNS, 0, {CANDIDATE: 0}, repeat=repeats_of(model, {CANDIDATE: 0}))
+    model.time(WARM_RUNS, 0, {CANDIDATE: 0}, repeat=repeats[0])
     for number in range(ROUNDS):
         for n in range(count)[:: -1 if number % 2 else 1]:
             if not repeats[n]:

@@ -239,7 +239,7 @@ class CorunSession:
         return measure(
             model,
             self._plans[0],
-            self._hosts[0].device,
+            host.device,
             self.allow,
             sms=self._devices.sms,
             workers=workers,
