@@ -117,6 +117,7 @@ def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[R
                 "candidates": len(times), "share": round(own, 3),
                 "trial": space.order.index(top) + 1 if top else 0,
                 "default": space.schedules[0].to_json(), "optimum": space.schedules[top].to_json(),
+                "checksum": space.checksum, "times": [float(f"{t:.4g}") for t in times],
             }  # fmt: skip
         tuned_one = built(name, folder, Path(place) / "best", best)
         with page(host) as browser:
