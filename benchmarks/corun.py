@@ -2,7 +2,8 @@
 
 Input: a GPU with its driver, the extra `cuda`; names of workloads (tilewright/elastic/workloads),
 or two ONNX files.  Output: a row for each pair, policy, bound, number of SMs and seed.  Each row
-has a fixed time, and rows are saved as they come, so a run may be ended early.
+has a fixed time, and rows are saved as they come, so a run may be ended early; rows of other
+settings and cards stay.  What was refused is a row with an `error`.
 
 * p50, p99, p999: the critical model's latency, waiting included, over its time alone;
   `service_p50`, ...: from its begin, which a bound is on;
@@ -44,6 +45,9 @@ from tilewright.elastic.workloads.models import model
 from tilewright.targets import target
 
 CUDA = "cuda"
+KEY = (
+    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "seed", "max_slowdown"
+)  # fmt: skip
 #: Whose occupancy is compared.
 OCCUPIED = ("sequential", "tilewright")
 #: Where a policy takes none.
@@ -121,8 +125,29 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                     for seed in args.seed or (0,):
                         yield row(pair, args, session, bound, seed)
             except TilewrightError as error:
-                yield {"pair": pair.name, "policy": name, "sms": sms, "max_slowdown": bound,
-                       "error": error.to_json()}  # fmt: skip
+                yield setting(pair, args, name, sms, bound, (args.seed or (0,))[0]) | {
+                    "error": error.to_json()
+                }
+
+
+def setting(
+    pair: Pair,
+    args: argparse.Namespace,
+    policy: str,
+    sms: int | None,
+    bound: float | None,
+    seed: int,
+) -> dict[str, Any]:
+    return {
+        "pair": pair.name,
+        "policy": policy,
+        "sms": sms,
+        "kernels": args.kernels,
+        "clients": args.clients,
+        "l2_persistence": args.l2_persistence,
+        "seed": seed,
+        "max_slowdown": bound,
+    }
 
 
 def row(
@@ -150,16 +175,9 @@ def row(
     waited = tail([a.latency_us / alone for _, alone, a in answered])
     service = tail([a.took_us / alone for _, alone, a in answered])
     missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, _, a in answered]
-    found: dict[str, Any] = {
-        "pair": pair.name,
-        "policy": session.settings.policy,
-        "sms": session.settings.sms,
-        "kernels": args.kernels,
-        "clients": args.clients,
-        "l2_persistence": args.l2_persistence,
+    used = session.settings
+    found: dict[str, Any] = setting(pair, args, used.policy, used.sms, bound, seed) | {
         "l2_kept": session.kept.kept if session.kept else None,
-        "seed": seed,
-        "max_slowdown": bound,
         "p50": waited.p50,
         "p99": waited.p99,
         "p999": waited.p999,
@@ -227,33 +245,31 @@ def main() -> None:
     if args.models and len(args.models) < 2:
         raise UsageError("--models needs two at least", hint="The critical one comes first")
     stop = time.monotonic() + args.budget
-    rows, refused = list[dict[str, Any]](), list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:
         for pair in pairs_of(args, Path(folder)):
             for sms in args.sms or (None,):
                 for found in rows_of(pair, args, sms):
-                    (refused if "error" in found else rows).append(found)
+                    rows.append(found)
                     print(found, flush=True)
-                    saved(args, rows, refused)
+                    saved(args, rows)
                     if time.monotonic() > stop:
                         print("the time is over", flush=True)
                         return
                 for policy in OCCUPIED if args.occupancy else ():
                     share = round(occupancy_of(pair, args, sms, policy), 4)
                     for found in rows:
-                        if (found["pair"], found["policy"], found["sms"]) == (
-                            pair.name, policy, sms,
-                        ):  # fmt: skip
+                        told = found["pair"], found["policy"], found["sms"]
+                        if told == (pair.name, policy, sms) and "error" not in found:
                             found["occupancy"] = share
                     print(pair.name, policy, "occupancy", share, flush=True)
-                    saved(args, rows, refused)
+                    saved(args, rows)
 
 
-def saved(
-    args: argparse.Namespace, rows: Sequence[dict[str, Any]], refused: Sequence[dict[str, Any]]
-) -> None:
+def saved(args: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
     facts = common.nvidia_facts(args.commit)
-    common.save(args.out, list(rows), refused=list(refused), **facts)
+    gpu = facts["machine"].get("gpu")
+    common.merge(args.out, [{"gpu": gpu, **row} for row in rows], KEY, **facts)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ Record = dict[str, Any]
 Row = Mapping[str, Any]
 
 #: What may differ between pictures, and between points of a series.
-SETTING = ("pair", "sms", "kernels", "clients", "l2_persistence")
+SETTING = ("gpu", "pair", "sms", "kernels", "clients", "l2_persistence")
 POINT = ("policy", "max_slowdown")
 #: Bounds of the critical model's slowdown at which policies are compared.
 BOUNDS = (1.05, 1.1, 1.2, 1.4, 1.6)
@@ -33,6 +33,11 @@ def _grouped(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], 
     for row in rows:
         groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
     return groups
+
+
+def runs(record: Record) -> list[Row]:
+    """Rows of runs; a row with an error is of a bound or policy that was refused."""
+    return [row for row in record["rows"] if "error" not in row]
 
 
 def points(rows: Sequence[Row]) -> list[Row]:
@@ -49,12 +54,13 @@ def points(rows: Sequence[Row]) -> list[Row]:
 
 
 def _named(setting: Sequence[Any]) -> str:
-    """Pair, multiprocessors, and what else was said of it."""
-    pair, sms, kernels, clients, l2_persistence = setting
+    """Pair, multiprocessors, and what else was said of it, with the card at the end."""
+    gpu, pair, sms, kernels, clients, l2_persistence = setting
     words = [str(pair), f"{sms} SMs" if sms else "all SMs"]
     words += [f"{kernels} kernels"] if kernels else []
     words += [f"{clients} clients"] if clients else []
     words += ["weights kept in L2"] if l2_persistence else []
+    words += [str(gpu)] if gpu else []
     return ", ".join(words)
 
 
@@ -65,7 +71,7 @@ def within(rows: Sequence[Row], bound: float) -> float | None:
 
 def corun(record: Record) -> str:
     """What each policy leaves to normal models at a bound, then every point."""
-    medians = points(record["rows"])
+    medians = points(runs(record))
     head = ["policy", "setting", *(f"p99 ≤ {bound:g}×" for bound in BOUNDS)]
     reached = [
         [policy, _named(setting), *(cell(within(rows, bound)) for bound in BOUNDS)]
@@ -88,8 +94,8 @@ def corun(record: Record) -> str:
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:
     """A frontier for each setting: the critical model's p99 over alone, and the normal share."""
-    policies = list(dict.fromkeys(r["policy"] for r in record["rows"]))
-    for setting, rows in _grouped(points(record["rows"]), SETTING).items():
+    policies = list(dict.fromkeys(r["policy"] for r in runs(record)))
+    for setting, rows in _grouped(points(runs(record)), SETTING).items():
         series = [
             (policy, [(r["p99"], r["normal_share"]) for r in of])
             for (policy,), of in _grouped(rows, ("policy",)).items()

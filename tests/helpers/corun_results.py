@@ -24,7 +24,7 @@ ROWS = [
     {**ROW, "sms": 30},
     {**ROW, "pair": "LGSVL", "sms": None, "p99": 1.06},
 ]
-RECORD = {"rows": ROWS, "refused": [{"pair": "MDTB-B", "error": {"code": "refused"}}]}
+RECORD = {"rows": [*ROWS, {"pair": "MDTB-B", "error": {"code": "refused"}}]}
 
 
 def of_command(

@@ -54,6 +54,17 @@ def test_tables_have_every_point_and_setting(benchmark: Any) -> None:
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == 2 * 2 + 3 + 5
 
 
+def test_cards_are_apart_and_what_was_refused_is_no_point(benchmark: Any) -> None:
+    report: ModuleType = benchmark("report_corun")
+    refused = {**ROW, "gpu": "A", "max_slowdown": 1.003, "error": {"code": "admission-refused"}}
+    rows = [{**ROW, "gpu": "A", "p99": 1.02}, {**ROW, "gpu": "B", "p99": 1.08}, refused]
+    text = report.corun({"rows": rows})
+    assert "| bounded | MDTB-A, 8 SMs, A | 0.9 |" in text
+    assert "| bounded | MDTB-A, 8 SMs, B | – |" in text
+    assert "1.003" not in text
+    assert len(dict(report.charts({"rows": rows}))) == 2
+
+
 def test_the_best_points(benchmark: Any) -> None:
     best = benchmark("charts").best
     assert best([(1.2, 0.5), (1.1, 0.4), (1.3, 0.45), (1.1, 0.3), (2.0, 0.9)]) == [

@@ -153,9 +153,6 @@ class CriticalAgent:
                 del self._told[number]
             self._coordination.post(Finished(ended, number, took))
 
-    def leave(self) -> None:
-        self._coordination.post(Gone(now_us(), self.task.name))
-
     def _at_once(self, number: int, begin: Begin) -> None:
         def start() -> None:
             self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)

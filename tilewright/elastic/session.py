@@ -42,7 +42,7 @@ from tilewright.elastic.watch import Watch, watched
 from tilewright.elastic.weights import KeptWeights
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice, SetWord
+from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, Launch, NvidiaDevice, SetWord
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.tensors import largest_extents
@@ -223,8 +223,7 @@ class CorunSession:
         if elastic:
             plan = ElasticPlan(host, self._budget)
             return ElasticRuns(plan, run_ends(times)) if runs else ElasticKernels(plan)
-        steps = host.steps(-1, largest_extents(host.bundle.manifest))
-        launches = [launch for _, launch in steps]
+        launches = [launch for _, launch in _largest(host)]
         if self._flags:
             return EntryKernels(host, launches, self._flags[number])
         return (WholePlain if runs else PlainKernels)(host, launches)
@@ -232,10 +231,7 @@ class CorunSession:
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
         host = self._hosts[0]
-        workers = max(
-            host.residents(slot, launch)
-            for slot, launch in host.steps(-1, largest_extents(host.bundle.manifest))
-        )
+        workers = max(host.residents(slot, launch) for slot, launch in _largest(host))
         return measure(
             model,
             self._plans[0],
@@ -372,6 +368,11 @@ class CorunSession:
             load.overdue,
             load.noticed,
         )
+
+
+def _largest(host: CudaHost) -> list[tuple[int, Launch]]:
+    """Slot and launch of each step of the largest plan at its largest lengths."""
+    return host.steps(-1, largest_extents(host.bundle.manifest))
 
 
 def _by_turns(arrivals: Sequence[Arrival], of: Sequence[object]) -> list[Arrival]:

@@ -36,8 +36,9 @@ export function read(name, text) {
   const found = { name, runs: [], refused: 0, spans: [] };
   for (const document of documents(name, text)) {
     if (Array.isArray(document?.rows)) {
-      found.runs.push(...document.rows.map((/** @type {any} */ row) => runOf(name, row)));
-      found.refused += document.refused?.length ?? 0;
+      const runs = document.rows.filter((/** @type {any} */ row) => !row?.error);
+      found.runs.push(...runs.map((/** @type {any} */ row) => runOf(name, row)));
+      found.refused += document.rows.length - runs.length;
     } else if (Array.isArray(document?.traceEvents)) found.spans.push(...spansOf(document.traceEvents));
     else if (document?.error) found.refused += 1;
     else found.runs.push(...ofCommand(document).map((row) => runOf(name, row)));
@@ -82,8 +83,8 @@ function runOf(name, row) {
   if (typeof row?.policy !== 'string' || !numbers.every((key) => Number.isFinite(row[key]))) {
     throw new Error(`${name} has no results of co-running`);
   }
-  const { pair = name, sms = null, kernels = '', clients = null, l2_persistence = false, max_slowdown = null, total_over_sequential = null } = row;
-  return { ...row, pair: String(pair), sms, kernels, clients, l2_persistence, max_slowdown, total_over_sequential };
+  const { gpu, pair = name, sms = null, kernels = '', clients = null, l2_persistence = false, max_slowdown = null, total_over_sequential = null } = row;
+  return { ...row, pair: gpu ? `${pair} on ${gpu}` : String(pair), sms, kernels, clients, l2_persistence, max_slowdown, total_over_sequential };
 }
 
 /** Of Chrome's trace format as elastic/timeline.py writes it: a process for each SM, a thread for each lane. @param {any[]} events @returns {Span[]} */
