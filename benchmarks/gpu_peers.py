@@ -1,12 +1,13 @@
 """Tilewright, onnxruntime-web, jax-js and TF.js on a real GPU, by turns, each in a Node with Dawn.
 
-Input: a GPU, Node, the npm packages `webgpu` and those of peers/package.json.  Output:
-results/gpu_peers.json.  Kernels are timed as many runs in a row whose outputs stay on the GPU;
-models so, too, and from the call to the outputs in JavaScript.  Every answer is compared with
-onnxruntime's on the CPU first.  What runs in the pages, and the statistics, are peers/'s.
+Input: a GPU, Node, the npm packages `webgpu` and those of peers/package.json; for cuBLAS, which
+joins in the products, PyTorch.  Output: results/gpu_peers.json.  Kernels are timed as many runs in
+a row whose outputs stay on the GPU; models so, too, and from the call to the outputs in JavaScript.
+Every answer is compared with onnxruntime's on the CPU first.  What runs in the pages, and the
+statistics, are peers/'s.
 
     python benchmarks/gpu_peers.py [--only k0,model] [--engines tilewright,ort] [--seconds 1]
-    python benchmarks/gpu_peers.py --small --no-save
+    python benchmarks/gpu_peers.py --smoke
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from benchmarks.gpu import facts
 from benchmarks.peers import models
 from benchmarks.peers.__main__ import Sessions, install, say, sessions
 from benchmarks.peers.cases import Case, Model
+from benchmarks.peers.cublas_session import CUBLAS, CublasSession, suits
+from benchmarks.peers.cublas_session import version as cublas_version
 from benchmarks.peers.engines import ON_GPU
 from benchmarks.peers.files import BUILD, Files, prepared, source
 from benchmarks.peers.gpu_cases import chosen, small
@@ -55,6 +58,7 @@ MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__) for m in (nets, mod
 #: An idle card runs at a fraction of its clock.
 SETTLE_MS = 50.0
 KEY = ("case", "engine")
+KNOWN = {**ON_GPU, CUBLAS.name: CUBLAS}
 
 
 def made(case: Case, kinds: Sequence[str]) -> Files:
@@ -70,13 +74,14 @@ def made(case: Case, kinds: Sequence[str]) -> Files:
 
 def lane(files: Files, pool: Sessions, name: str) -> Lane | Row:
     """An engine with the case loaded and its answer checked; a row that says why not."""
-    engine, model = ON_GPU[name], files.case.group == "model"
-    row: Row = {"engine": name, "status": "ok", "why": "", "version": engine.version}
+    engine, model = KNOWN[name], files.case.group == "model"
+    version = cublas_version() if engine is CUBLAS else engine.version
+    row: Row = {"engine": name, "status": "ok", "why": "", "version": version}
     if (why := files.missing.get(engine.needs)) is not None:
         return row | {"status": "skipped", "why": why}
     for fresh in (model, True):
         try:
-            session = pool.get(name, 1, fresh)
+            session = CublasSession() if engine is CUBLAS else pool.get(name, 1, fresh)
         except TilewrightError as error:
             return row | {"status": "failed", "why": str(error)}
         session.add(files)
@@ -124,10 +129,12 @@ def timed(found: Sequence[Lane], plan: Plan) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases or groups, with commas")
-    parser.add_argument("--engines", default=",".join(ON_GPU), help="with commas")
+    parser.add_argument("--engines", default=",".join(KNOWN), help="with commas")
     parser.add_argument("--seconds", type=float, default=1.0, help="for an engine on a case")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="small forms, for software adapters")
+    parser.add_argument(
+        "--smoke", action="store_true", help="small forms, for software adapters; nothing is stored"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes of --prepare")
     parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
     parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
@@ -138,17 +145,21 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     engines = args.engines.split(",")
-    if unknown := set(engines) - set(ON_GPU):
-        raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ON_GPU)}")
+    if unknown := set(engines) - set(KNOWN):
+        raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(KNOWN)}")
+    if CUBLAS.name in engines and not cublas_version():
+        say("without cuBLAS: PyTorch sees no GPU")
+        engines.remove(CUBLAS.name)
     install(ON_GPU)
-    plan = Plan(args.seconds, args.rounds, visits=False, settle=0.0 if args.small else SETTLE_MS)
+    plan = Plan(args.seconds, args.rounds, visits=False, settle=0.0 if args.smoke else SETTLE_MS)
     dawn = require_dawn()
     known = facts(dawn, args.commit)
     cases = chosen([name for name in args.only.split(",") if name])
-    cases = [small(case) for case in cases] if args.small else cases
-    kinds = [ON_GPU[name].needs for name in engines]
+    cases = [small(case) for case in cases] if args.smoke else cases
+    kinds = [KNOWN[name].needs for name in engines]
     run = uuid.uuid4().hex[:8]
     if args.prepare:
+        say(f"models are in {MODELS_FOLDER}")
         with ProcessPoolExecutor(args.jobs) as processes:
             for files in processes.map(partial(made, kinds=kinds), cases):
                 say(f"{files.case.name} {files.missing}")
@@ -156,11 +167,12 @@ def main() -> None:
     with sessions(BROWSER, ON_GPU) as pool:
         for case in cases:
             say(case.name)
-            rows = measure(made(case, kinds), pool, engines, plan)
+            taking = [name for name in engines if name != CUBLAS.name or suits(case)]
+            rows = measure(made(case, kinds), pool, taking, plan)
             for row in rows:
                 say(f"  {row['engine']:12} {about(row)} {row.get('stream_median_ms', '')}")
             rows = [{"case": case.name, "group": case.group, "run": run, **row} for row in rows]
-            if args.no_save:
+            if args.smoke or args.no_save:
                 print(json.dumps(rows))
             else:
                 common.merge("gpu_peers", rows, KEY, **known)

@@ -67,14 +67,15 @@ class Net:
         return self.op("MatMulNBits", *operands, domain="com.microsoft", **sizes)
 
     def model(
-        self, inputs: Shapes, outputs: Shapes, name: str = "mixed", kind: int = TensorProto.FLOAT
-    ) -> onnx.ModelProto:
-        """The whole; `kind` is the inputs' element type, outputs are f32."""
+        self, inputs: Shapes, outputs: Shapes, name: str = "mixed", kind: int = TensorProto.FLOAT,
+        made: int = TensorProto.FLOAT,
+    ) -> onnx.ModelProto:  # fmt: skip
+        """The whole; `kind` is the inputs' element type, `made` the outputs'."""
         graph = helper.make_graph(
             self.nodes,
             name,
             [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
+            [helper.make_tensor_value_info(n, made, s) for n, s in outputs.items()],
             self.stored,
         )
         domains = sorted({node.domain for node in self.nodes} | {""})

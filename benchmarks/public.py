@@ -3,10 +3,13 @@
 Input: a folder, and names of models (else all).  Output: their ONNX files there, each with the
 shapes that it is tried with.  They are taken from wheels of the Python package index, in these
 versions.
+
+    python benchmarks/public.py build/public [nudenet …]
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -85,6 +88,17 @@ def fetched(name: str, folder: Path) -> Path:
     return path
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    # choices would refuse the empty list of Python 3.11
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(PUBLIC))
+    args = parser.parse_args()
+    if unknown := sorted(set(args.names) - set(PUBLIC)):
+        parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(PUBLIC)}")
+    for name in args.names or PUBLIC:
+        print(fetched(name, args.folder), flush=True)
+
+
 if __name__ == "__main__":
-    for each in sys.argv[2:] or PUBLIC:
-        print(fetched(each, Path(sys.argv[1])), flush=True)
+    main()

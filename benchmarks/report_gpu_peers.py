@@ -12,6 +12,7 @@ from typing import Any
 from charts import figure, grouped, table
 from report_peers import mean
 
+from benchmarks.peers.cublas_session import CUBLAS
 from benchmarks.peers.engines import ON_GPU
 
 Record = dict[str, Any]
@@ -21,6 +22,8 @@ OURS, CAPTURED = "tilewright", "ort-captured"
 #: Engines as tables know them: onnxruntime-web is its faster form.
 PEERS = {"ort": ("ort", CAPTURED), "jax": ("jax",), "tfjs": ("tfjs",)}
 TITLES = {name: ON_GPU[name].title for name in (OURS, *PEERS)}
+#: What is timed as many runs in a row alone.
+PRODUCTS = ("kernel", "gemm", "bits4", "attention")
 
 
 class Cases:
@@ -59,20 +62,24 @@ def peers(record: Record) -> str:
 
 
 def _products(record: Record) -> str:
-    cases = Cases(record, ("kernel", "gemm", "bits4"), "median_ms")
-    head = ["product: TFLOP/s", *TITLES.values(), "µs", *_over()]
+    cases = Cases(record, PRODUCTS, "median_ms")
+    titles, peers = dict(TITLES), list(PEERS)
+    if any(r["engine"] == CUBLAS.name for r in record["rows"]):
+        titles[CUBLAS.name] = CUBLAS.title
+        peers.append(CUBLAS.name)
+    head = ["product: TFLOP/s", *titles.values(), "µs", *(f"over {titles[e]}" for e in peers)]
     rows = []
     for case in cases.names:
         ours = cases.row(case, OURS)
-        speeds = [_or_dash(cases.speed(case, e), "") for e in TITLES]
+        speeds = [_or_dash(cases.speed(case, e), "") for e in titles]
         took = "–" if ours is None else f"{ours['median_ms'] * 1e3:,.1f}"
-        rows.append([case, *speeds, took, *(_or_dash(cases.ratio(case, e), "×") for e in PEERS)])
+        rows.append([case, *speeds, took, *(_or_dash(cases.ratio(case, e), "×") for e in peers)])
     return table(head, rows)
 
 
 def _models(cases: Cases, words: str) -> str:
     """A line per model, and the geometric means."""
-    head = [f"model: ms {words}", *TITLES.values(), *_over()]
+    head = [f"model: ms {words}", *TITLES.values(), *(f"over {TITLES[e]}" for e in PEERS)]
     rows = []
     for case in cases.names:
         found = [cases.row(case, e) for e in TITLES]
@@ -80,10 +87,6 @@ def _models(cases: Cases, words: str) -> str:
         rows.append([case, *times, *(_or_dash(cases.ratio(case, e), "×") for e in PEERS)])
     means = [mean([cases.ratio(c, e) for c in cases.names]) for e in PEERS]
     return table(head, [*rows, ["geometric mean (cases)", *[""] * len(TITLES), *means]])
-
-
-def _over() -> list[str]:
-    return [f"over {TITLES[e]}" for e in PEERS]
 
 
 def _or_dash(value: float | None, unit: str) -> str:
@@ -95,7 +98,8 @@ def _missing(record: Record) -> str:
     for r in record["rows"]:
         if r["status"] != "ok":
             why = r["why"].replace(r["case"], "…").replace("|", "\\|")
-            reasons.setdefault((ON_GPU[r["engine"]].title, r["status"], why), []).append(r["case"])
+            title = {**ON_GPU, CUBLAS.name: CUBLAS}[r["engine"]].title
+            reasons.setdefault((title, r["status"], why), []).append(r["case"])
     if not reasons:
         return "Everything ran."
     rows = [[*key, ", ".join(cases)] for key, cases in reasons.items()]
@@ -134,7 +138,7 @@ def tuning(record: Record) -> str:
 def charts(record: Record) -> Iterator[tuple[str, str]]:
     """Bars of products and of models, TFLOP/s."""
     for name, groups, key in (
-        ("kernel", ("kernel", "gemm", "bits4"), "median_ms"),
+        ("kernel", PRODUCTS, "median_ms"),
         ("model", ("model",), "median_ms"),
     ):
         cases = Cases(record, groups, key)

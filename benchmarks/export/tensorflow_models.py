@@ -30,6 +30,7 @@ from tensorflow_ops import traced
 
 from benchmarks.peers.cases import CASES, Model
 from benchmarks.peers.examples import example, model_file
+from benchmarks.peers.gpu_cases import CASES as ON_GPU
 
 #: An 8-bit model is made of the one without this ending, by TFLite's own quantisation.
 INT8 = "_int8"
@@ -129,10 +130,11 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True, help="the folder of ONNX files")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the others")
     parser.add_argument("--format", choices=sorted(WRITERS), help="only this one")
+    parser.add_argument("--gpu", action="store_true", help="the models of gpu_peers.py")
     parser.add_argument("names", nargs="*", help="only these cases")
     add_force(parser)
     options = parser.parse_args()
-    for case in CASES:
+    for case in ON_GPU if options.gpu else CASES:
         if not isinstance(case.work, Model) or (options.names and case.name not in options.names):
             continue
         stem = case.work.stem

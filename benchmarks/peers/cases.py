@@ -101,6 +101,41 @@ class Add:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """softmax(q kᵀ / √depth) v for each head; q is [1, rows, heads * depth], as k and v of `keys`.
+
+    halves: all of it in f16
+    node:   onnxruntime-web gets it as one node
+    """
+
+    rows: int
+    keys: int
+    heads: int
+    depth: int
+    halves: bool = False
+    node: bool = False
+
+    op = "attention"
+
+    @property
+    def flops(self) -> int:
+        return 4 * self.rows * self.keys * self.heads * self.depth
+
+    @property
+    def x(self) -> Shape:
+        return (1, self.rows, self.heads * self.depth)
+
+    @property
+    def w(self) -> Shape:
+        """Of the keys, and of the values."""
+        return (1, self.keys, self.heads * self.depth)
+
+    @property
+    def y(self) -> Shape:
+        return self.x
+
+
+@dataclass(frozen=True)
 class Model:
     """An ONNX file `stem`[-exporter].onnx; `dims` are sizes of its named dimensions.
 
@@ -113,7 +148,8 @@ class Model:
     op = "model"
 
 
-Work = Matmul | Conv | Add | Model
+Kernel = Matmul | Conv | Add | Attention
+Work = Kernel | Model
 
 
 @dataclass(frozen=True)
@@ -135,7 +171,9 @@ class Case:
         """The least traffic of a kernel: every operand read once, the result written once."""
         if isinstance(self.work, Model):
             return 0
-        return F32_BYTES * sum(_count(s) for s in (self.work.x, self.work.w, self.work.y))
+        work = self.work
+        more = (work.w,) if isinstance(work, Attention) else ()
+        return F32_BYTES * sum(_count(s) for s in (work.x, work.w, *more, work.y))
 
     @property
     def flops(self) -> int:

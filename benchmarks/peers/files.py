@@ -26,8 +26,8 @@ from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.targets import DEFAULT
 
-from . import fixed
-from .cases import Add, Case, Conv, Matmul, Model
+from . import attention, fixed
+from .cases import Attention, Case, Conv, Kernel, Matmul, Model
 from .engines import ENGINES
 from .examples import example, model_file, named_sizes
 from .operands import Array, Arrays, operands
@@ -73,7 +73,7 @@ def prepared(
     """What `kinds` of engines need for `case`; Absent if its model is not there."""
     folder = BUILD / "-".join(targets) / case.name
     folder.mkdir(parents=True, exist_ok=True)
-    work, constants = case.work, Arrays()
+    work, constants, served = case.work, Arrays(), folder / "model.onnx"
     if isinstance(work, Model):
         found = model_file(work, models)
         if found is None:
@@ -85,6 +85,11 @@ def prepared(
         (inputs, constants), dims = operands(work), {}
         path = folder / "case.onnx"
         onnx.save(onnx_of(case.name, work, constants), path)
+    served.unlink(missing_ok=True)
+    if isinstance(work, Attention) and work.node:
+        onnx.save(attention.as_one_node(work), served)
+    else:
+        _link(served, path)
     made = Files(case, folder, path, inputs, {}, {}, case.flops, dims=dims)
     made.expected = _expected(path, inputs)
     _stamped(made, "bundle", _compiler(), partial(_write_bundle, targets))
@@ -100,22 +105,23 @@ def prepared(
     made.task = {
         "name": case.name,
         "op": work.op,
-        "conv": vars(work) if isinstance(work, Conv) else None,
+        "sizes": vars(work) if isinstance(work, Conv | Attention) else None,
         "dims": dims,
         "inputs": [_described(folder, name, value) for name, value in inputs.items()],
         "constants": [_described(folder, name, value) for name, value in constants.items()],
         "outputs": list(made.expected),
         "results": [_facts(name, value) for name, value in made.expected.items()],
     }
-    _link(folder / "model.onnx", path)
     return made
 
 
 # ---- kernels -------------------------------------------------------------------------------------
 
 
-def onnx_of(name: str, work: Matmul | Conv | Add, constants: Arrays) -> onnx.ModelProto:
-    """One node, as ONNX."""
+def onnx_of(name: str, work: Kernel, constants: Arrays) -> onnx.ModelProto:
+    """One node as ONNX, or the nodes of an attention."""
+    if isinstance(work, Attention):
+        return attention.written_out(work)
     names = ["x", "w", *(["b"] if "b" in constants else [])]
     if isinstance(work, Conv):
         node = helper.make_node(

@@ -267,13 +267,26 @@ def mobilenet_v2(small: bool) -> onnx.ModelProto:
     return b.done("mobilenet_v2", b.classify(clipped(b.conv(x, inside, 1280, 1)), 1280), size)
 
 
+#: Of Llama 2 7B, and of the small form.
+WIDTH, HIDDEN, SMALL_WIDTH, SMALL_HIDDEN = 4096, 11008, 64, 96
+
+
 def quantised(rows: int, layers: int, small: bool) -> onnx.ModelProto:
     """Llama 2 7B's wide products in 4 bits, up and down again: `layers` of each, one by one."""
     b, x = Net(), "x"
-    width, hidden = (64, 96) if small else (4096, 11008)
+    width, hidden = (SMALL_WIDTH, SMALL_HIDDEN) if small else (WIDTH, HIDDEN)
     for _ in range(layers):
         x = b.blocks(b.blocks(x, width, hidden), hidden, width)
     return b.model({"x": (rows, width)}, {x: (rows, width)}, "quantised")
+
+
+def square(rows: int, layers: int, small: bool) -> onnx.ModelProto:
+    """Its square products, as of queries, in 4 bits: as many as no cache holds, one by one."""
+    b, x = Net(), "x"
+    width = SMALL_WIDTH if small else WIDTH
+    for _ in range(layers):
+        x = b.blocks(x, width, width)
+    return b.model({"x": (rows, width)}, {x: (rows, width)}, "square")
 
 
 def text(make: Callable[[Text], onnx.ModelProto], sizes: Text, small: bool) -> onnx.ModelProto:
@@ -290,4 +303,7 @@ MODELS: Mapping[str, Callable[[bool], onnx.ModelProto]] = {
     "mobilenet_v2": mobilenet_v2,
     "bits4_1": partial(quantised, 1, 4),
     "bits4_128": partial(quantised, 128, 1),
+    "bits4_512": partial(quantised, 512, 1),
+    "bits4_square_1": partial(square, 1, 8),
+    "bits4_square_512": partial(square, 512, 1),
 }

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Add, Conv, Matmul
+from .cases import Attention, Conv, Kernel, Matmul
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 
 
-def operands(work: Matmul | Conv | Add) -> tuple[Arrays, Arrays]:
+def operands(work: Kernel) -> tuple[Arrays, Arrays]:
     """Inputs and constants of a kernel: seeded, normally distributed, small sums."""
     source = np.random.default_rng(5)
 
@@ -24,6 +24,9 @@ def operands(work: Matmul | Conv | Add) -> tuple[Arrays, Arrays]:
         return source.standard_normal(shape, np.float32) * np.float32(scale)
 
     x, w = normal(work.x), normal(work.w)
+    if isinstance(work, Attention):
+        made = {"q": x, "k": w, "v": normal(work.w)}
+        return {n: a.astype(np.float16) if work.halves else a for n, a in made.items()}, {}
     if isinstance(work, Matmul) and work.halves:
         x, w = x.astype(np.float16), w.astype(np.float16)
     if isinstance(work, Conv):

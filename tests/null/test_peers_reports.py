@@ -86,6 +86,14 @@ def test_report_of_engines_on_a_gpu() -> None:
     assert list(found) == ["gpu-peers-kernel.svg", "gpu-peers-model.svg"]
 
 
+def test_report_of_cublas_where_it_ran() -> None:
+    report = module("report_gpu_peers")
+    record = {"rows": [*ON_GPU["rows"], row("gemm", "gemm", "cublas", 0.5)]}
+    products = report.peers(record).split("\n\n")[0].splitlines()
+    assert products[0].endswith("over cuBLAS |")
+    assert products[2].endswith("| 1,000.0 | 4.00× | – | – | 0.50× |")
+
+
 def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The cells of each line by its name."""
     records = {name: {"rows": found} for name, found in rows.items()}

@@ -20,6 +20,7 @@ from rich.table import Table
 from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.files import Output, is_json_of_ours
+from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.hosts.browser_programs import PROGRAMS
@@ -100,11 +101,15 @@ def tune(
 
 
 def check_tuner(host: str) -> None:
-    if host not in TUNERS:
-        raise UsageError(
-            f"Nothing can be tuned on {host}: it does not run the page's tuner",
-            hint=f"Choose one of {', '.join(TUNERS)}",
-        )
+    """A UsageError that names the tuning hosts of the same code, where a host has no tuner."""
+    if host in TUNERS:
+        return
+    able = [name for name in TUNERS if targets_of(name) == targets_of(host)]
+    where = f"The same bundle can be tuned on {' or '.join(able)}"
+    raise UsageError(
+        f"Nothing can be tuned on {host}: the tuner is part of the page, and {host} runs no page",
+        hint=where if able else f"Choose one of {', '.join(TUNERS)}",
+    )
 
 
 def hottest(steps: list[Plain], count: int) -> list[int]:

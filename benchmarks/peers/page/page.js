@@ -7,7 +7,7 @@ import { watchMemories } from './memories.js';
 
 /**
  * What files.py says of a case, with `base`, the address of its files.
- * @typedef {{name: string, op: string, base: string, dims: Record<string, number>, conv: any, inputs: any[], constants: any[], outputs: string[], results: any[]}} Task
+ * @typedef {{name: string, op: string, base: string, dims: Record<string, number>, sizes: any, inputs: any[], constants: any[], outputs: string[], results: any[]}} Task
  * @typedef {{name: string, dtype: string, shape: number[], data: any}} Tensor
  * `stream`: so many runs whose outputs stay on the device, until it has done them.
  * @typedef {{run(): Promise<Tensor[]>, stream?: (runs: number) => Promise<unknown>, dispose(): unknown, memoryBytes?: () => number, inside?: () => number}} Model

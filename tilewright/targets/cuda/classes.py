@@ -1,7 +1,7 @@
 """Classes of devices that run CUDA kernels, by compute capability.
 
 Input: nothing.  Output: `CLASSES`, the most exact first.  The widest one, `cuda`, has the smallest
-of each figure.  Figures are those of the largest common chip (CUDA C++ Programming Guide).
+of each figure.  docs/device-classes.md names the sources of the figures.
 """
 
 from __future__ import annotations

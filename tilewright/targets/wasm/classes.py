@@ -19,7 +19,7 @@ from tilewright.targets.wasm.target import ARM, TARGETS, X86
 KIND = "wasm"
 
 #: Bytes of L1 by architecture: of x86 before and since Ice Lake and Zen 5; of small and large cores
-#: of Arm, and of Apple's.
+#: of Arm, and of Apple's (sources: docs/device-classes.md).
 TIERS = {"x86": (32, 48), "arm": (32, 64, 128)}
 _MACHINES = {"x86": X86, "arm": ARM}
 #: The part of an id that tells features, and the suffix of the variant's name.

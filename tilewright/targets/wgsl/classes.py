@@ -21,7 +21,7 @@ VARIANT = "core"
 
 #: Per vendor and architecture, as `GPUAdapterInfo` spells them, what one core has ("core": SM, CU,
 #: WGP half, subslice, Xe core, shader core, SP): words of registers, bytes of L1 or shared memory,
-#: warps in flight, threads of a warp.  Public figures of the largest common chip.
+#: warps in flight, threads of a warp.  docs/device-classes.md names the source of each.
 GPUS: Mapping[str, Mapping[str, tuple[int, int, int, int]]] = {
     "nvidia": {
         "maxwell": (65536, 98304, 64, 32),

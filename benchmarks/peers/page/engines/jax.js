@@ -32,9 +32,16 @@ export async function start(threads, device) {
     const dtype = DTYPES[y.dtype];
     return { name, dtype, shape, data: await y.data() };
   };
-  /** @type {Record<string, (conv: any) => (operands: any) => any>} */
+  /** @type {Record<string, (sizes: any) => (operands: any) => any>} */
   const kernels = {
     matmul: () => ({ x, w }) => jax.numpy.matmul(x, w),
+    attention: ({ rows, keys, heads, depth }) => ({ q, k, v }) => {
+      // Its own attention parses einsum with what Node 20 lacks.
+      const split = (/** @type {any} */ x, /** @type {number} */ length, /** @type {number[]} */ order) => x.reshape([1, length, heads, depth]).transpose(order);
+      const scores = jax.numpy.matmul(split(q, rows, [0, 2, 1, 3]), split(k, keys, [0, 2, 3, 1])).mul(depth ** -0.5);
+      const mixed = jax.numpy.matmul(jax.nn.softmax(scores, -1), split(v, keys, [0, 2, 1, 3]));
+      return mixed.transpose([0, 2, 1, 3]).reshape([1, rows, heads * depth]);
+    },
     conv: ({ stride, pad, groups }) => ({ x, w, b }) => jax.lax.convGeneralDilated(x, w, [stride, stride], [[pad, pad], [pad, pad]], { featureGroupCount: groups }).add(b.reshape([1, -1, 1, 1])),
   };
   const results = (/** @type {any} */ made) => (made instanceof jax.Array ? [made] : Object.values(made));
@@ -52,7 +59,7 @@ export async function start(threads, device) {
       const kept = () => Object.fromEntries(Object.entries(arrays).map(([name, value]) => [name, value.ref]));
       const dispose = () => Object.values(arrays).forEach((value) => value.dispose());
       if (task.op in kernels) {
-        const kernel = jax.jit(kernels[task.op](task.conv));
+        const kernel = jax.jit(kernels[task.op](task.sizes));
         return { run: async () => [await outputOf('y', kernel(kept()))], stream: stream(() => kernel(kept())), dispose };
       }
       const { ONNXModel } = await import(ONNX);

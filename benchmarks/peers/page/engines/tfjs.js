@@ -29,7 +29,7 @@ export async function start(threads, device) {
       const load = async (/** @type {any[]} */ list) => Object.fromEntries((await fetchAll(task.base, list, true)).map(({ name, dtype, data, shape }) => [name, dtype === 'f32' ? tf.tensor(data, shape) : tf.tensor(Int32Array.from(data, Number), shape, 'int32')]));
       const tensors = { ...await load(task.inputs), ...await load(task.constants) };
       const model = task.op in KERNELS ? null : await tf.loadGraphModel(`${task.base}model.json`);
-      const once = () => (model ? model.execute(tensors) : KERNELS[task.op](tf, tensors, task.conv));
+      const once = () => (model ? model.execute(tensors) : KERNELS[task.op](tf, tensors, task.sizes));
       return {
         async run() {
           const y = once();
@@ -63,9 +63,15 @@ function useThreads(tf, threads) {
   }
 }
 
-/** @type {Record<string, (tf: any, operands: any, conv: any) => any>} */
+/** @type {Record<string, (tf: any, operands: any, sizes: any) => any>} */
 const KERNELS = {
   matmul: (tf, { x, w }) => tf.matMul(x, w),
+  attention: (tf, { q, k, v }, { rows, keys, heads, depth }) => tf.tidy(() => {
+    const split = (/** @type {any} */ x, /** @type {number} */ length) => tf.transpose(tf.reshape(x, [1, length, heads, depth]), [0, 2, 1, 3]);
+    const scores = tf.mul(tf.matMul(split(q, rows), split(k, keys), false, true), 1 / Math.sqrt(depth));
+    const mixed = tf.matMul(tf.softmax(scores), split(v, keys));
+    return tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [1, rows, heads * depth]);
+  }),
   conv(tf, { x, w, b }, { stride, pad, groups }) {
     const pads = pad ? [[0, 0], [pad, pad], [pad, pad], [0, 0]] : 'valid';
     if (groups === 1) return tf.fused.conv2d({ x, filter: w, strides: stride, pad: pads, bias: b });
