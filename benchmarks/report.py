@@ -326,6 +326,8 @@ def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
         yield from report_passes.charts(records["passes"])
     if "corun" in records:
         yield from report_corun.charts(records["corun"])
+    if "headroom" in records:
+        yield from report_headroom.charts(records["headroom"])
     if "elastic" in records:
         yield from report_corun.latencies(records["elastic"])
     if "peers" in records:

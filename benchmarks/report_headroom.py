@@ -1,15 +1,15 @@
 """Results of experiments that could fail: tuning without the default, and what is left to tune.
 
-Input: the records of withheld.py and headroom.py.  Output: tables; a summary comes first.
+Input: the records of withheld.py and headroom.py.  Output: tables, a summary first; a picture.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from charts import cell, table
+from charts import bars, cell, table
 from report_space import geometric, rounded, short
 
 Record = dict[str, Any]
@@ -133,3 +133,23 @@ def headroom(record: Record) -> str:
         said = f"Kernels whose default has less than 97 % ({len(below)} of {all_}):"
         text += [said, table(head, lines)]
     return "\n\n".join(text)
+
+
+def charts(record: Record) -> Iterator[tuple[str, str]]:
+    """What the longest session of a model in a browser took, before all that a sweep found."""
+    longest: dict[tuple[str, str], Row] = {}
+    for r in sorted(record["rows"], key=lambda r: r["seconds"]):
+        if r["part"] == "session":
+            longest[r["model"], r["host"]] = r
+    if longest:
+        rows = [
+            (f"{model} {host} {r['seconds']:.0f} s", *(_gained(r[k]) for k in ("gain", "headroom")))
+            for (model, host), r in sorted(longest.items(), key=lambda item: -item[1]["headroom"])
+        ]
+        title = "Faster after a session by; light: with the best of every candidate"
+        yield "sessions.svg", bars(title, rows, "%")
+
+
+def _gained(ratio: float) -> float:
+    """Percent; noise below nothing is nothing."""
+    return max(0.0, 100 * (ratio - 1))

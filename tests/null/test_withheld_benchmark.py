@@ -94,3 +94,19 @@ def test_sessions_that_never_arrive_are_told() -> None:
     assert "| 90 % |" in summary
     never = report.withheld({"rows": [r | {"rounds": None} for r in rows()]}).splitlines()[2]
     assert "| 0 of 3 | never | – |" in never
+
+
+def test_a_picture_of_the_longest_session_of_each_model() -> None:
+    report = importlib.import_module("report_headroom")
+    same = {"part": "session", "model": "m", "host": "firefox"}
+    found = [
+        same | {"seconds": 5.0, "gain": 1.5, "headroom": 1.6},
+        same | {"seconds": 30.0, "gain": 1.04, "headroom": 1.05},
+        same | {"part": "model", "seconds": 0, "headroom": 1.9},
+    ]
+    ((name, svg),) = report.charts({"rows": found})
+    assert name == "sessions.svg"
+    assert "m firefox 30 s" in svg
+    assert "4.0 %" in svg
+    assert "50" not in [word.strip("%") for word in svg.split()]
+    assert list(report.charts({"rows": found[2:]})) == []
