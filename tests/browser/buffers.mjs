@@ -148,7 +148,7 @@ export const ON_DEVICES = {
       errors.push(await kit.errorOf(engine.run({ ...usual, x: { buffer } })), await kit.errorOf(engine.run(usual, { into: { y: buffer } })));
       engine.dispose();
     }
-    return [...errors, await kit.errorOf(spied.load(url, { device: 'gpu' })), await kit.errorOf(spied.load(url, { device: {} }))];
+    return [...errors, await kit.errorOf(spied.load(url, { device: 'gpu' })), await kit.errorOf(spied.load(url, { device: {} })), await kit.errorOf(spied.load(url, { device: await kit.device(), recover: true }))];
   },
 
   /** Devices with and without features, without room, and lost: before a load, and before a run. */

@@ -219,6 +219,7 @@ def test_engines_on_no_device_of_the_page(gpu_visit: Visit, site: Site) -> None:
     found = gpu_visit(site.blank).do("farBuffers", url=site.bundle("both"))
     assert {error["code"] for error in found} == {"input"}
     where = ["in a worker"] * 2 + ["on WebAssembly"] * 2 + ["no device 'gpu'", "no device"]
+    where.append("cannot be replaced")
     for error, part in zip(found, where, strict=True):
         assert part in error["message"]
     assert all("load(url, { device })" in error["hint"] for error in found[:4])

@@ -35,7 +35,7 @@ export const inspect = async (url, options) => (await import('./inspect.js')).re
 export async function load(url, options = {}, open = openLink) {
   const { onProgress = () => {}, signal, device = 'wasm', ...limits } = options;
   refuseIf(signal);
-  if (device !== 'wasm' && device !== 'webgpu') return (await import('./devices.js')).loadOn(absolute(url), options, device);
+  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await import('./devices.js')).loadOn(absolute(url), options, device);
   // One worker drives a GPU.
   const threads = device === 'wasm' ? threadsFor(probeHost(), limits.threads) : 1;
   const link = open(onProgress, threads, device);

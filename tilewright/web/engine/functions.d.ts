@@ -128,7 +128,7 @@ export type GenerateRun = (data: number[], count: number) => Promise<RunResult>;
 export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
 export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
 
-// Functions of devices.js, auto.js, race.js, renew.js, verdicts.js and zeros.js.
+// Functions of devices.js, auto.js, race.js, renew.js, recover.js, verdicts.js and zeros.js.
 
 export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
@@ -137,6 +137,8 @@ export type Chosen = (url: string, limits: Limits & { bucket: Sizes }, start: (d
 export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
 /** `losses`: devices that were lost before this engine. */
 export type Told = (engine: Engine, choice: Choice, loadWasm: () => Promise<Engine>, losses?: number) => Engine;
+export type BareOf = (engine: Jobs) => { bare: Jobs; lost: () => Error | null };
+export type TellingLosses = (engine: Engine, losses: string[]) => Engine;
 export type NotingLoss = <Given extends any[], Result>(job: (...given: Given) => Promise<Result>) => (...given: Given) => Promise<Result>;
 /** `clear`: enough warm runs of both, and every one of the chosen device was faster than every one of the other. */
 export type Judged = { chosen: Device; milliseconds: Record<Device, number>; clear: boolean };

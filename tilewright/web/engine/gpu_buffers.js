@@ -12,7 +12,7 @@ const bufferIn = (given) => (given?.usage ? { buffer: given, offset: 0 } : given
 export async function runOn(run, info, inputs, { into = {}, ...options }, { here }) {
   /** @type {Record<string, any>[]} */
   const [taken, arrays, to] = [{}, {}, {}];
-  for (const [name, given] of Object.entries(inputs)) {
+  for (const [name, given] of Object.entries(inputs ?? {})) {
     const found = bufferIn(given);
     taken[name] = found ? inputOf(requireKnown(name, info.inputs, 'input'), found) : given;
     if (found) requireHere(name);

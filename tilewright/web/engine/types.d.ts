@@ -91,6 +91,8 @@ export type LoadOptions = Limits & {
    * the caller's thread, where inputs and outputs can be GPUBuffers.  The device stays the caller's.
    */
   device?: Device | 'auto' | GPUDevice;
+  /** For `webgpu`: after a loss of its GPU device the engine goes on with a new one, up to three times; see `Engine.onlost`. */
+  recover?: boolean;
   /** For `auto`: the sizes to measure with; default: the smallest bucket. */
   bucket?: Sizes;
   /** Called a few times per second. */
@@ -154,7 +156,7 @@ export type Info = {
   cache: { state: 'on' | 'off'; hitBytes: number; downloadedBytes: number; problem: string };
   timings: Timings;
   loadMilliseconds: number;
-  /** What this host costs (threads, features, cache), in sentences. */
+  /** What this host costs (threads, features, cache), and what happened to its device, in sentences. */
   lost: string[];
 };
 
@@ -277,12 +279,12 @@ export interface Engine {
    * milliseconds; once with -1 at `dispose` or when the worker died.
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
-  /** A callback that a page may set, for device `auto`: the GPU device was lost, and the engine goes on elsewhere, as `info.choice` says. */
+  /** A callback that a page may set, for device `auto` and `recover`: the GPU device was lost, and the engine goes on elsewhere, as `info.choice` or `info.lost` says. */
   onlost?(info: Info): void;
   /**
    * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
    * `memory`: null if not shared; `file`: reads a verified file;
-   * `bare`: with device `auto`, jobs that reject when the device is lost.
+   * `bare`: where the engine recovers, jobs that reject when the device is lost.
    */
   readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
