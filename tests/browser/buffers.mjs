@@ -178,6 +178,21 @@ export const ON_DEVICES = {
     return { known, features, small, lost, before, after, cache: info.cache, disposed: await kit.errorOf(fresh.run(inputs)) };
   },
 
+  /** What loads say of pipelines, in a worker and on a device of the page. */
+  async pipelines({ url, devices }) {
+    const { kit, spied } = globalThis;
+    const found = [];
+    for (const device of devices) {
+      /** @type {any[]} */
+      const heard = [];
+      const own = device === 'own' ? await kit.device() : device;
+      const engine = await spied.load(url, { device: own, onProgress: (/** @type {any} */ { phase, pipelines }) => heard.push({ phase, ...pipelines }) });
+      engine.dispose();
+      found.push(heard);
+    }
+    return found;
+  },
+
   /** A load on a device, ended in this phase: how many buffers it made, and how many of them are left. */
   async abortedHere({ url, phase: wanted }) {
     const { kit, spied } = globalThis;

@@ -262,6 +262,8 @@ def test_the_page_shows_and_switches(
         page.do("text", selector="#device", contains="GPU (WebGPU")
         page.do("text", selector="#device-why", contains="As you chose")
         ready(page)
+        texts = page.wait("ready")["texts"]
+        assert any(text.startswith("Making kernels: 0 of ") for text in texts), texts
         other = page.ask("hot soup")
         assert [hit["text"] for hit in other] == [hit["text"] for hit in ranking]
         page.do("select", selector="#device-choice", value="auto")

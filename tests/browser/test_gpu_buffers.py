@@ -91,7 +91,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Iterator
         name: made_once(root / f"buffers {name}", lambda to, make=make: write(make().contents, to))
         for name, make in makers.items()
     }
-    with serving({**bundles, "both": library.path("difference on both")}) as running:
+    names = {"both": "difference on both", "search": "search on both"}
+    with serving(bundles | {key: library.path(name) for key, name in names.items()}) as running:
         yield running
 
 
@@ -223,3 +224,19 @@ def test_engines_on_no_device_of_the_page(gpu_visit: Visit, site: Site) -> None:
     for error, part in zip(found, where, strict=True):
         assert part in error["message"]
     assert all("load(url, { device })" in error["hint"] for error in found[:4])
+
+
+def test_progress_counts_pipelines(gpu_visit: Visit, site: Site) -> None:
+    """All that the steps use, from none to all; WebAssembly has none."""
+    devices = ["own", "webgpu", "wasm"]
+    found = gpu_visit(site.blank).do("pipelines", url=site.bundle("search"), devices=devices)
+    *on_gpu, on_wasm = found
+    for heard in on_gpu:
+        told = [one for one in heard if "made" in one]
+        (all_of_them,) = {one["of"] for one in told}
+        assert all_of_them > 1
+        assert (told[0]["phase"], told[0]["made"]) == ("code", 0)
+        assert (told[-1]["phase"], told[-1]["made"]) == ("ready", all_of_them)
+        assert sorted(one["made"] for one in told) == [one["made"] for one in told]
+    assert on_wasm
+    assert not any("made" in one for one in on_wasm)

@@ -52,7 +52,8 @@ export type Timings = { manifest: number; code: number; weights: number; ready: 
 
 /** `measure`: with device `auto`, after `ready` of both devices. */
 export type Phase = 'manifest' | 'code' | 'weights' | 'ready' | 'measure';
-export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; cachedBytes: number };
+/** `pipelines`: of WebGPU, from when the phase `code` has loaded its files: how many are made, of how many. */
+export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; cachedBytes: number; pipelines?: { made: number; of: number } };
 
 export type ErrorCode =
   | 'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'

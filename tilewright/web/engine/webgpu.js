@@ -67,9 +67,14 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     const used = slotsOf(calls);
     /** @type {string[]} */
     const failed = [];
+    let made = 0;
+    meter.pipelines = { made, of: used.length };
+    meter.enter('code');
     await Promise.all(used.map(async (slot) => {
       try {
         pipelines[slot] ??= await pipelineOf(device, layout, texts[slot]);
+        meter.pipelines = { made: ++made, of: used.length };
+        meter.count(0, false);
       } catch (error) {
         const needs = lack.needs[slot];
         if (!needs) throw error;
