@@ -3,11 +3,12 @@
 /** @type {import('./scenario.mjs').Scenarios} */
 export const FRAMES = {
   /**
-   * Runs a model that returns its input on pictures drawn by code, each with its own options.  `kind`: what the picture is given
-   * as.  Gives outputs or the error, and whether the caller's frame is still open.
+   * Runs a model that returns its input on pictures drawn by code, each with its own options.  `device` may be `own`: of the page; `kind`: what the picture is
+   * given as.  Gives outputs or the error, and whether the caller's frame is still open.
    */
   frames: ({ page }, { url, device, cases }) => page.evaluate(async (url, device, cases) => {
-    const engine = await globalThis.spied.load(url, { device });
+    const own = device === 'own' && await (await navigator.gpu.requestAdapter()).requestDevice();
+    const engine = await globalThis.spied.load(url, { device: own || device });
     /** Quarters of plain colours. @param {number} width @param {number} height */
     const drawn = (width, height) => {
       const canvas = Object.assign(document.createElement('canvas'), { width, height });

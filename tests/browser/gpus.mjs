@@ -110,6 +110,34 @@ export const GPUS = {
     return found;
   },
 
+  /**
+   * Loads with `recover`, ends the browser's GPU process and runs the model, so often; what the engine says each time.  Two runs at a time.
+   */
+  async gpuRecovers({ page }, { url, inputs, times }) {
+    const session = await page.browser().target().createCDPSession();
+    const run = () => page.evaluate(async (given) => {
+      const { tuning, spied, engine, told } = globalThis;
+      const answer = () => engine.run(spied.filled(given)).then(
+        (/** @type {any} */ { outputs }) => ({ outputs: tuning.plain(outputs) }),
+        (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) }),
+      );
+      const [first, second] = await Promise.all([answer(), answer()]);
+      const states = await Promise.all(engine.states.names.map(async (/** @type {string} */ name) => Array.from(await engine.states.read(name)))).catch(() => null);
+      return { first, second, states, lost: engine.info.lost, told: told.length };
+    }, inputs);
+    await page.evaluate(async (url) => {
+      globalThis.engine = await globalThis.spied.load(url, { device: 'webgpu', recover: true });
+      globalThis.told = [];
+      globalThis.engine.onlost = (/** @type {any} */ info) => globalThis.told.push(info);
+    }, url);
+    const found = [await run()];
+    for (let time = 0; time < times; time++) {
+      await session.send('Browser.crashGpuProcess').catch(() => {});
+      found.push(await run());
+    }
+    return found;
+  },
+
   /** Runs a model, ends the browser's GPU process, runs it again; `guarded`: with the tuner's guard. */
   async gpuLost({ page }, { url, inputs, guarded }) {
     const run = () => page.evaluate(async (given) => {

@@ -4,6 +4,7 @@
 
 import { createInterface } from 'node:readline';
 import puppeteer from 'puppeteer-core';
+import { BUFFERS } from './buffers.mjs';
 import { CAMERA } from './camera.mjs';
 import { makeProfiles, PROFILES } from './profiles.mjs';
 import { DISTURBED } from './disturbed.mjs';
@@ -241,6 +242,7 @@ const SCENARIOS = {
 
   log: async ({ errors, requests }) => ({ errors, requests }),
 
+  ...BUFFERS,
   ...CAMERA,
   ...PROFILES,
   ...ENGINES,

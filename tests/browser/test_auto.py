@@ -158,6 +158,37 @@ def test_states_are_zero_after_it_and_lost_with_the_device(doomed: Visit, tmp_pa
     assert (lost["info"]["device"], later["info"]["device"]) == ("webgpu", "wasm")
 
 
+@pytest.mark.browser
+def test_recovery_without_auto(doomed: Visit, site: Site) -> None:
+    """With `recover` the interrupted runs are repeated on a new device, and the engine says so."""
+    page = doomed(site.blank)
+    before, after = page.do("gpuRecovers", url=site.bundle("both"), inputs=INPUTS, times=1)
+    for found in (before, after):
+        assert same(found["first"]["outputs"])
+        assert same(found["second"]["outputs"])
+    assert (before["told"], after["told"]) == (0, 1)
+    (sentence,) = set(after["lost"]) - set(before["lost"])
+    assert "GPU device was lost" in sentence
+    assert sentence.endswith("The engine has a new device.")
+
+
+@pytest.mark.browser
+def test_recovery_never_goes_on_with_zeros_silently(doomed: Visit, tmp_path: Path) -> None:
+    write(compile_model(stateful(tmp_path), STATEFUL).contents, tmp_path / "bundle")
+    x = {"x": [0.1 * n for n in range(8)]}
+    with serving({"state": tmp_path / "bundle"}) as site:
+        page = doomed(site.blank)
+        before, after = page.do("gpuRecovers", url=site.bundle("state"), inputs=x, times=1)
+    assert any(before["states"][0])
+    for answer in (after["first"], after["second"]):
+        assert answer["error"]["code"] == "host"
+        assert "GPU device was lost" in answer["error"]["message"]
+        assert "states are zero again" in answer["error"]["hint"]
+        assert answer["error"]["facts"]["restarted"]
+    assert after["states"] == [[0.0] * 8]
+    assert after["lost"][-1].endswith("its states are zero again.")
+
+
 STATEFUL = Options(targets=bundles.BOTH, states={"h": "hn"})
 
 
@@ -231,6 +262,8 @@ def test_the_page_shows_and_switches(
         page.do("text", selector="#device", contains="GPU (WebGPU")
         page.do("text", selector="#device-why", contains="As you chose")
         ready(page)
+        texts = page.wait("ready")["texts"]
+        assert any(text.startswith("Making kernels: 0 of ") for text in texts), texts
         other = page.ask("hot soup")
         assert [hit["text"] for hit in other] == [hit["text"] for hit in ranking]
         page.do("select", selector="#device-choice", value="auto")

@@ -155,6 +155,9 @@ def test_on_webgpu(textured: Driver, site: Site, check: Any) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("check", [right_pictures, other_layouts, wrong_frames])
-def test_on_webgpu_without_external_textures(gpu_visit: Visit, site: Site, check: Any) -> None:
+@pytest.mark.parametrize("device", ["webgpu", "own"])
+def test_on_webgpu_without_external_textures(
+    gpu_visit: Visit, site: Site, check: Any, device: str
+) -> None:
     """The driver of the adapter draws no pages here, so that frames are copied."""
-    check(gpu_visit(site.blank), site, "webgpu")
+    check(gpu_visit(site.blank), site, device)

@@ -6,7 +6,7 @@ import { inspect, load, probeHost } from './engine.js';
 import { abortError } from './errors.js';
 import { findAdapter } from './gpu_device.js';
 import { raced } from './race.js';
-import { isLost, recovering } from './renew.js';
+import { bareOf, recovering } from './renew.js';
 import { recalled, remember } from './verdicts.js';
 import { zerosFor } from './zeros.js';
 
@@ -100,18 +100,12 @@ function told(engine, choice, loadWasm, losses = 0) {
   /** @type {any} The getters that the engine has so far. */
   const { info, parts } = Object.getOwnPropertyDescriptors(engine);
   const { again: same } = engine.parts;
-  /** @type {Error | null} */
-  let lost = null;
-  /** @type {T.NotingLoss} */
-  const noting = (job) => (...given) => job(...given).catch((error) => {
-    if (isLost(error)) lost = error;
-    throw error;
-  });
-  const bare = { run: noting(engine.run), time: noting(engine.time), profile: noting(engine.profile) };
+  const { bare, lost } = bareOf(engine);
 
   async function again() {
-    if (!lost) return told(await same(), choice, loadWasm, losses);
-    const { message } = lost;
+    const error = lost();
+    if (!error) return told(await same(), choice, loadWasm, losses);
+    const { message } = error;
     const fresh = losses ? null : await same().catch(() => null);
     if (fresh) return told(fresh, { ...choice, why: `${message}. The engine has a new device` }, loadWasm, 1);
     return told(await loadWasm(), { ...choice, chosen: 'wasm', why: `${message}. The engine went over to WebAssembly` }, loadWasm, losses + 1);

@@ -6,7 +6,6 @@ import { instantiate } from './driver.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
-import { readManifestOf } from './loader.js';
 import { makeStates } from './states.js';
 import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, requireKnown, writeInputs } from './tensors.js';
 
@@ -25,25 +24,26 @@ export const clearCache = async () => (await import('./kept.js')).clearCache();
 const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? location.href).href;
 
 /** A bundle's manifest with the digest by which it was verified.  Rejects with an EngineError. @type {T.Inspect} */
-export const inspect = (url, options) => readManifestOf(absolute(url), options);
+export const inspect = async (url, options) => (await import('./inspect.js')).readManifestOf(absolute(url), options);
 
 /**
  * Loads a bundle.  Rejects with an EngineError, or with an AbortError when `signal` fires.
  * @param {string | URL} url
  * @param {T.LoadOptions} [options]
+ * @param {T.OpenLink} [open] of devices.js
  */
-export async function load(url, options = {}) {
+export async function load(url, options = {}, open = openLink) {
   const { onProgress = () => {}, signal, device = 'wasm', ...limits } = options;
   refuseIf(signal);
-  if (device === 'auto') return (await import('./auto.js')).loadFastest(absolute(url), options);
+  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await import('./devices.js')).loadOn(absolute(url), options, device);
   // One worker drives a GPU.
   const threads = device === 'wasm' ? threadsFor(probeHost(), limits.threads) : 1;
-  const link = openLink(onProgress, threads, device);
+  const link = open(onProgress, threads, device);
   const loading = async () => {
     const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
     const { memory } = link;
     const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
-    const again = () => load(info.url, { ...limits, device, threads, variant: info.variant.name });
+    const again = () => load(info.url, { ...limits, device, threads, variant: info.variant.name }, open);
     return makeEngine(link, { ...info, device }, { device, manifest, program, limits, again }, near);
   };
   return orAborted(loading(), signal).catch((error) => {
@@ -119,23 +119,24 @@ function makeEngine(link, info, parts, near) {
       return { ...parts, lent, memory: link.memory, file: link.request.bind(null, 'file') };
     },
 
-    async run(inputs, { signal, into = {} } = {}) {
+    async run(inputs, { signal, into = {}, to } = {}) {
       requireLive();
       refuseIf(signal);
-      if (Object.values(inputs ?? {}).some((/** @type {any} */ input) => input?.frame)) return (await import('./frames.js')).runFrames(run, info, inputs, { signal, into });
+      const given = /** @type {any[]} */ ([...Object.values(inputs ?? {}), ...Object.values(into)]).find((one) => one?.frame || (one?.buffer ?? one)?.usage);
+      if (given) return (await (given.frame ? import('./frames.js') : import('./gpu_buffers.js'))).runOn(run, info, inputs, { signal, into, to }, link);
       const start = performance.now();
       const { tensors, sizes } = checkInputs(info.inputs, inputs);
       const plan = pickPlan(info.plans, sizes);
       const wanted = checkOutputs(info.outputs, plans[plan].outputs, sizes, into);
-      const given = open ? tensors.map(copied) : tensors;
+      const own = open ? tensors.map(copied) : tensors;
       const done = enqueue(async () => {
         refuseIf(signal);
         const shared = link.memory?.buffer;
-        const work = shared ? { plan, sizes } : { plan, sizes, wanted: wanted.map(({ data, ...output }) => output) };
+        const work = shared ? { plan, sizes } : { plan, sizes, to, wanted: wanted.map(({ data, ...output }) => output) };
         // The page may not wait, as a held run does, and must breathe.
         // A tuned kernel that never ends must not take the page with it.
         const here = shared && !held && !kernels.length && runs % 32 && spent[plan] < SHORT ? near : null;
-        const { milliseconds, outputs } = await ask('run', work, given, here);
+        const { milliseconds, outputs } = await ask('run', work, own, here);
         last = disposed ? null : { plan, tensors };
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         engine.onjob(open, plan, milliseconds);

@@ -198,7 +198,7 @@ export function makeMeter(report) {
       if (performance.now() - last < INTERVAL) return;
       last = performance.now();
       // bundle.json is not in the manifest's total, so `loaded` may exceed it.
-      report({ phase, loadedBytes: this.loaded, totalBytes: Math.max(this.total, this.loaded), cachedBytes: this.cached });
+      report({ phase, loadedBytes: this.loaded, totalBytes: Math.max(this.total, this.loaded), cachedBytes: this.cached, pipelines: this.pipelines });
     },
   };
 }

@@ -14,8 +14,8 @@ const FITS = {
 /** Grey of red, green and blue, as in JPEG (BT.601). */
 const GREY = [0.299, 0.587, 0.114];
 
-/** @type {T.RunFrames} */
-export async function runFrames(run, info, inputs, options) {
+/** @type {T.RunOn} */
+export async function runOn(run, info, inputs, options) {
   /** @type {{pixels: VideoFrame | null}[]} */
   const copies = [];
   try {

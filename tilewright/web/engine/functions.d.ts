@@ -5,8 +5,8 @@ import type {
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
-  Limits, Link, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
+  Adapter, BufferPlace, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Limits, Link, LoadBackend, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
 
@@ -15,7 +15,7 @@ import type {
 /** Checks all inputs of a run; throws `input`.  Arrays of the right type are not copied.  `sizes`: those of the named dimensions. */
 export type CheckInputs = (infos: TensorInfo[], inputs: Record<string, Input>) => { tensors: Tensor[]; sizes: Sizes };
 /** The outputs of a run, with shapes for these sizes and the caller's `into` arrays; throws `input` if an array does not fit. */
-export type CheckOutputs = (infos: TensorInfo[], places: Placed[], sizes: Sizes, into: Record<string, TensorData>) => Wanted[];
+export type CheckOutputs = (infos: TensorInfo[], places: Placed[], sizes: Sizes, into: Record<string, any>) => Wanted[];
 /** The index of the smallest plan that fits these sizes (plans are sorted, smallest first); throws `input` if none does. */
 export type PickPlan = (plans: { dims: Sizes }[], sizes: Sizes) => number;
 /** Per dtype: its typed array, other array types that are accepted, and the range of its integers. */
@@ -31,10 +31,10 @@ export type InputArray = (buffer: ArrayBufferLike | undefined, places: Placed[],
 /** Copies the box [0, box) from one row-major array to another. */
 export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[], box: number[]) => void;
 
-// Functions of frames.js and gpu_frames.js.
+// Functions of frames.js, gpu_frames.js and gpu_buffers.js.
 
-/** Runs `run`, the engine's own, with what the device takes instead of frames. */
-export type RunFrames = (run: Engine['run'], info: Info, inputs: Record<string, Input>, options: RunOptions) => Promise<RunResult>;
+/** Runs `run`, the engine's own, with what the device takes instead of frames, or of buffers. */
+export type RunOn = (run: (inputs: Record<string, any>, options: RunOptions) => Promise<RunResult>, info: Info, inputs: Record<string, Input>, options: RunOptions, link: Link) => Promise<RunResult>;
 /** Left, top, width and height. */
 export type Box = [number, number, number, number];
 /** Where a picture of this size (width, height) lies in an input of that size. */
@@ -44,6 +44,9 @@ export type Picture = { name: string; frame: FrameInput['frame']; shape: number[
 export type PictureOf = (info: TensorInfo, input: FrameInput) => Picture;
 /** Puts a frame into an input's place, and closes it; null: of a run that is measured again. */
 export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => Promise<void>;
+/** A buffer as a caller gives it, and other things that it may give; null if it is no buffer. */
+export type BufferIn = (given: any) => (Required<BufferPlace> & { shape?: number[] }) | null;
+export type BufferInputOf = (info: TensorInfo, given: Required<BufferPlace> & { shape?: (number | string)[] }) => Tensor;
 export type FrameTaker = (device: GPUDevice, memory: GPUBuffer) => Promise<TakeFrame>;
 
 // Functions of webgpu.js, with the browser's own WebGPU types.
@@ -64,20 +67,30 @@ export type GpuCall = Dispatched & { joined?: Dispatched & { steps: number } };
 /** A dispatch that runs the steps [first, last). */
 export type GpuPart = { first: number; last: number; dispatch: Dispatch };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
-/** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `encoder`: what was recorded before. */
-export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer; carries?: boolean; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
+/** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `foreign`: with buffers of the caller; `encoder`: what was recorded before. */
+export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer; carries?: boolean; foreign?: boolean; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
 export type Padded = (place: Placed, tensor?: Tensor) => any;
 export type InRow = (places: Placed[]) => Placed[];
 export type CopyPlaces = (encoder: GPUCommandEncoder, from: GPUBuffer, places: Placed[], to: GPUBuffer, others: Placed[]) => void;
+export type RequireBuffer = (tensor: Pick<Wanted, 'name' | 'dtype' | 'shape'>, given: Required<BufferPlace>, usage: 'COPY_SRC' | 'COPY_DST') => void;
+/** As much of a typed array as `copyBox` uses. */
+export type Elements = { buffer: GPUBuffer; start: number; count: number; subarray(first: number, last?: number): Elements; set(from: Elements): void };
+export type ElementsIn = (encoder: GPUCommandEncoder, buffer: GPUBuffer, each: number, start: number, count?: number) => Elements;
+/** Forgets the buffer of `given`, which is the caller's again. */
+export type CopyIn = (encoder: GPUCommandEncoder, memory: GPUBuffer, place: Placed, shape: number[], given: { buffer: GPUBuffer | null; offset: number }) => void;
+export type CopyOut = (encoder: GPUCommandEncoder, memory: GPUBuffer, place: Placed, shape: number[], to: Required<BufferPlace>) => void;
 export type InTurn = <Value>(job: () => Promise<Value>) => Promise<Value>;
-export type RecordSteps = (plan: number, first?: number, last?: number, times?: number, timed?: Stamps) => GPUCommandEncoder;
+/** `whole`: in one submission; `encoder`: what was recorded before. */
+export type RecordSteps = (plan: number, first?: number, last?: number, times?: number, options?: { timed?: Stamps; whole?: boolean; encoder?: GPUCommandEncoder }) => GPUCommandEncoder;
 /** Stamps before and after each of so many passes, in `into` once they are resolved. */
 export type Stamps = { passes: number; into: GPUBuffer; writes: (number: number) => GPUComputePassTimestampWrites; resolve: (encoder: GPUCommandEncoder) => void };
 export type StampsOf = (device: GPUDevice, passes: number) => Stamps;
 export type StampedSteps = (plan: number, first: number, last: number, times: number, passes?: number) => Promise<number[]>;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
-export type DeviceFor = (bytes: number, limits?: Limits) => Promise<{ device: GPUDevice; adapter: Adapter }>;
+export type DeviceFor = (bytes: number, limits?: Limits, own?: GPUDevice | null) => Promise<{ device: GPUDevice; adapter: Adapter }>;
+export type AboutGpu = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => Adapter;
+export type FeaturesOf = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => string[];
 /** `banks`: how many buffers of weights there are beside the model's own. */
 export type LayoutOf = (device: GPUDevice, banks?: number) => GPUBindGroupLayout;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
@@ -115,14 +128,17 @@ export type GenerateRun = (data: number[], count: number) => Promise<RunResult>;
 export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
 export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
 
-// Functions of auto.js, race.js, renew.js, verdicts.js and zeros.js.
+// Functions of devices.js, auto.js, race.js, renew.js, recover.js, verdicts.js and zeros.js.
 
+export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
 export type Chosen = (url: string, limits: Limits & { bucket: Sizes }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
 /** `failure`: of a run, so that nothing was measured. */
 export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
 /** `losses`: devices that were lost before this engine. */
 export type Told = (engine: Engine, choice: Choice, loadWasm: () => Promise<Engine>, losses?: number) => Engine;
+export type BareOf = (engine: Jobs) => { bare: Jobs; lost: () => Error | null };
+export type TellingLosses = (engine: Engine, losses: string[]) => Engine;
 export type NotingLoss = <Given extends any[], Result>(job: (...given: Given) => Promise<Result>) => (...given: Given) => Promise<Result>;
 /** `clear`: enough warm runs of both, and every one of the chosen device was faster than every one of the other. */
 export type Judged = { chosen: Device; milliseconds: Record<Device, number>; clear: boolean };
@@ -260,6 +276,10 @@ export type LeaveRun = (words: Int32Array, worker: number, code: number) => void
 /** `near`: a machine in the page for short plans, null if memory is not shared; with the bundle's own kernels. */
 export type MakeEngine = (link: Link, info: Info, parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine> }, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
+export type OpenHere = (device: GPUDevice) => OpenLink;
+export type Keeping = (device: GPUDevice, end: () => unknown) => { device: GPUDevice; destroy: () => void };
+/** Answers a request of the page by its kind. */
+export type Answering = (load: LoadBackend, crew: any, report: (progress: Progress) => void) => (kind: string, params: any) => Promise<any>;
 export type BundleFiles = (parts: FilesParts) => Files;
 export type MakeMeter = (report: (progress: Progress) => void) => Meter;
 export type RegionOf = (buffer: ArrayBufferLike, place: Placed) => any;

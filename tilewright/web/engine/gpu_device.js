@@ -29,8 +29,8 @@ const sharing = (/** @type {number} */ bytes) => `shared-memory-${bytes}`;
 /** How a text says that its subgroups have one size. */
 const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
-/** What kernels may use (targets/wgsl/features.py): by the names of WebGPU, then those of sizes and configurations. @param {GPUAdapter} adapter */
-function featuresOf({ features, info, limits }) {
+/** What kernels may use (targets/wgsl/features.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
+function featuresOf({ features, limits }, info) {
   const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs = [] } = /** @type {any} */ (info);
   const language = navigator.gpu.wgslLanguageFeatures;
   return [
@@ -42,32 +42,47 @@ function featuresOf({ features, info, limits }) {
   ];
 }
 
+/** What the engine says of an adapter, or of a device: then of what that was requested with. @type {T.AboutGpu} */
+function aboutOf(source, info) {
+  const { vendor = '', architecture = '', description = '', isFallbackAdapter: software = false } = info;
+  return { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software, features: featuresOf(source, info) };
+}
+
 /** The adapter, and what the engine says of it; rejects with `unsupported-host`. */
 export async function findAdapter() {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter();
   if (!adapter) {
     throw new EngineError('unsupported-host', 'This browser gives no WebGPU adapter', "Load the bundle with device 'wasm', or use a browser with WebGPU");
   }
-  const { vendor, architecture, description, isFallbackAdapter: software = false } = adapter.info;
-  return { adapter, about: { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software, features: featuresOf(adapter) } };
+  return { adapter, about: aboutOf(adapter, adapter.info) };
 }
 
-/** A device with room for the model, and all features that kernels may use; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
-export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}) {
-  const { adapter, about } = await findAdapter();
+/** A device with room for the model, and all features that kernels may use: the caller's `own`, or a new one; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
+export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}, own = null) {
+  // Browsers had devices before devices knew their adapter.
+  const { adapter, about } = own ? { adapter: own, about: aboutOf(own, own.adapterInfo ?? {}) } : await findAdapter();
   if (features) about.features = about.features.filter((name) => features.includes(name));
   const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, memoryLimit);
   if (bytes > most) {
-    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit is ${most}`,
-      'Build the bundle with smaller buckets or a smaller model', { estimate: bytes, limit: most });
+    const hint = own && most < memoryLimit ? `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build` : 'Build';
+    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit${own ? ' of the device' : ''} is ${most}`,
+      `${hint} the bundle with smaller buckets or a smaller model`, { estimate: bytes, limit: most });
   }
+  if (own) return { device: own, adapter: about };
   /** @type {GPUFeatureName[]} */
   const wanted = ['timestamp-query', ...FEATURES.filter((name) => about.features.includes(name))];
   const requiredFeatures = wanted.filter((name) => adapter.features.has(name));
   const mostShared = SHARED.findLast((bytes) => about.features.includes(sharing(bytes)));
   const shared = mostShared && { maxComputeWorkgroupStorageSize: mostShared };
-  const device = await adapter.requestDevice({ requiredFeatures, requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28), ...shared } });
+  const device = await /** @type {GPUAdapter} */ (adapter).requestDevice({ requiredFeatures, requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28), ...shared } });
   return { device, adapter: about };
+}
+
+/** Why a device is lost, '' while it is not.  It may outlive the engine, of which this keeps nothing. @param {GPUDevice} device */
+export function lossOf(device) {
+  const loss = { why: '' };
+  device.lost.then(({ reason, message }) => (loss.why = message || (reason === 'destroyed' ? 'it was destroyed' : 'the browser gave no reason')));
+  return loss;
 }
 
 /** The bindings of every kernel: the memory, the step's block, and a bank of weights if there are any. @type {T.LayoutOf} */

@@ -31,7 +31,6 @@ function startWorker(start, fail) {
 
 /** @type {T.OpenLink} */
 export function openLink(onProgress, threads, device) {
-  if (!Object.hasOwn(STARTERS, device)) throw new EngineError('input', `There is no device '${device}'`, 'Use wasm, webgpu or auto', { device });
   /** @type {T.Pending} */
   const pending = new Map();
   let next = 1;

@@ -49,7 +49,7 @@ export async function loadBundle(load, url, limits, crew, report) {
 }
 
 /** @type {T.OpenBundle} */
-async function openBundle(url, meter, signal, { verify, key }) {
+export async function openBundle(url, meter, signal, { verify, key }) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
   const store = await openStore();
   const files = bundleFiles({ base, store, meter, signal, verify });
@@ -58,11 +58,4 @@ async function openBundle(url, meter, signal, { verify, key }) {
   if (key !== undefined) await (await import('./signed.js')).requireSigned(key, pointer, EngineError);
   const { manifest: ref } = pointer;
   return { manifest: readManifest(await files.bytes(ref), ref.file), digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
-}
-
-/** @type {T.ReadManifestOf} */
-export async function readManifestOf(url, options = {}) {
-  requireHost(probeHost());
-  const { manifest, digest } = await openBundle(`${url}`, makeMeter(() => {}), new AbortController().signal, options);
-  return { ...manifest, digest };
 }

@@ -3,29 +3,42 @@
 
 import { EngineError } from './errors.js';
 
-/** The page's engine becomes the fresh one, but for the callbacks that the page set; one of them tells that the choice changed. @type {T.Renew} */
+/** The page's engine becomes the fresh one, but for the callbacks that the page set; one of them tells that the device changed. @type {T.Renew} */
 export function renew(engine, fresh) {
-  const before = engine.info.choice?.why;
+  const said = () => `${engine.info.choice?.why} ${engine.info.lost}`;
+  const before = said();
   engine.parts.lent.forEach((plan) => fresh.parts.lent.add(plan));
   fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
   const { onjob: _, onlost: __, ...methods } = Object.getOwnPropertyDescriptors(fresh);
   Object.defineProperties(engine, methods);
-  if (engine.info.choice?.why !== before) engine.onlost?.(engine.info);
+  if (said() !== before) engine.onlost?.(engine.info);
 }
 
 /** Throws `host` with this message if a run depends on what was in the old memory. @type {T.RequireWhole} */
 export function requireWhole({ parts: { manifest, lent } }, message) {
   if (!manifest.states.length && !lent.size) return;
-  throw new EngineError('host', message, 'Begin anew: states are zero again, and arrays of `input` must be asked for again');
+  throw new EngineError('host', message, 'Begin anew: states are zero again, and arrays of `input` must be asked for again', { restarted: true });
+}
+
+/** The engine's own jobs, and by which error they noticed a loss, if they did. @type {T.BareOf} */
+export function bareOf({ run, time, profile }) {
+  /** @type {Error | null} */
+  let lost = null;
+  /** @type {T.NotingLoss} */
+  const noting = (job) => (...given) => job(...given).catch((error) => {
+    if (isLost(error)) lost = error;
+    throw error;
+  });
+  return { bare: { run: noting(run), time: noting(time), profile: noting(profile) }, lost: () => lost };
 }
 
 /** Lets an engine go on after its GPU device was lost; its `parts.again` decides where, and `onlost` tells. @type {T.Recovering} */
 export function recovering(engine) {
-  /** @type {any} `bare` is there with device `auto`. */
+  /** @type {any} `bare` is there where engines recover. */
   const { bare, again } = engine.parts;
   const { dispose, info: { digest } } = engine;
   let ended = false;
-  /** @type {Promise<void> | undefined} */
+  /** What ended the engine, and its new start. @type {{loss: Error, done: Promise<void>} | undefined} */
   let restart;
 
   async function restarted() {
@@ -40,10 +53,12 @@ export function recovering(engine) {
   }
 
   /** @type {T.Repeating} */
-  const repeating = (name) => (...given) => bare[name](...given).catch(async (/** @type {Error} */ error) => {
-    if (!isLost(error) || ended) throw error;
-    await (restart ??= restarted());
-    requireWhole(engine, `${error.message}. The engine started again`);
+  const repeating = (name) => (...given) => bare[name](...given).catch(async (/** @type {any} */ error) => {
+    // The new start ends all jobs that are open.
+    if (ended || !(isLost(error) || (restart && ['host', 'disposed'].includes(error.code)))) throw error;
+    const { loss, done } = restart ??= { loss: error, done: restarted() };
+    await done;
+    requireWhole(engine, `${loss.message}. The engine started again`);
     return /** @type {any} */ (engine)[name](...given);
   });
 

@@ -1,4 +1,4 @@
-// The message loop of the engine's worker: every request from link.js gets exactly one answer.
+// The engine's side of link.js (and gpu_here.js): what requests mean, and the message loop of the worker, where each gets exactly one answer.
 // Input: a backend.  It does not queue: the page orders the runs.
 
 import { live } from './driver.js';
@@ -9,13 +9,27 @@ import { makePool } from './pool.js';
 /** @type {T.LargeParts} */
 const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value?.outputs?.map((/** @type {T.Output} */ { data }) => data.buffer) ?? []);
 
+/** @type {T.Answering} */
+export function answering(load, crew, report) {
+  /** Nothing else is asked before the load has ended. @type {T.LoadedBundle} */
+  let bundle;
+  /** All other requests are the backend's. @type {Record<string, (params: any) => unknown>} */
+  const handlers = {
+    async load({ url, limits, threads }) {
+      bundle = await loadBundle(load, url, limits, { ...crew, threads }, report);
+      const { info, manifest, program, setup } = bundle;
+      return { info, manifest, program, setup: setup && { ...setup, memory: null } };
+    },
+    file: async (ref) => (await bundle.files.bytes(ref)).buffer,
+  };
+  return async (kind, params) => (handlers[kind] ?? /** @type {any} */ (bundle)[kind])(params);
+}
+
 /** @type {T.Answer} */
 export function answer(load) {
   const pool = makePool();
   /** @type {PromiseWithResolvers<WebAssembly.Memory | null>} */
   const { promise, resolve } = Promise.withResolvers();
-  /** Nothing else is asked before the load has ended. @type {T.LoadedBundle} */
-  let bundle;
 
   /** Asks the page to allocate the memory. @param {number} pages */
   function claim(pages) {
@@ -23,21 +37,13 @@ export function answer(load) {
     return promise;
   }
 
-  /** All other requests are the backend's. @type {Record<string, (params: any) => unknown>} */
-  const handlers = {
-    async load({ url, limits, threads }) {
-      bundle = await loadBundle(load, url, limits, { threads, pool, claim }, (progress) => self.postMessage({ progress }));
-      const { info, manifest, program, setup } = bundle;
-      return { info, manifest, program, setup: setup && { ...setup, memory: null } };
-    },
-    file: async (ref) => (await bundle.files.bytes(ref)).buffer,
-  };
+  const ask = answering(load, { pool, claim }, (progress) => self.postMessage({ progress }));
 
   self.addEventListener('message', async ({ data: { id, kind, params, helper, memory } }) => {
     if (helper) return pool.add(helper.number, helper.port);
     if (memory !== undefined) return resolve(memory);
     try {
-      const value = await (handlers[kind] ?? /** @type {any} */ (bundle)[kind])(params);
+      const value = await ask(kind, params);
       self.postMessage({ id, value }, { transfer: largeParts(value) });
     } catch (error) {
       await pool.mend();

@@ -20,7 +20,7 @@ export function makeStates(places, enqueue, link, live) {
       const expected = elementsOf(place.shape);
       if (array.length !== expected) {
         throw new EngineError('input', `State '${name}' has ${expected} elements, found ${array.length}`,
-          `Give an array of ${expected} elements`, { state: name, expected, found: array.length });
+          `Give ${expected} elements`, { state: name, expected, found: array.length });
       }
       await ask(place, array);
     },

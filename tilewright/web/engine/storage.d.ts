@@ -1,7 +1,7 @@
 // Types of how a bundle's files are read and kept; no browser fetches this file.
 
 import type { FileRef } from './manifest.js';
-import type { Bytes, Phase } from './types.js';
+import type { Bytes, Phase, Progress } from './types.js';
 
 /** The files of one bundle, verified. */
 export interface Files {
@@ -64,6 +64,8 @@ export interface Meter {
   loaded: number;
   cached: number;
   total: number;
+  /** For progress, where a backend makes pipelines. */
+  pipelines?: Progress['pipelines'];
   enter(phase: Phase): void;
   /** Negative after a failed read, whose bytes will come again. */
   count(bytes: number, fromCache: boolean): void;

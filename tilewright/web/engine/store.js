@@ -78,14 +78,14 @@ export async function openStore() {
         await navigator.locks.request(FOLDER, { signal: AbortSignal.timeout(PATIENCE) }, async () => {
           const file = await into.getFileHandle(PART, { create: true });
           try {
-            const access = await openAccess(file);
-            if (!access) return; // not in a worker
+            /** @type {any} Outside of workers a stream. */
+            const access = await openAccess(file) ?? await file.createWritable();
             try {
-              access.truncate(0);
-              access.write(bytes, { at: 0 });
-              access.flush();
+              await access.truncate(0);
+              await access.write(bytes, { at: 0 });
+              await access.flush?.();
             } finally {
-              access.close();
+              await access.close();
             }
             // Renamed only once it is complete on disk.
             await /** @type {any} */ (file).move(name);

@@ -182,7 +182,7 @@ export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...ou
 });
 
 /** @type {T.CopyBox} */
-function copyBox(to, toShape, from, fromShape, box) {
+export function copyBox(to, toShape, from, fromShape, box) {
   const [inner, toInner, fromInner] = [box, toShape, fromShape].map((shape) => shape.slice(1));
   if (inner.every((length, axis) => length === toInner[axis] && length === fromInner[axis])) {
     return to.set(from.subarray(0, elementsOf(box)));

@@ -1,16 +1,18 @@
 // Types of the engine and its parts; no browser fetches this file.
 
-// The engine's files refer to these types, and to those of manifest.d.ts, storage.d.ts and functions.d.ts, as T.Name.
+// The engine's files refer to these types, and to those of manifest.d.ts, storage.d.ts, values.d.ts and functions.d.ts, as T.Name.
 
 import type { Call } from './functions.js';
 import type { DType, FileRef, Manifest, Placed, Program, Sizes, Step, TensorInfo } from './manifest.js';
 import type { Files, Meter } from './storage.js';
+import type { BufferPlace, Bytes, Input, InputData, Output, Targets, Tensor, TensorData, Wanted } from './values.js';
 
 export as namespace T;
 
 export type * from './functions.js';
 export type * from './manifest.js';
 export type * from './storage.js';
+export type * from './values.js';
 
 export type HostFeatures = {
   simd: boolean;
@@ -50,7 +52,8 @@ export type Timings = { manifest: number; code: number; weights: number; ready: 
 
 /** `measure`: with device `auto`, after `ready` of both devices. */
 export type Phase = 'manifest' | 'code' | 'weights' | 'ready' | 'measure';
-export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; cachedBytes: number };
+/** `pipelines`: of WebGPU, from when the phase `code` has loaded its files: how many are made, of how many. */
+export type Progress = { phase: Phase; loadedBytes: number; totalBytes: number; cachedBytes: number; pipelines?: { made: number; of: number } };
 
 export type ErrorCode =
   | 'bundle-corrupt' | 'bundle-version' | 'memory-limit' | 'input' | 'kernel-trap' | 'host'
@@ -59,26 +62,6 @@ export type ErrorFacts = Record<string, unknown>;
 /** An EngineError on its way between workers. */
 export type PlainError = { code: ErrorCode; message: string; hint: string; facts: ErrorFacts };
 
-export type Bytes = Uint8Array<ArrayBuffer>;
-export type TensorData =
-  | Float32Array | Float64Array | Int8Array | Uint8Array | Uint8ClampedArray | Int32Array | BigInt64Array;
-export type InputData = ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>;
-/** An input: a row-major array, with its shape if more than one dimension is open. */
-export type Input = InputData | { data: InputData; shape: number[] } | FrameInput;
-/** How a picture fills an input of another shape: distorted; whole, between black bars; or cut. */
-export type Fit = 'stretch' | 'contain' | 'cover';
-/**
- * A picture for an f32 input [1, 3, h, w], [1, 1, h, w] (grey), [1, h, w, 3] or [1, h, w, 1]: each element is its colour,
- * from 0 to 1 in sRGB, times `scale` plus `bias` (one number, or one per channel).  It should be opaque.  `shape`: for inputs with
- * open dimensions.  The caller keeps `frame`: it stays open until the run has settled, and then the caller closes it.
- */
-export type FrameInput = { frame: VideoFrame | ImageBitmap | HTMLVideoElement | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas; scale?: number | ArrayLike<number>; bias?: number | ArrayLike<number>; fit?: Fit; shape?: number[] };
-/** A checked input; `data` is a typed array, possibly the caller's own. */
-export type Tensor = { data: any; shape: number[] };
-/** A requested output; `data`: the caller's array for it, else a fresh one is made. */
-export type Wanted = { name: string; dtype: DType; shape: number[]; data?: any };
-/** `data`: a row-major typed array of the dtype. */
-export type Output = { data: any; shape: number[]; dtype: DType };
 /** Exports of the plan driver (docs/bundle.md); `run` and `abort` return 0, or TRAP or STALLED. */
 export type Driver = {
   run: (plan: number, first: number, last: number, workers: number) => number;
@@ -104,8 +87,13 @@ export type Setup = {
 };
 
 export type LoadOptions = Limits & {
-  /** `wasm` (default) or `webgpu`; `auto`: the one that runs the model faster here, see `Info.choice`. */
-  device?: Device | 'auto';
+  /**
+   * `wasm` (default) or `webgpu`; `auto`: the one that runs the model faster here, see `Info.choice`.  A GPUDevice: WebGPU on that device, in
+   * the caller's thread, where inputs and outputs can be GPUBuffers.  The device stays the caller's.
+   */
+  device?: Device | 'auto' | GPUDevice;
+  /** For `webgpu`: after a loss of its GPU device the engine goes on with a new one, up to three times; see `Engine.onlost`. */
+  recover?: boolean;
   /** For `auto`: the sizes to measure with; default: the smallest bucket. */
   bucket?: Sizes;
   /** Called a few times per second. */
@@ -169,14 +157,19 @@ export type Info = {
   cache: { state: 'on' | 'off'; hitBytes: number; downloadedBytes: number; problem: string };
   timings: Timings;
   loadMilliseconds: number;
-  /** What this host costs (threads, features, cache), in sentences. */
+  /** What this host costs (threads, features, cache), and what happened to its device, in sentences. */
   lost: string[];
 };
 
 export type RunOptions = {
   signal?: AbortSignal;
-  /** Arrays that receive outputs, by name; dtype and length must match.  Other outputs get fresh arrays. */
-  into?: Record<string, TensorData>;
+  /**
+   * Arrays that receive outputs, by name; dtype and length must match.  Other outputs get fresh arrays.  On a device of the caller also
+   * buffers with the usage COPY_DST (f32, i32, i64): such an output does not come back.
+   */
+  into?: Record<string, TensorData | GPUBuffer | BufferPlace>;
+  /** What gpu_buffers.js makes of `into`. */
+  to?: Targets;
 };
 export type RunResult = {
   outputs: Record<string, Output>;
@@ -218,7 +211,7 @@ export interface BackendLoaded {
   adapter?: Adapter;
   /** For `Info.lost`. */
   lost(cacheProblem: string): string[];
-  run(work: RunWork & { wanted?: Wanted[] }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
+  run(work: RunWork & { wanted?: Wanted[]; to?: Targets }): MaybePromise<{ milliseconds: number; outputs?: Wanted[] }>;
   /** Times whole runs, or the steps named by `only`. */
   measure(work: MeasureWork): MaybePromise<Times | { steps: StepTime[]; read?: Bytes }>;
   /** Reads a state, or writes `data` to it. */
@@ -287,12 +280,12 @@ export interface Engine {
    * milliseconds; once with -1 at `dispose` or when the worker died.
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
-  /** A callback that a page may set, for device `auto`: the GPU device was lost, and the engine goes on elsewhere, as `info.choice` says. */
+  /** A callback that a page may set, for device `auto` and `recover`: the GPU device was lost, and the engine goes on elsewhere, as `info.choice` or `info.lost` says. */
   onlost?(info: Info): void;
   /**
    * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
    * `memory`: null if not shared; `file`: reads a verified file;
-   * `bare`: with device `auto`, jobs that reject when the device is lost.
+   * `bare`: where the engine recovers, jobs that reject when the device is lost.
    */
   readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
@@ -319,6 +312,8 @@ export type StepTime = Step & { step: number; milliseconds: number };
 export interface Link {
   /** The bundle's memory if it is shared; null before it is allocated. */
   readonly memory: WebAssembly.Memory | null;
+  /** The engine runs in the caller's thread, on the caller's GPU device. */
+  readonly here?: boolean;
   request(kind: string, params: object): Promise<any>;
   preempt(on: boolean): void;
   /** Ends the workers; open requests reject with the reason. */
@@ -383,4 +378,4 @@ export interface Machine {
   call: Call;
 }
 export type OnProgress = (progress: Progress) => void;
-export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null> };
+export type Crew = { threads: number; pool: Pool; claim: (pages: number) => Promise<WebAssembly.Memory | null>; gpu?: GPUDevice };

@@ -4,11 +4,12 @@
 
 import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { BANKS, deviceFor, layoutOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD, wordsOf } from './gpu_device.js';
+import { BANKS, deviceFor, layoutOf, lossOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD } from './gpu_device.js';
 import { stampsOf } from './gpu_clock.js';
+import { bytesOf, copyIn, copyOut, copyPlaces, endOf, FIRST, inRow, padded, requireBuffer } from './gpu_places.js';
 import { callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
 import { upload } from './gpu_upload.js';
-import { elementsOf, readOutputs, regionOf, sizesOf, writeInputs } from './tensors.js';
+import { readOutputs, sizesOf } from './tensors.js';
 import { json } from './weights.js';
 
 export const TARGET = 'wgsl';
@@ -24,15 +25,13 @@ const [FIRST_PIECE, PIECE] = [16, 128];
 const MOST_SLOTS = 65535;
 /** Bytes of a buffer for results that is kept for the next ones. */
 const MOST_IDLE = 2 ** 24;
-/** Where the first place lies in a buffer of places: after the word of a trap, aligned. */
-const FIRST = 8;
 /** Bytes of all outputs of a run, after `FIRST`, that the next one may go on with. */
 const MOST_CARRIED = FIRST + 64;
 /** Pipelines of exchanged kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
 /** @type {T.LoadBackend} */
-export async function load({ manifest, files, meter, reached }, limits) {
+export async function load({ manifest, files, meter, reached }, limits, { gpu }) {
   const section = sectionOf(manifest, TARGET, SECTION);
   const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, halves = [], packed = [], banks: other = { bytes: [], of: [] } } } = section;
   const { bytes: sizes, of: bankOf } = /** @type {{bytes: number[], of: number[]}} */ (requireForm(other, BANKS, TARGET));
@@ -43,14 +42,14 @@ export async function load({ manifest, files, meter, reached }, limits) {
   for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, bytes);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
-  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits);
+  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
   if (limits.memoryLimit && total > limits.memoryLimit) {
     throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and the limit is ${limits.memoryLimit}`,
       'Build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
   }
-  /** @type {string} */
-  let lost = '';
-  device.lost.then(({ message }) => (lost = message || 'the browser gave no reason'));
+  const loss = lossOf(device);
+  const gone = () => new EngineError('host', `The GPU device was lost: ${loss.why || 'it did not answer'}`, gpu ? 'Load the bundle again, on a new device' : 'Load the bundle again', { lost: true });
+  const orGone = (/** @type {unknown} */ error) => { throw loss.why ? gone() : error; };
 
   meter.enter('code');
   const layout = layoutOf(device, sizes.length);
@@ -68,9 +67,14 @@ export async function load({ manifest, files, meter, reached }, limits) {
     const used = slotsOf(calls);
     /** @type {string[]} */
     const failed = [];
+    let made = 0;
+    meter.pipelines = { made, of: used.length };
+    meter.enter('code');
     await Promise.all(used.map(async (slot) => {
       try {
         pipelines[slot] ??= await pipelineOf(device, layout, texts[slot]);
+        meter.pipelines = { made: ++made, of: used.length };
+        meter.count(0, false);
       } catch (error) {
         const needs = lack.needs[slot];
         if (!needs) throw error;
@@ -84,7 +88,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
     adapter.features = adapter.features.filter((name) => !(named.length ? named : failed).includes(name));
     return chosen();
   }
-  const { lack, calls, used } = await chosen();
+  const { lack, calls, used } = await chosen().catch(orGone);
   reached('code');
 
   meter.enter('weights');
@@ -94,8 +98,9 @@ export async function load({ manifest, files, meter, reached }, limits) {
   if (await device.popErrorScope()) {
     throw new EngineError('memory-limit', `The GPU has no room for the model's ${total} bytes`, 'Close other tabs, or build smaller buckets', { estimate: total });
   }
-  await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves, packed }, files);
+  await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves, packed }, files).catch(orGone);
   const plans = program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks));
+  if (loss.why) throw gone();
   reached('weights');
 
   /** For the next results of the same size: those of a run are as long as those before. @type {GPUBuffer | null} */
@@ -106,7 +111,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const carrier = device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
 
   /** Reads places back after what was recorded, into fresh arrays or those of `wanted`; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
-  async function read(places, { wanted = places, from = memory, carries = false, encoder = device.createCommandEncoder() } = {}) {
+  async function read(places, { wanted = places, from = memory, carries = false, foreign = false, encoder = device.createCommandEncoder() } = {}) {
     const row = inRow(places);
     const size = endOf(row);
     const back = idle?.size === size ? idle : device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
@@ -117,7 +122,10 @@ export async function load({ manifest, files, meter, reached }, limits) {
       carried = size > MOST_CARRIED ? [] : row;
       copyPlaces(encoder, from, places, carrier, carried);
     }
+    // Only the device can tell that a buffer is of another one, or destroyed.
+    if (foreign) device.pushErrorScope('validation');
     device.queue.submit([encoder.finish()]);
+    const refusal = foreign ? device.popErrorScope().catch(() => null) : null;
     await back.mapAsync(GPUMapMode.READ).catch(() => { throw gone(); });
     const mapped = back.getMappedRange();
     const trapped = new Uint32Array(mapped, 0, 1)[0] > 0;
@@ -127,21 +135,21 @@ export async function load({ manifest, files, meter, reached }, limits) {
     const [old, next] = size > MOST_IDLE ? [back, idle] : [idle, back];
     old?.destroy();
     idle = next;
-    return { trapped, outputs };
+    const refused = await refusal;
+    if (!refused) return { trapped, outputs };
+    carried = [];
+    throw new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which nobody has destroyed');
   }
 
-  /** An input := what an output of the run before was, which need not have come back. @type {(place: T.Placed, from: string) => void} */
-  function follow(place, from) {
+  /** An input := what an output of the run before was, which need not have come back. @type {(encoder: GPUCommandEncoder, place: T.Placed, from: string) => void} */
+  function follow(encoder, place, from) {
     const output = carried.find(({ name, dtype }) => name === from && dtype === place.dtype);
     if (!output || bytesOf(output) !== bytesOf(place)) {
       throw new EngineError('input', `Input '${place.name}' cannot be what '${from}' was: the run before gave no such output`, 'Give an array', { input: place.name, from });
     }
-    const encoder = device.createCommandEncoder();
     copyPlaces(encoder, carrier, [output], memory, [place]);
-    device.queue.submit([encoder.finish()]);
   }
 
-  const gone = () => new EngineError('host', `The GPU device was lost: ${lost || 'it did not answer'}`, 'Load the bundle again', { lost: true });
 
   const stopped = (/** @type {number} */ plan) => new EngineError('kernel-trap', 'A kernel stopped: an index is out of range',
     'Check the inputs that are indices. The engine can be used again', { plan: program.plans[plan].dims });
@@ -150,14 +158,13 @@ export async function load({ manifest, files, meter, reached }, limits) {
   const stamps = new Map();
 
   /** Records steps, `times` over, and begins with them; what it returns has the last ones, for others to follow. @type {T.RecordSteps} */
-  function record(plan, first = 0, last = program.plans[plan].steps.length, times = 1, timed = undefined) {
-    if (lost) throw gone();
+  function record(plan, first = 0, last = program.plans[plan].steps.length, times = 1, { timed, whole = false, encoder = device.createCommandEncoder() } = {}) {
+    if (loss.why) throw gone();
     const own = plans[plan].dispatches(first, last);
     const count = own.length * times;
-    let encoder = device.createCommandEncoder();
     encoder.clearBuffer(memory, 0, WORD);
-    const piece = timed && count / timed.passes;
-    // The device begins while the rest is recorded.  What is timed by its clock is one submission.
+    const piece = timed ? count / timed.passes : whole ? count : undefined;
+    // The device begins while the rest is recorded.  One submission is what is timed by its clock, and what a wrong buffer must stop as a whole.
     for (let done = 0, end = piece ?? Math.min(FIRST_PIECE, count), number = 0; ; end = Math.min(end + (piece ?? PIECE), count)) {
       const pass = encoder.beginComputePass(timed && { timestampWrites: timed.writes(number++) });
       let set;
@@ -188,13 +195,14 @@ export async function load({ manifest, files, meter, reached }, limits) {
     return done;
   }
 
-  /** @type {(work: T.RunWork) => Promise<void>} */
-  async function take({ plan, sizes, tensors: given }) {
+  /** Brings inputs to their places; copies on the device are recorded. @type {(work: T.RunWork, encoder: GPUCommandEncoder) => Promise<void>} */
+  async function take({ plan, sizes, tensors: given }, encoder) {
     plans[plan].resize(sizesOf(program.plans[plan], sizes));
     if (!given) return;
     for (const [at, place] of program.plans[plan].inputs.entries()) {
       const { data, shape } = given[at] ?? {};
-      if (data?.from) follow(place, data.from);
+      if (typeof data?.from === 'string') follow(encoder, place, data.from);
+      else if (data?.from) copyIn(encoder, memory, place, shape, data.from);
       else if (data && 'pixels' in data) await (await taker())(place, shape, data);
       else device.queue.writeBuffer(memory, place.address, widen(place.dtype, padded(place, given[at])));
     }
@@ -215,7 +223,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   async function stamped(plan, first, last, times, passes = 1) {
     const own = stamps.get(passes) ?? stampsOf(device, passes);
     stamps.set(passes, own);
-    const encoder = record(plan, first, last, times, own);
+    const encoder = record(plan, first, last, times, { timed: own });
     own.resolve(encoder);
     const { trapped, outputs: [{ data }] } = await read([{ name: '', dtype: 'i64', shape: [2 * passes], address: 0, bytes: 16 * passes }], { from: own.into, encoder });
     if (trapped) throw stopped(plan);
@@ -257,7 +265,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
 
   /** @type {(kernel: T.TunedKernel) => Promise<T.GpuTuned>} */
   async function tunedOf({ spec, module, tiles, group = 0, lanes = 1 }) {
-    if (lost) throw gone();
+    if (loss.why) throw gone();
     const code = /** @type {string} */ (module);
     const making = known.get(code) ?? pipelineOf(device, layout, code);
     known.delete(code);
@@ -267,7 +275,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
       return { pipeline: await making, tiles, group, lanes };
     } catch (error) {
       known.delete(code);
-      if (lost) throw gone();
+      if (loss.why) throw gone();
       throw new EngineError('input', `The kernel for specification ${spec} makes no pipeline on this device: ${error}`, 'Its compiler must be this one', { spec });
     }
   }
@@ -275,7 +283,7 @@ export async function load({ manifest, files, meter, reached }, limits) {
   return {
     program, setup: null, threads: 1,
     memoryBytes: total,
-    variant: { name: build.variant, features: [...new Set(used.flatMap((slot) => lack.needs[slot] ?? []))].sort(), registers: 0, why: `the page asked for WebGPU, and ${adapter.name} is there` },
+    variant: { name: build.variant, features: [...new Set(used.flatMap((slot) => lack.needs[slot] ?? []))].sort(), registers: 0, why: gpu ? `the page gave a device of ${adapter.name}` : `the page asked for WebGPU, and ${adapter.name} is there` },
     adapter,
     lost: () => [
       ...(adapter.software ? [`The WebGPU adapter ${adapter.name} is software: kernels run on the CPU.`] : []),
@@ -283,18 +291,25 @@ export async function load({ manifest, files, meter, reached }, limits) {
       ...(lack.names.length ? [`The fastest kernels are not used: they need ${lack.names.join(', ')}, which the adapter ${adapter.name} lacks.`] : []),
     ],
 
-    async run({ wanted = [], ...work }) {
+    async run({ wanted = [], to = {}, ...work }) {
       const places = program.plans[work.plan].outputs;
+      const away = wanted.filter(({ name }) => to[name]);
+      const isBack = (/** @type {{name: string}} */ { name }) => !to[name];
+      const foreign = away.length > 0 || Boolean(work.tensors?.some(({ data }) => data.from?.buffer));
       // A run is recorded as a whole before the next one, which may follow before this one came back.
       const { start, reading } = await inTurn(async () => {
-        await take(work);
+        const before = device.createCommandEncoder();
+        await take(work, before);
+        away.forEach((output) => requireBuffer(output, to[output.name], 'COPY_DST'));
         const start = performance.now();
-        return { start, reading: read(places, { wanted, carries: true, encoder: record(work.plan) }) };
+        const encoder = record(work.plan, undefined, undefined, 1, { whole: foreign, encoder: before });
+        places.forEach((place, at) => to[place.name] && copyOut(encoder, memory, place, wanted[at].shape, to[place.name]));
+        return { start, reading: read(places.filter(isBack), { wanted: wanted.filter(isBack), carries: true, foreign, encoder }) };
       });
       const { trapped, outputs } = await reading;
       const milliseconds = performance.now() - start;
       if (trapped) throw stopped(work.plan);
-      return { milliseconds, outputs };
+      return { milliseconds, outputs: [...outputs, ...away.map((output) => ({ ...output, ...to[output.name] }))] };
     },
 
     async measure({ runs, warmup = 0, only, read: place, repeat, inOrder, ...work }) {
@@ -305,7 +320,9 @@ export async function load({ manifest, files, meter, reached }, limits) {
       if ((repeat || inOrder) && !device.features.has('timestamp-query')) {
         throw new EngineError('unsupported-host', `The adapter ${adapter.name} has no clock of its own`, `Leave out '${repeat ? 'repeat' : 'inOrder'}'`);
       }
-      await take(work);
+      const encoder = device.createCommandEncoder();
+      await take(work, encoder);
+      device.queue.submit([encoder.finish()]);
       const { steps } = program.plans[work.plan];
       // Runs that nobody asked for must not move what the page's next run goes on with.
       const back = kept();
@@ -350,36 +367,5 @@ export async function load({ manifest, files, meter, reached }, limits) {
   };
 }
 
-/** An input's elements as its place has them: missing ones are zeros. @type {T.Padded} */
-function padded(place, tensor) {
-  if (tensor?.data.length === elementsOf(place.shape)) return tensor.data;
-  const own = { ...place, address: 0 };
-  const buffer = new ArrayBuffer(place.bytes);
-  writeInputs(buffer, [own], tensor ? [tensor] : []);
-  return regionOf(buffer, own);
-}
-
-/** Bytes in the device's memory. @param {Pick<T.Placed, 'dtype' | 'shape'>} place */
-const bytesOf = ({ dtype, shape }) => WORD * wordsOf(dtype, elementsOf(shape));
-
-/** The same places in a buffer of their own, one after the other at multiples of 8 bytes. @type {T.InRow} */
-function inRow(places) {
-  let end = FIRST;
-  return places.map((place) => {
-    const address = end;
-    end += Math.ceil(bytesOf(place) / 8) * 8;
-    return { ...place, address };
-  });
-}
-
 /** @param {number[]} times */
 const median = (times) => times.toSorted((a, b) => a - b)[times.length >> 1];
-
-/** Where a row of places ends. @param {T.Placed[]} row */
-const endOf = (row) => row.reduce((_, place) => place.address + bytesOf(place), FIRST);
-
-/** Records the copies of places to others of the same elements. @type {T.CopyPlaces} */
-const copyPlaces = (encoder, from, places, to, others) => others.forEach(({ address }, at) => {
-  const bytes = bytesOf(places[at]);
-  if (bytes) encoder.copyBufferToBuffer(from, places[at].address, to, address, bytes);
-});

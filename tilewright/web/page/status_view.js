@@ -30,8 +30,12 @@ export function showStatus(state, text, { share, hint = '', code = '' } = {}) {
 }
 
 /** Ignores progress after the load: the tuner reads files, too. @param {import('../engine/types.js').Progress} progress */
-export function showLoading({ phase, loadedBytes, totalBytes, cachedBytes }) {
+export function showLoading({ phase, loadedBytes, totalBytes, cachedBytes, pipelines }) {
   if (element('status').dataset.state !== 'loading') return;
+  if (phase === 'code' && pipelines) {
+    const { made, of } = pipelines;
+    return showStatus('loading', `Making kernels: ${made} of ${of}`, { share: made / of });
+  }
   const share = totalBytes ? loadedBytes / totalBytes : 0;
   // A cached manifest alone, which was read to choose the bundle, is not mentioned.
   const cached = cachedBytes > totalBytes / 100 ? `${sizeText(cachedBytes)} of it from this device` : '';

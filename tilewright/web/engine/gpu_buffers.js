@@ -1,0 +1,43 @@
+// Buffers of the caller as inputs and outputs, where the engine runs on the caller's device (gpu_here.js); loaded on demand.
+// Input: a run's inputs and `into`, of which some are GPUBuffers.  Output: the run's result; or an `input` error.
+// gpu_places.js checks and copies them.
+
+import { EngineError } from './errors.js';
+import { elementsOf, requireKnown } from './tensors.js';
+
+/** What was given as a buffer, alone or with its offset; null if nothing was. @type {T.BufferIn} */
+const bufferIn = (given) => (given?.usage ? { buffer: given, offset: 0 } : given?.buffer?.usage ? { ...given, offset: given.offset ?? 0 } : null);
+
+/** @type {T.RunOn} */
+export async function runOn(run, info, inputs, { into = {}, ...options }, { here }) {
+  /** @type {Record<string, any>[]} */
+  const [taken, arrays, to] = [{}, {}, {}];
+  for (const [name, given] of Object.entries(inputs ?? {})) {
+    const found = bufferIn(given);
+    taken[name] = found ? inputOf(requireKnown(name, info.inputs, 'input'), found) : given;
+    if (found) requireHere(name);
+  }
+  for (const [name, given] of Object.entries(into)) {
+    const found = bufferIn(given);
+    (found ? to : arrays)[requireKnown(name, info.outputs, 'output').name] = found ?? given;
+    if (found) requireHere(name);
+  }
+  return run(taken, { ...options, into: arrays, to });
+
+  /** @param {string} name */
+  function requireHere(name) {
+    if (here) return;
+    const where = info.adapter ? 'in a worker, on a device of its own' : 'on WebAssembly';
+    throw new EngineError('input', `'${name}' cannot be a GPUBuffer: the engine runs ${where}`, 'Load the bundle on the device that made the buffer: load(url, { device }); or use an array', { input: name, device: info.device });
+  }
+}
+
+/** @type {T.BufferInputOf} */
+function inputOf({ name, shape: declared }, { buffer, offset, shape = declared }) {
+  const sizes = /** @type {number[]} */ ([...shape]);
+  // A buffer may be longer than its tensor.
+  if (!sizes.every(Number.isInteger)) {
+    throw new EngineError('input', `Input '${name}' has open dimensions: [${shape.join(', ')}]`, 'Give the shape: {buffer, shape}', { input: name, expected: declared });
+  }
+  return { shape: sizes, data: { from: { buffer, offset }, length: elementsOf(sizes) } };
+}

@@ -1,0 +1,32 @@
+// Types of tensors at the engine's API: what a run takes and gives; no browser fetches this file.
+
+import type { DType } from './manifest.js';
+
+export type Bytes = Uint8Array<ArrayBuffer>;
+export type TensorData =
+  | Float32Array | Float64Array | Int8Array | Uint8Array | Uint8ClampedArray | Int32Array | BigInt64Array;
+export type InputData = ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>;
+/** An input: a row-major array, with its shape if more than one dimension is open. */
+export type Input = InputData | { data: InputData; shape: number[] } | FrameInput | BufferInput;
+/**
+ * A tensor on the device that the bundle was loaded on, as a typed array of its dtype has it, from byte `offset` on: f32, i32 or i64.  The buffer has the usage COPY_SRC.
+ * It may be longer.  `shape`: for inputs with open dimensions.  It stays the caller's, who leaves it alone until the run has settled.
+ */
+export type BufferInput = GPUBuffer | (BufferPlace & { shape?: number[] });
+export type BufferPlace = { buffer: GPUBuffer; offset?: number };
+/** Outputs that go to buffers, by name. */
+export type Targets = Record<string, Required<BufferPlace>>;
+/** How a picture fills an input of another shape: distorted; whole, between black bars; or cut. */
+export type Fit = 'stretch' | 'contain' | 'cover';
+/**
+ * A picture for an f32 input [1, 3, h, w], [1, 1, h, w] (grey), [1, h, w, 3] or [1, h, w, 1]: each element is its colour,
+ * from 0 to 1 in sRGB, times `scale` plus `bias` (one number, or one per channel).  It should be opaque.  `shape`: for inputs with
+ * open dimensions.  The caller keeps `frame`: it stays open until the run has settled, and then the caller closes it.
+ */
+export type FrameInput = { frame: VideoFrame | ImageBitmap | HTMLVideoElement | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas; scale?: number | ArrayLike<number>; bias?: number | ArrayLike<number>; fit?: Fit; shape?: number[] };
+/** A checked input; `data` is a typed array, possibly the caller's own. */
+export type Tensor = { data: any; shape: number[] };
+/** A requested output; `data`: the caller's array for it, else a fresh one is made. */
+export type Wanted = { name: string; dtype: DType; shape: number[]; data?: any };
+/** `data`: a row-major typed array of the dtype; or, for an output that went to a buffer, where it lies: a run can take it as an input. */
+export type Output = { data: any; shape: number[]; dtype: DType; buffer?: GPUBuffer; offset?: number };
