@@ -122,6 +122,7 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
     "invocations without end": (PLAN, lambda calls: calls[0].update(tiles=2**52)),
     "fewer invocations than none": (PLAN, lambda calls: calls[0].update(tiles=-1)),
     "an extent that is not there": (PLAN, lambda c: c[0].update(tiles=[9, 1, 0, 1, 8, 1])),
+    "an extent that no plan has": ((), lambda m: m["extents"].__setitem__(0, "unknown")),
     "a number by none": (PLAN, lambda calls: calls[0].update(tiles=[0, 1, 0, 0, 8, 1])),
     "a buffer beyond memory": (PLAN, lambda calls: calls[0]["words"].insert(0, 2**40)),
     "a block without end": (PLAN, lambda calls: calls[0].update(scalars=[1] * 20_000)),

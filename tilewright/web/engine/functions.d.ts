@@ -100,7 +100,7 @@ export type Lacking = (build: Build, slots: number, features: string[]) => Lack;
 export type Resolved = (calls: Listed[], lack: Lack) => GpuCall[];
 export type SlotsOf = (plans: GpuCall[][]) => number[];
 /** `path`: the plan's file; `memory`: its bytes. */
-export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents'>, lack: Lack, memory: number, banks?: number[]) => GpuCall[];
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents' | 'dims'>, lack: Lack, memory: number, banks?: number[]) => GpuCall[];
 export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: GpuCall[], steps: { spec: number }[], banks?: GPUBuffer[]) => {
   /** Those of a whole run. */
   parts: () => GpuPart[];

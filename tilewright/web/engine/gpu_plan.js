@@ -32,7 +32,8 @@ export const resolved = (calls, { bySlot }) => {
 };
 
 /** The steps of a plan, as the device runs them; throws `bundle-corrupt` if one is none that a device can run in this memory. @type {T.CallsOf} */
-export function callsOf(listed, path, { steps, extents }, lack, memory, banks = []) {
+export function callsOf(listed, path, { steps, extents, dims }, lack, memory, banks = []) {
+  requireCounts(path, ...extents.map((name) => dims[name]));
   const isNumber = (/** @type {any} */ value) => Array.isArray(value) ? value.length === 6 && value.every(count) && value[0] < extents.length && value[3] > 0
     : Number.isSafeInteger(value);
   const way = {
