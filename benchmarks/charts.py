@@ -44,7 +44,7 @@ def _svg(height: float, title: str, parts: Sequence[str]) -> str:
 
 def bars(title: str, rows: list[tuple[str, float, float]], unit: str) -> str:
     """Horizontal bars: (label, value, limit); the limit is drawn as a lighter bar behind."""
-    top = max(max(value, limit) for _, value, limit in rows)
+    top = max(max(value, limit) for _, value, limit in rows) or 1.0
     width, left, bar, gap = 640, 190, 22, 12
     scale = (width - left - 90) / top
     parts = []

@@ -125,9 +125,9 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                     for seed in args.seed or (0,):
                         yield row(pair, args, session, bound, seed)
             except TilewrightError as error:
-                yield setting(pair, args, name, sms, bound, (args.seed or (0,))[0]) | {
-                    "error": error.to_json()
-                }
+                for seed in args.seed or (0,):
+                    said = {"error": error.to_json()}
+                    yield setting(pair, args, name, sms, bound, seed) | said
 
 
 def setting(

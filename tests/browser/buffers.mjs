@@ -94,6 +94,27 @@ export const ON_DEVICES = {
     };
   },
 
+  /** Runs that nobody waits for, whose arrays are written again at once; and what an earlier run left, as a place and as an input. */
+  async hurried({ url }) {
+    const { kit, spied } = globalThis;
+    const device = await kit.device();
+    const engine = await spied.load(url, { device });
+    const shape = [2, 4, 4];
+    const { x, k, l, b } = kit.inputs(4);
+    const source = kit.buffer(device, x), y = kit.buffer(device, x), j = kit.buffer(device, k);
+    const mine = Int32Array.from(k);
+    const first = engine.run({ x: { buffer: source, shape }, k: { data: mine, shape }, l, b });
+    mine.fill(0);
+    const second = engine.run({ x: { data: x, shape }, k: { data: k, shape }, l, b }, { into: { y, j } });
+    const third = engine.run({ x: { data: x, shape }, k: { data: k, shape }, l, b });
+    const [one, two, three] = await Promise.all([first, second, third]);
+    const half = kit.inputs(2);
+    const short = await engine.run({ x: { data: half.x, shape: [2, 2, 4] }, k: { data: half.k, shape: [2, 2, 4] }, l, b }, { into: { y: two.outputs.y } });
+    const error = await kit.errorOf(engine.run({ x: two.outputs.j, k: { data: k, shape }, l, b }));
+    engine.dispose();
+    return { order: [one.run, two.run, three.run], j: Array.from(one.outputs.j.data), wanted: Array.from(k, (at) => at + 1), short: short.outputs.y.shape, error };
+  },
+
   /** What is refused; what a state is before and after that; and a run afterwards. */
   async wrongBuffers({ url, state }) {
     const { kit, spied } = globalThis;

@@ -240,3 +240,14 @@ def test_progress_counts_pipelines(gpu_visit: Visit, site: Site) -> None:
         assert sorted(one["made"] for one in told) == [one["made"] for one in told]
     assert on_wasm
     assert not any("made" in one for one in on_wasm)
+
+
+def test_runs_are_in_the_order_of_their_calls(do: Do, site: Site) -> None:
+    """Arrays are copied before `run` returns, beside buffers too; and an output has its own shape
+    wherever it goes, and one dtype."""
+    found = do("hurried", url=site.bundle("tensors"))
+    assert found["order"] == [1, 2, 3]
+    assert found["j"] == found["wanted"]
+    assert found["short"] == [2, 2, 4]
+    assert found["error"]["code"] == "input"
+    assert "i32" in found["error"]["message"]

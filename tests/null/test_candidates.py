@@ -21,12 +21,13 @@ from tilewright.graph.node import graph_input
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.protocol import Candidate
 from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning import catalogue, offers
-from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.candidates import _mixed, build, kernels_of, space_of
 
 X86 = CLASSES["wasm-x86-relaxed-32k"]
 ARM = CLASSES["wasm-arm-simd-64k"]
@@ -94,6 +95,23 @@ def test_no_width_waits_for_the_end() -> None:
     assert widths.count(24) > 8, "the walk over wide tiles is varied, too"
     extended = [s for s, m in zip(space.schedules, space.marks, strict=True) if m == "extended"]
     assert not any(s.to_json()["stage"] for s in extended), "panels need no copy"
+
+
+def test_the_best_of_every_family_comes_early() -> None:
+    def order(families: str, *costs: float) -> str:
+        some = costs or [1.0] * len(families)
+        found = [
+            Candidate(None, "extended", cost, 0, 0.0, family)
+            for cost, family in zip(some, families, strict=True)
+        ]
+        return "".join(families[n] for n in _mixed(range(len(found)), found))
+
+    assert order("aaaaabbc") == "aabaacab"
+    assert order("aaaa") == "aaaa"
+    assert order("") == ""
+    # what costs more than twice the best waits for its turn
+    assert order("aaaab", 1, 1, 1, 1, 2) == "aabaa"
+    assert order("aaaab", 1, 1, 1, 1, 2.1) == "aaaab"
 
 
 def test_objectives_change_no_number(compiled: Compiled) -> None:

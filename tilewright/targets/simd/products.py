@@ -97,10 +97,6 @@ class ProductRules(Rules[S]):
         outer = prod(v.extent for v in self.roles.outer)
         return outer * -(-rows // x1) * -(-cols // y1)
 
-    def family(self, s: S) -> str:
-        """By the width of the register tile: how many panels a core reads side by side."""
-        return f"{s.form} {s.to_json()['y0']}"
-
     def words(self, s: S) -> float:
         return traffic(tile_of(s, self.product), self.product)
 
@@ -184,6 +180,10 @@ class ContractionRules(ProductRules[Either]):
             return 0
         staged = self.parts(s)[1] * self.split(s).points * s.y0 if s.stage else 0
         return self.waiting(s) + aligned(4 * staged)
+
+    def family(self, s: Either) -> str:
+        """By the width of the register tile: how many panels a core reads side by side."""
+        return f"{s.form} {s.to_json()['y0']}"
 
     def cost(self, s: Either) -> float:
         """Cycles per vector of products, by constants that keep the order of measured sweeps."""

@@ -122,8 +122,8 @@ function makeEngine(link, info, parts, near) {
     async run(inputs, { signal, into = {}, to } = {}) {
       requireLive();
       refuseIf(signal);
-      const given = /** @type {any[]} */ ([...Object.values(inputs ?? {}), ...Object.values(into)]).find((one) => one?.frame || (one?.buffer ?? one)?.usage);
-      if (given) return (await (given.frame ? import('./frames.js') : import('./gpu_buffers.js'))).runOn(run, info, inputs, { signal, into, to }, link);
+      const given = /** @type {any[]} */ ([...Object.values(inputs ?? {}), ...Object.values(into)]).find((one) => one?.frame || (one?.buffer ?? one)?.mapState);
+      if (given) return (given.frame ? await import('./frames.js') : link.here ?? await import('./gpu_buffers.js')).runOn(run, info, inputs, { signal, into, to }, link);
       const start = performance.now();
       const { tensors, sizes } = checkInputs(info.inputs, inputs);
       const plan = pickPlan(info.plans, sizes);

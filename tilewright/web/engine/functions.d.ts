@@ -45,8 +45,8 @@ export type PictureOf = (info: TensorInfo, input: FrameInput) => Picture;
 /** Puts a frame into an input's place, and closes it; null: of a run that is measured again. */
 export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => Promise<void>;
 /** A buffer as a caller gives it, and other things that it may give; null if it is no buffer. */
-export type BufferIn = (given: any) => (Required<BufferPlace> & { shape?: number[] }) | null;
-export type BufferInputOf = (info: TensorInfo, given: Required<BufferPlace> & { shape?: (number | string)[] }) => Tensor;
+export type BufferIn = (given: any) => (Required<BufferPlace> & { shape?: number[]; dtype?: DType }) | null;
+export type BufferInputOf = (info: TensorInfo, given: Required<BufferPlace> & { shape?: (number | string)[]; dtype?: DType }) => Tensor;
 export type FrameTaker = (device: GPUDevice, memory: GPUBuffer) => Promise<TakeFrame>;
 
 // Functions of webgpu.js, with the browser's own WebGPU types.

@@ -6,7 +6,7 @@ import { EngineError } from './errors.js';
 import { elementsOf, requireKnown } from './tensors.js';
 
 /** What was given as a buffer, alone or with its offset; null if nothing was. @type {T.BufferIn} */
-const bufferIn = (given) => (given?.usage ? { buffer: given, offset: 0 } : given?.buffer?.usage ? { ...given, offset: given.offset ?? 0 } : null);
+const bufferIn = (given) => (given?.mapState ? { buffer: given, offset: 0 } : given?.buffer?.mapState ? { ...given, offset: given.offset ?? 0 } : null);
 
 /** @type {T.RunOn} */
 export async function runOn(run, info, inputs, { into = {}, ...options }, { here }) {
@@ -19,7 +19,8 @@ export async function runOn(run, info, inputs, { into = {}, ...options }, { here
   }
   for (const [name, given] of Object.entries(into)) {
     const found = bufferIn(given);
-    (found ? to : arrays)[requireKnown(name, info.outputs, 'output').name] = found ?? given;
+    // The output of an earlier run has a shape of its own.
+    (found ? to : arrays)[requireKnown(name, info.outputs, 'output').name] = found ? { buffer: found.buffer, offset: found.offset } : given;
     if (found) requireHere(name);
   }
   return run(taken, { ...options, into: arrays, to });
@@ -33,7 +34,9 @@ export async function runOn(run, info, inputs, { into = {}, ...options }, { here
 }
 
 /** @type {T.BufferInputOf} */
-function inputOf({ name, shape: declared }, { buffer, offset, shape = declared }) {
+function inputOf({ name, dtype, shape: declared }, { buffer, offset, shape = declared, dtype: its = dtype }) {
+  // An output of another run says what it is.
+  if (its !== dtype) throw new EngineError('input', `Input '${name}' is ${dtype}, and the buffer has ${its}`, 'Give a buffer with elements of the input', { input: name, expected: dtype, dtype: its });
   const sizes = /** @type {number[]} */ ([...shape]);
   // A buffer may be longer than its tensor.
   if (!sizes.every(Number.isInteger)) {

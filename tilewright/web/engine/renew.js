@@ -11,7 +11,8 @@ export function renew(engine, fresh) {
   fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
   const { onjob: _, onlost: __, ...methods } = Object.getOwnPropertyDescriptors(fresh);
   Object.defineProperties(engine, methods);
-  if (said() !== before) engine.onlost?.(engine.info);
+  // Once the engine recovers again.
+  if (said() !== before) queueMicrotask(() => engine.onlost?.(engine.info));
 }
 
 /** Throws `host` with this message if a run depends on what was in the old memory. @type {T.RequireWhole} */

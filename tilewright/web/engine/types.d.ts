@@ -313,7 +313,7 @@ export interface Link {
   /** The bundle's memory if it is shared; null before it is allocated. */
   readonly memory: WebAssembly.Memory | null;
   /** The engine runs in the caller's thread, on the caller's GPU device. */
-  readonly here?: boolean;
+  readonly here?: { runOn: RunOn };
   request(kind: string, params: object): Promise<any>;
   preempt(on: boolean): void;
   /** Ends the workers; open requests reject with the reason. */

@@ -73,14 +73,15 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     await Promise.all(used.map(async (slot) => {
       try {
         pipelines[slot] ??= await pipelineOf(device, layout, texts[slot]);
-        meter.pipelines = { made: ++made, of: used.length };
-        meter.count(0, false);
       } catch (error) {
         const needs = lack.needs[slot];
         if (!needs) throw error;
         failed.push(...needs);
         refused.push(`A kernel that needs ${needs.join(', ')} makes no pipeline on the adapter ${adapter.name}, another is used: ${error}`);
+        return;
       }
+      meter.pipelines = { made: ++made, of: used.length };
+      meter.count(0, false);
     }));
     if (!failed.length) return { lack, calls, used };
     // Sizes and configurations are what drivers differ in.
@@ -118,8 +119,9 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     if (back === idle) idle = null;
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
     copyPlaces(encoder, from, places, back, row);
+    const own = size > MOST_CARRIED ? [] : row;
     if (carries) {
-      carried = size > MOST_CARRIED ? [] : row;
+      carried = own;
       copyPlaces(encoder, from, places, carrier, carried);
     }
     // Only the device can tell that a buffer is of another one, or destroyed.
@@ -137,7 +139,8 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     idle = next;
     const refused = await refusal;
     if (!refused) return { trapped, outputs };
-    carried = [];
+    // A later run may have left its own already.
+    if (carried === own) carried = [];
     throw new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which nobody has destroyed');
   }
 
@@ -354,6 +357,8 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     },
 
     async state({ place, data }) {
+      // Writing to a lost device would say nothing.
+      if (loss.why) throw gone();
       if (!data) return (await read([place])).outputs[0].data;
       device.queue.writeBuffer(memory, place.address, widen(place.dtype, data));
       return null;
