@@ -107,6 +107,7 @@ class Candidate:
     cost:    what the target's model expects; smaller is better
     scratch: bytes of scratch memory per worker, as far as they depend on the schedule
     words:   words loaded and stored beyond L1
+    family:  the model compares costs well within one, and less well between two
     """
 
     schedule: Any
@@ -114,6 +115,7 @@ class Candidate:
     cost: float
     scratch: int
     words: float
+    family: str = ""
 
 
 class Target(Protocol):

@@ -171,8 +171,39 @@ def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int,
     """All but the default, and how many of them need less than it does."""
     needs = [_amount(_KEYS[objective](c)) for c in found]
     order = sorted(range(1, len(found)), key=lambda n: (needs[n], found[n].cost, n))
-    less = sum(need < needs[0] for need in needs)
-    return tuple(order), len(order) if objective == "latency" else less
+    if objective == "latency":
+        return _mixed(order, found), len(order)
+    return tuple(order), sum(need < needs[0] for need in needs)
+
+
+#: One candidate in this number comes from the family that was tried least, and costs less than
+#: this multiple of the best one.
+MIXED_EVERY, MIXED_WORSE = 3, 2.0
+
+
+def _mixed(order: Sequence[int], found: Sequence[Candidate]) -> tuple[int, ...]:
+    """An order with the best of all families early: a model is as wrong for all of one.
+
+    Before: a a a a a b b c   after: a a b a a c a b
+    """
+    waiting: dict[str, list[int]] = {}
+    for number in reversed(order):
+        waiting.setdefault(found[number].family, []).append(number)
+    rank = {number: place for place, number in enumerate(order)}
+    taken = dict.fromkeys(waiting, 0)
+    limit = MIXED_WORSE * found[order[0]].cost if order else 0.0
+    mixed: list[int] = []
+    while len(mixed) < len(order):
+        heads = [numbers[-1] for numbers in waiting.values() if numbers]
+        turn = len(mixed) % MIXED_EVERY == MIXED_EVERY - 1
+        worth = [n for n in heads if found[n].cost <= limit] if turn else []
+        chosen = min(
+            worth or heads, key=lambda n: (taken[found[n].family] if worth else 0, rank[n])
+        )
+        family = found[chosen].family
+        mixed.append(waiting[family].pop())
+        taken[family] += 1
+    return tuple(mixed)
 
 
 def _amount(value: float) -> float:

@@ -97,6 +97,10 @@ class ProductRules(Rules[S]):
         outer = prod(v.extent for v in self.roles.outer)
         return outer * -(-rows // x1) * -(-cols // y1)
 
+    def family(self, s: S) -> str:
+        """By the width of the register tile: how many panels a core reads side by side."""
+        return f"{s.form} {s.to_json()['y0']}"
+
     def words(self, s: S) -> float:
         return traffic(tile_of(s, self.product), self.product)
 
@@ -129,15 +133,18 @@ class ContractionRules(ProductRules[Either]):
         yield from bases
         if isinstance(self.usual, ContractionSchedule):
             yield from self._varied(self.usual)
-        for base in bases[:VARIED]:
+        # The model knows one row's panels, not what many read side by side bring from far away.
+        wider = [base for base in bases[VARIED:] if base.y0 > bases[0].y0]
+        for base in (*bases[:VARIED], *sorted(wider, key=lambda s: -s.x0 * s.y0)[:1]):
             yield from self._varied(base)
         yield from self._dots()
 
     def _varied(self, base: ContractionSchedule) -> Iterator[ContractionSchedule]:
         turned = "mn" if base.order == "nm" else "nm"
         yield replace(base, order=turned)
-        yield replace(base, stage=not base.stage)
-        yield replace(base, order=turned, stage=not base.stage)
+        if self.roles.col_step is not None:
+            yield replace(base, stage=not base.stage)
+            yield replace(base, order=turned, stage=not base.stage)
         l1 = self.machine.l1 // (4 * base.x0)
         for r1 in (0, 128, 256, 512, l1 // 2, l1 * 3 // 4):
             yield replace(base, r1=r1)
@@ -188,9 +195,10 @@ class ContractionRules(ProductRules[Either]):
         lanes, machine = self.machine.lanes, self.machine
         v = s.y0 // lanes
         step = 4 * (s.r1 or self.roles.steps)
-        # where the columns of a step come from: L1, if they stay there from one use to the next
+        # where the columns of a step come from: L1, if they stay there from one use to the next,
+        # and there is a next one
         again = s.y0 if s.order == "nm" else s.y1
-        near = step * again <= machine.l1 // 2
+        near = step * again <= machine.l1 // 2 and rows > s.x0
         cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self.roles.panel)
         if not near:
             cycles += 0.2 / s.x0

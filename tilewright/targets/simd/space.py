@@ -45,7 +45,7 @@ def candidates(
                 continue
             cost, words = rules.cost(normal), rules.words(normal)
             kept = schedule if mark == "default" else normal
-            found[normal] = Candidate(kept, mark, cost, scratch, words)
+            found[normal] = Candidate(kept, mark, cost, scratch, words, rules.family(normal))
 
     take([default], "default")
     if fixed(kernel):
