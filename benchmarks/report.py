@@ -13,7 +13,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -310,34 +310,30 @@ DETAILS: dict[str, Callable[[Record], str]] = {
 
 # ---- charts --------------------------------------------------------------------------------------
 
+PICTURES: dict[str, Callable[[Record], Iterable[tuple[str, str]]]] = {
+    "passes": report_passes.charts,
+    "corun": report_corun.charts,
+    "headroom": report_headroom.charts,
+    "elastic": report_corun.latencies,
+    "peers": report_peers.charts,
+    "gpu_peers": report_gpu_peers.charts,
+    "gpu_ablation": report_gpu_ablation.charts,
+    "space": report_space.charts,
+}
+
 
 def charts(records: dict[str, Record]) -> Iterator[tuple[str, str]]:
     if "compile_curve" in records:
-        rows = [r for r in records["compile_curve"]["rows"] if r["kind"] == "nodes"]
-        points = [(r["nodes"], r["seconds"]) for r in rows]
+        rows = records["compile_curve"]["rows"]
+        points = [(r["nodes"], r["seconds"]) for r in rows if r["kind"] == "nodes"]
         yield "compile_curve.svg", curve("Compiling: seconds over nodes", points, ("nodes", "s"))
     if "kernels" in records:
-        rows = [
-            (f"{r['kernel']} {r['host']}", r["gflops"], r["peak_gflops"])
-            for r in records["kernels"]["rows"]
-        ]
+        rows = records["kernels"]["rows"]
+        rows = [(f"{r['kernel']} {r['host']}", r["gflops"], r["peak_gflops"]) for r in rows]
         yield "kernels.svg", bars("GFLOP/s on one thread; light: multiply-add peak", rows, "")
-    if "passes" in records:
-        yield from report_passes.charts(records["passes"])
-    if "corun" in records:
-        yield from report_corun.charts(records["corun"])
-    if "headroom" in records:
-        yield from report_headroom.charts(records["headroom"])
-    if "elastic" in records:
-        yield from report_corun.latencies(records["elastic"])
-    if "peers" in records:
-        yield from report_peers.charts(records["peers"])
-    if "gpu_peers" in records:
-        yield from report_gpu_peers.charts(records["gpu_peers"])
-    if "gpu_ablation" in records:
-        yield from report_gpu_ablation.charts(records["gpu_ablation"])
-    if "space" in records:
-        yield from report_space.charts(records["space"])
+    for name, made in PICTURES.items():
+        if name in records:
+            yield from made(records[name])
     yield from report_space.pictures()
 
 

@@ -103,4 +103,5 @@ def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
 
 def test_nothing_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
     called = Called(capsys, "tune", "nowhere", "--host", "wgpu", "--json")
-    assert "does not run the page's tuner" in called.json["error"]["message"]
+    assert "the tuner is part of the page" in called.json["error"]["message"]
+    assert "dawn" in called.json["error"]["hint"]

@@ -159,9 +159,8 @@ def space_of(
     )
 
 
-#: What comes first is small; equal ones follow by latency.
+#: What comes first is small; equal ones are in the order of latency (the page's order.js, too).
 _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
-    "latency": lambda c: c.cost,
     "traffic": lambda c: c.words,
     "scratch": lambda c: c.scratch,
 }
@@ -169,11 +168,12 @@ _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
 
 def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int, ...], int]:
     """All but the default, and how many of them need less than it does."""
-    needs = [_amount(_KEYS[objective](c)) for c in found]
-    order = sorted(range(1, len(found)), key=lambda n: (needs[n], found[n].cost, n))
+    by_cost = sorted(range(1, len(found)), key=lambda n: (_amount(found[n].cost), found[n].cost, n))
+    order = _mixed(by_cost, found)
     if objective == "latency":
-        return _mixed(order, found), len(order)
-    return tuple(order), sum(need < needs[0] for need in needs)
+        return order, len(order)
+    needs = [_amount(_KEYS[objective](c)) for c in found]
+    return tuple(sorted(order, key=needs.__getitem__)), sum(need < needs[0] for need in needs)
 
 
 #: One candidate in this number comes from the family that was tried least, and costs less than

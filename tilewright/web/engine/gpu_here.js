@@ -2,7 +2,7 @@
 // Input: a GPUDevice.  Output: T.Link.  When it closes, all that the engine made on the device is destroyed; the device is the caller's.
 
 import { asEngineError, EngineError } from './errors.js';
-import * as here from './gpu_buffers.js';
+import { runOn } from './gpu_buffers.js';
 import { answering } from './requests.js';
 import { load } from './webgpu.js';
 
@@ -20,7 +20,7 @@ export const openHere = (device) => (onProgress) => {
     onend() {},
     memory: null,
     // Not on demand: a run with buffers must be queued, and copy its arrays, before `run` returns.
-    here,
+    here: { runOn },
 
     close(reason) {
       if (end) return;

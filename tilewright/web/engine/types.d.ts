@@ -2,7 +2,7 @@
 
 // The engine's files refer to these types, and to those of manifest.d.ts, storage.d.ts, values.d.ts and functions.d.ts, as T.Name.
 
-import type { Call } from './functions.js';
+import type { Call, RunOn } from './functions.js';
 import type { DType, FileRef, Manifest, Placed, Program, Sizes, Step, TensorInfo } from './manifest.js';
 import type { Files, Meter } from './storage.js';
 import type { BufferPlace, Bytes, Input, InputData, Output, Targets, Tensor, TensorData, Wanted } from './values.js';

@@ -34,7 +34,7 @@ export function showLoading({ phase, loadedBytes, totalBytes, cachedBytes, pipel
   if (element('status').dataset.state !== 'loading') return;
   if (phase === 'code' && pipelines) {
     const { made, of } = pipelines;
-    return showStatus('loading', `Making kernels: ${made} of ${of}`, { share: made / of });
+    return showStatus('loading', `Making kernels: ${made} of ${of}`, { share: of && made / of });
   }
   const share = totalBytes ? loadedBytes / totalBytes : 0;
   // A cached manifest alone, which was read to choose the bundle, is not mentioned.

@@ -46,7 +46,7 @@ export function guard(engine) {
   if (guarded.has(engine)) return;
   guarded.add(engine);
   const { preempt, dispose } = engine;
-  // With device 'auto' the engine recovers by itself, but knows no tuned kernels.
+  // With device 'auto' or `recover` the engine recovers by itself, but knows no tuned kernels.
   const { run, time, profile } = engine.parts.bare ?? engine;
   const start = startOf(engine);
   // Not read from memory later: a kernel can write there.
