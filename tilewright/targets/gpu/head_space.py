@@ -35,8 +35,8 @@ ACROSS = (4, 2)
 
 
 def default(kernel: Kernel) -> HeadSchedule:
-    """A vector of rows, two where heads are wide, for a small group: many run, and a large one waits
-    for its own barriers.  A row alone has all keys in one block if they fit."""
+    """A vector of rows, two where heads are wide, for a small group: many run, and a large one
+    waits for its own barriers.  A row alone has all keys in one block if they fit."""
     form = form_as(kernel, Attention)
     rows, heads = form.m.extent, prod(v.extent for v in form.outer)
     # what no row sees falls away in whole blocks
