@@ -43,6 +43,35 @@ def test_the_space_starts_with_what_the_target_does(columns: int, rows: int) -> 
         assert schedule.width or WGSL.code(kernel, schedule).body != usual
 
 
+@pytest.mark.parametrize(
+    ("columns", "rows", "threads"),
+    [
+        (16, 300, 1),
+        (48, 50_000, 32),
+        (300, 300, 64),
+        (384, 300, 128),
+        (512, 10, 256),
+        (4096, 9, 256),
+    ],
+)
+def test_neighbours_share_a_line_however_many_rows_there_are(
+    columns: int, rows: int, threads: int
+) -> None:
+    assert WGSL.lower(sums(columns, rows), Plain()).threads == threads
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(300, 64), (3000, 1)])
+def test_of_many_columns_each_is_one_threads(rows: int, threads: int) -> None:
+    """Threads that compute neighbouring columns read side by side; few columns fill no device."""
+    x = graph_input("x", (8, 200, rows), F32)
+    (step,) = steps_of(optimise(Graph("s", (("x", x),), (("y", reduce("sum", x, [1])),)), PACKING))
+    assert WGSL.lower(step.kernel, Plain()).threads == threads
+
+
+def test_a_sum_of_one_element() -> None:
+    assert WGSL.lower(sums(1), Plain()).threads == 1
+
+
 def test_subgroups_of_the_class_come_first() -> None:
     for device, width in (("webgpu-nvidia", 32), ("webgpu-intel-gen-9", 16)):
         best = space_of(sums(1000), CLASSES[device]).schedules[1]

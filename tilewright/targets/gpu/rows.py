@@ -57,10 +57,11 @@ def _usual_threads(kernel: Kernel) -> int:
     neighbours share a line, however many rows there are.
     """
     tiles, steps = prod(v.extent for v in kernel.rows), _shortest(kernel)
+    if steps < FEWEST:
+        return 0
     each = FEW_STEPS if tiles <= FEW_TILES else STEPS
     if _along_lines(kernel):
-        power = 1 << max(0, (steps // each).bit_length() - 1)
-        return 0 if steps < FEWEST else max(FEWEST, min(MOST, power))
+        return max(FEWEST, min(MOST, 1 << (steps // each).bit_length() - 1))
     threads = MOST if tiles <= FEW_TILES and steps >= each * MOST else USUAL
     return threads if steps >= each * threads and tiles <= MOST_TILES else 0
 
