@@ -18,6 +18,7 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import (
     Acc,
     Bound,
+    Broadcast,
     Call,
     Const,
     Expr,
@@ -325,6 +326,8 @@ class Builder:
             return e.at(self.address(e.index))
         if isinstance(e, IndexValue):
             return IndexValue(self.address(e.index), e.dtype)
+        if isinstance(e, Broadcast):
+            return Broadcast(e.value, self.address(e.thread))
         if isinstance(e, Guard):
             return Guard(tuple(map(self._bound, e.bounds)), e.value, e.default)
         return e
