@@ -12,7 +12,7 @@ from helpers.seeds import seeds
 from tilewright.base.dtypes import F32
 from tilewright.kernel import interp
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.expr import Bound, Broadcast, Call, Const, Load, Reg, Swapped
+from tilewright.kernel.expr import Bound, Call, Const, Load, Reg, Sent, Swapped
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.loops import Barrier, For, If, Scratch, Set, Stmt, Store, TileFn
 from tilewright.kernel.spec import Buffer
@@ -142,7 +142,7 @@ def given(*body: Stmt, width: int = 2) -> list[float]:
 
 
 def of_thread(number: int | Var) -> Set:
-    return Set("got", Broadcast(Reg("own", F32), index(number)))
+    return Set("got", Sent(Reg("own", F32), index(number)))
 
 
 @pytest.mark.parametrize(

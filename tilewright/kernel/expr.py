@@ -257,13 +257,13 @@ class Swapped(Exchanged):
 
 
 @record
-class Broadcast(Exchanged):
-    """The other one is that with a number, the same for the whole subgroup."""
+class Sent(Exchanged):
+    """The other one is that with a number: it sends to the whole subgroup."""
 
     thread: Index
 
     def __str__(self) -> str:
-        return f"broadcast({self.value} of {self.thread})"
+        return f"sent{self.thread}({self.value})"
 
 
 @record

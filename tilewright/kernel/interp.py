@@ -15,7 +15,7 @@ from itertools import chain
 from operator import mul
 from typing import Any
 
-from tilewright.kernel.expr import Broadcast, Exchanged, Swapped
+from tilewright.kernel.expr import Exchanged, Sent, Swapped
 from tilewright.kernel.index import Var
 from tilewright.kernel.loops import (
     AwaitCopies,
@@ -245,7 +245,7 @@ class _Thread(Stepper):
         if isinstance(e, Swapped):
             assert e.bits > 0, f"nothing is swapped: {e}"
             number = (self.number - first) ^ e.bits
-        elif isinstance(e, Broadcast):
+        elif isinstance(e, Sent):
             number = self.at(e.thread)
             same = self.peers[first].at(e.thread)
             assert number == same, f"threads of a subgroup ask for {number} and {same}: {e}"

@@ -15,7 +15,6 @@ from tilewright.base.errors import CompilerBug
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import (
     Bound,
-    Broadcast,
     Call,
     Changed,
     Const,
@@ -30,6 +29,7 @@ from tilewright.kernel.expr import (
     Nibbles,
     Reciprocal,
     Reg,
+    Sent,
     Splat,
     Subvector,
     Swapped,
@@ -72,7 +72,7 @@ class Dialect(ABC):
         """What the thread has whose number in the subgroup differs in these bits."""
         raise CompilerBug("no text for subgroups")
 
-    def broadcast(self, value: str, thread: Index) -> str:
+    def sent(self, value: str, thread: Index) -> str:
         """What the thread with a number in the subgroup has; all of it ask for the same."""
         raise CompilerBug("no text for subgroups")
 
@@ -269,8 +269,8 @@ def _derived(e: Nibbles | Changed, d: Dialect) -> str:
             return d.nibbles(e, text)
         case Swapped(_, bits):
             return d.swapped(text, bits)
-        case Broadcast(_, thread):
-            return d.broadcast(text, thread)
+        case Sent(_, thread):
+            return d.sent(text, thread)
         case Reciprocal():
             return f"({d.literal(1, e.dtype)} / {text})"
     raise CompilerBug(f"no text for the expression {type(e).__name__}")

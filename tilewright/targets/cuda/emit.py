@@ -136,7 +136,7 @@ class CudaDialect(CDialect):
     def swapped(self, value: str, bits: int) -> str:
         return f"__shfl_xor_sync(0xffffffffu, {value}, {bits})"
 
-    def broadcast(self, value: str, thread: Index) -> str:
+    def sent(self, value: str, thread: Index) -> str:
         return f"__shfl_sync(0xffffffffu, {value}, {at(thread)})"
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:

@@ -21,7 +21,7 @@ from itertools import product as every
 from math import ceil, gcd
 
 from tilewright.base.dtypes import F32
-from tilewright.kernel.expr import Broadcast, Expr, Reg, Splat
+from tilewright.kernel.expr import Expr, Reg, Sent, Splat
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
@@ -151,7 +151,7 @@ class ShuffledTile(RegisterTile):
             for v in range(vectors):
                 b.set(f"right{v}", cols.vector((u - i) * vectors + v, i))
             for row in range(s.x0):
-                b.set(_left(row).name, Broadcast(_own(row), first + u))
+                b.set(_left(row).name, Sent(_own(row), first + u))
             for row, v in self._sums:
                 b.set(*self._more(row, v))
 

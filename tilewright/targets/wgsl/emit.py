@@ -249,7 +249,7 @@ class WgslDialect(Dialect):
     def swapped(self, value: str, bits: int) -> str:
         return f"subgroupShuffleXor({value}, {bits}u)"
 
-    def broadcast(self, value: str, thread: Index) -> str:
+    def sent(self, value: str, thread: Index) -> str:
         if thread.is_const:
             return f"subgroupBroadcast({value}, {thread.const}u)"
         return f"subgroupShuffle({value}, u32({at(thread)}))"
