@@ -125,10 +125,11 @@ def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) ->
     ours = [n for n, s in enumerate(schedules) if s.form == "shuffle"]
     assert len(ours) == ablation.SAME
     assert not any(s.form == "shuffle" for s in ablation.tried(step, device, ("subgroups",)))
-    timed = [schedules[0], schedules[ours[0]]]
+    straight = next(s for s in schedules if s.to_json()["band"] == 1)
+    timed = [schedules[0], schedules[ours[0]], straight]
     subject = ablation.Subject("K", step, timed, case.flops)
     readers = module("products").READERS
-    times = Timed([ms * readers for ms in (3.0, 2.0)])
+    times = Timed([ms * readers for ms in (3.0, 2.0, 4.0)])
     row = ablation.measure(times, subject, features, tmp_path)
     assert (row["ms"], row["schedule"]["form"]) == (2.0, "shuffle")
     assert "subgroups" in row["uses"]
