@@ -23,7 +23,7 @@ from tilewright.base.dtypes import F32
 from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
-from tilewright.graph.node import Graph, elementwise, graph_input, reduce
+from tilewright.graph.node import Graph, contract, elementwise, graph_input, reduce
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn
 from tilewright.kernel.spec import Kernel
@@ -32,6 +32,7 @@ from tilewright.targets.gpu import dots, head_matrices
 from tilewright.targets.gpu.features import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
 from tilewright.targets.gpu.head_rows import HeadRowSchedule
+from tilewright.targets.gpu.shuffles import ShuffleSchedule
 from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import kernels_of, space_of
@@ -223,3 +224,45 @@ def test_one_row_by_subgroups(
     assert model.info["variant"]["features"] == sorted(schedule.features)
     (want,) = results(graph, given)
     np.testing.assert_allclose(model.run(given).outputs["y"], want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("unrolled", [False, True])
+@pytest.mark.parametrize(
+    ("equation", "a", "b"),
+    [("mk,kn->mn", (37, 130), (130, 52)), ("bmk,bnk->bmn", (2, 19, 36), (2, 45, 36))],
+)
+def test_products_by_subgroups(
+    host: BrowserHost,
+    bundle: Path,
+    equation: str,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    unrolled: bool,
+    tmp_path: Path,
+) -> None:
+    """Of the size that the adapter has, two above each other and two side by side; rows, columns
+    and steps end within them.  Whole numbers, so that sums are exact."""
+    has = set(features(host, bundle))
+    width = next((size for size in SIZES if {SUBGROUPS, size_of(size)} <= has), 0)
+    if not width:
+        pytest.skip("the adapter lacks subgroups of one size")
+    schedule = ShuffleSchedule(width, 4, 4, 4, 8, 8 * width, 1, unrolled)
+
+    def choose(kernel: Kernel, variant: object) -> Schedule:
+        assert not schedule.objection(kernel)
+        return schedule
+
+    x, y = graph_input("a", a, F32), graph_input("b", b, F32)
+    product = contract(equation, x, y)
+    graph = Graph("product", (("a", x), ("b", y)), (("y", elementwise("neg", product)),))
+    options = Options(targets=("wgsl",), schedule=choose)
+    write(compile_graph(graph, options).contents, tmp_path)
+    rng = np.random.default_rng(0)
+    given = {n: rng.integers(-9, 10, x.shape).astype("f4") for n, x in graph.inputs}
+    model = host.load(tmp_path)
+    assert model.info["variant"]["features"] == sorted(schedule.features)
+    (want,) = results(graph, given)
+    np.testing.assert_array_equal(model.run(given).outputs["y"], want)
+    without = host.load(tmp_path, features=[])
+    assert without.info["variant"]["features"] == []
+    np.testing.assert_array_equal(without.run(given).outputs["y"], want)

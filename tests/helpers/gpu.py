@@ -21,6 +21,7 @@ from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.matrices import UNITS, MatrixSchedule
+from tilewright.targets.gpu.shuffles import ShuffleSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.protocol import Code
@@ -107,6 +108,16 @@ def random_tile(rng: Random, least: int = 4) -> GroupSchedule:
 def random_thin(rng: Random) -> ThinSchedule:
     slices = rng.choice([1, 2, 8, 16])
     return ThinSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)
+
+
+def random_shuffles(rng: Random, least: int = 1) -> ShuffleSchedule:
+    """A small tile by small subgroups; `least` steps of the columns at least are read together."""
+    width, x0, y0 = rng.choice([4, 8]), rng.choice([1, 3, 4]), rng.choice([4, 8])
+    r0 = rng.choice([r for r in (1, 2, 4, 8) if r >= least])
+    return ShuffleSchedule(
+        max(width, r0), x0, y0, r0, x0 * rng.choice([1, 2, 3]),
+        y0 * max(width, r0) * rng.choice([1, 1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
+    )  # fmt: skip
 
 
 def random_matrices(rng: Random, types: str = "i8-i32") -> MatrixSchedule:

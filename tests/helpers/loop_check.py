@@ -19,6 +19,7 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Reg,
+    Sent,
     Shuffle,
     dtype_of,
     lanes_of,
@@ -114,7 +115,7 @@ class _Checker:
                 assert buffer > 0, "reads its output"
                 assert dtype == self.stored(buffer, dtype)
                 assert 0 <= valid < max(lanes, 2)
-            case IndexValue(at, _, _):
+            case IndexValue(at, _, _) | Sent(_, at):
                 self.index(at, known)
             case Call(_, operands, _, _):
                 assert {lanes_of(o) for o in operands} == {lanes}, f"lanes differ: {e}"

@@ -63,7 +63,7 @@ def test_a_batched_product_on_a_gpu(capsys: Capture) -> None:
         "--json",
     )  # fmt: skip
     assert called.json["shape"] == "12x384x384x64"
-    assert called.json["all"] == called.json["lite"] + 1 == 45
+    assert called.json["all"] == called.json["lite"] + 1 == 53
     default, *others = called.json["candidates"]
     assert (default["number"], default["mark"]) == (0, "default")
     assert {c["mark"] for c in others} == {"lite"}

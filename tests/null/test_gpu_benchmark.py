@@ -115,6 +115,27 @@ def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(tmp_path: Path
     assert "| 1.50× | packed dot | – | 4.00× | – |" in told
 
 
+def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) -> None:
+    """And withheld with them: then the best is one of the tiles."""
+    ablation = module("gpu_ablation")
+    case = module("products").matmul("K", 128, 128, 256)
+    step, device = ablation.step_of(case), CLASSES["webgpu-nvidia"]
+    features = ("subgroups", "subgroups-32")
+    schedules = ablation.tried(step, device, features)
+    ours = [n for n, s in enumerate(schedules) if s.form == "shuffle"]
+    assert len(ours) == ablation.SAME
+    assert not any(s.form == "shuffle" for s in ablation.tried(step, device, ("subgroups",)))
+    straight = next(s for s in schedules if s.to_json()["band"] == 1)
+    timed = [schedules[0], schedules[ours[0]], straight]
+    subject = ablation.Subject("K", step, timed, case.flops)
+    readers = module("products").READERS
+    times = Timed([ms * readers for ms in (3.0, 2.0, 4.0)])
+    row = ablation.measure(times, subject, features, tmp_path)
+    assert (row["ms"], row["schedule"]["form"]) == (2.0, "shuffle")
+    assert "subgroups" in row["uses"]
+    assert row["without"]["subgroups"] == 3.0
+
+
 def test_a_record_with_a_cold_default_says_so_until_it_is_measured_again() -> None:
     details = module("report_gpu_ablation").details
     assert "before the card was warm" in details({"commit": "25bfee29"})

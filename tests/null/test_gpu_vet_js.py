@@ -19,6 +19,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import matrices
 from tilewright.targets.gpu.heads import HeadSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.shuffles import ShuffleSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.features import LINES, head
@@ -38,7 +39,8 @@ Text = tuple[str, int]
 
 def texts(m: int, k: int, n: int, every: int = 1) -> list[Text]:
     kernel = product_kernel("mk,kn->mn", (m, k), (k, n), weight=True)
-    schedules = space_of(kernel, CLASSES["webgpu"]).schedules[::every]
+    found = space_of(kernel, CLASSES["webgpu"]).schedules
+    schedules = [s for s in found if not s.features][::every]
     made = (build(kernel, schedule, "wgsl", "core") for schedule in schedules)
     return [(one.module.decode(), one.tiles) for one in made]
 
@@ -228,6 +230,18 @@ def test_candidates_that_need_features_pass() -> None:
     assert run(ASKING, texts=texts) == [""] * len(texts)
     bare = [(text, tiles, []) for text, tiles, _ in texts]
     assert all("which the device was not opened with" in one for one in run(ASKING, texts=bare))
+
+
+def test_products_by_subgroups_pass() -> None:
+    """In groups of whole subgroups, of each size; a text is not too long."""
+    kernel = product_kernel("mk,kn->mn", (4096, 4096), (4096, 4096), weight=True)
+    found = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "shuffle"]
+    assert {s.unrolled for s in found if isinstance(s, ShuffleSchedule)} == {False, True}
+    made = [build(kernel, s, "wgsl", "core") for s in found]
+    texts = [(one.module.decode(), one.tiles, one.features) for one in made]
+    assert run(ASKING, texts=texts) == [""] * len(texts)
+    bare = [(text, tiles, []) for text, tiles, _ in texts]
+    assert all("it needs subgroups" in one for one in run(ASKING, texts=bare))
 
 
 MATRICES = {

@@ -12,9 +12,9 @@ from helpers.seeds import seeds
 from tilewright.base.dtypes import F32
 from tilewright.kernel import interp
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.expr import Bound, Load
+from tilewright.kernel.expr import Bound, Call, Const, Load, Reg, Sent, Swapped
 from tilewright.kernel.index import Var, index
-from tilewright.kernel.loops import Barrier, If, Scratch, Stmt, Store, TileFn
+from tilewright.kernel.loops import Barrier, For, If, Scratch, Set, Stmt, Store, TileFn
 from tilewright.kernel.spec import Buffer
 from tilewright.targets.gpu.rows import lower_rows
 
@@ -131,3 +131,53 @@ def test_tiles_that_write_parts_of_one_vector_race() -> None:
     interp.run(together(one, tiles=2), lists)
     with pytest.raises(AssertionError, match="races"):
         interp.run(together(one, tiles=2), lists, whole={0: 2})
+
+
+def given(*body: Stmt, width: int = 2) -> list[float]:
+    """What threads store as "got", of 1 to 4 that they have as "own"."""
+    own, out = Set("own", Load(1, index(THREAD), F32)), [0.0] * THREADS
+    fn = together(own, Set("got", Const(0.0, F32)), *body, Store(0, index(THREAD), Reg("got", F32)))
+    interp.run(replace(fn, subgroup=width), [out, [1.0, 2.0, 3.0, 4.0]])
+    return out
+
+
+def of_thread(number: int | Var) -> Set:
+    return Set("got", Sent(Reg("own", F32), index(number)))
+
+
+@pytest.mark.parametrize(
+    ("width", "number", "want"),
+    [(2, 0, [1, 1, 3, 3]), (2, 1, [2, 2, 4, 4]), (4, 0, [1] * 4), (4, 2, [3] * 4)],
+)
+def test_a_subgroup_has_what_one_of_its_threads_has(
+    width: int, number: int, want: list[float]
+) -> None:
+    assert given(of_thread(number), width=width) == want
+
+
+def test_it_may_be_another_one_in_every_turn_of_a_loop() -> None:
+    turn = Var("turn", 2)
+    add = Set("got", Call("add", (Reg("got", F32), Reg("sum", F32)), F32))
+    first = Set("sum", Const(0.0, F32))
+    body = (of_thread(turn), add, Set("sum", Reg("got", F32)))
+    assert given(first, For(turn, index(0), index(2), 1, body)) == [3, 3, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("stmt", "said"),
+    [
+        (of_thread(2), "a subgroup has 2 threads"),
+        (of_thread(THREAD), "ask for"),
+        (Set("got", Swapped(Reg("own", F32), 2)), "a subgroup has 2 threads"),
+        (Set("got", Swapped(Reg("own", F32), 0)), "nothing is swapped"),
+        (If((Bound(index(THREAD), 1),), (of_thread(0),)), "not all threads arrive"),
+    ],
+)
+def test_no_thread_has_what_others_do_not_give(stmt: Stmt, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        given(stmt)
+
+
+def test_without_subgroups_nobody_gives() -> None:
+    with pytest.raises(AssertionError, match="a subgroup has 0 threads"):
+        given(of_thread(0), width=0)

@@ -25,6 +25,7 @@ from tilewright.kernel.expr import (
     IndexValue,
     Load,
     Reg,
+    Sent,
     dtype_of,
 )
 from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
@@ -325,6 +326,8 @@ class Builder:
             return e.at(self.address(e.index))
         if isinstance(e, IndexValue):
             return IndexValue(self.address(e.index), e.dtype)
+        if isinstance(e, Sent):
+            return Sent(e.value, self.address(e.thread))
         if isinstance(e, Guard):
             return Guard(tuple(map(self._bound, e.bounds)), e.value, e.default)
         return e

@@ -230,21 +230,40 @@ class Lane(Wrapper):
 
 
 @record
-class Swapped(Wrapper):
-    """What another thread of the subgroup has for it: the one whose number differs in these bits.
-
-    Only as the whole value of a `Set`, which all threads of the tile reach together.
-    """
+class Changed(Wrapper):
+    """Base of expressions that have the lanes of their argument, too."""
 
     value: Expr
-    bits: int
 
     @property
     def lanes(self) -> int:
         return lanes_of(self.value)
 
+
+@record
+class Exchanged(Changed):
+    """Base of what another thread of the subgroup has for it: the whole value of a `Set`, which all
+    threads of the tile reach together."""
+
+
+@record
+class Swapped(Exchanged):
+    """The other one is that whose number differs in these bits."""
+
+    bits: int
+
     def __str__(self) -> str:
         return f"swapped{self.bits}({self.value})"
+
+
+@record
+class Sent(Exchanged):
+    """The other one is that with a number: it sends to the whole subgroup."""
+
+    thread: Index
+
+    def __str__(self) -> str:
+        return f"sent{self.thread}({self.value})"
 
 
 @record
@@ -322,14 +341,8 @@ class Nibbles(Expr):
 
 
 @record
-class Reciprocal(Wrapper):
+class Reciprocal(Changed):
     """1 / value, as the device divides, which may be wrong by 2.5 ULP; of an infinity anything."""
-
-    value: Expr
-
-    @property
-    def lanes(self) -> int:
-        return lanes_of(self.value)
 
     def __str__(self) -> str:
         return f"reciprocal({self.value})"

@@ -15,7 +15,7 @@ from itertools import chain
 from operator import mul
 from typing import Any
 
-from tilewright.kernel.expr import Swapped
+from tilewright.kernel.expr import Exchanged, Sent, Swapped
 from tilewright.kernel.index import Var
 from tilewright.kernel.loops import (
     AwaitCopies,
@@ -86,11 +86,10 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
             threads[0].shared.touched.clear()
         arrived = [next(thread, None) for thread in running]
         assert len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier"
-        if isinstance(arrived[0], Set) and isinstance(arrived[0].value, Swapped):
-            bits = arrived[0].value.bits
-            assert 0 < bits < fn.subgroup, f"a subgroup has {fn.subgroup} threads: {arrived[0]}"
+        if isinstance(arrived[0], Set) and isinstance(arrived[0].value, Exchanged):
             for thread in threads:
-                thread.taken = threads[thread.number ^ bits].offered
+                other = thread.other(arrived[0].value, fn.subgroup)
+                thread.taken = threads[other].offered
 
 
 #: A buffer and an element of it, or a vector.
@@ -227,7 +226,7 @@ class _Thread(Stepper):
         for s in stmts:
             if isinstance(s, Barrier):
                 yield s
-            elif isinstance(s, Set) and isinstance(s.value, Swapped):
+            elif isinstance(s, Set) and isinstance(s.value, Exchanged):
                 self.offered = self.value(s.value.value)
                 yield s
                 self.regs[s.name] = self.taken
@@ -239,6 +238,19 @@ class _Thread(Stepper):
                 yield from self.phases(s.then if self.holds(s.bounds) else s.orelse)
             else:
                 self.stmt(s)
+
+    def other(self, e: Exchanged, subgroup: int) -> int:
+        """The number of the thread from which this one has its value."""
+        first, number = self.number - self.number % max(1, subgroup), 0
+        if isinstance(e, Swapped):
+            assert e.bits > 0, f"nothing is swapped: {e}"
+            number = (self.number - first) ^ e.bits
+        elif isinstance(e, Sent):
+            number = self.at(e.thread)
+            same = self.peers[first].at(e.thread)
+            assert number == same, f"threads of a subgroup ask for {number} and {same}: {e}"
+        assert 0 <= number < subgroup, f"a subgroup has {subgroup} threads: {e}"
+        return first + number
 
     def store(self, buffer: int, at: int, lanes: list[Any], valid: int) -> None:
         self._touch(buffer, at, valid or len(lanes), wrote=True)
@@ -287,7 +299,7 @@ def _waits(stmts: tuple[Stmt, ...]) -> bool:
     """Whether threads wait for each other among these statements, at any depth."""
     return any(
         isinstance(s, Barrier)
-        or (isinstance(s, Set) and isinstance(s.value, Swapped))
+        or (isinstance(s, Set) and isinstance(s.value, Exchanged))
         or (isinstance(s, For) and _waits(s.body))
         or (isinstance(s, If) and _waits((*s.then, *s.orelse)))
         for s in stmts

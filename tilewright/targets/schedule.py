@@ -22,6 +22,7 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "stage": (False, True),
     "ahead": (False, True),
     "apart": (False, True),
+    "unrolled": (False, True),
     "cache": ("", "k", "v", "kv"),
     "dot": ("pair", "wide"),
     "types": ("i8-i32", "f16-f32", "u8-i32", "tf32-f32"),

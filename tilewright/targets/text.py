@@ -16,6 +16,7 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import (
     Bound,
     Call,
+    Changed,
     Const,
     Dot,
     Expr,
@@ -28,6 +29,7 @@ from tilewright.kernel.expr import (
     Nibbles,
     Reciprocal,
     Reg,
+    Sent,
     Splat,
     Subvector,
     Swapped,
@@ -68,6 +70,10 @@ class Dialect(ABC):
 
     def swapped(self, value: str, bits: int) -> str:
         """What the thread has whose number in the subgroup differs in these bits."""
+        raise CompilerBug("no text for subgroups")
+
+    def sent(self, value: str, thread: Index) -> str:
+        """What the thread with a number in the subgroup has; all of it ask for the same."""
         raise CompilerBug("no text for subgroups")
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
@@ -256,9 +262,18 @@ def condition(bounds: tuple[Bound, ...], d: Dialect) -> str:
     return d.all(parts)
 
 
-def _derived(e: Nibbles | Reciprocal, d: Dialect) -> str:
+def _derived(e: Nibbles | Changed, d: Dialect) -> str:
     text = value_of(e.value, d)
-    return d.nibbles(e, text) if isinstance(e, Nibbles) else f"({d.literal(1, e.dtype)} / {text})"
+    match e:
+        case Nibbles():
+            return d.nibbles(e, text)
+        case Swapped(_, bits):
+            return d.swapped(text, bits)
+        case Sent(_, thread):
+            return d.sent(text, thread)
+        case Reciprocal():
+            return f"({d.literal(1, e.dtype)} / {text})"
+    raise CompilerBug(f"no text for the expression {type(e).__name__}")
 
 
 def value_of(e: Expr, d: Dialect) -> str:
@@ -280,11 +295,9 @@ def value_of(e: Expr, d: Dialect) -> str:
             return d.join(e.dtype, [value_of(x, d) for x in parts])
         case Subvector(value, _, _):
             return d.part(e, value_of(value, d))
-        case Swapped(value, bits):
-            return d.swapped(value_of(value, d), bits)
         case Dot(acc, row, col, _):
             return d.dot(e, value_of(acc, d), value_of(row, d), value_of(col, d))
-        case Nibbles() | Reciprocal():
+        case Nibbles() | Changed():
             return _derived(e, d)
         case IndexValue(index, dtype, _):
             return d.number(at(index), dtype)

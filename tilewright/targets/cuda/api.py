@@ -26,10 +26,11 @@ from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu import head_rows
+from tilewright.targets.gpu import head_rows, shuffles
+from tilewright.targets.gpu.features import MATRIX, size_of
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
-from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.matrices import WARPGROUP, MatrixSchedule
 from tilewright.targets.gpu.target import GROUP, WAYS, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.vectors import alignments
 from tilewright.targets.plain import PlainVariant, numbers_of
@@ -62,10 +63,15 @@ class Cuda(GroupTarget):
     ways = {
         kind: way for kind, way in WAYS.items() if kind not in (HalfSchedule, HeadMatrixSchedule)
     } | {MatrixSchedule: warps}
-    further = (warps, head_rows)
+    further = (warps, head_rows, shuffles)
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
         return (*warps.usual(kernel), *head_rows.usual(kernel))
+
+    def lacking(self, needs: frozenset[str]) -> frozenset[str]:
+        """A group of warps multiplies matrices; only within a warp threads have what others do."""
+        apart = frozenset() if MATRIX in needs else needs & {size_of(WARPGROUP)}
+        return super().lacking(needs) | apart
 
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return text_of(fn)

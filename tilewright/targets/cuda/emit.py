@@ -16,6 +16,7 @@ from __future__ import annotations
 from tilewright.base.dtypes import F16, F32, I8, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.expr import Call, Const, Dot, Expr, Nibbles, Subvector, dtype_of
+from tilewright.kernel.index import Index
 from tilewright.kernel.loops import (
     AwaitCopies,
     CopyAhead,
@@ -134,6 +135,9 @@ class CudaDialect(CDialect):
 
     def swapped(self, value: str, bits: int) -> str:
         return f"__shfl_xor_sync(0xffffffffu, {value}, {bits})"
+
+    def sent(self, value: str, thread: Index) -> str:
+        return f"__shfl_sync(0xffffffffu, {value}, {at(thread)})"
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         kinds = {dtype_of(e.row), dtype_of(e.col)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.spec import Kernel
@@ -72,6 +73,22 @@ class GroupSchedule(Schedule):
         if isinstance(form, BlockContraction) and self.r1 % form.weights.together:
             return f"r1 is a multiple of the {form.weights.together} weights read at a time"
         return beyond(self.threads, self.shared)
+
+
+class Tiled(Protocol):
+    """Schedules with tiles of x1 by y1, of which threads have register tiles of x0 by y0."""
+
+    @property
+    def x0(self) -> int: ...
+
+    @property
+    def y0(self) -> int: ...
+
+    @property
+    def x1(self) -> int: ...
+
+    @property
+    def y1(self) -> int: ...
 
 
 def beyond(threads: int, shared: int, most: int = MOST_SHARED) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product as every
 from math import gcd, log2
 from typing import Any, TypeVar
@@ -68,6 +69,7 @@ UNUSUAL = 1.1
 CORES = 48
 
 
+@lru_cache(maxsize=64)
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:
     """At most `MOST` schedules with their costs: the default, then the others, the likely best
     first."""
@@ -120,9 +122,16 @@ def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
     work = sizes.tiles(s) * s.x1 * s.y1 * -(-sizes.steps // s.r1) * s.r1
     each = 1 + SHARED * (1 / s.x0 + 1 / s.y0) + BEYOND * (1 / s.x1 + 1 / s.y1)
     barriers = 1 + 2 / s.r1
-    tiles = sizes.tiles(s)
+    return work * each * barriers / at_work(sizes.tiles(s), s.threads, registers(s), s.shared, core)
+
+
+def at_work(tiles: int, threads: int, registers: int, shared: int, core: Core) -> float:
+    """How much of the device is: cores that have a tile, and what these have in flight.
+
+    registers: words of a thread;  shared: bytes of a group
+    """
     spread = tiles / (CORES * -(-tiles // CORES))
-    return work * each * barriers / (spread * _flight(s, core, max(1.0, tiles / CORES)))
+    return spread * _flight(threads, registers, shared, core, max(1.0, tiles / CORES))
 
 
 def registers(schedule: GroupSchedule) -> int:
@@ -132,13 +141,13 @@ def registers(schedule: GroupSchedule) -> int:
     return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD
 
 
-def _flight(s: GroupSchedule, core: Core, most: float) -> float:
+def _flight(threads: int, registers: int, shared: int, core: Core, most: float) -> float:
     """The part of the threads that a core needs in flight for which it has room and work: groups,
     at most so many; warps that are not full count as far as they are."""
-    warps = -(-s.threads // core.warp_width)
-    lanes = s.threads / (warps * core.warp_width)
-    room = core.registers / (registers(s) * s.threads), core.l1 / s.shared, core.warps / warps
-    return lanes * min(1.0, max(min(*room, most), 0.25) * s.threads / BUSY)
+    warps = -(-threads // core.warp_width)
+    lanes = threads / (warps * core.warp_width)
+    room = core.registers / (registers * threads), core.l1 / max(shared, 1), core.warps / warps
+    return lanes * min(1.0, max(min(*room, most), 0.25) * threads / BUSY)
 
 
 def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:

@@ -25,6 +25,7 @@ from tilewright.targets.gpu import (
     matrices,
     reductions,
     rounded,
+    shuffles,
     thin,
     tiles,
 )
@@ -38,6 +39,7 @@ from tilewright.targets.gpu.reductions import ReductionSchedule
 from tilewright.targets.gpu.rounded import RoundedSchedule
 from tilewright.targets.gpu.rounding import lower_rounding
 from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.shuffles import ShuffleSchedule
 from tilewright.targets.gpu.single import SingleSchedule
 from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
@@ -54,7 +56,7 @@ WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
     MatrixSchedule: matrices, HalfSchedule: halves, RoundedSchedule: rounded,
     ReductionSchedule: reductions, HeadMatrixSchedule: head_matrices,
-    HeadRowSchedule: head_rows,
+    HeadRowSchedule: head_rows, ShuffleSchedule: shuffles,
 }  # fmt: skip
 
 
@@ -88,7 +90,7 @@ class GroupTarget(PlainTarget):
 
     ways: Mapping[type[Schedule], Any] = WAYS
     facts: Facts
-    further: tuple[Any, ...] = (matrices, halves, rounded, head_matrices, head_rows)
+    further: tuple[Any, ...] = (matrices, halves, rounded, head_matrices, head_rows, shuffles)
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         way = way_of(kernel)
@@ -146,8 +148,12 @@ class GroupTarget(PlainTarget):
         objection: str = schedule.objection(kernel)
         if objection:
             return objection
-        missing = sorted(schedule.features - self.facts.features)
+        missing = sorted(self.lacking(schedule.features))
         return f"the target {self.name} has no {', '.join(missing)}" if missing else ""
+
+    def lacking(self, needs: frozenset[str]) -> frozenset[str]:
+        """Which of the features that a kernel needs no device of the target has for it."""
+        return needs - self.facts.features
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
         if isinstance(schedule, SingleSchedule):
@@ -170,6 +176,7 @@ class GroupTarget(PlainTarget):
             (s, cost, *way.traffic(kernel, s))
             for way in (first, *(way for way in self.further if way.suits(kernel)))
             for s, cost in way.space(kernel, device.core, device.machine)
+            if not self.lacking(s.features)
         ]
         return [
             Candidate(s, "lite" if n else "default", *rest) for n, (s, *rest) in enumerate(found)

@@ -29,7 +29,7 @@ from tilewright.targets.gpu.choice import default as default
 from tilewright.targets.gpu.integers import sides
 from tilewright.targets.gpu.places import Placed, Sums, fixed_product, tile_of
 from tilewright.targets.gpu.schedule import GroupSchedule as GroupSchedule
-from tilewright.targets.gpu.schedule import Sizes
+from tilewright.targets.gpu.schedule import Sizes, Tiled
 from tilewright.targets.gpu.space import space as space
 from tilewright.targets.gpu.staging import LANES as LANES
 from tilewright.targets.gpu.staging import Side, inside, staged
@@ -56,31 +56,80 @@ def lower(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile] | Non
     return (tile or ProductTile)(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
 
 
-class ProductTile:
-    """One tile: where it is, and the copies, the product and the stores of one thread.
+class RegisterTile:
+    """One tile: where it is, the rows and columns that a thread has of it, their sums.
 
-    dtype: of the sums;  operand: of elements in shared memory
+    dtype: of the sums;  operand: of what is multiplied
+    slice: the part of the steps that this thread has;  down, along: which rows and columns
     """
 
     dtype = operand = F32
 
-    def __init__(self, tile: Placed, schedule: GroupSchedule) -> None:
+    def __init__(self, tile: Placed, sizes: Tiled, slices: int = 1) -> None:
         self.tile, self.b, self.kernel, self.places = tile, tile.b, tile.kernel, tile.places
         self.row0, self.col0 = tile.row0, tile.col0
-        b, self.s, self.ops = self.b, schedule, self.places.ops
+        b, self.sizes, self.ops = self.b, sizes, self.places.ops
         self.sides = self._sides()
-        shape = (schedule.slices, schedule.x1 // schedule.x0, schedule.y1 // schedule.y0)
+        shape = (slices, sizes.x1 // sizes.x0, sizes.y1 // sizes.y0)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(b.thread, shape))
 
     def _sides(self) -> tuple[Side, Side]:
         """Both operands."""
-        s = self.s
-        return sides(self.tile, (s.x1, s.y1), apart=s.apart)
+        return sides(self.tile, (self.sizes.x1, self.sizes.y1))
+
+    def _clear(self) -> None:
+        """sums := 0"""
+        for i, v in self._sums:
+            self.b.set(self.total(i, v).name, identity("sum", self.dtype, LANES))
+
+    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+        """The sums of row i and four columns, and these with one more product."""
+        total = self.total(i, v)
+        return total.name, Call("fma", (*self._factors(i, v), total), total.dtype, LANES)
+
+    def _factors(self, i: int, v: int) -> tuple[Expr, Expr]:
+        """Row i, in each lane, and four columns."""
+        left = Lane(Reg(f"left{i // LANES}", self.operand, LANES), i % LANES)
+        return Splat(left, LANES), Reg(f"right{v}", self.operand, LANES)
+
+    @property
+    def _sums(self) -> Iterator[tuple[int, int]]:
+        """Row, and vector of columns, of each sum of this thread."""
+        return every(range(self.sizes.x0), range(self.sizes.y0 // LANES))
+
+    def total(self, i: int, v: int) -> Reg:
+        """The sums of row i and four columns."""
+        return Reg(f"sum{i}_{v}", self.dtype, LANES)
+
+    def _row(self, i: int) -> Index:
+        return self.b.let(self.row0 + self.down * self.sizes.x0 + i, "row")
+
+    def _col(self, v: int) -> Index:
+        """The first of four columns, beside those of the neighbours."""
+        across = self.sizes.y1 // self.sizes.y0 * LANES
+        return self.b.let(self.col0 + self.along * LANES + v * across, "col")
+
+    def _store(self) -> None:
+        output = Sums(self.b, self.kernel, self.places)
+        for i in range(self.sizes.x0):
+            row = self._row(i)
+            for v in range(self.sizes.y0 // LANES):
+                output.put(row, self._col(v), self.total(i, v))
+
+
+class ProductTile(RegisterTile):
+    """One tile by way of shared memory: the copies, the product and the stores of one thread."""
+
+    def __init__(self, tile: Placed, schedule: GroupSchedule) -> None:
+        self.s = schedule
+        super().__init__(tile, schedule, schedule.slices)
+
+    def _sides(self) -> tuple[Side, Side]:
+        return sides(self.tile, (self.s.x1, self.s.y1), apart=self.s.apart)
 
     def emit(self) -> TileFn:
         b, s = self.b, self.s
-        for i, v in self._sums:
-            b.set(_sum(i, v), identity("sum", self.dtype, LANES))
+        self._clear()
         with staged(b, self.sides, self.ops.steps, s.r1, s.ahead):
             self._multiply()
         areas = [side.scratch(s.r1) for side in self.sides]
@@ -117,21 +166,6 @@ class ProductTile:
         """Four rows or columns of a step in shared memory."""
         return Load(side.piece.area, at, self.operand, LANES)
 
-    def _more(self, i: int, v: int) -> tuple[str, Expr]:
-        """The sums of row i and four columns, and these with one more product."""
-        total = self.total(i, v)
-        return total.name, Call("fma", (*self._factors(i, v), total), total.dtype, LANES)
-
-    def _factors(self, i: int, v: int) -> tuple[Expr, Expr]:
-        """Row i, in each lane, and four columns."""
-        left = Lane(Reg(f"left{i // LANES}", self.operand, LANES), i % LANES)
-        return Splat(left, LANES), Reg(f"right{v}", self.operand, LANES)
-
-    @property
-    def _sums(self) -> Iterator[tuple[int, int]]:
-        """Row, and vector of columns, of each sum of this thread."""
-        return every(range(self.s.x0), range(self.s.y0 // LANES))
-
     def _add_up(self, area: int) -> None:
         """sums of slice 0 += those of the others, one row of each thread at a time"""
         b, s = self.b, self.s
@@ -154,20 +188,3 @@ class ProductTile:
                         b.set(total.name, Call("add", (total, part), self.dtype, LANES))
             if i + 1 < s.x0:
                 b.add(Barrier())
-
-    def total(self, i: int, v: int) -> Reg:
-        """The sums of row i and four columns."""
-        return Reg(_sum(i, v), self.dtype, LANES)
-
-    def _store(self) -> None:
-        b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
-        across = s.y1 // s.y0 * LANES
-        for i in range(s.x0):
-            row = b.let(self.row0 + self.down * s.x0 + i, "row")
-            for v in range(s.y0 // LANES):
-                col = b.let(self.col0 + self.along * LANES + v * across, "col")
-                output.put(row, col, self.total(i, v))
-
-
-def _sum(i: int, v: int) -> str:
-    return f"sum{i}_{v}"

@@ -249,6 +249,11 @@ class WgslDialect(Dialect):
     def swapped(self, value: str, bits: int) -> str:
         return f"subgroupShuffleXor({value}, {bits}u)"
 
+    def sent(self, value: str, thread: Index) -> str:
+        if thread.is_const:
+            return f"subgroupBroadcast({value}, {thread.const}u)"
+        return f"subgroupShuffle({value}, u32({at(thread)}))"
+
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         kind = {dtype_of(e.row), dtype_of(e.col)}
         assert kind in ({I8}, {U8}), f"no instruction: {e}"
