@@ -36,7 +36,13 @@ def withheld(record: Record) -> str:
         groups.setdefault(key, []).append(r)
     head = ["browser", "class", "start", "order", "time for tuning", "kernels", "sessions"]
     head += ["97 % reached by", "rounds: median", "longest", "seconds: median", "kB: median"]
-    head += ["share at the start", "at the end: least", "unmeasured first choice: least"]
+    head += [
+        "share at the start",
+        "at the end: median",
+        "least",
+        "from page to page: median spread",
+    ]
+    head += ["unmeasured first choice: least"]
     lines = []
     for key, rows in sorted(groups.items()):
         done = [r for r in rows if r["rounds"] is not None]
@@ -47,11 +53,13 @@ def withheld(record: Record) -> str:
             cell(_middle([r["reached_s"] for r in done])),
             cell(_middle([r["bytes"] / 1000 for r in done])),
             _percent(statistics.median(r["start_share"] for r in rows)),
+            _percent(statistics.median(r["share"] for r in rows)),
             _percent(min(r["share"] for r in rows)),
+            _percent(_middle([_spread(r) for r in rows])),
             _percent(min(r["guess_share"] for r in rows)),
         ])  # fmt: skip
     each = ["kernel", "browser", "class", "start", "order", "candidates", "within 3 %"]
-    each += ["share at the start", "first choice", "at the end", "rounds"]
+    each += ["share at the start", "first choice", "at the end", "by page", "rounds"]
     each += ["random, by arithmetic", "seconds"]
     each += ["evaluation ms: median", "p95", "longest"]
     keys = ("evaluation_ms", "evaluation_p95_ms", "evaluation_most_ms")
@@ -60,6 +68,7 @@ def withheld(record: Record) -> str:
             r["kernel"], r["host"], r["device"], r["start"], r["order"], str(r["candidates"]),
             str(r["good"]),
             *(_percent(r[k]) for k in ("start_share", "guess_share", "share")),
+            ", ".join(_percent(share) for share in r.get("share_pages", ())) or "–",
             cell(r["rounds"]), cell(rounded(r.get("random_rounds"))), cell(r["reached_s"]),
             *(cell(r[k]) for k in keys),
         ]
@@ -67,6 +76,12 @@ def withheld(record: Record) -> str:
     ]  # fmt: skip
     text = [table(head, lines), "Each session:", table(each, details)]
     return "\n\n".join([*text, *_stages(record["rows"])])
+
+
+def _spread(row: Row) -> float | None:
+    """How far the share of one kernel differs from page to page; older rows have one page."""
+    pages = row.get("share_pages")
+    return max(pages) - min(pages) if pages else None
 
 
 #: The stages of a trial, as docs/tuning-loop.md has them.
