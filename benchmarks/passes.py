@@ -26,7 +26,6 @@ import llvm
 import msgspec
 import numpy as np
 from kernels import KERNELS
-from node_page import node
 
 from tilewright.base.errors import HostError
 from tilewright.benchkernel import alone, product_step
@@ -208,15 +207,14 @@ def timed(models: list[BrowserModel], warm: int, rounds: int) -> list[list[float
 
 
 def measure(host: str, kernel: str, step: KernelStep, args: argparse.Namespace) -> list[Row]:
-    program = node() if host == "node" else host
-    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name, BrowserHost(program) as h:
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name, BrowserHost(host) as h:
         built = list(made(step, sets(kernel), Path(name), args.compiles))
         inputs = inputs_of(built[0].path)
         expected = ReferenceHost(built[0].path).run(inputs).outputs
         models = [h.load(one.path, threads=1) for one in built]
         errors = [check(m, one, inputs, expected) for m, one in zip(models, built, strict=True)]
         times = timed(models, args.warm, args.rounds)
-    engine = node().version() if host == "node" else engine_of(host)
+    engine = engine_of(host)
     base, flops = min(times[0]), step.kernel.flops
     return [
         {

@@ -44,6 +44,7 @@ TARGETS = {
     "cuda": "cuda",
     "chromium": "wasm",
     "firefox": "wasm",
+    "node": "wasm",
     "chromium-webgpu": "wgsl",
     "dawn": "wgsl",
     "wgpu": "wgsl",
@@ -56,7 +57,7 @@ COMPILED: dict[str, tuple[Callable[[], str], Callable[[Path], Any]]] = {
 #: Those for which a case takes a second or more, most of it in a compiler.
 SLOW = ("cuda-cpu", "dawn", "chromium-webgpu")
 #: Those that open the host page, or do what it does.
-BROWSERS = ("chromium", "firefox", "chromium-webgpu", "dawn")
+BROWSERS = ("chromium", "firefox", "node", "chromium-webgpu", "dawn")
 
 #: The WebAssembly that hosts of this machine take, and the rest.  Compiling is the longest part.
 VARIANTS = tuple(t.name for t in wasm.TARGETS.values() if t.registers == REGISTERS)

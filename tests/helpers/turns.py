@@ -21,8 +21,13 @@ VARIABLE = "TILEWRIGHT_TURN"
 #: Two hosts of the same WebGPU, the faster first: scripts/test gives Dawn a fast adapter if it can.
 #: With Chromium's adapter Dawn is slower, since it keeps no pipelines.
 WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ else -1]
-#: Pairs that take the same code, the cheaper first, and of how many cases the second takes one.
-PAIRS = ((("chromium", "firefox"), 3), (WEBGPU, 5), (("sqlite", "postgres"), 2))
+#: Pairs that take the same code, and of how many cases the second takes one.
+PAIRS = (
+    (("chromium", "firefox"), 3),
+    (("chromium", "node"), 5),
+    (WEBGPU, 5),
+    (("sqlite", "postgres"), 2),
+)
 #: A multiple of those, so that shares and hosts change independently of each other.
 PERIOD = 30
 #: Where most of the time goes.  Of what the marks leave of a file there, a run takes one case of
@@ -35,8 +40,8 @@ SHARES = {
 #: A multiple of what `one_in` counts to, so that both choices change independently.
 LONG_PERIOD = PERIOD * 12
 #: Parameters that name where a case runs.
-HOSTS = ("chromium", "firefox", "chromium-webgpu", "dawn", "cuda-cpu", "native", "reference",
-         "wasmtime", "wasmtime-simd")  # fmt: skip
+HOSTS = ("chromium", "firefox", "node", "chromium-webgpu", "dawn", "cuda-cpu", "native",
+         "reference", "wasmtime", "wasmtime-simd")  # fmt: skip
 
 
 def of_commit() -> int:

@@ -1,4 +1,4 @@
-"""What can run the host page's code, by the name of the host: browsers, and Node with Dawn.
+"""What can run the host page's code, by the name of the host: browsers, and Node, also with Dawn.
 
 Input: a name such as "firefox" or "dawn".  Output: a `PageProgram`: where it is, how it is started,
 and on which device it runs bundles.
@@ -15,6 +15,7 @@ from typing import Protocol
 from tilewright.base.errors import UsageError
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.hosts.browser_find import Browser, require
+from tilewright.hosts.browser_node import node
 
 #: Chromium's WebGPU without a GPU: its own software driver.
 _SOFTWARE = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
@@ -54,6 +55,7 @@ PROGRAMS: Mapping[str, Callable[[], PageProgram]] = {
     "chromium": partial(require, "chromium"),
     "firefox": partial(require, "firefox"),
     "chromium-webgpu": _chromium_webgpu,
+    "node": node,
     "dawn": require_dawn,
 }
 

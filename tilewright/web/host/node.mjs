@@ -1,8 +1,8 @@
 // The host page's code in Node, for bundles on WebAssembly: the engine's workers are Node's threads, so that they share memory.
-// Input: the host page's address.  Output: a session (tilewright/web/host/session.js).  On WebGPU there is dawn.mjs of that folder.
+// Input: the host page's address.  Output: a session (session.js).  For bundles on WebGPU there is dawn.mjs.
 
 import { Worker as Thread, isMainThread, parentPort, workerData } from 'node:worker_threads';
-import { become } from '../tilewright/web/host/dawn_globals.mjs';
+import { become } from './dawn_globals.mjs';
 
 /** A worker of the page, as a thread.  One that ends by itself fires an error. */
 class PageWorker extends EventTarget {
@@ -40,7 +40,7 @@ async function page() {
   const address = process.argv[2];
   become(address);
   Object.assign(globalThis, { Worker: PageWorker });
-  const { serve } = await import('../tilewright/web/host/session.js');
+  const { serve } = await import('./session.js');
   serve(address, (state) => state === 'closed' && process.exit());
 }
 

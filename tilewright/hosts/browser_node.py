@@ -1,7 +1,7 @@
-"""Node as a host of bundles on WebAssembly, as a browser is one: `BrowserHost(node())`.
+"""Node as a host of bundles on WebAssembly, as a browser is one.
 
-Input: the Node that is installed, or the one in TILEWRIGHT_NODE.  Output: a `PageProgram`.  It runs
-node_page.mjs, which gives the engine what a page has.
+Input: the Node that is installed, or the one in TILEWRIGHT_NODE.  Output: a `PageProgram`, which
+runs web/host/node.mjs: it gives the engine what a page has.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import tilewright
 from tilewright.hosts.browser_dawn import installed_node
 
-SCRIPT = Path(__file__).with_name("node_page.mjs")
+SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "node.mjs"
 #: Node 20 has WebSocket and relaxed SIMD behind flags, which later versions may not know.
 FLAGS = ("--experimental-websocket", "--experimental-wasm-relaxed-simd", "--no-warnings")
 

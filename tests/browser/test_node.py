@@ -1,0 +1,54 @@
+"""The engine in Node, on WebAssembly: results, threads, the commands, tuning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import HostError
+from tilewright.benchkernel import matmul
+from tilewright.bundle import write
+from tilewright.cli import main
+from tilewright.compiler import Options
+from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser_node import node
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("node") / "product"
+    write(matmul(96, 40, 24, Options()).contents, folder)
+    return folder
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_it_computes_on_threads(bundle: Path, threads: int) -> None:
+    x = np.random.default_rng(1).standard_normal((96, 40), np.float32)
+    weight = np.random.default_rng(0).standard_normal((40, 24), np.float32)
+    with BrowserHost("node") as host:
+        model = host.load(bundle, threads=threads)
+        (found,) = model.run({"x": x}).outputs.values()
+        assert model.info["device"] == "wasm"
+    np.testing.assert_allclose(found, x @ weight, rtol=1e-4, atol=1e-4)
+
+
+def test_the_command_tunes(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["tune", str(bundle), "--host", "node", "--budget", "2", "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert found["class"].startswith("wasm-")
+    assert found["rounds"] > 0
+
+
+def test_node_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_NODE", "/nowhere/node")
+    node.cache_clear()
+    with pytest.raises(HostError, match="Node is not installed") as caught:
+        node()
+    assert caught.value.facts["host"] == "node"
