@@ -72,14 +72,14 @@ __device__ inline void begin_first(const Turn &t, int *task, int tile) {
 // The first tile of a worker that has not come, or that has given back its claim.  Whose tile was
 // `own` looks there, and then in steps of so many as there are workers, so each has its own way.
 __device__ inline void unclaimed(const Turn &t, int *task, int own) {
-  const int budget = seen(t.budget), begun = seen(t.words + CLAIMED);
-  if (begun >= t.firsts) return;
-  const int step = max(1, min(min(budget, (int)gridDim.x), t.firsts));
-  int tile = (own < t.firsts ? own : blockIdx.x) % t.firsts;
-  for (int n = 0; n < t.firsts; n++) {
+  const unsigned budget = seen(t.budget), begun = seen(t.words + CLAIMED), firsts = t.firsts;
+  if (begun >= firsts) return;
+  const unsigned step = max(1u, min(min(budget, gridDim.x), firsts));
+  unsigned tile = min(own < t.firsts ? own : blockIdx.x, firsts - 1);
+  for (unsigned n = 0; n < firsts; n++) {
     if (claim(t, tile) < claimed(t)) return begin_first(t, task, tile);
     tile += step;
-    if (tile >= t.firsts) tile = (tile + 1) % step;
+    if (tile >= firsts) tile = (tile + 1) % step;
   }
 }
 // Who waits for workers that must leave reads how many are alive (hosts/cuda_devices.py: Settle).
