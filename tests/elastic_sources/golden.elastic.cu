@@ -23,22 +23,20 @@ __device__ __forceinline__ void sums_tw(tilewright::Tile tw_tile, const T *a, T 
 }
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const T *a, T *out, int n, const tilewright::TileRange tw_shard, const tilewright::Turn tw_turn) {
   __shared__ int tw_tasks[2][3];
-  int tw_following = tilewright::NONE, tw_done = 0;
-  if (tilewright::leads()) tw_following = tilewright::first_task(tw_turn, tw_tasks[0]);
+  tilewright::Worker tw_worker{};
+  if (tilewright::leads()) tw_worker = tilewright::first_task(tw_turn, tw_tasks[0]);
   __syncthreads();
   for (int tw_side = 0;; tw_side ^= 1) {
     const int tw_own = tw_tasks[tw_side][0];
     if (tw_own < 0) return;
-    // drawn while the tile is computed, so nobody waits for it
-    if (tilewright::leads() && tw_following == tilewright::NONE)
-      tw_following = tilewright::draw(tw_turn);
+    if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker);
     const unsigned tw_number = tw_shard.first + tw_own;
     sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
     if (tilewright::leads())
-      tw_following = tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_following, true),
-      tw_done++;
+      tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own, true);
     tilewright::drain(tilewright::DRAINED);
-    if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0) tilewright::finish(tw_turn, tw_done);
+    if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0)
+      tilewright::finish(tw_turn, tw_worker.done);
   }
 }
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_slice(const T *a, T *out, int n, const tilewright::TileRange tw_shard) {

@@ -3,14 +3,15 @@
 Input: numbers of workers, tiles, chunks and launches.  Output: what can go wrong, or how many
 states there are.  It is a model of `TURNS` in targets/turns.py (docs/elastic-form.md): each
 step is one access to shared memory, and between two steps any other worker, or the one who changes
-the budget, may do any number of theirs.
+the budget, may do any number of theirs.  The budget is read together with another word that its
+writer does not touch: whatever comes between the two could as well come before or after both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 FREE, SAVED, TAKEN = range(3)
 NONE = 99
@@ -21,11 +22,16 @@ Mistake = Literal[
     "does not wait for its own slot",
     "forgets the ticket that was drawn ahead",
     "takes a slot without comparing",
+    "claims without comparing",
+    "keeps the claim that it does not need",
+    "gives back nothing instead of the older claim",
+    "does not look for first tiles",
+    "asks nobody though workers are missing",
+    "asks nobody after a tile that was left",
 ]
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     state: int = FREE
     tile: int = 0
     chunk: int = 0
@@ -33,10 +39,11 @@ class Slot:
     registers: tuple[int, int] = (0, 0)
 
 
-@dataclass(frozen=True)
-class Worker:
+class Worker(NamedTuple):
     """at: the next step;  then: where to go on after a look for tiles that were left
-    done: tiles that it has stored and not yet counted"""
+    done: tiles that it has stored and not yet counted
+    older: what its claim was before its own, which it has not used yet; NONE: no such claim
+    budget: the least since the tile began; 0: a tile was left, so it asks before it goes"""
 
     at: str = "begin"
     done: int = 0
@@ -48,21 +55,36 @@ class Worker:
     then: str = ""
     must_go: bool = False
     registers: tuple[int, int] = (0, 0)
+    older: int = NONE
+    budget: int = 1
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """computed: by tile, chunks that were;  writes: how often the budget may still change"""
+class Words(NamedTuple):
+    """Of a kernel.  computed: by tile, chunks that were"""
 
-    workers: tuple[Worker, ...]
-    slots: tuple[Slot, ...]
-    budget: int
     computed: tuple[int, ...]
-    launch: int = 1
-    writes: int = 0
     ticket: int = 0
     done: int = 0
     left: int = 0
+    claimed: int = 0
+
+
+class State(NamedTuple):
+    """kernel: the one that runs;  launch: round of launches of all kernels
+    writes: how often the budget may still change"""
+
+    workers: tuple[Worker, ...]
+    slots: tuple[Slot, ...]
+    claims: tuple[int, ...]
+    words: tuple[Words, ...]
+    budget: int
+    kernel: int = 0
+    launch: int = 1
+    writes: int = 0
+
+    @property
+    def own(self) -> Words:
+        return self.words[self.kernel]
 
 
 class Wrong(Exception):
@@ -71,58 +93,68 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Model:
-    """launches: of which all but the last may be disturbed, each by one write of each `lower`"""
+    """launches: of which all but the last may be disturbed, each by one write of each `lower`
+    blocks:   by launch, how many workers come; all where it says nothing
+    kernels:  each launch is one of each, one after the other
+    A kernel of one chunk is left between tiles alone."""
 
     workers: int
     tiles: int
     chunks: int
     launches: int = 2
     lower: tuple[int, ...] = (0,)
+    blocks: tuple[int, ...] = ()
+    kernels: int = 1
     mistake: Mistake = ""
 
     def explore(self) -> int:
         """All states that can be reached.  Raises Wrong."""
-        first = self._launched(
-            Kernel((), (Slot(),) * self.workers, self.workers, (0,) * self.tiles)
-        )
-        came: dict[Kernel, tuple[Kernel | None, str]] = {first: (None, "begin")}
+        words = (Words((0,) * self.tiles),) * self.kernels
+        slots, claims = (Slot(),) * self.workers, (0,) * self.workers
+        first = self._launched(State((), slots, claims, words, 0))
+        came: dict[State, tuple[State | None, str]] = {first: (None, "begin")}
         open_states = [first]
         while open_states:
             state = open_states.pop()
             try:
                 following = list(self._steps(state))
+                if not following:
+                    self._check_end(state)
             except AssertionError as error:
                 raise Wrong(f"{error}: {' · '.join(_path(came, state))}") from None
             for name, after in following:
                 if after not in came:
                     came[after] = state, name
                     open_states.append(after)
-            if not following:
-                try:
-                    self._check_end(state)
-                except AssertionError as error:
-                    raise Wrong(f"{error}: {' · '.join(_path(came, state))}") from None
         return len(came)
 
-    def _launched(self, state: Kernel) -> Kernel:
-        last = state.launch == self.launches
-        return replace(
-            state,
-            workers=tuple(Worker() for _ in range(self.workers)),
-            budget=self.workers,
-            writes=0 if last else 1,
-        )
+    @property
+    def _firsts(self) -> int:
+        return min(self.tiles, self.workers)
 
-    def _check_end(self, state: Kernel) -> None:
+    def _came(self, state: State) -> int:
+        return dict(enumerate(self.blocks, 1)).get(state.launch, self.workers)
+
+    def _launched(self, state: State) -> State:
+        last = state.launch == self.launches
+        if state.kernel == 0:
+            state = state._replace(budget=self.workers, writes=0 if last else 1)
+        return state._replace(workers=(Worker(),) * self._came(state))
+
+    def _check_end(self, state: State) -> None:
         assert all(w.at == "end" for w in state.workers), "workers wait for ever"
-        assert state.done == self.tiles, f"{state.done} tiles of {self.tiles} are done"
-        assert state.computed == (self.chunks,) * self.tiles, "a chunk is missing"
+        for words in state.words:
+            assert words.done == self.tiles, f"{words.done} tiles of {self.tiles} are done"
+            assert words.computed == (self.chunks,) * self.tiles, "a chunk is missing"
         assert all(slot.state == FREE for slot in state.slots), "a slot stays taken"
 
-    def _steps(self, state: Kernel) -> Iterator[tuple[str, Kernel]]:
+    def _steps(self, state: State) -> Iterator[tuple[str, State]]:
         if all(w.at == "end" for w in state.workers):
-            if state.launch < self.launches:
-                yield "launch", self._launched(replace(state, launch=state.launch + 1))
+            if state.kernel + 1 < self.kernels:
+                yield "kernel", self._launched(state._replace(kernel=state.kernel + 1))
+            elif state.launch < self.launches:
+                again = state._replace(kernel=0, launch=state.launch + 1)
+                yield "launch", self._launched(again)
             return
         for number, worker in enumerate(state.workers):
             if worker.at == "end":
@@ -133,15 +165,62 @@ class Model:
             yield f"{number} {worker.at}", after
         if state.writes:
             for budget in self.lower:
-                yield f"budget {budget}", replace(state, budget=budget, writes=0)
+                yield f"budget {budget}", state._replace(budget=budget, writes=0)
 
-    def _begin(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(state, n, w, at="end" if n >= state.budget else "see_left", then="first_ticket")
+    # ---- the first task
 
-    def _see_left(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(state, n, w, at="scan" if state.left > 0 else w.then, scanned=0)
+    def _begin(self, state: State, n: int, w: Worker) -> State:
+        before = state.words[state.kernel - 1].done if state.kernel else self.tiles
+        must_go = before < self.tiles or n >= state.budget
+        if n >= self._firsts or state.claims[n] > state.kernel:
+            return _to(state, n, w, at="end" if must_go else "see_left", then="first_ticket")
+        at, older = "give_back" if must_go else "see_left", state.claims[n]
+        return _to(_claimed(state, n, state.kernel + 1), n, w, at=at, older=older,
+                   must_go=must_go, then="count_claim")  # fmt: skip
 
-    def _scan(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _give_back(self, state: State, n: int, w: Worker) -> State:
+        """It goes, or goes on with a tile that was left."""
+        older = 0 if self._has("gives back nothing instead of the older claim") else w.older
+        if not self._has("keeps the claim that it does not need"):
+            state = _claimed(state, n, older)
+        return _to(state, n, w, older=NONE, at="end" if w.must_go else "draw_ahead")
+
+    def _count_claim(self, state: State, n: int, w: Worker) -> State:
+        """The first tile is its own, or that of a worker that has not come."""
+        tile = n if w.older != NONE else w.tile
+        return _to(_words(state, claimed=state.own.claimed + 1), n, w, at="draw_ahead",
+                   tile=tile, chunk=0, registers=(tile, 0), older=NONE)  # fmt: skip
+
+    def _first_ticket(self, state: State, n: int, w: Worker) -> State:
+        if self._firsts == self.tiles:
+            return self._see_claims(state, n, w)
+        ticket, tile = state.own.ticket, self._firsts + state.own.ticket
+        drawn = _words(state, ticket=ticket + 1)
+        if tile >= self.tiles:
+            return _to(drawn, n, w, following=ticket, at="see_claims")
+        return _to(drawn, n, w, tile=tile, chunk=0, registers=(tile, 0), at="draw_ahead")
+
+    def _see_claims(self, state: State, n: int, w: Worker) -> State:
+        end = "count_done" if w.done else "end"
+        if state.own.claimed >= self._firsts or self._has("does not look for first tiles"):
+            return _to(state, n, w, at=end)
+        return _to(state, n, w, at="claim", scanned=0)
+
+    def _claim(self, state: State, n: int, w: Worker) -> State:
+        if w.scanned == self._firsts:
+            return _to(state, n, w, at="count_done" if w.done else "end")
+        tile = (n + w.scanned) % self._firsts
+        if state.claims[tile] > state.kernel and not self._has("claims without comparing"):
+            return _to(state, n, w, scanned=w.scanned + 1)
+        claimed = _claimed(state, tile, max(state.claims[tile], state.kernel + 1))
+        return _to(claimed, n, w, tile=tile, at="count_claim")
+
+    # ---- tiles that were left
+
+    def _see_left(self, state: State, n: int, w: Worker) -> State:
+        return _to(state, n, w, at="scan" if state.own.left > 0 else w.then, scanned=0)
+
+    def _scan(self, state: State, n: int, w: Worker) -> State:
         if w.scanned == self.workers:
             return _to(state, n, w, at=w.then)
         slot = (n + w.scanned) % self.workers
@@ -149,107 +228,134 @@ class Model:
         return _to(state, n, w, at="take" if saved else "scan", slot=slot,
                    scanned=w.scanned + (not saved))  # fmt: skip
 
-    def _take(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _take(self, state: State, n: int, w: Worker) -> State:
         if state.slots[w.slot].state != SAVED and not self._has("takes a slot without comparing"):
             return _to(state, n, w, at="scan", scanned=w.scanned + 1)
-        return _to(_slot(state, w.slot, state_=TAKEN), n, w, at="count_taken")
+        return _to(_slot(state, w.slot, state=TAKEN), n, w, at="count_taken")
 
-    def _count_taken(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(replace(state, left=state.left - 1), n, w, at="read_slot")
+    def _count_taken(self, state: State, n: int, w: Worker) -> State:
+        return _to(_words(state, left=state.own.left - 1), n, w, at="read_slot")
 
-    def _read_slot(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _read_slot(self, state: State, n: int, w: Worker) -> State:
         slot = state.slots[w.slot]
+        asks = not self._has("asks nobody after a tile that was left")
+        after = "draw_ahead" if w.older == NONE else "give_back"
         return _to(state, n, w, tile=slot.tile, chunk=slot.chunk, following=slot.following,
-                   registers=(slot.tile, 0),
-                   at="draw_ahead" if slot.chunk else "free_whole")  # fmt: skip
+                   registers=(slot.tile, 0), budget=0 if asks else 1, then=after,
+                   at=after if slot.chunk else "free_whole")  # fmt: skip
 
-    def _free_whole(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(_slot(state, w.slot, state_=FREE), n, w, at="draw_ahead")
+    def _free_whole(self, state: State, n: int, w: Worker) -> State:
+        return _to(_slot(state, w.slot, state=FREE), n, w, at=w.then)
 
-    def _first_ticket(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        found = state.ticket < self.tiles
-        return _to(replace(state, ticket=state.ticket + 1), n, w, tile=state.ticket, chunk=0,
-                   registers=(state.ticket, 0), at="draw_ahead" if found else "end")  # fmt: skip
+    # ---- a tile
 
-    def _draw_ahead(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _draw_ahead(self, state: State, n: int, w: Worker) -> State:
         early = self._has("frees the slot before it has read the registers")
-        at = ("free" if early else "restore") if w.chunk else "look"
-        if w.following != NONE:
-            return _to(state, n, w, at=at)
-        return _to(replace(state, ticket=state.ticket + 1), n, w, following=state.ticket, at=at)
+        whole = "look" if self.chunks > 1 else "compute"
+        at = ("free" if early else "restore") if w.chunk else whole
+        budget = state.budget if w.budget else 0
+        if w.following == NONE and self._firsts < self.tiles:
+            drawn = _words(state, ticket=state.own.ticket + 1)
+            return _to(drawn, n, w, following=state.own.ticket, at=at, budget=budget)
+        return _to(state, n, w, at=at, budget=budget)
 
-    def _restore(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _restore(self, state: State, n: int, w: Worker) -> State:
         early = self._has("frees the slot before it has read the registers")
         return _to(state, n, w, registers=state.slots[w.slot].registers,
                    at="look" if early else "free")  # fmt: skip
 
-    def _free(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _free(self, state: State, n: int, w: Worker) -> State:
         early = self._has("frees the slot before it has read the registers")
-        return _to(_slot(state, w.slot, state_=FREE), n, w, at="restore" if early else "look")
+        return _to(_slot(state, w.slot, state=FREE), n, w, at="restore" if early else "look")
 
-    def _look(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(state, n, w, must_go=n >= state.budget, at="compute")
+    def _look(self, state: State, n: int, w: Worker) -> State:
+        least = min(w.budget, state.budget)
+        return _to(state, n, w, must_go=n >= state.budget, budget=least, at="compute")
 
-    def _compute(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _compute(self, state: State, n: int, w: Worker) -> State:
+        computed = list(state.own.computed)
         assert w.registers == (w.tile, w.chunk), f"{w.registers} at chunk {w.chunk} of {w.tile}"
-        assert state.computed[w.tile] == w.chunk, f"chunk {w.chunk} of tile {w.tile} twice"
-        computed = list(state.computed)
+        assert computed[w.tile] == w.chunk, f"chunk {w.chunk} of tile {w.tile} twice"
         computed[w.tile] += 1
         last = w.chunk + 1 == self.chunks
         goes = w.must_go and not last
         waits = "save" if self._has("does not wait for its own slot") else "wait"
         at = waits if goes else "next_task" if last else "look"
-        return _to(replace(state, computed=tuple(computed)), n, w, at=at, chunk=w.chunk + 1,
+        return _to(_words(state, computed=tuple(computed)), n, w, at=at, chunk=w.chunk + 1,
                    registers=(w.tile, w.chunk + 1))  # fmt: skip
 
-    def _wait(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    # ---- it leaves the tile, or the next one
+
+    def _wait(self, state: State, n: int, w: Worker) -> State:
         return _to(state, n, w, at="save")
 
-    def _save(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _save(self, state: State, n: int, w: Worker) -> State:
         return _to(_slot(state, n, registers=w.registers), n, w, at="describe")
 
-    def _describe(self, state: Kernel, n: int, w: Worker) -> Kernel:
+    def _describe(self, state: State, n: int, w: Worker) -> State:
         forgets = self._has("forgets the ticket that was drawn ahead")
         following = NONE if forgets else w.following
         described = _slot(state, n, tile=w.tile, chunk=w.chunk, following=following)
         return _to(described, n, w, at="count_left")
 
-    def _count_left(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(replace(state, left=state.left + 1), n, w, at="publish")
+    def _count_left(self, state: State, n: int, w: Worker) -> State:
+        return _to(_words(state, left=state.own.left + 1), n, w, at="publish")
 
-    def _publish(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(_slot(state, n, state_=SAVED), n, w, at="count_done" if w.done else "end")
+    def _publish(self, state: State, n: int, w: Worker) -> State:
+        return _to(_slot(state, n, state=SAVED), n, w, at="count_done" if w.done else "end")
 
-    def _next_task(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        if w.following < self.tiles:
-            return _to(state, n, w, tile=w.following, chunk=0, following=NONE, done=w.done + 1,
-                       registers=(w.following, 0), at="draw_ahead")  # fmt: skip
-        return _to(state, n, w, following=NONE, done=w.done + 1, at="see_left", then="count_done")
+    # ---- the next task
 
-    def _count_done(self, state: Kernel, n: int, w: Worker) -> Kernel:
-        return _to(replace(state, done=state.done + w.done), n, w, done=0, at="end")
+    def _next_task(self, state: State, n: int, w: Worker) -> State:
+        w = w._replace(done=w.done + 1)
+        following = self._firsts + w.following
+        if following < self.tiles:
+            w = w._replace(tile=following, chunk=0, following=NONE, registers=(following, 0))
+            goes = self.chunks == 1 and n >= state.budget
+            return _to(state, n, w, at="wait" if goes else "draw_ahead")
+        there = self._came(state) >= self._firsts
+        there = there or self._has("asks nobody though workers are missing")
+        if w.budget >= self._firsts and there:
+            return _to(state, n, w, at="count_done")
+        goes = self.chunks == 1 and n >= state.budget
+        return _to(state, n, w, at="count_done" if goes else "see_left", then="see_claims")
+
+    def _count_done(self, state: State, n: int, w: Worker) -> State:
+        return _to(_words(state, done=state.own.done + w.done), n, w, done=0, at="end")
 
     def _has(self, mistake: Mistake) -> bool:
         return self.mistake == mistake
 
 
-def _to(state: Kernel, number: int, worker: Worker, **changes: object) -> Kernel:
+def _to(state: State, number: int, worker: Worker, **changes: Any) -> State:
     workers = list(state.workers)
-    workers[number] = replace(worker, **changes)  # type: ignore[arg-type]
-    return replace(state, workers=tuple(workers))
+    after = worker._replace(**changes)
+    # what a worker that has ended knew makes no other state
+    workers[number] = Worker("end") if after.at == "end" else after
+    return state._replace(workers=tuple(workers))
 
 
-def _slot(state: Kernel, number: int, **changes: object) -> Kernel:
-    if "state_" in changes:
-        changes["state"] = changes.pop("state_")
-    slots = list(state.slots)
-    slots[number] = replace(slots[number], **changes)  # type: ignore[arg-type]
-    return replace(state, slots=tuple(slots))
+def _slot(before: State, number: int, **changes: Any) -> State:
+    slots = list(before.slots)
+    slots[number] = slots[number]._replace(**changes)
+    return before._replace(slots=tuple(slots))
 
 
-def _path(came: dict[Kernel, tuple[Kernel | None, str]], state: Kernel) -> list[str]:
+def _claimed(state: State, number: int, value: int) -> State:
+    claims = list(state.claims)
+    claims[number] = value
+    return state._replace(claims=tuple(claims))
+
+
+def _words(state: State, **changes: Any) -> State:
+    words = list(state.words)
+    words[state.kernel] = state.own._replace(**changes)
+    return state._replace(words=tuple(words))
+
+
+def _path(came: dict[State, tuple[State | None, str]], state: State) -> list[str]:
     names = []
-    at: Kernel | None = state
+    at: State | None = state
     while at is not None:
         at, name = came[at]
         names.append(name)

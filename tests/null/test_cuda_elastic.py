@@ -17,7 +17,7 @@ from helpers.graphs import bert_layer
 from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
-from tilewright.base.budget import ALIVE, EVERYBODY, WORD
+from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL, WORD
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import HostError
 from tilewright.benchkernel import compile_graph, product, product_kernel
@@ -93,18 +93,34 @@ class Case:
         self.host.give(self.inputs)
         count = iter(range(ROUNDS + 1))
         rounds = self.plan.run(lambda: self.budget.set(EVERYBODY, looks(next(count))), ROUNDS)
+        self.check()
+        return rounds
+
+    def check(self) -> None:
+        """Outputs bit by bit, and that each tile was counted once."""
         for name, got in self.host.take(self.inputs).outputs.items():
             assert got.tobytes() == self.want[name].tobytes(), name
-        counted = self.host.device.read(self.budget.address + WORD * ALIVE, WORD)
+        device, words = self.host.device, self.plan.steps[0].launch.args[-11].value
+        counted = device.read(self.budget.address + WORD * ALIVE, WORD)
         assert not any(counted), "workers that have left count as alive"
-        return rounds
+        for n, (_, launch) in enumerate(self.host.steps(-1, self.extents)):
+            _, done, left, claimed = np.frombuffer(
+                device.read(words + WORD * KERNEL * n, WORD * KERNEL), np.uint32
+            )
+            firsts = self.plan.steps[n].launch.blocks
+            assert (done, left, claimed) == (launch.blocks, 0, firsts), n
+
+    @property
+    def extents(self) -> list[int]:
+        manifest = self.host.bundle.manifest
+        return [manifest.dims[n][-1] for n in manifest.extents]
 
     @property
     def chunks(self) -> int:
         """The most looks of a run, and a few more: each worker of a kernel finds no tile once."""
         found = 0
-        extents = [self.host.bundle.manifest.dims[n][-1] for n in self.host.bundle.manifest.extents]
-        for (slot, launch), step in zip(self.host.steps(-1, extents), self.plan.steps, strict=True):
+        steps = zip(self.host.steps(-1, self.extents), self.plan.steps, strict=True)
+        for (slot, launch), step in steps:
             found += launch.blocks * (1 + self.host.forms[slot].chunks) + step.launch.blocks
         return found
 
@@ -137,8 +153,29 @@ def test_sent_away_at_any_look(subject: Path, tried: int) -> None:
 def test_sent_away_again_and_again(subject: Path) -> None:
     case = Case(subject, CpuDevice(2))
     # two workers look for a tile; the third look is at a border or at the next tile
-    for looks in (4, 7, 19):
-        assert case.run(lambda _, looks=looks: looks) > 1
+    rounds = [case.run(lambda _, looks=looks: looks) for looks in (4, 7, 19)]
+    assert rounds[0] > 1
+
+
+@pytest.mark.parametrize("looks", [0, 5, 30])
+def test_launches_of_fewer_workers(tmp_path: Path, looks: int) -> None:
+    """Those that came take the first tiles of those that did not; undisturbed they leave none."""
+    write(SUBJECTS["few rows, two layers"](), tmp_path)
+    case = Case(tmp_path, CpuDevice(4))
+    plan = case.plan
+    assert max(step.launch.blocks for step in plan.steps) > 5
+    for workers in ([1], [3], [5], [2, 7, 1], [EVERYBODY, 1]):
+        case.host.give(case.inputs)
+        plan.begin()
+        rounds = 0
+        while plan.complete < len(plan.steps):
+            case.budget.set(EVERYBODY, looks)
+            for step in plan.steps[plan.complete :]:
+                plan.start(step.number, workers[rounds % len(workers)])
+            rounds += 1
+            assert rounds < ROUNDS
+        assert looks or rounds == 1
+        case.check()
 
 
 def test_it_leaves_within_a_tile() -> None:
@@ -170,8 +207,7 @@ def test_recorded_as_a_whole(subject: Path) -> None:
     run = case.plan.recorded()
     for _ in range(2):
         run()
-        for name, got in case.host.take(case.inputs).outputs.items():
-            assert got.tobytes() == case.want[name].tobytes()
+        case.check()
 
 
 @pytest.mark.gpu

@@ -11,3 +11,5 @@ EVERYBODY = 2**31 - 1
 BUDGET, LOOKS, ALIVE = 0, 1, 2
 #: Bytes of a word and of the block.
 WORD, BLOCK = 4, 16
+#: Words of a kernel, and of each worker's slot: a sector of the L2 cache.
+KERNEL, SLOT = 4, 8

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.base.budget import BLOCK, EVERYBODY
+from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import (
@@ -25,9 +25,6 @@ from tilewright.hosts.cuda_devices import (
     Zeroes,
 )
 from tilewright.hosts.tensors import largest_extents
-
-#: Bytes of a kernel's words (ticket, tiles done, tiles left behind), and of a worker's slot.
-WORDS, SLOT = 16, 16
 
 
 class Budget:
@@ -61,10 +58,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class ElasticStep:
-    """A kernel of the plan; its launch has as many blocks as workers are of use."""
+    """A kernel of the plan; its launch has as many blocks as workers are of use.
+
+    inside: the same where the host does not ask whether it is complete
+    """
 
     number: int
     launch: Launch
+    inside: Launch
 
 
 class ElasticPlan:
@@ -90,35 +91,42 @@ class ElasticPlan:
         ]
         self._slots = max(workers, default=1)
         stride = max((host.forms[slot].saved for slot, _ in plain), default=0)
-        # how many kernels are complete, then the words of each
-        self._words = device.memory(WORDS * (1 + len(plain)) + SLOT * self._slots)
+        # the words of each kernel, then slots
+        self._words = device.memory(WORD * (KERNEL * len(plain) + SLOT * self._slots))
+        slots = self._words.address + WORD * KERNEL * len(plain)
         self._saved = device.memory(self._slots * stride)
         self._told = device.words()
-        slots = self._words.address + WORDS * (1 + len(plain))
-        self.steps = [
-            ElasticStep(number, Launch(
+
+        def launch_of(number: int, told: int) -> Launch:
+            slot, launch = plain[number]
+            own = self._words.address + WORD * KERNEL * number
+            # of the kernel before: its tiles, and the word that counts those that are done
+            needed = plain[number - 1][1].blocks if number else 0
+            before = own + WORD - (WORD * KERNEL if number else 0)
+            addresses = (budget.address, own, slots, self._saved.address, before, told)
+            numbers = (needed, number, launch.blocks, workers[number], self._slots, stride)
+            more = (*map(ctypes.c_void_p, addresses), *map(ctypes.c_int, numbers))
+            return Launch(
                 host.elastic_kernels[slot],
                 workers[number],
                 launch.group,
-                (
-                    *launch.args,
-                    ctypes.c_void_p(budget.address),
-                    ctypes.c_void_p(self._words.address + WORDS * (1 + number)),
-                    ctypes.c_void_p(slots),
-                    ctypes.c_void_p(self._saved.address),
-                    ctypes.c_void_p(self._words.address),
-                    ctypes.c_void_p(self._told.address),
-                    *map(ctypes.c_int, (number, launch.blocks, self._slots, stride)),
-                ),
+                (*launch.args, *more),
                 launch.shared,
-            ))
-            for number, (slot, launch) in enumerate(plain)
-        ]  # fmt: skip
+            )
+
+        self.steps = [
+            ElasticStep(number, launch_of(number, self._told.address), launch_of(number, 0))
+            for number in range(len(plain))
+        ]
         self._clear = Zeroes(self._words.address, self._words.size)
 
     @property
     def complete(self) -> int:
-        """How many kernels of this inference are; right at once, whatever still runs."""
+        """How many kernels of this inference are; right at once, whatever still runs.
+
+        Of kernels that `recorded` starts by one call only the last one tells: it is right at the
+        ends of runs, and less within them.
+        """
         return int(self._told.value[0])
 
     def begin(self) -> None:
@@ -136,10 +144,11 @@ class ElasticPlan:
         self, first: int | None = None, last: int | None = None, times: int = 1
     ) -> Callable[[], None]:
         """By one call the kernels [first, last) after `begin`; without numbers new inferences, one
-        after the other, for a device that nobody else needs meanwhile."""
+        after the other, for a device that nobody else needs meanwhile.  The last one tells."""
         tasks: list[Task] = [] if first is not None else [self._clear]
-        launches = (step.launch for step in self.steps[first:last])
-        return self.device.record([*tasks, *launches] * times)
+        steps = self.steps[first:last]
+        tasks += [*(step.inside for step in steps[:-1]), *(step.launch for step in steps[-1:])]
+        return self.device.record(tasks * times)
 
     def run(self, again: Callable[[], None], rounds: int) -> int:
         """One inference to its end; the rounds of launches that it took.

@@ -4,21 +4,31 @@ Input: none.  Output: text that both the kernels of ours (targets/cuda/elastic.p
 (elastic/transform) contain.  docs/elastic-form.md has the protocol; this is its one copy.
 """
 
-from tilewright.base.budget import ALIVE, LOOKS
+from tilewright.base.budget import ALIVE, LOOKS, SLOT
 
 #: What a slot is: FREE, SAVED (a tile was left there), TAKEN (somebody reads it).
-TURNS = """
+TURNS = (
+    """
 struct Turn {  // one launch of a kernel; docs/elastic-form.md
   unsigned *budget;  // workers with this number or more leave; behind it words of base/budget.py
-  unsigned *words;   // of this kernel: ticket, tiles done, tiles left behind
-  unsigned *slots;   // for each worker: state, tile, block that comes next, ticket drawn ahead
+  unsigned *words;   // of this kernel: ticket, tiles done, tiles left behind, first tiles claimed
+  unsigned *slots;   // for each worker: state, tile, block that comes next, ticket drawn ahead,
+                     // claim of its first tile
   char *saved;       // for each worker: its registers
-  unsigned *complete;  // how many kernels of the plan are
-  unsigned *told;      // the same, where the host sees it
-  int number, tiles, workers, stride;
+  unsigned *before;  // tiles done of the kernel before this one
+  unsigned *told;    // how many kernels are complete, where the host sees it; null: it does not ask
+  int needed;        // so many tiles of the kernel before are done when this one's turn has come
+  int number, tiles;
+  int firsts;        // workers of a full launch that have a tile: the first ones, by their numbers
+  int workers, stride;
 };
-enum { LOOKS = _LOOKS, ALIVE = _ALIVE };
-enum { FREE, SAVED, TAKEN, TICKET = 0, DONE, LEFT, NONE = 0x7fffffff };
+enum { LOOKS = _LOOKS, ALIVE = _ALIVE, TICKET = 0, DONE, LEFT, CLAIMED };
+enum { FREE, SAVED, TAKEN, CLAIM = 4, SLOT = _SLOT, NONE = 0x7fffffff };
+struct Worker {  // what its leader knows
+  int following;    // the ticket drawn ahead; tickets are numbers of tiles behind the first ones
+  unsigned budget;  // the least since the tile began; 0: a tile was left, so it asks before it goes
+  unsigned done;    // tiles that it has stored and not yet counted
+};
 __device__ inline unsigned seen(const unsigned *at) { return *(const volatile unsigned *)at; }
 __device__ inline unsigned budget_of(const Turn &t) {
 #ifdef CUDA_ON_CPU  // the word after the budget counts looks: at the last one everybody must go
@@ -29,14 +39,14 @@ __device__ inline unsigned budget_of(const Turn &t) {
 __device__ inline int draw(const Turn &t) { return atomicAdd(t.words + TICKET, 1u); }
 __device__ inline void free_slot(const Turn &t, int slot) {
   __threadfence();
-  atomicExch(t.slots + 4 * slot, FREE);
+  atomicExch(t.slots + SLOT * slot, FREE);
 }
 // task: the tile, the block to begin with, the slot that has its registers; a tile of -1: go.
 // What was left comes first, and of that what this worker left: its slot must be free when it goes.
 __device__ inline int left_behind(const Turn &t, int *task) {
   for (int n = 0; n < t.workers; n++) {
     const int slot = (blockIdx.x + n) % t.workers;
-    unsigned *const at = t.slots + 4 * slot;
+    unsigned *const at = t.slots + SLOT * slot;
     if (seen(at) == SAVED && atomicCAS(at, SAVED, TAKEN) == SAVED) {
       atomicSub(t.words + LEFT, 1u);
       __threadfence();
@@ -48,63 +58,124 @@ __device__ inline int left_behind(const Turn &t, int *task) {
   }
   return NONE;
 }
-// Who waits for workers that must leave reads how many are alive (hosts/cuda_devices.py: Settle).
-__device__ inline int counted_out(const Turn &t) {
-  atomicSub(t.budget + ALIVE, 1u);
-  return NONE;
+// Claims the first tile of a worker; what the claim was before: less than `claimed`, or in vain.
+// Claims grow from kernel to kernel, so nobody resets them within an inference.
+__device__ inline unsigned claimed(const Turn &t) { return t.number + 1u; }
+__device__ inline unsigned claim(const Turn &t, int tile) {
+  return atomicMax(t.slots + SLOT * tile + CLAIM, claimed(t));
 }
-// The first task, and the ticket that was drawn ahead with it.
-// A kernel whose turn has not come, since the one before it was left, does nothing.
-__device__ inline int first_task(const Turn &t, int *task) {
-  atomicAdd(t.budget + ALIVE, 1u);
-  const unsigned complete = seen(t.complete), budget = budget_of(t);
-  const int left = seen(t.words + LEFT);
-  task[0] = -1;
-  if (complete < (unsigned)t.number || blockIdx.x >= budget) return counted_out(t);
-  if (left > 0) {
-    const int following = left_behind(t, task);
-    if (task[0] >= 0) return following;
+// CLAIMED is never more than the tiles that are, so nobody overlooks one that is not.
+__device__ inline void begin_first(const Turn &t, int *task, int tile) {
+  atomicAdd(t.words + CLAIMED, 1u);
+  task[0] = tile, task[1] = 0;
+}
+// The first tile of a worker that has not come, or that has given back its claim.  Whose tile was
+// `own` looks there, and then in steps of so many as there are workers, so each has its own way.
+__device__ inline void unclaimed(const Turn &t, int *task, int own) {
+  const unsigned budget = seen(t.budget), begun = seen(t.words + CLAIMED), firsts = t.firsts;
+  if (begun >= firsts) return;
+  const unsigned step = max(1u, min(min(budget, gridDim.x), firsts));
+  unsigned tile = min(own < t.firsts ? own : blockIdx.x, firsts - 1);
+  for (unsigned n = 0; n < firsts; n++) {
+    if (claim(t, tile) < claimed(t)) return begin_first(t, task, tile);
+    tile += step;
+    if (tile >= firsts) tile = (tile + 1) % step;
   }
-  const int ticket = draw(t);
-  if (ticket >= t.tiles) return counted_out(t);
-  task[0] = ticket, task[1] = 0;
-  return NONE;
+}
+// Who waits for workers that must leave reads how many are alive (hosts/cuda_devices.py: Settle).
+__device__ inline void counted_out(const Turn &t) { atomicSub(t.budget + ALIVE, 1u); }
+// The first task.  The worker's own first tile is claimed before it knows whether it may begin, so
+// that all answers come at once; who must not, or goes on with a tile that was left, gives it back.
+// A kernel whose turn has not come, since the one before it was left, does nothing.
+__device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
+  atomicAdd(t.budget + ALIVE, 1u);
+  const unsigned older = blockIdx.x < (unsigned)t.firsts ? claim(t, blockIdx.x) : claimed(t);
+  const int before = seen(t.before);
+  const unsigned budget = budget_of(t);
+  const int left = seen(t.words + LEFT);
+  Worker w{NONE, budget, 0};
+  task[0] = -1;
+  bool idle = before >= t.needed && blockIdx.x < budget;
+  if (idle && left > 0) {
+    w.following = left_behind(t, task);
+    if (task[0] >= 0) w.budget = 0, idle = false;
+  }
+  if (older < claimed(t)) {
+    if (idle) return begin_first(t, task, blockIdx.x), w;
+    atomicExch(t.slots + SLOT * blockIdx.x + CLAIM, older);
+  }
+  if (idle && t.firsts < t.tiles) {
+    w.following = draw(t);
+    if (w.following < t.tiles - t.firsts) {
+      task[0] = t.firsts + w.following, task[1] = 0;
+      w.following = NONE;
+      return w;
+    }
+  }
+  if (idle) unclaimed(t, task, blockIdx.x);
+  if (task[0] < 0) counted_out(t);
+  return w;
+}
+// Asked for when a tile begins, needed when it ends: nobody waits for the answers.
+__device__ __forceinline__ void ask_ahead(const Turn &t, Worker &w) {
+  if (w.budget != 0) w.budget = seen(t.budget);
+  if (w.following == NONE && t.firsts < t.tiles) w.following = draw(t);
 }
 __device__ inline void wait_for_own_slot(const Turn &t) {
-  while (seen(t.slots + 4 * blockIdx.x) != FREE) __nanosleep(100);
+  while (seen(t.slots + SLOT * blockIdx.x) != FREE) __nanosleep(100);
 }
 // LEFT is never less than the slots that hold a tile, so nobody overlooks one of its own.
 __device__ inline void leave(const Turn &t, int tile, int next, int following) {
-  unsigned *const at = t.slots + 4 * blockIdx.x;
+  unsigned *const at = t.slots + SLOT * blockIdx.x;
   at[1] = tile, at[2] = next, at[3] = following;
   atomicAdd(t.words + LEFT, 1u);
   __threadfence();
   atomicExch(at, SAVED);
 }
-// The task after a tile; `looks`: the tile was not left, so it is time to.
-__device__ inline int next_task(const Turn &t, int *task, int following, bool looks) {
-  task[0] = -1;
+// The task after the tile `own`; `looks`: the tile was not left, so it is time to.
+__device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, int own,
+                                          bool looks) {
+  const bool more = w.following < t.tiles - t.firsts;
+  task[0] = -1, w.done++;
+  // All have come and might stay: they begin what is not.  A tile that somebody leaves from now on
+  // waits for the next launch.
+  if (!more && w.budget >= (unsigned)t.firsts && gridDim.x >= (unsigned)t.firsts)
+    return counted_out(t);
   // asked for before the budget, so that both answers come at once
-  const int left = following < t.tiles ? 0 : (int)seen(t.words + LEFT);
+  const int left = more ? 0 : (int)seen(t.words + LEFT);
   if (looks && blockIdx.x >= budget_of(t)) {
-    if (following < t.tiles) wait_for_own_slot(t), leave(t, following, 0, NONE);
+    if (more) wait_for_own_slot(t), leave(t, t.firsts + w.following, 0, NONE);
     return counted_out(t);
   }
-  if (following < t.tiles) {
-    task[0] = following, task[1] = 0;
-    return NONE;
+  if (more) {
+    task[0] = t.firsts + w.following, task[1] = 0;
+    w.following = NONE;
+    return;
   }
-  const int more = left > 0 ? left_behind(t, task) : NONE;
+  if (left > 0) {
+    const int following = left_behind(t, task);
+    if (task[0] >= 0) {
+      w.following = following, w.budget = 0;
+      return;
+    }
+  }
+  unclaimed(t, task, own);
   if (task[0] < 0) counted_out(t);
-  return more;
 }
 // A worker that goes has stored so many tiles: counted one by one, each would wait for the answer.
+// The next kernel sees them, and the results, when all of this one has ended.
 __device__ inline void finish(const Turn &t, unsigned done) {
+  if (t.told == nullptr) {
+    if (done) atomicAdd(t.words + DONE, done);
+    return;
+  }
   __threadfence();
   if (done == 0 || atomicAdd(t.words + DONE, done) + done != (unsigned)t.tiles) return;
   // fences of the device alone: the host asks the device for results, after this
   __threadfence();
-  atomicExch(t.complete, t.number + 1u);
   *(volatile unsigned *)t.told = t.number + 1;
 }
-""".replace("_LOOKS", str(LOOKS)).replace("_ALIVE", str(ALIVE))
+""".replace("_LOOKS", str(LOOKS))
+    .replace("_ALIVE", str(ALIVE))
+    .replace("_SLOT", str(SLOT))
+)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+from tilewright.base.budget import KERNEL, WORD
+
 
 class TileRange(ctypes.Structure):
     """Tiles [first, last) of a kernel."""
@@ -30,13 +32,24 @@ class Turn(ctypes.Structure):
         ("words", ctypes.c_void_p),
         ("slots", ctypes.c_void_p),
         ("saved", ctypes.c_void_p),
-        ("complete", ctypes.c_void_p),
+        ("before", ctypes.c_void_p),
         ("told", ctypes.c_void_p),
+        ("needed", ctypes.c_int),
         ("number", ctypes.c_int),
         ("tiles", ctypes.c_int),
+        ("firsts", ctypes.c_int),
         ("workers", ctypes.c_int),
         ("stride", ctypes.c_int),
     )
+
+
+def alone(budget: int, words: int, told: int, tiles: int, workers: int) -> Turn:
+    """The turn of a kernel before which comes none, by addresses.
+
+    words: the kernel's, and behind them the slots of so many workers; all 0 before the first launch
+    """
+    slots, firsts = words + KERNEL * WORD, min(tiles, workers)
+    return Turn(budget, words, slots, None, words, told, 0, 0, tiles, firsts, workers, 0)
 
 
 def shard(

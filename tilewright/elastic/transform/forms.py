@@ -126,22 +126,20 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
 {tile}
 {elastic} {{
   __shared__ int tw_tasks[2][3];
-  int tw_following = tilewright::NONE, tw_done = 0;
-  if (tilewright::leads()) tw_following = tilewright::first_task(tw_turn, tw_tasks[0]);
+  tilewright::Worker tw_worker{{}};
+  if (tilewright::leads()) tw_worker = tilewright::first_task(tw_turn, tw_tasks[0]);
   __syncthreads();
   for (int tw_side = 0;; tw_side ^= 1) {{
     const int tw_own = tw_tasks[tw_side][0];
     if (tw_own < 0) return;
-    // drawn while the tile is computed, so nobody waits for it
-    if (tilewright::leads() && tw_following == tilewright::NONE)
-      tw_following = tilewright::draw(tw_turn);
+    if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker);
     const unsigned tw_number = tw_shard.first + tw_own;
 {call}
     if (tilewright::leads())
-      tw_following = tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_following, true),
-      tw_done++;
+      tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own, true);
     tilewright::drain(tilewright::{waits});
-    if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0) tilewright::finish(tw_turn, tw_done);
+    if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0)
+      tilewright::finish(tw_turn, tw_worker.done);
   }}
 }}
 {slice_} {{

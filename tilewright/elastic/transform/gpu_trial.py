@@ -13,15 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.budget import BLOCK, EVERYBODY
+from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
-from tilewright.elastic.transform.arguments import Turn, shard
+from tilewright.elastic.transform.arguments import alone, shard
 from tilewright.elastic.transform.trial import TrialLaunch, names_of_forms
 from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
-
-#: Words of the control block, and of a worker's slot.
-WORDS, SLOT = 4, 4
 
 
 class GpuTrial:
@@ -83,13 +80,10 @@ class GpuTrial:
         return min(launch.tiles, most)
 
     def _turn(self, launch: TrialLaunch, workers: int) -> tuple[Any, DeviceMemory, Any]:
-        control = self.device.memory(4 * (1 + WORDS + SLOT * workers))
+        control = self.device.memory(WORD * (KERNEL + SLOT * workers))
         told = self.device.words()
-        complete, words = control.address, control.address + 4
-        turn = Turn(
-            self._budget.address, words, words + 4 * WORDS, None, complete, told.address,
-            0, launch.tiles, workers, 0,
-        )  # fmt: skip
+        budget = self._budget.address
+        turn = alone(budget, control.address, told.address, launch.tiles, workers)
         return turn, control, told
 
     def elastic(self, name: str, launch: TrialLaunch, away: Callable[[], int | None]) -> int:
@@ -112,7 +106,7 @@ class GpuTrial:
             if told.value[0]:
                 self._take(launch, memories)
                 return number
-        done = self.device.read(control.address + 8, 4)
+        done = self.device.read(control.address + WORD, WORD)
         raise HostError(
             f"the elastic form of {name} does not end", hint="Report this",
             done=int.from_bytes(done, "little"), tiles=launch.tiles,

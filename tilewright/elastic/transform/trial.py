@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, WORD
+from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
-from tilewright.elastic.transform.arguments import Turn, shard
+from tilewright.elastic.transform.arguments import alone, shard
 from tilewright.hosts.cuda_on_cpu import Kernels
 
 #: Looks that are never used up.
@@ -117,13 +117,12 @@ class Trial:
             return 0
         at = 0 if table is None else table.ctypes.data
         given = shard(launch.grid, launch.block, first, last, at)
-        budget, words, slots, complete, told = (
-            np.zeros(n, np.uint32) for n in (BLOCK // WORD, 4, 4 * workers.count, 1, 1)
+        budget, words, told = (
+            np.zeros(n, np.uint32) for n in (BLOCK // WORD, KERNEL + SLOT * workers.count, 1)
         )
-        turn = Turn(
-            budget.ctypes.data, words.ctypes.data, slots.ctypes.data, None,
-            complete.ctypes.data, told.ctypes.data, 0, last - first, workers.count, 0,
-        )  # fmt: skip
+        turn = alone(
+            budget.ctypes.data, words.ctypes.data, told.ctypes.data, last - first, workers.count
+        )
         block = launch.block if workers.threads is None else (workers.threads, 1, 1)
         for number in range(2 * (last - first) + 2):
             budget[:ALIVE] = EVERYBODY, workers.looks(number)

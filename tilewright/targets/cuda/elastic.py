@@ -4,7 +4,8 @@ Input: a `TileFn`.  Output: text that follows prelude.py and turns.py:
 
     KERNEL void k(… as the plain form …, unsigned *trap, blocks and fields of `Turn`)
 
-A worker is a block of threads.  Its leader takes a tile that was left, or else the next one.
+A worker is a block of threads.  Its leader takes a tile that was left, or its first one, or else
+the next one.
 Between two chunks of the reduction (targets/gpu/chunks.py), or between two tiles where there are
 none, it looks whether it must leave.  What it has of the tile goes to its own slot, for whoever
 comes next: every chunk is computed exactly once.  docs/elastic-form.md has the protocol.
@@ -24,7 +25,8 @@ from tilewright.targets.text import at, body, declarations, lines
 #: Parameters of the second form, beyond those of the plain one: the fields of `Turn` in order.
 FIELDS = (
     "unsigned *budget", "unsigned *words", "unsigned *slots", "char *saved",
-    "unsigned *complete", "unsigned *told", "int number", "int tiles", "int workers", "int stride",
+    "unsigned *before", "unsigned *told", "int needed", "int number", "int tiles", "int firsts",
+    "int workers", "int stride",
 )  # fmt: skip
 
 
@@ -51,14 +53,13 @@ def elastic(fn: TileFn) -> Elastic:
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
         *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
-        "  int following = NONE, done = 0;",
-        "  if (threadIdx.x == 0) following = first_task(turn, tasks[0]);",
+        "  Worker worker{};",
+        "  if (threadIdx.x == 0) worker = first_task(turn, tasks[0]);",
         "  __syncthreads();",
         "  for (int side = 0;; side ^= 1) {",
         "    const int own = tasks[side][0], begin = tasks[side][1], slot = tasks[side][2];",
         "    if (own < 0) return;",
-        # drawn while the tile is computed, so nobody waits for it
-        "    if (threadIdx.x == 0 && following == NONE) following = draw(turn);",
+        "    if (threadIdx.x == 0) ask_ahead(turn, worker);",
     ]
     if parts is None:
         text += _whole(fn, d)
@@ -68,10 +69,9 @@ def elastic(fn: TileFn) -> Elastic:
     # a pass of its own has looked; of several there may be too few in a tile
     looks = "false" if parts and parts.every == 1 else "true"
     text += [
-        "    if (threadIdx.x == 0)",
-        f"      following = next_task(turn, tasks[side ^ 1], following, {looks}), done++;",
+        f"    if (threadIdx.x == 0) next_task(turn, tasks[side ^ 1], worker, own, {looks});",
         "    __syncthreads();",
-        "    if (threadIdx.x == 0 && tasks[side ^ 1][0] < 0) finish(turn, done);",
+        "    if (threadIdx.x == 0 && tasks[side ^ 1][0] < 0) finish(turn, worker.done);",
         "  }",
         "}",
         "",
@@ -124,8 +124,8 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}    __threadfence();",
         f"{pad}    __syncthreads();",
         f"{pad}    if (threadIdx.x == 0) {{",
-        f"{pad}      leave(turn, own, {block} + {loop.step}, following);",
-        f"{pad}      finish(turn, done), counted_out(turn);",
+        f"{pad}      leave(turn, own, {block} + {loop.step}, worker.following);",
+        f"{pad}      finish(turn, worker.done), counted_out(turn);",
         f"{pad}    }}",
         f"{pad}    return;",
         f"{pad}  }}",
@@ -142,10 +142,13 @@ def _looks(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> lis
     following = f"{parts.loop.var.name} + {parts.loop.step}"
     # the leader alone: where memory is busy, all threads would wait longer for the answer
     look = f"{pad}const unsigned budget = threadIdx.x == 0 ? budget_of(turn) : NONE;"
-    goes = f"{pad}if (__syncthreads_or(blockIdx.x >= budget) && {following} < {end}) {{"
+    goes = [
+        f"{pad}worker.budget = min(worker.budget, budget);",
+        f"{pad}if (__syncthreads_or(blockIdx.x >= budget) && {following} < {end}) {{",
+    ]
     if parts.every == 1:
-        return [look, *inside, goes]
-    return [*inside, f"{pad}if (({following}) % {parts.every}) continue;", look, goes]
+        return [look, *inside, *goes]
+    return [*inside, f"{pad}if (({following}) % {parts.every}) continue;", look, *goes]
 
 
 def _places(d: CudaDialect, parts: Chunks, threads: int, area: str) -> list[tuple[str, str]]:
