@@ -19,7 +19,7 @@ from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL, WORD
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.errors import HostError
+from tilewright.base.errors import BundleVersion, HostError
 from tilewright.benchkernel import compile_graph, product, product_kernel
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
@@ -199,6 +199,16 @@ def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="does not end"):
         case.plan.run(lambda: case.budget.set(0), 3)
     assert case.run(lambda _: 0) == 1
+
+
+def test_a_bundle_with_another_protocol_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.targets.cuda.api.PROTOCOL", 1)
+    write(SUBJECTS["product"](), tmp_path)
+    with pytest.raises(BundleVersion, match="have protocol 1, this program has 2") as caught:
+        Case(tmp_path, CpuDevice(1))
+    assert "Build the bundle again" in caught.value.hint
 
 
 def test_recorded_as_a_whole(subject: Path) -> None:

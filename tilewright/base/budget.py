@@ -11,5 +11,7 @@ EVERYBODY = 2**31 - 1
 BUDGET, LOOKS, ALIVE = 0, 1, 2
 #: Bytes of a word and of the block.
 WORD, BLOCK = 4, 16
+#: Version of what elastic kernels take and of what their words mean; bundles have their text.
+PROTOCOL = 2
 #: Words of a kernel, and of each worker's slot: a sector of the L2 cache.
 KERNEL, SLOT = 4, 8

@@ -17,7 +17,9 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from tilewright.base.budget import PROTOCOL
 from tilewright.base.dtypes import DTYPES
+from tilewright.base.errors import BundleVersion
 from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import parse, reading
 from tilewright.bundle.stored import tensors_of
@@ -49,12 +51,16 @@ class ElasticForm(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """The code of a section: what all kernels begin with, and one by slot."""
+    """The code of a section: what all kernels begin with, and one by slot.
+
+    protocol: of the elastic forms; the first one was not told
+    """
 
     prelude: str
     kernels: list[str]
     turns: str
     elastic: list[ElasticForm]
+    protocol: _Count = 1
 
 
 class CudaWay(msgspec.Struct, frozen=True):
@@ -160,7 +166,15 @@ class CudaHost(FlatHost):
     @cached_property
     def elastic_kernels(self) -> dict[int, Any]:
         """The second form of each slot's kernel that is in use, compiled when it is first asked
-        for."""
+        for.  Raises BundleVersion if they are of another protocol."""
+        if self._texts.protocol != PROTOCOL:
+            raise BundleVersion(
+                f"The bundle's elastic kernels have protocol {self._texts.protocol}, this program "
+                f"has {PROTOCOL}",
+                hint="Build the bundle again with this version",
+                found=self._texts.protocol,
+                expected=PROTOCOL,
+            )
         texts = [form.text for form in self.forms]
         return self._compiled(self._texts.prelude + self._texts.turns, texts)
 

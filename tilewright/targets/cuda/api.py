@@ -13,6 +13,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from tilewright.base.budget import PROTOCOL
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
@@ -147,6 +148,7 @@ class Cuda(GroupTarget):
             "prelude": prelude(),
             "kernels": list(slots),
             "turns": TURNS,
+            "protocol": PROTOCOL,
             "elastic": [asdict(form) for form in forms],
         }).encode()  # fmt: skip
         return Section(
