@@ -67,7 +67,8 @@ SAME = 8
 #: Milliseconds of a timed run, runs of a candidate in a round, and rounds.
 RUN_MS, RUNS, ROUNDS = 20.0, 2, 3
 MOST_REPEATS = 512
-#: Seconds of runs before the first candidate: the card idles at a fifth of its clock meanwhile.
+#: Seconds of runs before the first candidate: while candidates were compiled, the card fell to a
+#: fifth of its clock.
 WARM_S = 1.5
 
 

@@ -43,7 +43,8 @@ class Worker(NamedTuple):
     """at: the next step;  then: where to go on after a look for tiles that were left
     done: tiles that it has stored and not yet counted
     older: what its claim was before its own, which it has not used yet; NONE: no such claim
-    budget: the least since the tile began; 0: a tile was left, so it asks before it goes"""
+    budget: the least since the tile began; 0: somebody was sent away while it worked, or a tile
+            was left, so it asks before it goes"""
 
     at: str = "begin"
     done: int = 0
@@ -93,7 +94,8 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Model:
-    """launches: of which all but the last may be disturbed, each by one write of each `lower`
+    """launches: of which all but the last may be disturbed, each by writes of each `lower`
+    writes:   how many; between them everybody may stay again
     blocks:   by launch, how many workers come; all where it says nothing
     kernels:  each launch is one of each, one after the other
     A kernel of one chunk is left between tiles alone."""
@@ -105,6 +107,7 @@ class Model:
     lower: tuple[int, ...] = (0,)
     blocks: tuple[int, ...] = ()
     kernels: int = 1
+    writes: int = 1
     mistake: Mistake = ""
 
     def explore(self) -> int:
@@ -138,7 +141,7 @@ class Model:
     def _launched(self, state: State) -> State:
         last = state.launch == self.launches
         if state.kernel == 0:
-            state = state._replace(budget=self.workers, writes=0 if last else 1)
+            state = state._replace(budget=self.workers, writes=0 if last else self.writes)
         return state._replace(workers=(Worker(),) * self._came(state))
 
     def _check_end(self, state: State) -> None:
@@ -164,8 +167,9 @@ class Model:
             after = getattr(self, f"_{worker.at}")(state, number, worker)
             yield f"{number} {worker.at}", after
         if state.writes:
-            for budget in self.lower:
-                yield f"budget {budget}", state._replace(budget=budget, writes=0)
+            for budget in {*self.lower, *([self.workers] if self.writes > 1 else [])}:
+                after = state._replace(budget=budget, writes=state.writes - 1)
+                yield f"budget {budget}", after
 
     # ---- the first task
 
@@ -307,7 +311,7 @@ class Model:
     # ---- the next task
 
     def _next_task(self, state: State, n: int, w: Worker) -> State:
-        w = w._replace(done=w.done + 1)
+        w = w._replace(done=w.done + 1, budget=w.budget if w.budget >= self._firsts else 0)
         following = self._firsts + w.following
         if following < self.tiles:
             w = w._replace(tile=following, chunk=0, following=NONE, registers=(following, 0))

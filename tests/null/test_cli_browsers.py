@@ -62,6 +62,7 @@ def test_doctor(capsys: Capture) -> None:
     called = Called(capsys, "doctor", "--json")
     assert called.code == 0
     assert [b["name"] for b in called.json["browsers"]] == ["chromium", "firefox"]
+    assert called.json["node"]["version"].startswith("Node v")
     for browser in called.json["browsers"]:
         assert browser["version"]
         assert browser["features"]["simd"]

@@ -27,6 +27,9 @@ SMALL = [
     Model(2, 2, 1, launches=3, lower=(0, 1), kernels=2),
     Model(2, 2, 2, kernels=2),
     Model(2, 3, 2, lower=(1,), blocks=(2, 1), kernels=2),
+    # the budget falls and rises again
+    Model(2, 3, 2, lower=(1,), writes=2),
+    Model(2, 3, 1, lower=(0, 1), writes=2),
 ]
 LARGE = [
     Model(2, 3, 3, launches=3, lower=(0, 1)),

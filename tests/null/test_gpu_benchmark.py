@@ -14,6 +14,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.gpu import matrices
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.plain import Plain
 
@@ -94,8 +95,11 @@ class Timed:
         pass
 
 
-def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(tmp_path: Path) -> None:
+def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ablation = module("gpu_ablation")
+    monkeypatch.setattr(ablation, "WARM_S", 0.0)
     case = module("products").matmul("bytes", 64, 64, 64, bits=8)
     features = ("packed_4x8_integer_dot_product",)
     schedules = ablation.tried(ablation.step_of(case), CLASSES["webgpu"], features)
@@ -187,3 +191,11 @@ def test_tiles_by_matrix_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert tiles.row_of(product, "i8", schedule, 1, 0.0)["ms"] > 0
     product.want = product.want + 1
     assert tiles.row_of(product, "i8", schedule, 1, 0.0)["wrong"] > 0
+
+
+def test_products_of_bytes_start_with_the_tile_that_sweeps_found_best() -> None:
+    """On an H100; halves have smaller ones (decision 48)."""
+    step_of, products = module("gpu_ablation").step_of, module("products")
+    kernel = step_of(products.matmul("bytes", 2048, 2048, 2048, bits=8)).kernel
+    tiles = {(s.m, s.n): (s.x1, s.y1) for s in matrices.usual(kernel)[::-1]}
+    assert tiles[16, 16] == (256, 128)

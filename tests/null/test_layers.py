@@ -141,6 +141,7 @@ NAMING = {
     "cli/hosts.py": {"cuda": "a host has this name, too"},
     "cli/corun.py": {"cuda": "what models are compiled for, and the device's name for people"},
     "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
+    "hosts/browser_node.py": {"wasm": "the engine's name of a device"},
     "hosts/browser_programs.py": {"wgsl": "hosts on WebGPU execute this section of a bundle"},
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.

@@ -192,6 +192,29 @@ def test_a_very_long_kernel_has_its_verdict_within_a_second() -> None:
     assert adopted(equal) == 0, equal
 
 
+UNDECIDED = """
+import { compare } from 'TUNE/trial/pairs.js';
+
+const found = [];
+for (const { granted, stop } of <cases>) {
+  let count = 0;
+  const measure = async () => ({ first: 0.913 + 0.2 * ((17 * count++) % 40) / 39, second: 1 });
+  const over = (times) => count >= times * stop;
+  const { pairs, ratio } = await compare({ measure, parts: 1, long: false, granted }, 1.01, over);
+  found.push([pairs, ratio]);
+}
+console.log(JSON.stringify(found));
+"""
+
+
+def test_what_stays_undecided_ends() -> None:
+    """After as many pairs as there are at most, or within two pairs of twice the time."""
+    cases = [(False, 10_000), (True, 10_000), (False, 61)]
+    found = run(UNDECIDED, cases=[{"granted": g, "stop": s} for g, s in cases])
+    assert [pairs for pairs, _ in found] == [320, 80, 122]
+    assert all(ratio > 1.005 for _, ratio in found)
+
+
 def test_a_kernel_that_is_many_times_as_fast_takes_four_parts() -> None:
     """And four more: the kernel in use may take a second, of which this is a fifth."""
     found = trials(20.0, GAIN)["40 ms"]

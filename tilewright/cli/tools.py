@@ -39,10 +39,10 @@ def doctor(as_json: Json = False) -> Answer:
     }
     browsers = [_browser(name) for name in KINDS]
     works = any("features" in b for b in browsers)
-    dawn = _dawn()
+    node, dawn = _node(), _dawn()
     known = pairs({k: v or "missing" for k, v in about.items()})
-    view = Group(known, "", _view([*browsers, dawn]))
-    data = about | {"browsers": browsers, "dawn": dawn}
+    view = Group(known, "", _view([*browsers, node, dawn]))
+    data = about | {"browsers": browsers, "node": node, "dawn": dawn}
     return Answer(data, view, 0 if works else HostError.exit_code)
 
 
@@ -84,6 +84,17 @@ def _browser(name: str) -> dict[str, object]:
         found |= {"path": str(browser.path), "version": browser.version()}
         with BrowserHost(browser) as host:
             return found | {"features": host.info["features"]}
+    except TilewrightError as error:
+        return found | {"error": error.to_json()}
+
+
+def _node() -> dict[str, object]:
+    from tilewright.hosts.browser_node import node
+
+    found: dict[str, object] = {"name": "node"}
+    try:
+        program = node()
+        return found | {"path": str(program.path), "version": program.version()}
     except TilewrightError as error:
         return found | {"error": error.to_json()}
 

@@ -13,10 +13,12 @@ from functools import cache
 from pathlib import Path
 
 import tilewright
+from tilewright.base.errors import HostError
 from tilewright.hosts.browser_dawn import installed_node
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "node.mjs"
 #: Node 20 has WebSocket and relaxed SIMD behind flags, which later versions may not know.
+SECONDS = 30.0
 FLAGS = ("--experimental-websocket", "--experimental-wasm-relaxed-simd", "--no-warnings")
 
 
@@ -47,5 +49,15 @@ def node() -> Node:
 
 
 def _said(path: Path, *arguments: str) -> str:
-    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    """What it prints; "" if it takes no such arguments.  Raises HostError if it is no Node."""
+    try:
+        done = subprocess.run(
+            [path, *arguments], capture_output=True, text=True, check=False, timeout=SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HostError(
+            f"{path} does not run: {error}",
+            hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
+            host="node",
+        ) from error
     return done.stdout.strip()

@@ -26,7 +26,8 @@ enum { LOOKS = _LOOKS, ALIVE = _ALIVE, TICKET = 0, DONE, LEFT, CLAIMED };
 enum { FREE, SAVED, TAKEN, CLAIM = 4, SLOT = _SLOT, NONE = 0x7fffffff };
 struct Worker {  // what its leader knows
   int following;    // the ticket drawn ahead; tickets are numbers of tiles behind the first ones
-  unsigned budget;  // the least since the tile began; 0: a tile was left, so it asks before it goes
+  unsigned budget;  // the least since the tile began; 0: somebody was sent away while it worked, or
+                    // a tile was left, so it asks before it goes
   unsigned done;    // tiles that it has stored and not yet counted
 };
 __device__ inline unsigned seen(const unsigned *at) { return *(const volatile unsigned *)at; }
@@ -58,8 +59,9 @@ __device__ inline int left_behind(const Turn &t, int *task) {
   }
   return NONE;
 }
-// Claims the first tile of a worker; what the claim was before: less than `claimed`, or in vain.
-// Claims grow from kernel to kernel, so nobody resets them within an inference.
+// Claims the first tile of a worker.  The answer is what the claim was before; if that is not less
+// than `claimed`, somebody else has the tile.  Claims grow from kernel to kernel, so nobody resets
+// them within an inference.
 __device__ inline unsigned claimed(const Turn &t) { return t.number + 1u; }
 __device__ inline unsigned claim(const Turn &t, int tile) {
   return atomicMax(t.slots + SLOT * tile + CLAIM, claimed(t));
@@ -97,8 +99,8 @@ __device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
   task[0] = -1;
   bool idle = before >= t.needed && blockIdx.x < budget;
   if (idle && left > 0) {
-    w.following = left_behind(t, task);
-    if (task[0] >= 0) w.budget = 0, idle = false;
+    w.following = left_behind(t, task), w.budget = 0;
+    idle = task[0] < 0;
   }
   if (older < claimed(t)) {
     if (idle) return begin_first(t, task, blockIdx.x), w;
@@ -137,8 +139,9 @@ __device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, i
                                           bool looks) {
   const bool more = w.following < t.tiles - t.firsts;
   task[0] = -1, w.done++;
-  // All have come and might stay: they begin what is not.  A tile that somebody leaves from now on
-  // waits for the next launch.
+  if (w.budget < (unsigned)t.firsts) w.budget = 0;
+  // All have come and nobody was sent away that it knows of.  What somebody leaves meanwhile waits
+  // for the next launch.
   if (!more && w.budget >= (unsigned)t.firsts && gridDim.x >= (unsigned)t.firsts)
     return counted_out(t);
   // asked for before the budget, so that both answers come at once

@@ -107,7 +107,7 @@ class Trial:
         tiles: tuple[int, int] | None = None,
         table: Any = None,
     ) -> int:
-        """Tiles [first, last), by default all, by workers that draw tickets; the rounds it took.
+        """Tiles [first, last), by default all, by workers; the rounds it took.
 
         table: three numbers for each tile, the block that it is
         Raises HostError if the tiles are not all done after more rounds than there are tiles.

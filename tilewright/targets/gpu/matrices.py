@@ -286,8 +286,8 @@ EACH, PACE = 8, 8.0
 #: Cores of the GPU on which this was measured.
 CORES = 132
 #: Threads with which a core is busy; what half of them take for the same work; what it costs that
-#: they are of one group, and all wait for its barriers.  Bytes come in words, so that larger tiles
-#: save more than that: on an H100 products of 1024³ to 4096³ are 1.2 times as fast so.
+#: they are of one group, and all wait for its barriers.  Not of bytes: what they read takes four
+#: times the room, and a larger tile saves more than it waits.
 BUSY, HALF_BUSY, ONE_GROUP = 256, 0.9, 1.2
 #: The time of a multiply-add by large tiles: what it is alone, what reads of memory and of shared
 #: memory add for each row and column; bytes of a slice's depth that barriers take as long as.

@@ -34,6 +34,8 @@ FAN = 4
 FEWEST, MOST, USUAL = 32, 256, 64
 #: Steps of each of them; with fewer tiles than this, each row should be computed by many.
 STEPS, FEW_STEPS, FEW_TILES = 3, 2, 256
+#: Elements side by side that make it worth while: a quarter of a line.
+SIDE_BY_SIDE = 8
 #: Points of a thread whose reads are under way together: at most, and at least where there are
 #: more.
 TOGETHER, LEAST_TOGETHER = 8, 3
@@ -51,7 +53,7 @@ def _shortest(kernel: Kernel) -> int:
 
 
 def _usual_threads(kernel: Kernel) -> int:
-    """Threads of a row; 0: one should compute several rows.
+    """Threads of a row; 0: a thread has a row of its own.
 
     Threads that each read a line of their own have all of its memory moved for one element.  So
     neighbours share a line, however many rows there are.
@@ -67,7 +69,9 @@ def _usual_threads(kernel: Kernel) -> int:
 
 
 def _along_lines(kernel: Kernel) -> bool:
-    """True if neighbouring steps of each reduction lie side by side in all that it reads."""
+    """True if steps of each reduction lie side by side, several at least, in all that it reads."""
+    if any(stage.axes[-1].extent < SIDE_BY_SIDE for stage in kernel.stages):
+        return False
     reads = [
         stride(e.index, stage.axes[-1])
         for stage in kernel.stages

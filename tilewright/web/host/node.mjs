@@ -1,4 +1,5 @@
-// The host page's code in Node, for bundles on WebAssembly: the engine's workers are Node's threads, so that they share memory.
+// The host page's code in Node, for bundles on WebAssembly, on one thread: the engine's worker and the tuner's are Node's threads, and Node has not all
+// that a pool of them needs (crossOriginIsolated, navigator.locks).
 // Input: the host page's address.  Output: a session (session.js).  For bundles on WebGPU there is dawn.mjs.
 
 import { Worker as Thread, isMainThread, parentPort, workerData } from 'node:worker_threads';

@@ -87,8 +87,9 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
     const rounds = Math.floor(pairs.length / parts);
     const hopeless = rounds >= Math.min(least, LONG.least) && over(HOPELESS);
     // Decides only when each kernel went first equally often.
-    if (!hopeless && (rounds < due || pairs.length % (parts > 1 ? parts : 2))) continue;
-    if (!long) due = rounds * LATER;
+    const early = rounds < due && !over(PROMISING);
+    if (!hopeless && (early || pairs.length % (parts > 1 ? parts : 2))) continue;
+    if (!long) due = Math.min(granted ? MOST_GRANTED : most, rounds * LATER);
     const verdict = judged(pairs, parts, sure, undefined, groups);
     const { ratio, low, high } = verdict;
     if (!hopeless && rounds < least) {
