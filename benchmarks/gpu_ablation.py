@@ -16,6 +16,7 @@ import json
 import statistics
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,10 +65,10 @@ SMOKE = ("attention 128x32",)
 #: Candidates of a kernel that need the same features, first in the order of trial.
 SAME = 8
 #: Milliseconds of a timed run, runs of a candidate in a round, and rounds.
-RUN_MS, RUNS, ROUNDS = 20.0, 3, 2
+RUN_MS, RUNS, ROUNDS = 20.0, 2, 3
 MOST_REPEATS = 512
-#: Runs before the first candidate.
-WARM_RUNS = 10
+#: Seconds of runs before the first candidate: the card idles at a fifth of its clock meanwhile.
+WARM_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,9 @@ def by_turns(model: BrowserModel, count: int) -> list[float]:
     """Milliseconds of each candidate by the GPU's clock; every other round begins at the end."""
     found: list[list[float]] = [[] for _ in range(count)]
     repeats = [repeats_of(model, {CANDIDATE: 0}), *[0] * (count - 1)]
-    # an idle card is slow
-    model.time(WARM_RUNS, 0, {CANDIDATE: 0}, repeat=repeats[0])
+    begun = time.monotonic()
+    while time.monotonic() < begun + WARM_S:
+        model.time(RUNS, 0, {CANDIDATE: 0}, repeat=repeats[0])
     for number in range(ROUNDS):
         for n in range(count)[:: -1 if number % 2 else 1]:
             if not repeats[n]:

@@ -32,9 +32,9 @@ from benchmarks.gpu import facts
 from benchmarks.peers import models
 from benchmarks.peers.__main__ import Sessions, install, say, sessions
 from benchmarks.peers.cases import Case, Model
-from benchmarks.peers.cublas_session import CUBLAS, CublasSession, suits
+from benchmarks.peers.cublas_session import CublasSession, suits
 from benchmarks.peers.cublas_session import version as cublas_version
-from benchmarks.peers.engines import ON_GPU
+from benchmarks.peers.engines import CUBLAS, ON_GPU, ON_GPUS
 from benchmarks.peers.files import BUILD, Files, prepared, source
 from benchmarks.peers.gpu_cases import chosen, small
 from benchmarks.peers.measure import (
@@ -58,7 +58,6 @@ MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__) for m in (nets, mod
 #: An idle card runs at a fraction of its clock.
 SETTLE_MS = 50.0
 KEY = ("case", "engine")
-KNOWN = {**ON_GPU, CUBLAS.name: CUBLAS}
 
 
 def made(case: Case, kinds: Sequence[str]) -> Files:
@@ -74,7 +73,7 @@ def made(case: Case, kinds: Sequence[str]) -> Files:
 
 def lane(files: Files, pool: Sessions, name: str) -> Lane | Row:
     """An engine with the case loaded and its answer checked; a row that says why not."""
-    engine, model = KNOWN[name], files.case.group == "model"
+    engine, model = ON_GPUS[name], files.case.group == "model"
     version = cublas_version() if engine is CUBLAS else engine.version
     row: Row = {"engine": name, "status": "ok", "why": "", "version": version}
     if (why := files.missing.get(engine.needs)) is not None:
@@ -129,7 +128,7 @@ def timed(found: Sequence[Lane], plan: Plan) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases or groups, with commas")
-    parser.add_argument("--engines", default=",".join(KNOWN), help="with commas")
+    parser.add_argument("--engines", default=",".join(ON_GPUS), help="with commas")
     parser.add_argument("--seconds", type=float, default=1.0, help="for an engine on a case")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -145,8 +144,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     engines = args.engines.split(",")
-    if unknown := set(engines) - set(KNOWN):
-        raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(KNOWN)}")
+    if unknown := set(engines) - set(ON_GPUS):
+        raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ON_GPUS)}")
     if CUBLAS.name in engines and not cublas_version():
         say("without cuBLAS: PyTorch sees no GPU")
         engines.remove(CUBLAS.name)
@@ -156,7 +155,7 @@ def main() -> None:
     known = facts(dawn, args.commit)
     cases = chosen([name for name in args.only.split(",") if name])
     cases = [small(case) for case in cases] if args.smoke else cases
-    kinds = [KNOWN[name].needs for name in engines]
+    kinds = [ON_GPUS[name].needs for name in engines]
     run = uuid.uuid4().hex[:8]
     if args.prepare:
         say(f"models are in {MODELS_FOLDER}")

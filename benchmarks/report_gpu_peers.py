@@ -12,8 +12,7 @@ from typing import Any
 from charts import figure, grouped, table
 from report_peers import mean
 
-from benchmarks.peers.cublas_session import CUBLAS
-from benchmarks.peers.engines import ON_GPU
+from benchmarks.peers.engines import CUBLAS, ON_GPU, ON_GPUS
 
 Record = dict[str, Any]
 Row = dict[str, Any]
@@ -98,7 +97,7 @@ def _missing(record: Record) -> str:
     for r in record["rows"]:
         if r["status"] != "ok":
             why = r["why"].replace(r["case"], "…").replace("|", "\\|")
-            title = {**ON_GPU, CUBLAS.name: CUBLAS}[r["engine"]].title
+            title = ON_GPUS[r["engine"]].title
             reasons.setdefault((title, r["status"], why), []).append(r["case"])
     if not reasons:
         return "Everything ran."

@@ -13,13 +13,12 @@ from typing import Any
 from benchmarks.cublas import cuda
 
 from .cases import Case, Matmul
-from .engines import Engine
+from .engines import CUBLAS
 from .files import Files
 from .operands import Arrays, operands
 from .session import Json, Session
 from .site import Site
 
-CUBLAS = Engine("cublas", "cuBLAS")
 #: Milliseconds that products in a row last at least, and at most how many, as in page.js.
 STREAM_MS, MOST_STREAM = 20.0, 512
 

@@ -1,7 +1,7 @@
 """The engines: their names, packages, and which numbers of threads they can be given.
 
 Input: nothing.  Output: `ENGINES` for browsers, each with a page/engines/<name>.js of the same
-name; `ON_GPU` for WebGPU, which run the same adapters.
+name; `ON_GPU` for WebGPU, which run the same adapters; cuBLAS beside them.
 """
 
 from __future__ import annotations
@@ -62,3 +62,6 @@ ON_GPU: dict[str, Engine] = {
         Engine("tfjs", "TF.js", "@tensorflow/tfjs-backend-webgpu", "tfjs", f"{_WEBGPU}tfjs"),
     )
 }  # fmt: skip
+CUBLAS = Engine("cublas", "cuBLAS")
+#: All that gpu_peers.py compares.
+ON_GPUS = {**ON_GPU, CUBLAS.name: CUBLAS}

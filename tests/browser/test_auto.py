@@ -144,13 +144,11 @@ def test_cancel(gpu_visit: Visit, site: Site, phase: str) -> None:
 
 
 @pytest.mark.browser
-def test_states_are_zero_after_it_and_lost_with_the_device(doomed: Visit, tmp_path: Path) -> None:
-    write(compile_model(stateful(tmp_path), STATEFUL).contents, tmp_path / "bundle")
-    x = {"x": [0.1 * n for n in range(8)]}
-    with serving({"state": tmp_path / "bundle"}) as site:
-        page = doomed(site.blank)
-        first, second = page.do("autoTwice", url=site.bundle("state"), inputs=x, plant="webgpu")
-        lost, later = page.do("autoLost", inputs=x, times=2)
+def test_states_are_zero_after_it_and_lost_with_the_device(doomed: Visit, state: Site) -> None:
+    page = doomed(state.blank)
+    asked = {"url": state.bundle("state"), "inputs": STATE_INPUTS}
+    first, second = page.do("autoTwice", **asked, plant="webgpu")
+    lost, later = page.do("autoLost", inputs=STATE_INPUTS, times=2)
     assert first["states"] == second["states"] == [[0.0] * 8]
     for answer in (lost, later):
         assert answer["error"]["code"] == "host"
@@ -173,12 +171,10 @@ def test_recovery_without_auto(doomed: Visit, site: Site) -> None:
 
 
 @pytest.mark.browser
-def test_recovery_never_goes_on_with_zeros_silently(doomed: Visit, tmp_path: Path) -> None:
-    write(compile_model(stateful(tmp_path), STATEFUL).contents, tmp_path / "bundle")
-    x = {"x": [0.1 * n for n in range(8)]}
-    with serving({"state": tmp_path / "bundle"}) as site:
-        page = doomed(site.blank)
-        before, after = page.do("gpuRecovers", url=site.bundle("state"), inputs=x, times=1)
+def test_recovery_never_goes_on_with_zeros_silently(doomed: Visit, state: Site) -> None:
+    page = doomed(state.blank)
+    asked = {"url": state.bundle("state"), "inputs": STATE_INPUTS}
+    before, after = page.do("gpuRecovers", **asked, times=1)
     assert any(before["states"][0])
     for answer in (after["first"], after["second"]):
         assert answer["error"]["code"] == "host"
@@ -190,6 +186,14 @@ def test_recovery_never_goes_on_with_zeros_silently(doomed: Visit, tmp_path: Pat
 
 
 STATEFUL = Options(targets=bundles.BOTH, states={"h": "hn"})
+STATE_INPUTS = {"x": [0.1 * n for n in range(8)]}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Site]:
+    write(compile_model(stateful(tmp_path), STATEFUL).contents, tmp_path / "bundle")
+    with serving({"state": tmp_path / "bundle"}) as running:
+        yield running
 
 
 def stateful(folder: Path) -> Path:

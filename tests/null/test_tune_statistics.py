@@ -128,8 +128,21 @@ def test_equal_kernels_are_not_adopted() -> None:
 
 @pytest.mark.parametrize("machine", [name for name in MACHINES if "noisy" not in name])
 def test_a_gain_of_a_twentieth_is_found(machine: str) -> None:
-    found = trials(1.05, GAIN)[machine]
+    count = 4 * GAIN  # on one machine the share is near the bound
+    found = trials(1.05, count)[machine]
+    assert adopted(found) > 0.55 * count, found
+
+
+@pytest.mark.parametrize("machine", ["short", "short, coarse clock"])
+def test_a_gain_of_three_in_a_hundred_is_found_where_runs_are_short(machine: str) -> None:
+    found = trials(1.03, GAIN)[machine]
     assert adopted(found) > 0.55 * GAIN, found
+
+
+def test_noise_hides_no_gain_of_a_twentieth_where_runs_are_short() -> None:
+    """Ten pairs often say the opposite; many do not."""
+    found = trials(1.05, GAIN)["short, noisy"]
+    assert adopted(found) > 0.7 * GAIN, found
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -19,18 +19,15 @@ from tilewright.targets.gpu.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.masks import last_seen
 
-#: More query rows of a tile where tiles are still this many.
-ENOUGH_TILES = 256
 #: Query rows of a tile, keys of a block, threads, threads of a score, and groups of a head's
 #: columns that are tried.
 SETTINGS = {
     "x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256), "parts": (1, 8),
     "across": (1, 4),
 }  # fmt: skip
-#: Keys of a block, to begin with, where a mask hides all keys from some number on.
-SEEN_BLOCK = 2 * THREADS
-#: Threads, and keys of a block, where a mask ends the keys of several rows.
-FEW_THREADS = 64
+#: Threads of several rows, and keys of a block for each vector of them; elements of a head beyond
+#: which there are two.
+FEW_THREADS, WIDE = 64, 64
 #: Threads that share a score where a tile has one row: vectors of a cache line.
 SHARED = 8
 #: Groups that share the columns of a head, where there is a core for each.
@@ -38,18 +35,18 @@ ACROSS = (4, 2)
 
 
 def default(kernel: Kernel) -> HeadSchedule:
-    """Two vectors of rows, or one where tiles are few; all keys in one block if they fit."""
+    """A vector of rows, two where heads are wide, for a small group: many run, and a large one
+    waits for its own barriers.  A row alone has all keys in one block if they fit."""
     form = form_as(kernel, Attention)
     rows, heads = form.m.extent, prod(v.extent for v in form.outer)
-    x1 = 1 if rows == 1 else LANES if heads * ceil(rows / LANES) < 2 * ENOUGH_TILES else 2 * LANES
     # what no row sees falls away in whole blocks
     ends = last_seen(form) is not None
-    block = SEEN_BLOCK if ends else 8 * THREADS
-    most = min(ceil(form.keys.extent / THREADS) * THREADS, block)
+    vectors = 2 if form.depth.extent > WIDE else 1
+    x1 = 1 if rows == 1 else vectors * LANES
+    most = min(ceil(form.keys.extent / THREADS), 2 if ends else 8) * THREADS
     sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
-    if ends and rows > 1:
-        # small groups, of which many run: a large one waits for its own barriers
-        sizes = [HeadSchedule(min(x1, LANES), FEW_THREADS, FEW_THREADS), *sizes]
+    if rows > 1:
+        sizes = [HeadSchedule(x1, vectors * FEW_THREADS, FEW_THREADS), *sizes]
     elif ends:
         one = HeadSchedule(1, MOST_THREADS, MOST_THREADS)
         shared = replace(one, parts=SHARED)

@@ -64,7 +64,7 @@ LEAST_THREADS = min(THREADS)
 def space(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[Schedule, float], ...]:
     """The default, then other numbers of threads, with and without subgroups: the latter are
     expected to be better, with as many threads as are usual."""
-    same = lower_rows(kernel, ReductionSchedule.threads)
+    same = lower_rows(kernel)
     usual = ReductionSchedule() if same is None else ReductionSchedule(same.threads)
     every_one = (
         ReductionSchedule(threads, width)

@@ -21,23 +21,23 @@ from math import ceil, prod
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, Swapped, dtype_of
 from tilewright.kernel.extents import is_limited, limited_first, points
-from tilewright.kernel.index import Index, Var, index, unflatten
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Barrier, For, If, LetGather, Scratch, Stmt, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
-from tilewright.kernel.tree import rewrite
+from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.staging import inside, spread
 
-#: Steps of a reduction that a thread must have to make up for the barrier.
-LEAST = 2
 #: Parts that a thread adds up between two barriers.
 FAN = 4
-#: Threads of a group where rows are so few that each should be computed by many.
-MANY, FEW_TILES = 256, 256
+#: Threads of a row: at least, at most, and as many where a thread reads a line of its own.
+FEWEST, MOST, USUAL = 32, 256, 64
+#: Steps of each of them; with fewer tiles than this, each row should be computed by many.
+STEPS, FEW_STEPS, FEW_TILES = 3, 2, 256
 #: Points of a thread whose reads are under way together: at most, and at least where there are
 #: more.
 TOGETHER, LEAST_TOGETHER = 8, 3
-#: With more tiles than this a thread for each fills the device.
+#: With more tiles than this a thread for each fills the device, if their reads lie side by side.
 MOST_TILES = 4096
 
 
@@ -45,20 +45,49 @@ MOST_TILES = 4096
 Point = tuple[Values, tuple[Bound, ...]]
 
 
-@lru_cache(maxsize=1024)
-def lower_rows(kernel: Kernel, threads: int, width: int | None = None) -> TileFn | None:
-    """One tile per point of the leading axes, computed by `threads` threads, a power of two, or by
-    `MANY` where rows are few and long.
+def _shortest(kernel: Kernel) -> int:
+    """Steps of the shortest reduction."""
+    return min(prod(v.extent for v in stage.axes) for stage in kernel.stages)
 
-    width: threads of a subgroup that swap what they have, 0: none do; then there are as many
-    threads as were said
+
+def _usual_threads(kernel: Kernel) -> int:
+    """Threads of a row; 0: one should compute several rows.
+
+    Threads that each read a line of their own have all of its memory moved for one element.  So
+    neighbours share a line, however many rows there are.
     """
-    sizes = [prod(v.extent for v in stage.axes) for stage in kernel.stages]
-    tiles = prod(v.extent for v in kernel.rows)
-    if width is None and sizes and tiles <= FEW_TILES and min(sizes) >= LEAST * MANY:
-        threads = MANY
+    tiles, steps = prod(v.extent for v in kernel.rows), _shortest(kernel)
+    each = FEW_STEPS if tiles <= FEW_TILES else STEPS
+    if _along_lines(kernel):
+        power = 1 << max(0, (steps // each).bit_length() - 1)
+        return 0 if steps < FEWEST else max(FEWEST, min(MOST, power))
+    threads = MOST if tiles <= FEW_TILES and steps >= each * MOST else USUAL
+    return threads if steps >= each * threads and tiles <= MOST_TILES else 0
+
+
+def _along_lines(kernel: Kernel) -> bool:
+    """True if neighbouring steps of each reduction lie side by side in all that it reads."""
+    reads = [
+        stride(e.index, stage.axes[-1])
+        for stage in kernel.stages
+        for e in walk(stage.value)
+        if isinstance(e, Load)
+    ]
+    return 1 in reads and set(reads) <= {0, 1}
+
+
+@lru_cache(maxsize=1024)
+def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | None:
+    """One tile per point of the leading axes, computed by `threads` threads, a power of two.
+
+    threads: 0: as many as are usual for such rows
+    width:   threads of a subgroup that swap what they have, 0: none do
+    """
     kept = any(stage.keep for stage in kernel.stages)
-    if not sizes or kept or min(sizes) < LEAST * threads or tiles > MOST_TILES:
+    if kept or not kernel.stages:
+        return None
+    threads = threads or _usual_threads(kernel)
+    if not 1 < threads <= _shortest(kernel):
         return None
     cols = kernel.axes[len(kernel.rows) :]
     dealt = [cols, *(stage.axes for stage in kernel.stages)]
@@ -71,7 +100,7 @@ def lower_rows(kernel: Kernel, threads: int, width: int | None = None) -> TileFn
     for n, stage in enumerate(kernel.stages):
         reg, area = Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n
         axes = limited_first(kernel, stage.axes)
-        reduce_stage(b, stage, axes, reg, area, rows, width or 1)
+        reduce_stage(b, stage, axes, reg, area, rows, width)
     settled = b.hoist(kernel.value, frozenset(cols), lambda e: _value(e, rows))
     with _dealt(b, limited_first(kernel, cols), rows) as points_of:
         # values first: a store could change what a later one reads, for all that compilers know
@@ -82,9 +111,9 @@ def lower_rows(kernel: Kernel, threads: int, width: int | None = None) -> TileFn
             with inside(b, bounds):
                 value = Reg(f"value{n}", dtype_of(kernel.value))
                 b.store(0, kernel.store.substitute(at), value)
-    parts = threads // (width or 1)
+    parts = threads // max(1, width)
     areas = tuple(Scratch(dtype_of(stage.value), parts) for stage in kernel.stages if parts > 1)
-    fn = replace(b.finish(kernel, areas), subgroup=width or 0)
+    fn = replace(b.finish(kernel, areas), subgroup=width)
     # A trap ends one thread, and the others would wait for it.
     return None if _may_trap(fn.body) else fn
 
@@ -96,11 +125,11 @@ def reduce_stage(
     reg: Reg,
     area: int,
     rows: Values,
-    width: int = 1,
+    width: int = 0,
 ) -> None:
     """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area
 
-    rows: values of the other variables;  width: as of `lower_rows`, 1: no subgroups
+    rows: values of the other variables;  width: as of `lower_rows`
     """
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
     settled = b.hoist(stage.value, frozenset(axes), lambda e: _value(e, rows))
@@ -108,7 +137,7 @@ def reduce_stage(
         for at, bounds in points_of:
             more = step(stage.op, reg, _value(settled, at))
             b.set(reg.name, Guard(bounds, more, reg) if bounds else more)
-    if width > 1:
+    if width:
         _over_subgroups(b, stage, reg, area, width)
         return
     b.store(area, b.thread, reg)

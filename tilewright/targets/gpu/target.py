@@ -156,9 +156,7 @@ class GroupTarget(PlainTarget):
         if way is not None:
             fn: TileFn = way.lower(kernel, schedule)
             return fn
-        return (
-            lower_rounding(kernel) or lower_rows(kernel, GROUP) or super().lower(kernel, schedule)
-        )
+        return lower_rounding(kernel) or lower_rows(kernel) or super().lower(kernel, schedule)
 
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float

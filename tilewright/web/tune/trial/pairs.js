@@ -9,18 +9,24 @@ import { judged, median, SURE } from './statistics.js';
  * Minimum and maximum rounds, and the confidence of each of the two verdicts in standard deviations.  A wrong adoption needs
  * two wrong verdicts.  Rounds of long kernels take longer, so they are fewer.
  */
-const SHORT = { least: 10, most: 80, sure: SURE };
+const SHORT = { least: 10, most: 320, sure: SURE };
 const LONG = { least: 4, most: 80, sure: 2.4 };
+/** Maximum rounds of a kernel that need not be faster: more of them would let one in that is a little slower. */
+const MOST_GRANTED = 80;
 /** Parts of a long kernel in a group, at least, and the most groups: each has a ratio per round, so that fewer rounds are enough. */
 const [GROUP, MOST_GROUPS] = [8, 4];
-/** Multiple of the time limit that a long kernel has which seems faster. */
+/** Multiple of the time limit for a kernel that seems faster. */
 const PROMISING = 2;
+/** Pairs of a short kernel until it is judged again, over those so far: each look is another chance to be wrong. */
+const LATER = 1.15;
 /** By number of rounds: a long kernel is dropped early if both its ratio and the median ratio of its pairs are below this. */
 const POOR = [0, 0.99, 1.005, 1.01];
 /** Minimum number of pairs for that. */
 const MANY = 30;
 /** A kernel whose ratio is below the margin, and whose interval ends below this, is not measured further. */
 const WORTH = 1.03;
+/** A short kernel that seems slower is measured on while its interval reaches this. */
+const HOPE = 1.06;
 /** Multiple of the time limit after which it gives up even without an interval: something else keeps the core busy. */
 const HOPELESS = 6;
 /** Maximum lost pairs (interrupted, or timed by a clock that jumped), plus two for each good one. */
@@ -57,6 +63,7 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
   const { most, sure, ...fewest } = long ? LONG : SHORT;
   const groups = long && !granted ? Math.max(1, Math.min(MOST_GROUPS, Math.floor(parts / GROUP))) : 1;
   const least = Math.max(2, fewest.least + 1 - groups);
+  let due = long ? 1 : least;
   let [count, lost] = [0, 0];
   /** The next good pair, or null if too many were lost. @param {number} part @param {number} order */
   const pair = async (part, order) => {
@@ -80,7 +87,8 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
     const rounds = Math.floor(pairs.length / parts);
     const hopeless = rounds >= Math.min(least, LONG.least) && over(HOPELESS);
     // Decides only when each kernel went first equally often.
-    if (!hopeless && (rounds < (long ? 1 : least) || pairs.length % (parts > 1 ? parts : 2))) continue;
+    if (!hopeless && (rounds < due || pairs.length % (parts > 1 ? parts : 2))) continue;
+    if (!long) due = rounds * LATER;
     const verdict = judged(pairs, parts, sure, undefined, groups);
     const { ratio, low, high } = verdict;
     if (!hopeless && rounds < least) {
@@ -88,9 +96,10 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
       if (pairs.length >= MANY && Math.max(ratio, usual) < POOR[rounds]) return ended(verdict);
       continue;
     }
-    const known = low > margin || high < margin || ratio < (long ? margin : 1) || (ratio < margin && high < WORTH);
-    const limit = groups > 1 && ratio > margin ? PROMISING : 1;
-    if (known || hopeless || rounds >= most || (high < Infinity && over(limit))) return ended(verdict);
+    const poor = ratio < (long ? margin : 1) && (long || granted || high < HOPE);
+    const known = low > margin || high < margin || poor || (ratio < margin && high < WORTH);
+    const limit = (groups > 1 || !(long || granted)) && ratio > margin ? PROMISING : 1;
+    if (known || hopeless || rounds >= (granted ? MOST_GRANTED : most) || (high < Infinity && over(limit))) return ended(verdict);
   }
 }
 
