@@ -9,9 +9,10 @@ has the same code.  A session begins with
 
 and gets the others in one of two orders: `model`, that of the cost model, or `random`.  A sweep in
 the same browser finds the fastest; then all kernels that were in use are timed beside the three
-fastest by turns, so that a lucky reading of the sweep decides nothing.  `guess` is the share of the
-cost model's first choice, which nobody measured; `random_rounds` what a random order takes in the
-mean, by arithmetic, until one of the `good` comes.
+fastest by turns, in three pages, so that a lucky reading of the sweep decides nothing.  `guess` is
+the share of the cost model's first choice, which nobody measured; `random_rounds` what a random
+order takes in the mean, by arithmetic, until one of the `good` comes.  `best` tells what became of
+the three fastest in the session.
 
     uv run python benchmarks/withheld.py --host chromium --kernel K0
     uv run python benchmarks/withheld.py --host firefox --model nudenet --budget 0.05 --seconds 120
@@ -20,6 +21,7 @@ mean, by arithmetic, until one of the `good` comes.
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -52,8 +54,13 @@ KEY = ("host", "kernel", "device", "start", "order", "budget", "seed")
 STARTS, ORDERS = ("poor", "median"), ("model", "random")
 #: Candidates of the sweep that are timed again beside those in use.
 BEST = 3
+PAGES = 3
 #: Kernels of a model.
 LONGEST = 4
+
+
+class Unclear(Exception):
+    """A busy machine hid a cache's size, so that the session was another class's."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +140,15 @@ def session(
         write(alone(step, Options(schedule=lambda *_: schedules[0])).contents, bundle)
         with page(host, partial(withheld, listed=schedules)) as browser:
             _, told, summary = tuned(browser, bundle, seconds, budget)
-        assert summary["class"] == device.id, f"the page's class is {summary['class']}"
+        if summary["class"] != device.id:
+            raise Unclear(f"the page's class is {summary['class']}, not {device.id}")
         used = [schedules[max(c, 0)] for _, c in told.used]
         ranked = sorted(range(len(found.left)), key=found.times.__getitem__)
         best = [found.left[n] for n in ranked[:BEST]]
         shown = [*best, found.left[0], schedules[0], *used]
         path = sweeps.written(step, shown, device, Path(place) / "beside")
-        with open_timers(host, [path], 1) as (timer,):
-            times = sweeps.sweep(timer, len(shown)).times
+        pages = beside(host, path, len(shown))
+    times = [statistics.median(turn) for turn in zip(*pages, strict=True)]
     top = min(times[:BEST])
     guess, *shares = (top / t for t in times[BEST:])
     rounds = [0, *(at for at, _ in told.used)]
@@ -152,14 +160,42 @@ def session(
         "candidates": len(schedules) - 1, "tried": len(told.trials),
         "start_share": round(shares[0], 3), "guess_share": round(guess, 3),
         "share": round(shares[-1], 3), "rounds": after,
+        "share_pages": [round(min(p[:BEST]) / p[-1], 3) for p in pages],
         "reached_s": round(swaps[0], 2) if swaps else None,
         "bytes": sum(
             len(build(step.kernel, s, device.target, device.variant).module) for s in sent
         ),
         "good": found.good(schedules[0]),
+        "best": [
+            {"share": round(top / t, 3), **_trial_of(told.trials, schedules.index(s))}
+            for s, t in zip(best, times[:BEST], strict=True)
+        ],
         "random_rounds": random_rounds(len(schedules) - 1, found.good(schedules[0])),
         **evaluation_of(told.trials),
     }  # fmt: skip
+
+
+def _trial_of(trials: Sequence[Row], candidate: int) -> Row:
+    """What the tuner found of it: against the kernel that was in use then."""
+    tried = next(((n, t) for n, t in enumerate(trials, 1) if t["candidate"] == candidate), None)
+    if tried is None:
+        return {"round": None}
+    number, trial = tried
+    ratios = {k: round(trial[k], 3) for k in ("ratio", "low", "high") if trial[k] is not None}
+    return {"round": number, "verdict": trial["verdict"], **ratios}
+
+
+def beside(host: str, bundle: Path, count: int) -> list[list[float]]:
+    """By fresh page, the times of the bundle's plans in units of the first's.
+
+    The same kernel differs by up to a tenth from page to page, by where its code and memory lie.
+    """
+    pages = []
+    for _ in range(PAGES):
+        with open_timers(host, [bundle], 1) as (timer,):
+            times = sweeps.sweep(timer, count).times
+        pages.append([t / times[0] for t in times])
+    return pages
 
 
 def subjects(args: argparse.Namespace, host: str) -> Iterator[tuple[str, KernelStep]]:
@@ -195,7 +231,13 @@ def main() -> None:
             for start in args.start or STARTS:
                 for order in args.order or ORDERS:
                     for seed in range(args.seeds if order == "random" else 1):
-                        row = session(host, found, start, order, seed, args.seconds, args.budget)
+                        try:
+                            row = session(
+                                host, found, start, order, seed, args.seconds, args.budget
+                            )
+                        except Unclear as error:
+                            print(f"{name}, {start}, {order} {seed} left out: {error}", flush=True)
+                            continue
                         print(same | row, flush=True)
                         common.merge("withheld", [same | row], KEY)
 
