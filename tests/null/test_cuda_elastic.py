@@ -5,6 +5,7 @@ Kernels run on the CPU; NVIDIA's compiler takes the text, too.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +25,11 @@ from tilewright.benchkernel import compile_graph, product, product_kernel
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
 from tilewright.elastic.naive import naive
+from tilewright.elastic.transform.arguments import Turn
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
-from tilewright.targets.cuda.elastic import elastic
+from tilewright.targets.cuda.elastic import FIELDS, elastic
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.turns import TURNS
 
@@ -191,6 +193,15 @@ def test_it_leaves_within_a_tile() -> None:
         form = elastic(CUDA.code(kernel, schedule).loops)
         assert form.saved > 0, schedule
         assert form.chunks > 3, schedule
+
+
+def test_the_arguments_come_in_one_order() -> None:
+    """Of our kernels, of foreign ones, and of the structure in their text."""
+    ours = [field.split()[-1].lstrip("*") for field in FIELDS]
+    assert ours == [name for name, *_ in Turn._fields_]
+    text = TURNS.split("struct Turn {")[1].split("};")[0]
+    named = re.findall(r"(\w+)(?=[,;])", re.sub(r"//.*", "", text))
+    assert named == ours
 
 
 def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ FLAGS = ("--experimental-websocket", "--experimental-wasm-relaxed-simd", "--no-w
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeProgram:
     """Node, started with those of the flags that it knows."""
 
     path: Path
@@ -42,10 +42,10 @@ class Node:
 
 
 @cache
-def node() -> Node:
+def node() -> NodeProgram:
     """The Node that is installed.  Raises HostError if there is none."""
     path = installed_node("node")
-    return Node(path, tuple(f for f in FLAGS if _said(path, f, "-p", "1") == "1"))
+    return NodeProgram(path, tuple(f for f in FLAGS if _said(path, f, "-p", "1") == "1"))
 
 
 def _said(path: Path, *arguments: str) -> str:
