@@ -221,7 +221,7 @@ def test_a_preview_in_no_browser(capsys: Capture) -> None:
         (("--host", "wasmtime"), 2, "Nothing can be tuned on wasmtime"),
         (("--host", "wasmtime"), 2, "tuned on chromium or firefox"),
         (("--host", "wgpu"), 2, "tuned on chromium-webgpu or dawn"),
-        (("--host", "cuda"), 2, "Choose one of chromium, firefox, chromium-webgpu, dawn"),
+        (("--host", "cuda"), 2, "Choose one of chromium, firefox, chromium-webgpu, node, dawn"),
         (("--host", "nowhere"), 2, "Unknown host"),
         (("--budget", "0"), 2, "--budget"),
         (("--objective", "beauty"), 2, "latency, traffic, scratch"),
