@@ -54,6 +54,7 @@ KEY = ("host", "kernel", "device", "start", "order", "budget", "seed")
 STARTS, ORDERS = ("poor", "median"), ("model", "random")
 #: Candidates of the sweep that are timed again beside those in use.
 BEST = 3
+#: Fresh pages in which they are.
 PAGES = 3
 #: Kernels of a model.
 LONGEST = 4

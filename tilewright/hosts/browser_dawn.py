@@ -21,6 +21,7 @@ from tilewright.hosts import vulkan
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "dawn.mjs"
 PROBE_SECONDS = 60.0
+INSTALL_NODE = "Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path"
 #: Node 20 has WebSocket behind this flag; later versions take it too.
 _NODE_FLAGS = ("--experimental-websocket", "--no-warnings")
 #: The version that is tested (package.json).
@@ -88,7 +89,7 @@ def installed_node(host: str = "dawn") -> Path:
     if path is None:
         raise HostError(
             f"Node is not installed: {named} is no program",
-            hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
+            hint=INSTALL_NODE,
             host=host,
         )
     return Path(path)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import tilewright
 from tilewright.base.errors import HostError
-from tilewright.hosts.browser_dawn import installed_node
+from tilewright.hosts.browser_dawn import INSTALL_NODE, installed_node
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "node.mjs"
-#: Node 20 has WebSocket and relaxed SIMD behind flags, which later versions may not know.
 SECONDS = 30.0
+#: Node 20 has WebSocket and relaxed SIMD behind flags, which later versions may not know.
 FLAGS = ("--experimental-websocket", "--experimental-wasm-relaxed-simd", "--no-warnings")
 
 
@@ -57,7 +57,7 @@ def _said(path: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HostError(
             f"{path} does not run: {error}",
-            hint="Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path",
+            hint=INSTALL_NODE,
             host="node",
         ) from error
     return done.stdout.strip()

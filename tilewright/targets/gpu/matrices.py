@@ -253,17 +253,13 @@ def suits(kernel: Kernel) -> bool:
 def traffic(kernel: Kernel, schedule: MatrixSchedule) -> tuple[int, float]:
     """Bytes of shared memory; words loaded and stored beyond it, where a byte takes one."""
     sizes, s = Sizes.of(kernel), schedule
-    tiles = _tiles(s, sizes)
+    tiles = sizes.tiles(s)
     loads = TYPES[s.types].group * tiles * sizes.steps * (s.x1 + s.y1)
     return s.shared, float(loads + sizes.batch * sizes.rows * sizes.cols)
 
 
 def _unit(s: MatrixSchedule) -> tuple[int, int, int, int]:
     return s.m, s.n, s.k, s.width
-
-
-def _tiles(s: MatrixSchedule, sizes: Sizes) -> int:
-    return sizes.batch * ceil(sizes.rows / s.x1) * ceil(sizes.cols / s.y1)
 
 
 #: Units that are tried, by types: sizes and threads, of Mesa's software driver, Apple, Intel,
@@ -352,7 +348,7 @@ def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
 
     A core has several groups at a time, and is not busy with the last ones if these are few.
     """
-    most = ceil(_tiles(s, sizes) / CORES)
+    most = ceil(sizes.tiles(s) / CORES)
     together = max(1, BUSY // s.threads)
     last = most % together
     rounds = most - last + (max(last, BUSY * HALF_BUSY / s.threads) if last else 0)

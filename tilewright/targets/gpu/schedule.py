@@ -75,20 +75,24 @@ class GroupSchedule(Schedule):
         return beyond(self.threads, self.shared)
 
 
-class Tiled(Protocol):
-    """Schedules with tiles of x1 by y1, of which threads have register tiles of x0 by y0."""
-
-    @property
-    def x0(self) -> int: ...
-
-    @property
-    def y0(self) -> int: ...
+class Covering(Protocol):
+    """Schedules with tiles of x1 by y1."""
 
     @property
     def x1(self) -> int: ...
 
     @property
     def y1(self) -> int: ...
+
+
+class Tiled(Covering, Protocol):
+    """Those of which threads have register tiles of x0 by y0."""
+
+    @property
+    def x0(self) -> int: ...
+
+    @property
+    def y0(self) -> int: ...
 
 
 def beyond(threads: int, shared: int, most: int = MOST_SHARED) -> str:
@@ -115,7 +119,7 @@ class Sizes:
         batch = prod(v.extent for v in ops.outer)
         return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
 
-    def tiles(self, s: GroupSchedule) -> int:
+    def tiles(self, s: Covering) -> int:
         return self.batch * -(-self.rows // s.x1) * -(-self.cols // s.y1)
 
     def words(self, s: GroupSchedule) -> float:

@@ -226,20 +226,16 @@ def _varied(s: ShuffleSchedule) -> Iterator[ShuffleSchedule]:
 
 def cost(s: ShuffleSchedule, sizes: Sizes, core: Core) -> float:
     """In the unit of space.py: multiply-adds with what others give and caches have."""
-    count = _tiles(s, sizes)
+    count = sizes.tiles(s)
     work = count * s.x1 * s.y1 * ceil(sizes.steps / s.width) * s.width
     each = 1 + GIVEN / s.y0 + CACHED / s.x0 + BEYOND * (1 / s.x1 + 1 / s.y1)
     unusual = (not s.unrolled) + (s.r0 > TOGETHER[0])
     return work * each * UNUSUAL**unusual / at_work(count, s.threads, s.registers, 0, core)
 
 
-def _tiles(s: ShuffleSchedule, sizes: Sizes) -> int:
-    return sizes.batch * ceil(sizes.rows / s.x1) * ceil(sizes.cols / s.y1)
-
-
 def traffic(kernel: Kernel, schedule: ShuffleSchedule) -> tuple[int, float]:
     """No shared memory; words loaded and stored: each subgroup reads its rows and columns."""
     sizes, s = Sizes.of(kernel), schedule
-    subgroups = _tiles(s, sizes) * s.threads // s.width
+    subgroups = sizes.tiles(s) * s.threads // s.width
     loads = subgroups * sizes.steps * (s.x0 + s.y0 * s.width)
     return 0, float(loads + sizes.batch * sizes.rows * sizes.cols)

@@ -5,17 +5,16 @@
 
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { become, gpuOf, packed, unpacked } from './dawn_globals.mjs';
+import { become, gpuOf, packed, unpacked, WorkerElsewhere } from './dawn_globals.mjs';
 
 const [folder, words, address] = process.argv.slice(2);
 const options = words.split(' ').filter(Boolean);
 
 /**
  * A worker of the page, as a process: when it ends, the driver gives back all that its device took, which it does not when a
- * thread ends.  One that ends by itself fires an error.
+ * thread ends.
  */
-class PageWorker extends EventTarget {
-  #ended = false;
+class PageWorker extends WorkerElsewhere {
   #process;
 
   /** @param {URL} url @param {{name: string}} worker */
@@ -24,24 +23,17 @@ class PageWorker extends EventTarget {
     const setup = JSON.stringify({ url: url.href, name, folder, options, address });
     this.#process = fork(fileURLToPath(new URL('./dawn_worker.mjs', import.meta.url)), [setup], { serialization: 'advanced' });
     this.#process.on('message', (bytes) => this.dispatchEvent(new MessageEvent('message', { data: unpacked(/** @type {any} */ (bytes)) })));
-    this.#process.on('error', ({ message }) => this.#fail(message));
-    this.#process.on('exit', (code, signal) => this.#fail(`it ended with ${signal ?? `code ${code}`}`));
-  }
-
-  /** @param {string} message */
-  #fail(message) {
-    if (this.#ended) return;
-    this.#ended = true;
-    this.dispatchEvent(Object.assign(new Event('error', { cancelable: true }), { message }));
+    this.#process.on('error', ({ message }) => this.fail(message));
+    this.#process.on('exit', (code, signal) => this.fail(`it ended with ${signal ?? `code ${code}`}`));
   }
 
   /** What is to be transferred is copied. @param {any} message */
   postMessage(message) {
-    if (!this.#ended) this.#process.send(packed(message));
+    if (!this.ended) this.#process.send(packed(message));
   }
 
   terminate() {
-    this.#ended = true;
+    this.ended = true;
     this.#process.kill('SIGKILL');
   }
 }

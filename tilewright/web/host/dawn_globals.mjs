@@ -1,4 +1,4 @@
-// What a page or worker has and Node lacks, for the processes of dawn.mjs.
+// What a page or worker has and Node lacks, for dawn.mjs and node.mjs.
 // Input: the page's address; the folder of the npm package `webgpu`.  Output: globals; a GPU object.
 
 import { availableParallelism } from 'node:os';
@@ -25,6 +25,18 @@ export function become(address, gpu) {
     made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }));
     return made;
   };
+}
+
+/** A worker of the page that runs elsewhere.  One that ends by itself fires an error. */
+export class WorkerElsewhere extends EventTarget {
+  ended = false;
+
+  /** @param {string} message */
+  fail(message) {
+    if (this.ended) return;
+    this.ended = true;
+    this.dispatchEvent(Object.assign(new Event('error', { cancelable: true }), { message }));
+  }
 }
 
 /**

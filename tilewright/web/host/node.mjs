@@ -3,11 +3,10 @@
 // Input: the host page's address.  Output: a session (session.js).  For bundles on WebGPU there is dawn.mjs.
 
 import { Worker as Thread, isMainThread, parentPort, workerData } from 'node:worker_threads';
-import { become } from './dawn_globals.mjs';
+import { become, WorkerElsewhere } from './dawn_globals.mjs';
 
-/** A worker of the page, as a thread.  One that ends by itself fires an error. */
-class PageWorker extends EventTarget {
-  #ended = false;
+/** A worker of the page, as a thread. */
+class PageWorker extends WorkerElsewhere {
   #thread;
 
   /** @param {URL} url @param {{name: string}} worker */
@@ -15,15 +14,8 @@ class PageWorker extends EventTarget {
     super();
     this.#thread = new Thread(new URL(import.meta.url), { workerData: { url: url.href, name, address: workerData?.address ?? process.argv[2] } });
     this.#thread.on('message', (data) => this.dispatchEvent(new MessageEvent('message', { data })));
-    this.#thread.on('error', ({ message }) => this.#fail(message));
-    this.#thread.on('exit', (code) => this.#fail(`it ended with code ${code}`));
-  }
-
-  /** @param {string} message */
-  #fail(message) {
-    if (this.#ended) return;
-    this.#ended = true;
-    this.dispatchEvent(Object.assign(new Event('error', { cancelable: true }), { message }));
+    this.#thread.on('error', ({ message }) => this.fail(message));
+    this.#thread.on('exit', (code) => this.fail(`it ended with code ${code}`));
   }
 
   /** @param {any} message @param {any[]} [moved] */
@@ -32,7 +24,7 @@ class PageWorker extends EventTarget {
   }
 
   terminate() {
-    this.#ended = true;
+    this.ended = true;
     this.#thread.terminate();
   }
 }

@@ -60,9 +60,10 @@ async function sweep(pair, parts) {
 
 /** Measures pairs until the interval lies on one side of the margin, or the time is over. @type {Tune.Compare} */
 export async function compare({ measure, parts, long, granted }, margin, over) {
-  const { most, sure, ...fewest } = long ? LONG : SHORT;
+  const { sure, ...limits } = long ? LONG : SHORT;
+  const most = granted ? MOST_GRANTED : limits.most;
   const groups = long && !granted ? Math.max(1, Math.min(MOST_GROUPS, Math.floor(parts / GROUP))) : 1;
-  const least = Math.max(2, fewest.least + 1 - groups);
+  const least = Math.max(2, limits.least + 1 - groups);
   let due = long ? 1 : least;
   let [count, lost] = [0, 0];
   /** The next good pair, or null if too many were lost. @param {number} part @param {number} order */
@@ -89,7 +90,7 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
     // Decides only when each kernel went first equally often.
     const early = rounds < due && !over(PROMISING);
     if (!hopeless && (early || pairs.length % (parts > 1 ? parts : 2))) continue;
-    if (!long) due = Math.min(granted ? MOST_GRANTED : most, rounds * LATER);
+    if (!long) due = Math.min(most, rounds * LATER);
     const verdict = judged(pairs, parts, sure, undefined, groups);
     const { ratio, low, high } = verdict;
     if (!hopeless && rounds < least) {
@@ -100,7 +101,7 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
     const poor = ratio < (long ? margin : 1) && (long || granted || high < HOPE);
     const known = low > margin || high < margin || poor || (ratio < margin && high < WORTH);
     const limit = (groups > 1 || !(long || granted)) && ratio > margin ? PROMISING : 1;
-    if (known || hopeless || rounds >= (granted ? MOST_GRANTED : most) || (high < Infinity && over(limit))) return ended(verdict);
+    if (known || hopeless || rounds >= most || (high < Infinity && over(limit))) return ended(verdict);
   }
 }
 
