@@ -23,6 +23,7 @@ import report_families
 import report_gpu
 import report_gpu_ablation
 import report_gpu_peers
+import report_gpu_targets
 import report_headroom
 import report_passes
 import report_peers
@@ -354,6 +355,7 @@ def files() -> Iterator[tuple[Path, str]]:
     records = {name: found[name] for name in TABLES if name in found}
     lines = ["# Results", "", "Made by `benchmarks/report.py` from the JSON files beside it.", ""]
     lines += ["## Targets", "", report_targets.LEGEND, "", report_targets.targets(found), ""]
+    lines += [report_gpu_targets.LEGEND, "", report_gpu_targets.gpu_targets(found), ""]
     pictures = dict(charts(records))
     for name, record in records.items():
         title, about = ABOUT[name]
