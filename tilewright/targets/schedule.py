@@ -21,6 +21,7 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "lanes": (1, 4),
     "stage": (False, True),
     "ahead": (False, True),
+    "early": (False, True),
     "apart": (False, True),
     "unrolled": (False, True),
     "cache": ("", "k", "v", "kv"),

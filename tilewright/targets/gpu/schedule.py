@@ -34,6 +34,8 @@ class GroupSchedule(Schedule):
     band:   rows of tiles that are walked together, column by column, so that what they read is
             still in the cache ("swizzle"); the largest part that divides their number
     ahead:  a block is read into registers while the one before is computed ("prefetch")
+    early:  that block is asked for before the barrier, since behind it a compiler may put the reads
+            off to the end of the pass; of many sums of a thread some would wait for them
     apart:  steps lie apart in shared memory, so that threads write to different banks ("padding")
     slices: parts of each block's steps, each computed by threads of its own, which add up their
             sums in the end: work for more threads where tiles are few ("split-K")
@@ -50,6 +52,7 @@ class GroupSchedule(Schedule):
     ahead: bool = False
     apart: bool = False
     slices: int = 1
+    early: bool = False
 
     @property
     def threads(self) -> int:

@@ -52,7 +52,7 @@ STEPS = (8, 16, 32)
 #: Rows of tiles that are walked together; other fields, of which one at a time is varied.
 BANDS = (1, 8)
 SETTINGS: Mapping[str, Sequence[Any]] = {
-    "r0": (4, 8, 16), "ahead": (False, True), "slices": (1, 2, 4)
+    "r0": (4, 8, 16), "ahead": (False, True), "early": (False, True), "slices": (1, 2, 4)
 }  # fmt: skip
 
 #: Groups of fewer threads leave most of a core's lanes without work.

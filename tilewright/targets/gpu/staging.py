@@ -312,11 +312,12 @@ def multiple(at: Index, of: int = LANES) -> bool:
 
 @contextmanager
 def staged(
-    b: Builder, sides: Sequence[Side], steps: int, depth: int, ahead: bool
+    b: Builder, sides: Sequence[Side], steps: int, depth: int, ahead: bool, early: bool = False
 ) -> Iterator[None]:
     """A loop over blocks of the steps: what is added happens while one is in shared memory.
 
     ahead: the next block is read meanwhile
+    early: it is asked for before the barrier (schedule.py)
     """
 
     def read(first: Index) -> None:
@@ -331,10 +332,14 @@ def staged(
             read(block * depth)
         for side in sides:
             side.write(depth)
-        b.add(Barrier())
-        if ahead and blocks > 1:
+        reads = ahead and blocks > 1
+        if not (reads and early):
+            b.add(Barrier())
+        if reads:
             # the last block is read once more, and not used
             read(b.let_min(block + 1, index(blocks - 1)) * depth)
+        if reads and early:
+            b.add(Barrier())
         yield
         b.add(Barrier())
 

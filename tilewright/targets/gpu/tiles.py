@@ -130,7 +130,7 @@ class ProductTile(RegisterTile):
     def emit(self) -> TileFn:
         b, s = self.b, self.s
         self._clear()
-        with staged(b, self.sides, self.ops.steps, s.r1, s.ahead):
+        with staged(b, self.sides, self.ops.steps, s.r1, s.ahead, s.early):
             self._multiply()
         areas = [side.scratch(s.r1) for side in self.sides]
         if s.slices > 1:
