@@ -158,7 +158,7 @@ def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help="cases that begin so")
+    parser.add_argument("--only", action="append", default=[], help="cases that begin so; room")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--sms", type=int, default=8, help="for models")
@@ -172,11 +172,13 @@ def main() -> None:
                 host = loaded(name, known.get(name), args.sms, Path(folder, str(number)))
                 rows.append({"what": "alone"} | alone(name, host, args.rounds))
                 print(rows[-1], flush=True)
-        if args.only:
+        if args.only and "room" not in args.only:
             return
         for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
             rows.append({"what": "room"} | row)
             print(rows[-1], flush=True)
+    if args.only:
+        return
     print(common.save("elastic", rows, **common.nvidia_facts(args.commit)))
 
 

@@ -98,6 +98,7 @@ class Model:
     writes:   how many; between them everybody may stay again
     blocks:   by launch, how many workers come; all where it says nothing
     kernels:  each launch is one of each, one after the other
+    patient:  a worker that nobody disturbed goes by the budget as it was when its tile began
     A kernel of one chunk is left between tiles alone."""
 
     workers: int
@@ -108,6 +109,7 @@ class Model:
     blocks: tuple[int, ...] = ()
     kernels: int = 1
     writes: int = 1
+    patient: bool = False
     mistake: Mistake = ""
 
     def explore(self) -> int:
@@ -315,14 +317,17 @@ class Model:
         following = self._firsts + w.following
         if following < self.tiles:
             w = w._replace(tile=following, chunk=0, following=NONE, registers=(following, 0))
-            goes = self.chunks == 1 and n >= state.budget
+            goes = self._asks(w) and n >= state.budget
             return _to(state, n, w, at="wait" if goes else "draw_ahead")
         there = self._came(state) >= self._firsts
         there = there or self._has("asks nobody though workers are missing")
         if w.budget >= self._firsts and there:
             return _to(state, n, w, at="count_done")
-        goes = self.chunks == 1 and n >= state.budget
+        goes = self._asks(w) and n >= state.budget
         return _to(state, n, w, at="count_done" if goes else "see_left", then="see_claims")
+
+    def _asks(self, w: Worker) -> bool:
+        return w.budget == 0 or (self.chunks == 1 and not self.patient)
 
     def _count_done(self, state: State, n: int, w: Worker) -> State:
         return _to(_words(state, done=state.own.done + w.done), n, w, done=0, at="end")

@@ -42,6 +42,7 @@ from tilewright.targets.cuda import warps
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.features import CONFIGURATIONS
 from tilewright.targets.cuda.prelude import prelude
+from tilewright.targets.gpu import pace
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.places import operands
 from tilewright.targets.protocol import Variant
@@ -277,8 +278,11 @@ SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64)}
         for n, s in enumerate(LEFT)
     ],
 )
-def test_left_with_sums_in_matrices(schedule: MatrixSchedule, tmp_path: Path) -> None:
+def test_left_with_sums_in_matrices(
+    schedule: MatrixSchedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who goes on has the same bits, and copies what the next pass needs once more."""
+    monkeypatch.setattr(pace, "CLOCKS", pace.LATENCY)
 
     def choose(kernel: Kernel, variant: Variant) -> Schedule:
         objection = CUDA.objection(kernel, schedule)

@@ -30,6 +30,10 @@ SMALL = [
     # the budget falls and rises again
     Model(2, 3, 2, lower=(1,), writes=2),
     Model(2, 3, 1, lower=(0, 1), writes=2),
+    # the budget as it was when the tile began
+    Model(2, 3, 1, launches=3, lower=(0, 1), patient=True),
+    Model(2, 4, 1, lower=(0, 1), writes=2, patient=True),
+    Model(3, 3, 1, blocks=(3, 2), patient=True),
 ]
 LARGE = [
     Model(2, 3, 3, launches=3, lower=(0, 1)),

@@ -16,7 +16,7 @@ from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWords, L
 from tilewright.hosts.tensors import Array
 
 #: A kernel's begin: its parameters, and the line that opens its body.
-HEAD = re.compile(r"^(KERNEL void (?:__launch_bounds__\(\d+\) )?k\()(.*\) \{)$", re.MULTILINE)
+HEAD = re.compile(r"^(KERNEL void (?:__launch_bounds__\([^)]*\) )?k\()(.*\) \{)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class ChangedDevice:
     ) -> None:
         self._device, self._change, self._args, self.name = device, change, args, device.name
         self.capability, self.shared_bytes = device.capability, device.shared_bytes
+        self.sms = device.sms
 
     def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
         changed = [self._change.of(text) for text in texts]

@@ -176,6 +176,10 @@ class CudaHost(FlatHost):
                 expected=PROTOCOL,
             )
         texts = [form.text for form in self.forms]
+        for slot, way in self._ways.items():
+            most = self.device.residents(self._kernels[slot], way.group, way.shared)
+            each = max(1, most // self.device.sms)
+            texts[slot] = f"#undef RESIDENTS\n#define RESIDENTS {each}\n" + texts[slot]
         return self._compiled(self._texts.prelude + self._texts.turns, texts)
 
     def residents(self, slot: int, launch: Launch) -> int:

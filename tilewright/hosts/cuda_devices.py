@@ -110,9 +110,11 @@ class CudaDevice(Protocol):
     """What `CudaHost` needs of a device.
 
     capability:   its compute capability;  shared_bytes: that a block may have at most
+    sms:          multiprocessors
     """
 
     name: str
+    sms: int
     capability: tuple[int, int]
     shared_bytes: int
 
@@ -188,7 +190,7 @@ class CpuDevice:
     shared_bytes = 227 << 10
 
     def __init__(self, processors: int = 2, capability: tuple[int, int] = (9, 0)) -> None:
-        self._processors, self.capability = processors, capability
+        self.sms, self.capability = processors, capability
 
     def memory(self, size: int) -> DeviceMemory:
         data = np.zeros(size + 256, np.uint8)
@@ -214,7 +216,7 @@ class CpuDevice:
         return HostWords(value, value.ctypes.data)
 
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
-        return 2 * self._processors
+        return 2 * self.sms
 
     def start(self, task: Task) -> None:
         if isinstance(task, Zeroes):
@@ -234,7 +236,7 @@ class CpuDevice:
         kernels, name = task.kernel
         kernels.run(
             name, [task.blocks], [task.group], task.args, shared=task.shared,
-            processors=self._processors,
+            processors=self.sms,
         )  # fmt: skip
 
     def wait(self) -> None:
@@ -273,6 +275,7 @@ class NvidiaDevice:
     ) -> None:
         self.driver = driver or Driver(0)
         self.name, self.capability = self.driver.name, self.driver.capability
+        self.sms = self.driver.sms
         self.shared_bytes = self.driver.shared_bytes
         if self.capability < LEAST:
             raise HostError(

@@ -89,7 +89,7 @@ class For(Stmt):
     """for var in range(begin, end, step), zero or more times.
 
     `at_least_once` promises begin < end, so that a target may test at the bottom only.
-    chunk: passes after which all threads may leave the tile together; 0: they may not
+    chunk: passes after which all threads may leave the tile together, or more; 0: they may not
     """
 
     var: Var

@@ -9,6 +9,9 @@ from tilewright.base.budget import ALIVE, LOOKS, SLOT
 #: What a slot is: FREE, SAVED (a tile was left there), TAKEN (somebody reads it).
 TURNS = (
     """
+#ifndef RESIDENTS  // groups that a multiprocessor shall have room for, as the host says
+#define RESIDENTS 1
+#endif
 struct Turn {  // one launch of a kernel; docs/elastic-form.md
   unsigned *budget;  // workers with this number or more leave; behind it words of base/budget.py
   unsigned *words;   // of this kernel: ticket, tiles done, tiles left behind, first tiles claimed
@@ -37,6 +40,18 @@ __device__ inline unsigned budget_of(const Turn &t) {
 #endif
   return seen(t.budget);
 }
+// The block of base/budget.py as it was when this chunk began, or the one before.  It comes to
+// shared memory by itself: who waits for a register also waits for what others wait for then.
+struct alignas(16) Asked { unsigned budget, more[3]; };
+__device__ inline void ask(const Turn &t, Asked &asked) {
+#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 800
+  const unsigned at = (unsigned)__cvta_generic_to_shared(&asked);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(t.budget));
+#else
+  asked.budget = budget_of(t);
+#endif
+}
+__device__ inline unsigned answer(const Asked &asked) { return seen(&asked.budget); }
 __device__ inline int draw(const Turn &t) { return atomicAdd(t.words + TICKET, 1u); }
 __device__ inline void free_slot(const Turn &t, int slot) {
   __threadfence();
@@ -120,7 +135,7 @@ __device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
 }
 // Asked for when a tile begins, needed when it ends: nobody waits for the answers.
 __device__ __forceinline__ void ask_ahead(const Turn &t, Worker &w) {
-  if (w.budget != 0) w.budget = seen(t.budget);
+  if (w.budget != 0) w.budget = budget_of(t);
   if (w.following == NONE && t.firsts < t.tiles) w.following = draw(t);
 }
 __device__ inline void wait_for_own_slot(const Turn &t) {
@@ -134,7 +149,8 @@ __device__ inline void leave(const Turn &t, int tile, int next, int following) {
   __threadfence();
   atomicExch(at, SAVED);
 }
-// The task after the tile `own`; `looks`: the tile was not left, so it is time to.
+// The task after the tile `own`.  Who saw a lower budget asks whether it must go; `looks`: who saw
+// none, too, since the tile took long.
 __device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, int own,
                                           bool looks) {
   const bool more = w.following < t.tiles - t.firsts;
@@ -146,7 +162,7 @@ __device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, i
     return counted_out(t);
   // asked for before the budget, so that both answers come at once
   const int left = more ? 0 : (int)seen(t.words + LEFT);
-  if (looks && blockIdx.x >= budget_of(t)) {
+  if ((looks || w.budget == 0) && blockIdx.x >= budget_of(t)) {
     if (more) wait_for_own_slot(t), leave(t, t.firsts + w.following, 0, NONE);
     return counted_out(t);
   }

@@ -7,8 +7,9 @@ Input: a `TileFn`.  Output: text that follows prelude.py and turns.py:
 A worker is a block of threads.  Its leader takes a tile that was left, or its first one, or else
 the next one.
 Between two chunks of the reduction (targets/gpu/chunks.py), or between two tiles where there are
-none, it looks whether it must leave.  What it has of the tile goes to its own slot, for whoever
-comes next: every chunk is computed exactly once.  docs/elastic-form.md has the protocol.
+none, it leaves if it must: it asked for the budget when the chunk began, or when the tile did.
+What it has of the tile goes to its own slot, for whoever comes next: every chunk is computed
+exactly once.  docs/elastic-form.md has the protocol.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
 from tilewright.targets.cuda.units import part_of
 from tilewright.targets.gpu.chunks import Chunks, chunks_of
+from tilewright.targets.gpu.pace import CLOCKS, clocks
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.text import at, body, declarations, lines
 
@@ -28,6 +30,10 @@ FIELDS = (
     "unsigned *before", "unsigned *told", "int needed", "int number", "int tiles", "int firsts",
     "int workers", "int stride",
 )  # fmt: skip
+
+
+#: A tile that is not left asks again when it ends, if it takes so many times as long as a chunk.
+LONG = 8
 
 
 @dataclass(frozen=True)
@@ -48,12 +54,17 @@ def elastic(fn: TileFn) -> Elastic:
     d, threads, parts = CudaDialect(fn), group_of(fn), chunks_of(fn)
     given = ", ".join((*parameters(fn, d), *FIELDS))
     names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
+    shares = parts is not None and not parts.ahead
+    # short tiles need as many workers as the plain form has; long ones need their registers more
+    bounds = threads if fn.thread else f"{threads}, RESIDENTS"
     text = [
-        f"KERNEL void __launch_bounds__({threads}) k({given}) {{",
+        f"KERNEL void __launch_bounds__({bounds}) k({given}) {{",
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
+        *(["  __shared__ Asked asked;"] if shares else []),
         *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
         "  Worker worker{};",
+        *(["  if (threadIdx.x == 0) asked.budget = NONE;"] if shares else []),
         "  if (threadIdx.x == 0) worker = first_task(turn, tasks[0]);",
         "  __syncthreads();",
         "  for (int side = 0;; side ^= 1) {",
@@ -66,8 +77,8 @@ def elastic(fn: TileFn) -> Elastic:
     else:
         text += [f"    {line}" for line in _tile(fn, d)]
         text += _by_chunks(fn, d, parts, threads)
-    # a pass of its own has looked; of several there may be too few in a tile
-    looks = "false" if parts and parts.every == 1 else "true"
+    # a short tile has asked when it began
+    looks = "true" if parts is None and clocks(fn, fn.body) > LONG * CLOCKS else "false"
     text += [
         f"    if (threadIdx.x == 0) next_task(turn, tasks[side ^ 1], worker, own, {looks});",
         "    __syncthreads();",
@@ -100,9 +111,7 @@ def _tile(fn: TileFn, d: CudaDialect) -> list[str]:
 
 
 def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[str]:
-    pad, loop = "    ", parts.loop
-    block = loop.var.name
-    end, unit = at(loop.end), fn.unit
+    pad, unit, end = "    ", fn.unit, at(parts.loop.end)
     return [
         *declarations(fn, d, pad),
         *lines(parts.before, d, pad, unit),
@@ -114,8 +123,10 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}  __syncthreads();",
         f"{pad}  if (threadIdx.x == 0) free_slot(turn, slot);",
         f"{pad}}}",
-        f"{pad}for (int {block} = begin; {block} < {end}; {block} += {loop.step}) {{",
-        *_looks(fn, d, parts, pad + "  ", end),
+        f"{pad}unsigned budget = NONE;",
+        *_passes(fn, d, parts, pad, end),
+        f"{pad}  worker.budget = min(worker.budget, budget);",
+        f"{pad}  if (__syncthreads_or(blockIdx.x >= budget) && following < {end}) {{",
         *([f"{pad}    await_copies<0>();"] if parts.ahead else []),
         f"{pad}    if (threadIdx.x == 0) wait_for_own_slot(turn);",
         f"{pad}    __syncthreads();",
@@ -124,7 +135,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}    __threadfence();",
         f"{pad}    __syncthreads();",
         f"{pad}    if (threadIdx.x == 0) {{",
-        f"{pad}      leave(turn, own, {block} + {loop.step}, worker.following);",
+        f"{pad}      leave(turn, own, following, worker.following);",
         f"{pad}      finish(turn, worker.done), counted_out(turn);",
         f"{pad}    }}",
         f"{pad}    return;",
@@ -136,19 +147,37 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
     ]
 
 
-def _looks(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
-    """A pass, and the condition under which the tile is left after it."""
-    inside = lines(parts.inside, d, pad, fn.unit)
-    following = f"{parts.loop.var.name} + {parts.loop.step}"
-    # the leader alone: where memory is busy, all threads would wait longer for the answer
-    look = f"{pad}const unsigned budget = threadIdx.x == 0 ? budget_of(turn) : NONE;"
-    goes = [
-        f"{pad}worker.budget = min(worker.budget, budget);",
-        f"{pad}if (__syncthreads_or(blockIdx.x >= budget) && {following} < {end}) {{",
+def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
+    """A loop over chunks up to where the leader, and no other thread, knows the budget.
+
+    Where passes end with a barrier, a chunk is a loop as the plain form has it, which the compiler
+    knows how to overlap.  Elsewhere the barrier is the look's, and reads of many passes overlap.
+    """
+    block, step, every = parts.loop.var.name, parts.loop.step, parts.every
+    long, nested = every * step, parts.met and every > 1
+    var, stride = ("chunk", long) if nested else (block, step)
+    middle = f" && {block} % {long} == {every // 2 * step}" if every > 1 and not nested else ""
+    # copies ahead are waited for in order: the budget among them would hold them up
+    asks, knows = ("budget = budget_of(turn)", "") if parts.ahead else (
+        "ask(turn, asked)", "budget = answer(asked)"
+    )  # fmt: skip
+    head = [
+        f"{pad}for (int {var} = begin; {var} < {end}; {var} += {stride}) {{",
+        f"{pad}  if (threadIdx.x == 0{middle}) {asks};",
+        f"{pad}  const int following = min({var} + {stride}, {end});",
     ]
-    if parts.every == 1:
-        return [look, *inside, *goes]
-    return [*inside, f"{pad}if (({following}) % {parts.every}) continue;", look, *goes]
+    look = [f"{pad}  if (threadIdx.x == 0) {knows};"] if knows else []
+    if not nested:
+        inside = lines(parts.inside, d, pad + "  ", fn.unit)
+        between = [f"{pad}  if (following % {long}) continue;"] if every > 1 else []
+        return [*head, *inside, *between, *look]
+    return [
+        *head,
+        f"{pad}  for (int {block} = chunk; {block} < following; {block} += {step}) {{",
+        *lines(parts.loop.body, d, pad + "    ", fn.unit),
+        f"{pad}  }}",
+        *look,
+    ]
 
 
 def _places(d: CudaDialect, parts: Chunks, threads: int, area: str) -> list[tuple[str, str]]:

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from tilewright.base.dtypes import DType
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import Expr, Load, Reg
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.tree import walk
+from tilewright.targets.gpu.pace import passes
 from tilewright.targets.text import registers
 
 
@@ -30,7 +32,7 @@ class Chunks:
     """A tile by passes.
 
     refill: from the block on with which the loop begins, a variable of that name
-    every: passes from one barrier at which all threads may leave to the next
+    every: passes from one barrier at which all threads may leave to the next: about `CLOCKS`
     live: by name, type and lanes of the registers that a pass, or what is after, reads first
     matrices: the same of results, each with its type and a thread's part of its elements
     """
@@ -39,22 +41,24 @@ class Chunks:
     refill: tuple[l.Stmt, ...]
     loop: l.For
     after: tuple[l.Stmt, ...]
+    every: int
     live: tuple[tuple[str, DType, int], ...]
     matrices: tuple[tuple[str, DType, int], ...] = ()
 
     @property
-    def every(self) -> int:
-        return max(1, self.loop.chunk)
-
-    @property
     def count(self) -> int:
         """Chunks of a tile, at most."""
-        return -(-self.loop.var.extent // self.every)
+        return ceil(self.loop.var.extent / (self.every * self.loop.step))
 
     @property
     def inside(self) -> tuple[l.Stmt, ...]:
         """A pass without the barrier at its end."""
-        return self.loop.body[:-1] if _met(self.loop) else self.loop.body
+        return self.loop.body[:-1] if self.met else self.loop.body
+
+    @property
+    def met(self) -> bool:
+        """True if all threads meet at the end of each pass."""
+        return _met(self.loop)
 
     @property
     def bytes(self) -> int:
@@ -81,7 +85,8 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
             before, refill, after = *_split(stmts[:n], s), stmts[n + 1 :]
             known = s.begin == Index() or refill
             several = s.chunk > 1 and (s.step > 1 or _met(s))
-            if not known or several or s.var.extent <= max(1, s.chunk):
+            every = s.chunk if s.chunk > 1 else passes(fn, s.body)
+            if not known or several or ceil(s.var.extent / s.step) <= every:
                 return None
             if not _fresh(fn, before, s) or not (fn.thread or _apart(fn, stmts, after)):
                 return None
@@ -92,7 +97,7 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
                 if fn.unit
             )
             saved = tuple((name, *kinds[name]) for name in sorted(live & set(kinds)))
-            return Chunks(before, refill, s, after, saved, matrices)
+            return Chunks(before, refill, s, after, every, saved, matrices)
     return None
 
 

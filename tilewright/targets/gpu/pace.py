@@ -1,0 +1,81 @@
+"""How long the threads of a group take for statements, roughly, if they had a multiprocessor alone.
+
+Input: statements of one tile.  Output: clocks.  It says how often an elastic kernel looks at its
+budget, not which schedule is fast: that is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+from tilewright.kernel import loops as l
+from tilewright.kernel.expr import Call, Dot, Expr, Load
+from tilewright.kernel.tree import walk
+
+#: Of a multiprocessor in a clock: operations; products of a matrix unit whose operands have a byte;
+#: bytes from beyond it (public figures of cards from 2017 on are within a factor of two).
+OPERATIONS, PRODUCTS, BYTES = 128, 2048, 32
+#: What reads memory takes so long at least.
+LATENCY = 128
+#: From one look at the budget to the next: with a few groups on a multiprocessor some microseconds,
+#: and several times as long as the answer takes.
+CLOCKS = 2048
+
+
+def passes(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
+    """How many passes of a loop take about `CLOCKS`: a power of two."""
+    return 1 << max(1, int(CLOCKS / max(1.0, clocks(fn, body)))).bit_length() - 1
+
+
+def clocks(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> float:
+    """Of all threads of a group; of a kernel with a thread for each tile, those of one warp."""
+    threads = fn.threads if fn.thread else 32
+    operations, products, read = _counts(fn, stmts)
+    taken = max(operations / OPERATIONS + products / PRODUCTS, read / BYTES) * threads
+    return max(taken, LATENCY) if read else taken
+
+
+def _counts(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> tuple[float, float, float]:
+    """Of a thread: operations, products of matrix units by an operand's bytes, bytes read."""
+    operations = products = read = 0.0
+    for s in stmts:
+        match s:
+            case l.For():
+                times = ceil(s.var.extent / s.step)
+                inner = _counts(fn, s.body)
+            case l.If():
+                times, inner = 1, _counts(fn, (*s.then, *s.orelse))
+            case l.MultiplyMatrices():
+                assert fn.unit
+                unit, times = fn.unit, 1
+                share = unit.m * unit.n * unit.k / unit.threads
+                inner = 0.0, share * unit.operand.size, 0.0
+            case l.CopyAhead():
+                times, inner = 1, (0.0, 0.0, s.lanes * fn.buffers[s.source].dtype.size)
+            case _:
+                times, inner = 1, _of_values(fn, s)
+        operations, products, read = (
+            total + times * more
+            for total, more in zip((operations, products, read), inner, strict=True)
+        )
+    return operations, products, read
+
+
+def _of_values(fn: l.TileFn, s: l.Stmt) -> tuple[float, float, float]:
+    operations = read = 0.0
+    for e in _values(s):
+        match e:
+            case Call() | Dot():
+                operations += e.lanes
+            case Load() if e.buffer < len(fn.buffers):
+                read += e.lanes * e.dtype.size
+    return operations, 0.0, read
+
+
+def _values(s: l.Stmt) -> Iterator[Expr]:
+    match s:
+        case l.Set(_, value) | l.Store(_, _, value, _):
+            yield from walk(value)
+        case l.LetGather(_, value) | l.LetUniform(_, value):
+            yield from walk(value)
