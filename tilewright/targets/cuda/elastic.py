@@ -123,7 +123,6 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}  __syncthreads();",
         f"{pad}  if (threadIdx.x == 0) free_slot(turn, slot);",
         f"{pad}}}",
-        f"{pad}unsigned budget = NONE;",
         *_passes(fn, d, parts, pad, end),
         f"{pad}  worker.budget = min(worker.budget, budget);",
         f"{pad}  if (__syncthreads_or(blockIdx.x >= budget) && following < {end}) {{",
@@ -157,16 +156,18 @@ def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> li
     long, nested = every * step, parts.met and every > 1
     var, stride = ("chunk", long) if nested else (block, step)
     middle = f" && {block} % {long} == {every // 2 * step}" if every > 1 and not nested else ""
-    # copies ahead are waited for in order: the budget among them would hold them up
-    asks, knows = ("budget = budget_of(turn)", "") if parts.ahead else (
-        "ask(turn, asked)", "budget = answer(asked)"
-    )  # fmt: skip
+    known = f"{pad}  const unsigned budget = threadIdx.x == 0 ? %s : NONE;"
+    if parts.ahead:
+        # copies ahead are waited for in order: the budget among them would hold them up
+        asks, look = known % "budget_of(turn)", []
+    else:
+        asks = f"{pad}  if (threadIdx.x == 0{middle}) ask(turn, asked);"
+        look = [known % "answer(asked)"]
     head = [
         f"{pad}for (int {var} = begin; {var} < {end}; {var} += {stride}) {{",
-        f"{pad}  if (threadIdx.x == 0{middle}) {asks};",
+        asks,
         f"{pad}  const int following = min({var} + {stride}, {end});",
     ]
-    look = [f"{pad}  if (threadIdx.x == 0) {knows};"] if knows else []
     if not nested:
         inside = lines(parts.inside, d, pad + "  ", fn.unit)
         between = [f"{pad}  if (following % {long}) continue;"] if every > 1 else []
