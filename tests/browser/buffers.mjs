@@ -199,6 +199,37 @@ export const ON_DEVICES = {
     return { known, features, small, lost, before, after, cache: info.cache, disposed: await kit.errorOf(fresh.run(inputs)) };
   },
 
+  /**
+   * Engines on a device that makes no buffers of one kind: of the plans' numbers, for what runs carry over, for a copy of the states, for
+   * results; and what a state was before and after the runs that were timed.
+   */
+  async noRoom({ url }) {
+    const { kit, spied } = globalThis;
+    const device = await kit.device();
+    const { createBuffer } = device;
+    let full = 0;
+    device.createBuffer = (/** @type {GPUBufferDescriptor} */ parts) => createBuffer.call(device, parts.usage === full ? { ...parts, size: 2 ** 40 } : parts);
+    const { COPY_SRC, COPY_DST, MAP_READ, UNIFORM } = GPUBufferUsage;
+    const failing = async (/** @type {number} */ usage, /** @type {() => Promise<any>} */ work) => {
+      full = usage;
+      const error = await kit.errorOf(work());
+      full = 0;
+      return error;
+    };
+    const numbers = await failing(UNIFORM | COPY_DST, () => spied.load(url, { device }));
+    const carried = await failing(COPY_SRC | COPY_DST, () => spied.load(url, { device }));
+    const engine = await spied.load(url, { device });
+    const state = async () => Array.from(await engine.states.read('h'));
+    const inputs = { x: Float32Array.from({ length: 8 }, (_, at) => at / 8) };
+    const results = await failing(MAP_READ | COPY_DST, () => engine.run(inputs));
+    await engine.run(inputs);
+    const before = await state();
+    const copy = await failing(COPY_SRC | COPY_DST, () => engine.time({ runs: 2 }));
+    const after = await state();
+    engine.dispose();
+    return { errors: { numbers, carried, results, copy }, before, after };
+  },
+
   /** What loads say of pipelines, in a worker and on a device of the page. */
   async pipelines({ url, devices }) {
     const { kit, spied } = globalThis;

@@ -17,6 +17,21 @@ export const GPUS = {
     return found;
   }, url, inputs, changes),
 
+  /** Runs a model so often, one run after the other; what each gives. */
+  gpuRuns: ({ page }, { url, inputs, times, options = {} }) => page.evaluate(async (url, given, times, options) => {
+    const { tuning, spied } = globalThis;
+    const engine = await spied.load(url, { device: 'webgpu', ...options });
+    const found = [];
+    for (let time = 0; time < times; time++) {
+      found.push(await engine.run(spied.filled(given)).then(
+        (/** @type {any} */ { outputs }) => ({ outputs: tuning.plain(outputs) }),
+        (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) }),
+      ));
+    }
+    engine.dispose();
+    return found;
+  }, url, inputs, times, options),
+
   /** Tunes with the candidates of a static build beside the bundle. */
   gpuFolder: ({ page }, { base, inputs, rounds }) => page.evaluate(async (base, given, rounds) => {
     const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/folder.js'].map((file) => import(new URL(file, base).href)));

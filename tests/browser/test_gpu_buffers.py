@@ -200,6 +200,20 @@ def test_devices(do: Do, site: Site) -> None:
     assert found["disposed"]["code"] == "disposed"
 
 
+def test_buffers_that_the_device_does_not_make(do: Do, site: Site) -> None:
+    """No load succeeds and no run gives zeros without them, and states are as before."""
+    found = do("noRoom", url=site.bundle("state"))
+    named = {"numbers": "numbers", "carried": "numbers", "results": "results", "copy": "states"}
+    for name, what in named.items():
+        error = found["errors"][name]
+        assert error["code"] == "memory-limit", name
+        assert what in error["message"], name
+        assert f"{error['facts']['estimate']} bytes" in error["message"], name
+        assert error["hint"], name
+    assert any(found["before"])
+    assert found["before"] == found["after"]
+
+
 def test_a_page_keeps_the_files(gpu_visit: Visit, site: Site) -> None:
     """As workers do, though it has no synchronous files."""
     found = gpu_visit(site.blank).do("devices", url=site.bundle("both"), large=site.bundle("large"))

@@ -3,6 +3,7 @@
 
 import { count, requireCounts } from './bundle.js';
 import { EngineError } from './errors.js';
+import { scoped } from './gpu_errors.js';
 import { elementsOf, isDtype } from './tensors.js';
 
 /** What the backend relies on in the section `wgsl`. */
@@ -29,7 +30,7 @@ const sharing = (/** @type {number} */ bytes) => `shared-memory-${bytes}`;
 /** How a text says that its subgroups have one size. */
 const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
-/** What kernels may use (targets/wgsl/features.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
+/** What kernels may use (targets/gpu/features.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
 function featuresOf({ features, limits }, info) {
   const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs = [] } = /** @type {any} */ (info);
   const language = navigator.gpu.wgslLanguageFeatures;
@@ -64,8 +65,10 @@ export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}
   if (features) about.features = about.features.filter((name) => features.includes(name));
   const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, memoryLimit);
   if (bytes > most) {
-    const hint = own && most < memoryLimit ? `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build` : 'Build';
-    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit${own ? ' of the device' : ''} is ${most}`,
+    const [whose, hint] = most === memoryLimit ? ['memoryLimit', 'Raise memoryLimit, or build']
+      : own ? ['the limit of the device', `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build`]
+        : ['the limit of the adapter', 'Build'];
+    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and ${whose} is ${most}`,
       `${hint} the bundle with smaller buckets or a smaller model`, { estimate: bytes, limit: most });
   }
   if (own) return { device: own, adapter: about };
@@ -98,7 +101,8 @@ export const layoutOf = (device, banks = 0) => device.createBindGroupLayout({
 export async function pipelineOf(device, layout, text) {
   const size = device.features.has(CONTROL) && SIZED.exec(text)?.[1];
   const code = size ? `enable subgroup_size_control;\n${text.replace('@compute ', `@compute @subgroup_size(${size}) `)}` : text;
-  const module = device.createShaderModule({ code });
+  // `messages` tell what a scope would.
+  const { value: module } = scoped(device, () => device.createShaderModule({ code }));
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');
   if (wrong) throw new EngineError('bundle-corrupt', `A kernel is not valid WGSL: ${wrong.message} (line ${wrong.lineNum})`, 'Build the bundle again');
