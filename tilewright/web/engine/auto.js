@@ -113,7 +113,7 @@ function told(engine, choice, loadWasm, losses = 0) {
 
   return Object.defineProperties(engine, {
     info: { get: () => ({ ...info.get(), choice: structuredClone(choice) }) },
-    parts: { get: () => ({ ...parts.get(), bare, again }) },
+    parts: { get: () => ({ ...parts.get(), bare, again, losses }) },
   });
 }
 

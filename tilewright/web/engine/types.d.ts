@@ -285,9 +285,9 @@ export interface Engine {
   /**
    * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
    * `memory`: null if not shared; `file`: reads a verified file;
-   * `bare`: where the engine recovers, jobs that reject when the device is lost.
+   * `bare`: where the engine recovers, jobs that reject when the device is lost; `losses`: there, how many devices were lost so far.
    */
-  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs };
+  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs; losses?: number };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */
