@@ -72,7 +72,7 @@ export const GPUS = {
     const opened = async () => {
       const before = spied.workers.length;
       const phases = new Set();
-      const engine = await spied.load(url, { device: 'auto', threads: 1, onProgress: (/** @type {any} */ { phase }) => phases.add(phase) });
+      const engine = await spied.load(url, { device: 'auto', software: true, threads: 1, onProgress: (/** @type {any} */ { phase }) => phases.add(phase) });
       const workers = spied.workers.length - before;
       const states = await Promise.all(engine.states.names.map(async (/** @type {string} */ name) => Array.from(await engine.states.read(name))));
       const { outputs } = await engine.run(spied.filled(given));
@@ -103,7 +103,7 @@ export const GPUS = {
     };
     const stop = new AbortController();
     const onProgress = (/** @type {any} */ { phase }) => phase === wanted && stop.abort();
-    const found = await outcome(load(url, { device: 'auto', threads: 1, signal: stop.signal, onProgress }));
+    const found = await outcome(load(url, { device: 'auto', software: true, threads: 1, signal: stop.signal, onProgress }));
     return { outcome: found, started: workers.length, ended: ended.size };
   }, url, wanted),
 

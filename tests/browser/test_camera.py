@@ -70,9 +70,9 @@ def film(filmed: Driver) -> Iterator[Visit]:
         yield opened
 
 
-def opened(visit: Visit, site: Site, width: int = WIDE) -> Page:
+def opened(visit: Visit, site: Site, width: int = WIDE, query: str = "") -> Page:
     """The page after it has looked at its sample."""
-    page = visit(f"{site.url}/camera", width)
+    page = visit(f"{site.url}/camera{query}", width)
     found = page.do("seen")
     assert found["state"] == "ready", found
     return page
@@ -248,7 +248,7 @@ def test_without_a_safe_address_or_a_gpu(visit: Visit, colours: Site) -> None:
 
 @pytest.mark.browser
 def test_the_device_is_measured_and_shown(film: Visit, lights: Site) -> None:
-    page = opened(film, lights)
+    page = opened(film, lights, query="?software")
     why = page.do("text", selector="#device-why", contains="per picture")
     assert "Processor " in why
     assert "GPU " in why

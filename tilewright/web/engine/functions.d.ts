@@ -136,7 +136,7 @@ export type Generate = (engine: Engine, prompt: number[], options?: GenerateOpti
 
 export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
-export type Chosen = (url: string, limits: Limits & { bucket: Sizes }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
+export type Chosen = (url: string, limits: Limits & { bucket: Sizes; software: boolean }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
 /** `failure`: of a run, so that nothing was measured. */
 export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
 /** `losses`: devices that were lost before this engine. */
@@ -235,7 +235,7 @@ export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; on
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 /** Throws `input` unless `value` is an integer from `least` to `most`. */
 export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
-export type Within = (limit: number, ...promises: (Promise<string> | undefined)[]) => Promise<any>;
+export type Within = (limit: number, ...promises: (Promise<unknown> | undefined)[]) => Promise<any>;
 /** `limit`: milliseconds until a helper's first message. */
 export type Help = (number: number, limit?: number) => Promise<void>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;

@@ -96,6 +96,8 @@ export type LoadOptions = Limits & {
   recover?: boolean;
   /** For `auto`: the sizes to measure with; default: the smallest bucket. */
   bucket?: Sizes;
+  /** For `auto`: whether an adapter that computes on the CPU is measured too, which may take minutes to start; default: false. */
+  software?: boolean;
   /** Called a few times per second. */
   onProgress?: (progress: Progress) => void;
   /** Aborts the load and ends its workers. */
