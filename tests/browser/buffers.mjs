@@ -185,6 +185,7 @@ export const ON_DEVICES = {
     }
     const device = await kit.device();
     const small = await kit.errorOf(spied.load(large, { device }));
+    const capped = await kit.errorOf(spied.load(url, { device, memoryLimit: 1000 }));
     const engine = await spied.load(url, { device });
     const inputs = { x: new Float32Array(96).fill(3), z: new Float32Array(96).fill(1) };
     const before = (await engine.run(inputs)).outputs.y.data[0];
@@ -196,7 +197,7 @@ export const ON_DEVICES = {
     const after = (await fresh.run(inputs)).outputs.y.data[0];
     const { info } = fresh;
     fresh.dispose();
-    return { known, features, small, lost, before, after, cache: info.cache, disposed: await kit.errorOf(fresh.run(inputs)) };
+    return { known, features, small, capped, lost, before, after, cache: info.cache, disposed: await kit.errorOf(fresh.run(inputs)) };
   },
 
   /**

@@ -191,6 +191,9 @@ def test_devices(do: Do, site: Site) -> None:
     assert small["code"] == "memory-limit"
     assert small["facts"]["limit"] == USUAL < small["facts"]["estimate"]
     assert f"maxStorageBufferBindingSize: {small['facts']['estimate']}" in small["hint"]
+    assert found["capped"]["facts"]["limit"] == 1000
+    assert "and memoryLimit is 1000" in found["capped"]["message"]
+    assert "Raise memoryLimit" in found["capped"]["hint"]
     for error in found["lost"]:
         assert error["code"] == "host"
         assert "GPU device was lost" in error["message"]

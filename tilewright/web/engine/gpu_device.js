@@ -69,7 +69,7 @@ export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}
       : own ? ['the limit of the device', `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build`]
         : ['the limit of the adapter', 'Build'];
     throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and ${whose} is ${most}`,
-      `${hint} the bundle with smaller buckets or a smaller model`, { estimate: bytes, limit: most });
+      `${hint} the bundle with weights in several buffers (tilewright build --bank ${most}), smaller buckets or a smaller model`, { estimate: bytes, limit: most });
   }
   if (own) return { device: own, adapter: about };
   /** @type {GPUFeatureName[]} */
