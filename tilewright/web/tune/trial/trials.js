@@ -86,6 +86,16 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     return request('attempt', { ...work, forget, facts, confirm, expected: (facts && !work.judge && expected.get(work.spec)) || null });
   }
 
+  /** Asks once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again. @type {Tune.AskAgain} */
+  async function askAgain(work, forget, told, facts, confirm) {
+    const outcome = await ask(work, forget, told, confirm);
+    if (!outcome.gone) return outcome;
+    end(gone());
+    dropReserve();
+    await ready();
+    return ask(work, [], read(facts), confirm);
+  }
+
   /** Keeps the expected results of a kernel, within KEPT. @type {Tune.Remember} */
   function remember({ spec, sets }) {
     const bytesOf = (/** @type {Tune.Expected} */ one) => Object.values(one).reduce((sum, { byteLength }) => sum + byteLength, 0);
@@ -235,12 +245,12 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         forget.forEach((old) => told.delete(old));
       }
       try {
-        let outcome = await ask(work, forget, given);
+        let outcome = await askAgain(work, forget, given, facts);
         if (outcome.module) {
           // The verdict stands if it is the same where no candidate ever ran.
           end(gone());
           await ready();
-          const { module, verdict, why, milliseconds } = await ask(work, [], read(facts), true);
+          const { module, verdict, why, milliseconds } = await askAgain(work, [], read(facts), facts, true);
           // Its own module is optimised code by now.
           outcome = {
             ...outcome, ...(!module && { verdict, why, module }),

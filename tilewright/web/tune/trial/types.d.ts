@@ -86,6 +86,8 @@ export type Outcome = {
   parts?: number; pairs?: number; lost?: number;
   /** The reason for the verdict, in words. */
   why?: string;
+  /** The device was lost meanwhile. */
+  gone?: boolean;
   /** Only if the candidate is to be adopted. */
   module?: Code;
   /** What is wrong with the kernel in use, compared with the compiler's own. */
@@ -111,6 +113,8 @@ export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: numb
 export type Launched = { worker: Worker; id: number; said: any[]; broken: string; hear: (data: any) => unknown; fail: (why: string) => unknown };
 
 export type Ask = (work: Tried, forget: number[], facts: SpecFacts | null, confirm?: boolean) => Promise<any>;
+/** `facts`: of a worker that was told nothing yet. */
+export type AskAgain = (work: Tried, forget: number[], told: SpecFacts | null, facts: () => SpecFacts, confirm?: boolean) => Promise<any>;
 export type Remember = (told: { spec: number; sets: Expected }) => void;
 export type Request = (kind: string, params: object) => Promise<any>;
 
@@ -191,7 +195,7 @@ export type GrowingBatches = (runner: Runner) => () => { time: number; spent: nu
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
-export type Lay = (facts: SpecFacts) => Pick<LoadedKernel, 'addresses' | 'words' | 'block' | 'canaries'>;
+export type Lay = (facts: SpecFacts) => T.MaybePromise<Pick<LoadedKernel, 'addresses' | 'words' | 'block' | 'canaries'>>;
 export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | null)[]>;
 export type Accept = (set: TrialSet, given?: any) => Promise<TrialSet>;
 export type Doubt = (name: string) => Promise<void>;
