@@ -231,6 +231,18 @@ export const ON_DEVICES = {
     return { errors: { numbers, carried, results, copy }, before, after };
   },
 
+  /** Loads whose device is lost in these phases. */
+  async lostLoading({ url, phases }) {
+    const { kit, spied } = globalThis;
+    const errors = [];
+    for (const wanted of phases) {
+      const device = await kit.device();
+      const onProgress = (/** @type {any} */ { phase }) => phase === wanted && device.destroy();
+      errors.push(await kit.errorOf(spied.load(url, { device, onProgress })));
+    }
+    return errors;
+  },
+
   /** What loads say of pipelines, in a worker and on a device of the page. */
   async pipelines({ url, devices }) {
     const { kit, spied } = globalThis;

@@ -203,6 +203,15 @@ def test_devices(do: Do, site: Site) -> None:
     assert found["disposed"]["code"] == "disposed"
 
 
+def test_a_device_that_is_lost_during_the_load(do: Do, site: Site) -> None:
+    """In every phase that uses it."""
+    for error in do("lostLoading", url=site.bundle("state"), phases=["code", "weights"]):
+        assert error is not None
+        assert error["code"] == "host"
+        assert "GPU device was lost" in error["message"]
+        assert error["facts"]["lost"]
+
+
 def test_buffers_that_the_device_does_not_make(do: Do, site: Site) -> None:
     """No load succeeds and no run gives zeros without them, and states are as before."""
     found = do("noRoom", url=site.bundle("state"))
