@@ -111,9 +111,7 @@ SLOW = "GPUDevice.prototype.createComputePipelineAsync = () => new Promise(() =>
 
 
 @pytest.mark.browser
-def test_a_gpu_that_takes_long_to_start(
-    gpu_visit: Visit, library: Library, tmp_path: Path
-) -> None:
+def test_a_gpu_that_takes_long_to_start(gpu_visit: Visit, library: Library, tmp_path: Path) -> None:
     """It is waited for in bounded time, and measured anew at the next visit."""
     web = shutil.copytree(WEB, tmp_path / "web")
     worker = web / "engine" / "gpu_worker.js"

@@ -177,8 +177,8 @@ def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
         assert answer["outputs"] == marked["outputs"]
 
 
-#: Spoils the trial worker's device: `spoil(device)` is called when a candidate begins to run, which is
-#: blamed for the second time then: the first one is for reading it.
+#: Spoils the trial worker's device: `spoil(device)` is called when a candidate begins to run.
+#: It is blamed for the second time then; the first time is when it is read.
 SPOILED = """
 let device;
 let blamed = 0;

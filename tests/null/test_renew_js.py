@@ -44,7 +44,7 @@ for (let job = 0; job < 3; job++) {
 engine.dispose();
 const after = await engine.run().catch(({ code }) => code);
 console.log(JSON.stringify({ seen, told, starts, after }));
-"""
+"""  # noqa: E501
 
 
 def recovers(loses: list[int], fails: list[int]) -> Any:
