@@ -165,6 +165,15 @@ acts = {};
   }
 }
 
+// A trial's GPU must be the engine's.
+{
+  acts = {};
+  const one = trials({ powerPreference: 'low-power' });
+  await one.attempt(work(1));
+  seen.preference = workers.at(-1).heard[0].params.powerPreference;
+  one.close();
+}
+
 // A second device may be refused while the first one lives.
 {
   const since = workers.length;
@@ -257,6 +266,10 @@ def test_a_lost_device_is_the_fault_of_a_candidate_only_if_it_is_lost_again() ->
         "confirmed": ["faster", 3],
         "unconfirmed": ["trapped", 3],
     }
+
+
+def test_a_trial_is_on_the_gpu_that_the_page_prefers() -> None:
+    assert found()["preference"] == "low-power"
 
 
 def test_facts_are_told_once() -> None:

@@ -52,7 +52,7 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   const { digest, targets } = await inspect(url, limits);
   const only = (/** @type {T.Engine} */ engine, /** @type {string} */ why) => ({ engine, chosen: engine.info.device, why, milliseconds: {}, bucket, remembered: false });
   if (!targets.wgsl) return only(await start('wasm'), 'The bundle has no code for WebGPU');
-  const adapter = await findAdapter().then(({ about }) => about, asError);
+  const adapter = await findAdapter(limits.powerPreference).then(({ about }) => about, asError);
   if (adapter instanceof Error) return only(await start('wasm'), adapter.message);
   if (adapter.software && !software) return only(await start('wasm'), `The WebGPU adapter ${adapter.name} is software, which takes the same processor`);
 

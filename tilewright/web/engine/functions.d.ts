@@ -92,6 +92,7 @@ export type StampsOf = (device: GPUDevice, passes: number) => Stamps;
 export type StampedSteps = (plan: number, first: number, last: number, times: number, passes?: number) => Promise<number[]>;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
+export type FindAdapter = (powerPreference?: GPUPowerPreference) => Promise<{ adapter: GPUAdapter; about: Adapter }>;
 export type DeviceFor = (bytes: number, limits?: Limits, own?: GPUDevice | null) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type AboutGpu = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => Adapter;
 export type FeaturesOf = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => string[];

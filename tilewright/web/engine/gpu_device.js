@@ -49,9 +49,9 @@ function aboutOf(source, info) {
   return { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software, features: featuresOf(source, info) };
 }
 
-/** The adapter, and what the engine says of it; rejects with `unsupported-host`. */
-export async function findAdapter() {
-  const adapter = await globalThis.navigator?.gpu?.requestAdapter();
+/** The adapter, of several GPUs the faster one unless the caller prefers another, and what the engine says of it; rejects with `unsupported-host`. @type {T.FindAdapter} */
+export async function findAdapter(powerPreference = 'high-performance') {
+  const adapter = await globalThis.navigator?.gpu?.requestAdapter({ powerPreference });
   if (!adapter) {
     throw new EngineError('unsupported-host', 'This browser gives no WebGPU adapter', "Load the bundle with device 'wasm', or use a browser with WebGPU");
   }
@@ -59,9 +59,9 @@ export async function findAdapter() {
 }
 
 /** A device with room for the model, and all features that kernels may use: the caller's `own`, or a new one; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
-export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}, own = null) {
+export async function deviceFor(bytes, { memoryLimit = Infinity, features, powerPreference } = {}, own = null) {
   // Browsers had devices before devices knew their adapter.
-  const { adapter, about } = own ? { adapter: own, about: aboutOf(own, own.adapterInfo ?? {}) } : await findAdapter();
+  const { adapter, about } = own ? { adapter: own, about: aboutOf(own, own.adapterInfo ?? {}) } : await findAdapter(powerPreference);
   if (features) about.features = about.features.filter((name) => features.includes(name));
   const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, memoryLimit);
   if (bytes > most) {

@@ -41,6 +41,8 @@ export type Limits = {
   variant?: string;
   /** Maximum bytes of memory; a larger model is refused before its download. */
   memoryLimit?: number;
+  /** Of several GPUs the faster one, which is the default, or the one that takes less power. */
+  powerPreference?: 'high-performance' | 'low-power';
   /** Verify the digests of stored weights too, not only of downloaded ones. */
   verify?: boolean;
   /** Public key that must have signed the bundle (docs/security.md). */

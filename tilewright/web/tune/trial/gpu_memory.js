@@ -77,9 +77,9 @@ async function patiently(work) {
 export const beating = () => () => {};
 
 /** @type {Tune.OpenBench} */
-export async function open({ code, bytes }) {
+export async function open({ code, bytes, powerPreference }) {
   texts = JSON.parse(new TextDecoder().decode(code));
-  ({ device, adapter: { features } } = await patiently(deviceFor(bytes)));
+  ({ device, adapter: { features } } = await patiently(deviceFor(bytes, { powerPreference })));
   loss = lossOf(device);
   layout = layoutOf(device);
   block = device.createBuffer({ size: BLOCK, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });

@@ -36,7 +36,7 @@ class Hung extends Error {
 const startWorker = () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
 
 /** @type {Tune.OpenTrials} */
-export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false }) {
+export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false, powerPreference }) {
   /** @type {Worker | null} */
   let worker = null;
   /** Started before it is needed, so that the next fresh worker is there at once. @type {Tune.Launched | null} */
@@ -172,7 +172,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       });
       made.addEventListener('message', ({ data }) => own.hear(data));
       // `code` is copied, not transferred, for the next worker.
-      made.postMessage({ id, kind: 'open', params: { code, entries: slots, bytes, scratchBytes } });
+      made.postMessage({ id, kind: 'open', params: { code, entries: slots, bytes, scratchBytes, powerPreference } });
       return own;
     } catch (error) {
       made?.terminate();

@@ -107,8 +107,8 @@ export interface Trials {
 }
 /** Two results of one step as bytes; `rounds`: as in `SpecFacts`. */
 export type Results = { dtype: string; rounds: boolean; found: Bytes; wanted: Bytes };
-/** `start`: the worker of another device than WebAssembly; `early`: it takes long to start, so another one is kept for the next need, and candidates are made ahead. */
-export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean }) => Trials;
+/** `start`: the worker of another device than WebAssembly; `early`: it takes long to start, so another one is kept for the next need, and candidates are made ahead; `powerPreference`: that of the engine, whose GPU it must be. */
+export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean; powerPreference?: GPUPowerPreference }) => Trials;
 /** A worker that opens its bench by request `id`; what it said before it was taken, and why it failed. */
 export type Launched = { worker: Worker; id: number; said: any[]; broken: string; hear: (data: any) => unknown; fail: (why: string) => unknown };
 
@@ -131,7 +131,7 @@ export type GpuRunner = Runner & { group: number; pipeline: GPUComputePipeline }
 export type Compiled = (bytes: Bytes, count?: number) => Promise<any>;
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<WasmRunner>;
 /** `code`: the bundle's own kernels; `bytes`: maximum of all buffers of a kernel. */
-export type OpenBench = (given: { code: ArrayBuffer; entries: number; bytes: number; scratchBytes: number }) => Promise<void>;
+export type OpenBench = (given: { code: ArrayBuffer; entries: number; bytes: number; scratchBytes: number; powerPreference?: GPUPowerPreference }) => Promise<void>;
 export type OwnRunner = (facts: SpecFacts) => Promise<Runner>;
 export type RunnerFor = (module: any, tiles: number) => Promise<Runner>;
 export type Ahead = (candidate: { module: Bytes; tiles: number }) => Promise<void>;
