@@ -304,6 +304,7 @@ def test_the_page_shows_and_switches(
         ready(page)
         texts = page.wait("ready")["texts"]
         assert any(text.startswith("Making kernels: 0 of ") for text in texts), texts
+        assert "SIMD" not in page.do("text", selector="#fact-variant", contains="core (")
         other = page.ask("hot soup")
         assert [hit["text"] for hit in other] == [hit["text"] for hit in ranking]
         page.do("select", selector="#device-choice", value="auto")
