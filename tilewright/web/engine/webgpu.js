@@ -45,8 +45,8 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
   const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
   if (limits.memoryLimit && total > limits.memoryLimit) {
-    throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and the limit is ${limits.memoryLimit}`,
-      'Build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
+    throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and memoryLimit is ${limits.memoryLimit}`,
+      'Raise memoryLimit, or build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
   }
   const loss = lossOf(device);
   const gone = () => new EngineError('host', `The GPU device was lost: ${loss.why || 'it did not answer'}`, gpu ? 'Load the bundle again, on a new device' : 'Load the bundle again', { lost: true });
