@@ -52,7 +52,7 @@ class Options:
     assets:   files to put into the bundle for the page, such as tokenizer.json
     schedule: which schedule a kernel gets from a target's variant; the target's default if None
     without:  names of optional passes of targets that do not run
-    settings: what targets may be told beyond this, such as "costs" and "scratch"
+    settings: what targets may be told beyond this, such as "costs", "scratch" and "bank"
     """
 
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)

@@ -185,6 +185,7 @@ export const ON_DEVICES = {
     }
     const device = await kit.device();
     const small = await kit.errorOf(spied.load(large, { device }));
+    const capped = await kit.errorOf(spied.load(url, { device, memoryLimit: 1000 }));
     const engine = await spied.load(url, { device });
     const inputs = { x: new Float32Array(96).fill(3), z: new Float32Array(96).fill(1) };
     const before = (await engine.run(inputs)).outputs.y.data[0];
@@ -196,7 +197,50 @@ export const ON_DEVICES = {
     const after = (await fresh.run(inputs)).outputs.y.data[0];
     const { info } = fresh;
     fresh.dispose();
-    return { known, features, small, lost, before, after, cache: info.cache, disposed: await kit.errorOf(fresh.run(inputs)) };
+    return { known, features, small, capped, lost, before, after, cache: info.cache, disposed: await kit.errorOf(fresh.run(inputs)) };
+  },
+
+  /**
+   * Engines on a device that makes no buffers of one kind: of the plans' numbers, for what runs carry over, for a copy of the states, for
+   * results; and what a state was before and after the runs that were timed.
+   */
+  async noRoom({ url }) {
+    const { kit, spied } = globalThis;
+    const device = await kit.device();
+    const { createBuffer } = device;
+    let full = 0;
+    device.createBuffer = (/** @type {GPUBufferDescriptor} */ parts) => createBuffer.call(device, parts.usage === full ? { ...parts, size: 2 ** 40 } : parts);
+    const { COPY_SRC, COPY_DST, MAP_READ, UNIFORM } = GPUBufferUsage;
+    const failing = async (/** @type {number} */ usage, /** @type {() => Promise<any>} */ work) => {
+      full = usage;
+      const error = await kit.errorOf(work());
+      full = 0;
+      return error;
+    };
+    const numbers = await failing(UNIFORM | COPY_DST, () => spied.load(url, { device }));
+    const carried = await failing(COPY_SRC | COPY_DST, () => spied.load(url, { device }));
+    const engine = await spied.load(url, { device });
+    const state = async () => Array.from(await engine.states.read('h'));
+    const inputs = { x: Float32Array.from({ length: 8 }, (_, at) => at / 8) };
+    const results = await failing(MAP_READ | COPY_DST, () => engine.run(inputs));
+    await engine.run(inputs);
+    const before = await state();
+    const copy = await failing(COPY_SRC | COPY_DST, () => engine.time({ runs: 2 }));
+    const after = await state();
+    engine.dispose();
+    return { errors: { numbers, carried, results, copy }, before, after };
+  },
+
+  /** Loads whose device is lost in these phases. */
+  async lostLoading({ url, phases }) {
+    const { kit, spied } = globalThis;
+    const errors = [];
+    for (const wanted of phases) {
+      const device = await kit.device();
+      const onProgress = (/** @type {any} */ { phase }) => phase === wanted && device.destroy();
+      errors.push(await kit.errorOf(spied.load(url, { device, onProgress })));
+    }
+    return errors;
   },
 
   /** What loads say of pipelines, in a worker and on a device of the page. */

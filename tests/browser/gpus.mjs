@@ -17,6 +17,21 @@ export const GPUS = {
     return found;
   }, url, inputs, changes),
 
+  /** Runs a model so often, one run after the other; what each gives. */
+  gpuRuns: ({ page }, { url, inputs, times, options = {} }) => page.evaluate(async (url, given, times, options) => {
+    const { tuning, spied } = globalThis;
+    const engine = await spied.load(url, { device: 'webgpu', ...options });
+    const found = [];
+    for (let time = 0; time < times; time++) {
+      found.push(await engine.run(spied.filled(given)).then(
+        (/** @type {any} */ { outputs }) => ({ outputs: tuning.plain(outputs) }),
+        (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) }),
+      ));
+    }
+    engine.dispose();
+    return found;
+  }, url, inputs, times, options),
+
   /** Tunes with the candidates of a static build beside the bundle. */
   gpuFolder: ({ page }, { base, inputs, rounds }) => page.evaluate(async (base, given, rounds) => {
     const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/folder.js'].map((file) => import(new URL(file, base).href)));
@@ -57,7 +72,7 @@ export const GPUS = {
     const opened = async () => {
       const before = spied.workers.length;
       const phases = new Set();
-      const engine = await spied.load(url, { device: 'auto', threads: 1, onProgress: (/** @type {any} */ { phase }) => phases.add(phase) });
+      const engine = await spied.load(url, { device: 'auto', software: true, threads: 1, onProgress: (/** @type {any} */ { phase }) => phases.add(phase) });
       const workers = spied.workers.length - before;
       const states = await Promise.all(engine.states.names.map(async (/** @type {string} */ name) => Array.from(await engine.states.read(name))));
       const { outputs } = await engine.run(spied.filled(given));
@@ -88,7 +103,7 @@ export const GPUS = {
     };
     const stop = new AbortController();
     const onProgress = (/** @type {any} */ { phase }) => phase === wanted && stop.abort();
-    const found = await outcome(load(url, { device: 'auto', threads: 1, signal: stop.signal, onProgress }));
+    const found = await outcome(load(url, { device: 'auto', software: true, threads: 1, signal: stop.signal, onProgress }));
     return { outcome: found, started: workers.length, ended: ended.size };
   }, url, wanted),
 

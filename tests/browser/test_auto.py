@@ -29,7 +29,8 @@ X, Z = np.arange(96.0), np.arange(96.0)[::-1] / 8
 pytestmark = pytest.mark.one_in(2)
 
 INPUTS = {"x": X.tolist(), "z": Z.tolist()}
-AUTO = {"device": "auto"}
+#: With the only adapter that the machines of tests have.
+AUTO = {"device": "auto", "software": True}
 
 
 @pytest.fixture
@@ -103,6 +104,41 @@ def test_a_gpu_without_room(gpu_visit: Visit, library: Library, tmp_path: Path) 
     assert found["info"]["choice"]["milliseconds"] == {}
     assert alone["error"]["message"] in found["info"]["choice"]["why"]
     assert same([found["outputs"]["y"]])
+
+
+#: A GPU whose driver takes for ever to compile, for the engine's worker.
+SLOW = "GPUDevice.prototype.createComputePipelineAsync = () => new Promise(() => {});\n"
+
+
+@pytest.mark.browser
+def test_a_gpu_that_takes_long_to_start(gpu_visit: Visit, library: Library, tmp_path: Path) -> None:
+    """It is waited for in bounded time, and measured anew at the next visit."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    worker = web / "engine" / "gpu_worker.js"
+    worker.write_text(worker.read_text() + SLOW)
+    auto = web / "engine" / "auto.js"
+    patience = "[10_000, 2]"
+    assert auto.read_text().count(patience) == 1
+    auto.write_text(auto.read_text().replace(patience, "[2000, 0]"))
+    with serving({"both": library.path("difference on both")}, web=web) as site:
+        page = gpu_visit(site.blank)
+        found = page.do("autoTwice", url=site.bundle("both"), inputs=INPUTS, plant=None)
+    for one in found:
+        choice = one["info"]["choice"]
+        assert (one["info"]["device"], choice["milliseconds"]) == ("wasm", {})
+        assert "WebGPU did not start within 2 s" in choice["why"]
+        assert not choice["remembered"]
+        assert same(one["outputs"])
+        assert one["workers"] == 2
+
+
+@pytest.mark.browser
+def test_software_is_measured_only_if_that_was_asked_for(gpu_visit: Visit, site: Site) -> None:
+    ask = {"url": site.bundle("both"), "inputs": INPUTS}
+    found = gpu_visit(site.blank).do("engine", **ask, options={"device": "auto"})
+    choice = found["info"]["choice"]
+    assert (choice["chosen"], choice["milliseconds"]) == ("wasm", {})
+    assert "is software" in choice["why"]
 
 
 #: A GPU that is lost as soon as it runs anything.
@@ -252,7 +288,7 @@ def test_the_page_shows_and_switches(
     gpu_visit: Visit, library: Library, tmp_path: Path, width: int
 ) -> None:
     with serving({"search": library.path("search on both")}) as site:
-        page = gpu_visit(site.url, width)
+        page = gpu_visit(f"{site.url}/?software", width)
         ready(page)
         page.do("text", selector="#device", contains="Processor (WebAssembly)")
         why = page.do("text", selector="#device-why", contains="per sentence")
@@ -268,6 +304,7 @@ def test_the_page_shows_and_switches(
         ready(page)
         texts = page.wait("ready")["texts"]
         assert any(text.startswith("Making kernels: 0 of ") for text in texts), texts
+        assert "SIMD" not in page.do("text", selector="#fact-variant", contains="core (")
         other = page.ask("hot soup")
         assert [hit["text"] for hit in other] == [hit["text"] for hit in ranking]
         page.do("select", selector="#device-choice", value="auto")

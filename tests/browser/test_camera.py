@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from helpers.delivered import ROOT
 
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
+from tilewright.server.app import WEB
 
 from . import pictures
 from .bundles import BOTH, Library
@@ -70,9 +72,9 @@ def film(filmed: Driver) -> Iterator[Visit]:
         yield opened
 
 
-def opened(visit: Visit, site: Site, width: int = WIDE) -> Page:
+def opened(visit: Visit, site: Site, width: int = WIDE, query: str = "") -> Page:
     """The page after it has looked at its sample."""
-    page = visit(f"{site.url}/camera", width)
+    page = visit(f"{site.url}/camera{query}", width)
     found = page.do("seen")
     assert found["state"] == "ready", found
     return page
@@ -246,9 +248,25 @@ def test_without_a_safe_address_or_a_gpu(visit: Visit, colours: Site) -> None:
     on(page, "wasm")
 
 
+@pytest.mark.by_turns
+def test_the_page_is_not_ready_before_its_first_picture(
+    visit: Visit, made: dict[str, Path], tmp_path: Path
+) -> None:
+    """With a model that never answers."""
+    web = shutil.copytree(WEB, tmp_path / "web")
+    model = web / "page" / "picture_model.js"
+    look = "  async look(frame) {\n"
+    assert model.read_text().count(look) == 1
+    model.write_text(model.read_text().replace(look, f"{look}    await new Promise(() => {{}});\n"))
+    with serving({"labels": made["labels"]}, web=web) as site:
+        page = visit(f"{site.url}/camera")
+        page.do("text", selector="#device-why", contains="no WebGPU adapter")
+        assert "Ready" not in page.do("text", selector="#status-text", contains="")
+
+
 @pytest.mark.browser
 def test_the_device_is_measured_and_shown(film: Visit, lights: Site) -> None:
-    page = opened(film, lights)
+    page = opened(film, lights, query="?software")
     why = page.do("text", selector="#device-why", contains="per picture")
     assert "Processor " in why
     assert "GPU " in why

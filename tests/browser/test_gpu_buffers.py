@@ -191,6 +191,9 @@ def test_devices(do: Do, site: Site) -> None:
     assert small["code"] == "memory-limit"
     assert small["facts"]["limit"] == USUAL < small["facts"]["estimate"]
     assert f"maxStorageBufferBindingSize: {small['facts']['estimate']}" in small["hint"]
+    assert found["capped"]["facts"]["limit"] == 1000
+    assert "and memoryLimit is 1000" in found["capped"]["message"]
+    assert "Raise memoryLimit" in found["capped"]["hint"]
     for error in found["lost"]:
         assert error["code"] == "host"
         assert "GPU device was lost" in error["message"]
@@ -198,6 +201,29 @@ def test_devices(do: Do, site: Site) -> None:
         assert "on a new device" in error["hint"]
     assert found["before"] == found["after"] == 2
     assert found["disposed"]["code"] == "disposed"
+
+
+def test_a_device_that_is_lost_during_the_load(do: Do, site: Site) -> None:
+    """In every phase that uses it."""
+    for error in do("lostLoading", url=site.bundle("state"), phases=["code", "weights"]):
+        assert error is not None
+        assert error["code"] == "host"
+        assert "GPU device was lost" in error["message"]
+        assert error["facts"]["lost"]
+
+
+def test_buffers_that_the_device_does_not_make(do: Do, site: Site) -> None:
+    """No load succeeds and no run gives zeros without them, and states are as before."""
+    found = do("noRoom", url=site.bundle("state"))
+    named = {"numbers": "numbers", "carried": "numbers", "results": "results", "copy": "states"}
+    for name, what in named.items():
+        error = found["errors"][name]
+        assert error["code"] == "memory-limit", name
+        assert what in error["message"], name
+        assert f"{error['facts']['estimate']} bytes" in error["message"], name
+        assert error["hint"], name
+    assert any(found["before"])
+    assert found["before"] == found["after"]
 
 
 def test_a_page_keeps_the_files(gpu_visit: Visit, site: Site) -> None:

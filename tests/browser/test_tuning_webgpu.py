@@ -177,6 +177,80 @@ def test_swaps_and_what_the_engine_refuses(visit: Visit, poor: Path) -> None:
         assert answer["outputs"] == marked["outputs"]
 
 
+#: Spoils the trial worker's device: `spoil(device)` is called when a candidate begins to run.
+#: It is blamed for the second time then; the first time is when it is read.
+SPOILED = """
+let device;
+let blamed = 0;
+const { requestDevice } = GPUAdapter.prototype;
+GPUAdapter.prototype.requestDevice = async function (...given) {
+  return (device = await requestDevice.apply(this, given));
+};
+const { postMessage } = self;
+self.postMessage = (data, ...more) => {
+  if (data.trying && ++blamed === 2) spoil(device);
+  postMessage.call(self, data, ...more);
+};
+"""
+#: The device is lost whenever a candidate runs, or only for the first one.
+ALWAYS = "const spoil = (device) => device.destroy();\n"
+ONCE = """
+const known = await caches.has('lost-once');
+const spoil = async (device) => {
+  if (known || await caches.has('lost-once')) return;
+  await caches.open('lost-once');
+  device.destroy();
+};
+"""
+#: No memory that a kernel could be tried in.
+FULL = """
+const { createBuffer } = GPUDevice.prototype;
+const MEMORY = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+GPUDevice.prototype.createBuffer = function (parts) {
+  const size = parts.usage === MEMORY && parts.size > 64 ? 2 ** 40 : parts.size;
+  return createBuffer.call(this, { ...parts, size });
+};
+"""
+
+
+def spoiled(visit: Visit, poor: Path, folder: Path, how: str, count: int) -> Any:
+    """A session in whose trial worker this runs first."""
+    web = shutil.copytree(WEB, folder / "web")
+    worker = web / "tune" / "trial" / "gpu_worker.js"
+    # after the imports, before the worker listens
+    worker.write_text(worker.read_text().replace("judge({", how + "judge({", 1))
+    known = GpuKernels(poor)
+    with serving({"poor": poor}, web=web) as site:
+        return visit(site.blank).do(
+            "tune", url=site.bundle("poor"), inputs=X, limits=GPU, kernels=known.others(0, count),
+            options={"report": True},
+        )  # fmt: skip
+
+
+def test_a_device_that_is_lost_once_condemns_no_candidate(
+    visit: Visit, poor: Path, tmp_path: Path
+) -> None:
+    found = spoiled(visit, poor, tmp_path, SPOILED + ONCE, 1)
+    assert set(verdicts(found)) <= {"faster", "same", "slower"}, found["events"]
+    assert found["bad"] == {}
+
+
+def test_a_candidate_that_loses_every_device(visit: Visit, poor: Path, tmp_path: Path) -> None:
+    found = spoiled(visit, poor, tmp_path, SPOILED + ALWAYS, 1)
+    assert verdicts(found) == ["trapped"]
+    (trial,) = (e for e in found["events"] if e["type"] == "trial")
+    assert "GPU device was lost" in trial["why"]
+    assert list(found["bad"]) == ["0"]
+
+
+def test_no_room_for_trials_is_no_verdict(visit: Visit, poor: Path, tmp_path: Path) -> None:
+    """The session ends soon, with what is missing."""
+    found = spoiled(visit, poor, tmp_path, FULL, 4)
+    assert found["error"]["code"] == "host", found
+    assert "no room for a kernel that is tried" in found["error"]["message"]
+    assert not any(e["type"] == "trial" for e in found["events"])
+
+
 @pytest.mark.nightly
 def test_a_candidate_that_takes_too_long(visit: Visit, poor: Path) -> None:
     """It is dropped and reported; others are tried as soon as the device is free again."""

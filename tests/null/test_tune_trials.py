@@ -149,6 +149,31 @@ acts = {};
   seen.ended = workers.slice(before).map(({ ended }) => ended);
 }
 
+// A device is lost once, or each time; in the trial, or in the confirmation of a winner.
+{
+  const told = (verdicts) => ({ attempt: (worker, data, answer) => setTimeout(() => worker.say({ ...answer, value: { milliseconds: 1, stages: {}, ...verdicts.shift() } }), 1) });
+  const lost = { verdict: 'trapped', why: 'lost', gone: true };
+  const won = { verdict: 'faster', module: 'm' };
+  seen.lost = {};
+  for (const [name, verdicts] of Object.entries({ once: [lost, { verdict: 'same' }], twice: [lost, lost], confirmed: [won, lost, won], unconfirmed: [won, lost, lost] })) {
+    const since = workers.length;
+    acts = told(verdicts);
+    const one = trials();
+    const { verdict } = await one.attempt(work(1));
+    seen.lost[name] = [verdict, workers.length - since];
+    one.close();
+  }
+}
+
+// A trial's GPU must be the engine's.
+{
+  acts = {};
+  const one = trials({ powerPreference: 'low-power' });
+  await one.attempt(work(1));
+  seen.preference = workers.at(-1).heard[0].params.powerPreference;
+  one.close();
+}
+
 // A second device may be refused while the first one lives.
 {
   const since = workers.length;
@@ -231,6 +256,20 @@ def test_faults_of_the_host_are_no_verdicts() -> None:
 
 def test_closed_trials_end_at_once() -> None:
     assert [f["code"] for f in found()["closed"]] == ["disposed", "disposed"]
+
+
+def test_a_lost_device_is_the_fault_of_a_candidate_only_if_it_is_lost_again() -> None:
+    """It is tried again in a fresh worker; so is its confirmation, which has one of its own."""
+    assert found()["lost"] == {
+        "once": ["same", 2],
+        "twice": ["trapped", 2],
+        "confirmed": ["faster", 3],
+        "unconfirmed": ["trapped", 3],
+    }
+
+
+def test_a_trial_is_on_the_gpu_that_the_page_prefers() -> None:
+    assert found()["preference"] == "low-power"
 
 
 def test_facts_are_told_once() -> None:

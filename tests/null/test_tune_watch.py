@@ -81,6 +81,57 @@ console.log(JSON.stringify([said, calls]));
 """
 
 
+LOST = """
+const { guard } = await import('TUNE/exchange/guard.js');
+const { EngineError } = await import('TUNE/../engine/errors.js');
+const fails = <fails>;
+let starts = 0;
+// The first engine loses its device; some of the next ones do not start.
+function made() {
+  const number = starts++;
+  if (fails.includes(number)) throw new EngineError('unsupported-host', 'no adapter');
+  let disposed = false;
+  return {
+    info: { plans: [{ flops: 1 }], url: 'u', digest: 'd', tool: 't', variant: { name: 'v' }, features: {} },
+    parts: {
+      memory: null, lent: new Set(), manifest: { states: [] }, program: { plans: [] }, limits: {},
+      again: async () => made(),
+    },
+    states: { names: [] },
+    onjob() {},
+    async run() {
+      if (disposed) throw new EngineError('disposed', 'The engine was disposed');
+      if (!number) throw new EngineError('host', 'The GPU device was lost', '', { lost: true });
+      return number;
+    },
+    time: async () => ({}), profile: async () => ({}), swap: async () => {}, preempt() {},
+    dispose: () => (disposed = true),
+  };
+}
+const engine = made();
+guard(engine);
+const seen = [];
+for (let job = 0; job < 3; job++) seen.push(await engine.run().catch(({ code }) => code));
+engine.dispose();
+seen.push(await engine.run().catch(({ code }) => code));
+console.log(JSON.stringify({ seen, starts }));
+process.exit();
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("fails", "seen"),
+    [
+        ([], [1, 1, 1, "disposed"]),
+        ([1], [2, 2, 2, "disposed"]),
+        ([1, 2], ["unsupported-host", 3, 3, "disposed"]),
+    ],
+)
+def test_a_new_start_that_fails_is_tried_again(fails: list[int], seen: list[Any]) -> None:
+    """At once, and by the next run."""
+    assert run(LOST, fails=fails) == {"seen": seen, "starts": len(fails) + 2}
+
+
 def test_a_slow_run_changes_nothing_for_later_ones() -> None:
     """Nothing was to blame, so a run that fails later is not repeated."""
     assert run(SLOW) == ["Error: wrong input", 1]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli_call import Called
 
-from tilewright.base.errors import BundleCorrupt, HostError
+from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.bundle.format import parse
 from tilewright.hosts import vulkan, wgpu
 from tilewright.kernel.extents import Count
@@ -99,6 +99,24 @@ def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
             dispatched()
     else:
         assert dispatched() == [(1, 1)]
+
+
+@pytest.mark.parametrize("limits", [(2**27, 2**26), (2**26, 2**27)])
+def test_the_smaller_limit_is_the_one_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wgpu", SimpleNamespace())  # type: ignore[misc]
+    names = ("max-storage-buffer-binding-size", "max-buffer-size")
+    found = SimpleNamespace(limits=dict(zip(names, limits, strict=True)))
+    section: Any = SimpleNamespace(
+        builds=(SimpleNamespace(plans=()),), plans=(), facts={"memory": {"bytes": 2**26 + 4}}
+    )
+    host = wgpu.WgpuHost.__new__(wgpu.WgpuHost)
+    host.bundle = SimpleNamespace(manifest=SimpleNamespace(plans=()))  # type: ignore[assignment]
+    with pytest.raises(MemoryLimit) as caught:
+        host._load(found, section)
+    assert caught.value.facts["limit"] == 2**26
+    assert f"--bank {2**26}" in caught.value.hint
 
 
 def test_nothing_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:

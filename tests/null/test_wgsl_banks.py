@@ -6,11 +6,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from cli_call import Called
 from helpers.llama import TINY, llama
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import MemoryLimit
+from tilewright.bundle import open_bundle
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.targets import target
 from tilewright.targets.wgsl.banks import WORD
@@ -80,6 +84,29 @@ def test_an_exchange_keeps_the_banks(path: Path) -> None:
         made.program, whole.section, variant, whole.codes[variant], frozenset(), {}
     )
     assert (again.facts, again.builds) == (whole.section.facts, whole.section.builds)
+
+
+def test_the_command_line_names_the_bytes_of_a_buffer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of weights that no buffer of so many bytes has room for."""
+    rng, info = np.random.default_rng(0), helper.make_tensor_value_info
+    weights = [rng.standard_normal((400, 400), "f4") for _ in range(3)]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", [f"t{n}", f"w{n}"], [f"t{n + 1}"]) for n in range(3)], "g",
+        [info("t0", TensorProto.FLOAT, (2, 400))], [info("t3", TensorProto.FLOAT, (2, 400))],
+        [numpy_helper.from_array(w, f"w{n}") for n, w in enumerate(weights)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    build = ("build", tmp_path / "model.onnx", "--target", "wgsl")
+    for more, banks in (((), False), (("--bank", 2**20), True)):
+        to = tmp_path / f"{banks}"
+        assert Called(capsys, *build, *more, "-o", to).code == 0
+        facts = open_bundle(to).manifest.section("wgsl").facts
+        assert ("banks" in facts) == banks
+    assert max(facts["banks"]["bytes"]) <= 2**20
+    assert Called(capsys, *build, "--bank", 5, "-o", tmp_path / "none").code == 2
 
 
 def test_what_one_step_reads_must_fit(path: Path) -> None:

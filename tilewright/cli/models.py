@@ -24,6 +24,7 @@ from tilewright.cli.files import Output
 from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner, targets_of, variants_of
 from tilewright.cli.options import (
     OBJECTIVES,
+    Bank,
     Buckets,
     Bytes,
     Client,
@@ -68,6 +69,7 @@ def build(
     halves: Halves = False,
     as_bytes: Bytes = False,
     tf32: Tf32 = False,
+    bank: Bank = None,
     asset: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
@@ -100,6 +102,7 @@ def build(
         model, shape, bucket, extent, as_json,
         assets=_assets(asset or ()), targets=targets, variants=check_variants(variant, targets),
         states=states, halves=halves, bytes=as_bytes, tf32=tf32,
+        settings={} if bank is None else {"bank": bank},
     )  # fmt: skip
     write(compiled.contents, output, signer)
     bundle = open_bundle(output)

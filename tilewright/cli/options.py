@@ -106,6 +106,16 @@ Tf32 = Annotated[
         "for the tensor cores of NVIDIA's GPUs (CUDA).",
     ),
 ]
+Bank = Annotated[
+    int | None,
+    typer.Option(
+        "--bank",
+        metavar="BYTES",
+        min=2**20,
+        help="On WebGPU: where a model needs more than this, its large weights lie in further "
+        "buffers of at most so many bytes. Every device has 134217728; by default 1073741824.",
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite a file that Tilewright did not write.")
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +40,7 @@ def doctor(as_json: Json = False) -> Answer:
     }
     browsers = [_browser(name) for name in KINDS]
     works = any("features" in b for b in browsers)
-    node, dawn = _node(), _dawn()
+    node, dawn = _found("node", _node), _found("dawn", _dawn)
     known = pairs({k: v or "missing" for k, v in about.items()})
     view = Group(known, "", _view([*browsers, node, dawn]))
     data = about | {"browsers": browsers, "node": node, "dawn": dawn}
@@ -91,25 +92,24 @@ def _browser(name: str) -> dict[str, object]:
 def _node() -> dict[str, object]:
     from tilewright.hosts.browser_node import node
 
-    found: dict[str, object] = {"name": "node"}
-    try:
-        program = node()
-        return found | {"path": str(program.path), "version": program.version()}
-    except TilewrightError as error:
-        return found | {"error": error.to_json()}
+    program = node()
+    return {"path": str(program.path), "version": program.version()}
 
 
 def _dawn() -> dict[str, object]:
     """Asks Dawn for its adapter."""
     from tilewright.hosts.browser_dawn import require_dawn
 
-    found: dict[str, object] = {"name": "dawn"}
+    dawn = require_dawn()
+    return {"path": str(dawn.path), "version": dawn.version(), "adapter": dict(dawn.adapter)}
+
+
+def _found(name: str, look: Callable[[], dict[str, object]]) -> dict[str, object]:
+    """What a program says of itself, or what is missing."""
     try:
-        dawn = require_dawn()
+        return {"name": name} | look()
     except TilewrightError as error:
-        return found | {"error": error.to_json()}
-    about = {"path": str(dawn.path), "version": dawn.version(), "adapter": dict(dawn.adapter)}
-    return found | about
+        return {"name": name, "error": error.to_json()}
 
 
 def _view(browsers: list[dict[str, object]]) -> Table:

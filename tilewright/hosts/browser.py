@@ -120,12 +120,14 @@ class BrowserHost:
         threads: int | None = None,
         variant: str | None = None,
         device: str | None = None,
+        software: bool | None = None,
         on_progress: Progress | None = None,
     ) -> BrowserModel:
         """Loads a bundle into the page.
 
         `features` replaces what the engine finds by itself; `variant` names the code to take,
-        `device` the kind of device that it runs on, instead of the one that the host stands for.
+        `device` the kind of device that it runs on, instead of the one that the host stands for;
+        with `software` the device `auto` measures adapters that are software, too.
         """
         if not is_bundle(bundle):
             open_bundle(bundle)
@@ -137,6 +139,7 @@ class BrowserHost:
             "threads": threads,
             "variant": variant,
             "device": device or self.browser.device,
+            "software": software,
         }
         options = {k: v for k, v in wanted.items() if v is not None}
         params = {"url": f"/bundles/{name}/", "options": options}

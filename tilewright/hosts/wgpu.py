@@ -99,11 +99,13 @@ class WgpuHost(FlatHost):
             raise ValueError("a plan is missing")
         own, other = int(facts["memory"]["bytes"]), facts.get("banks", {"bytes": [], "of": []})
         size = max(own, *other["bytes"], 0)
-        most = found.limits["max-storage-buffer-binding-size"]
-        if size > min(most, found.limits["max-buffer-size"]):
+        sizes = ("max-storage-buffer-binding-size", "max-buffer-size")
+        most = min(found.limits[name] for name in sizes)
+        if size > most:
             raise MemoryLimit(
                 "the model needs a larger buffer than the adapter has",
-                hint="Build the bundle with smaller buckets or a smaller model",
+                hint=f"Build the bundle with weights in several buffers (--bank {most}), smaller "
+                "buckets or a smaller model",
                 bytes=size,
                 limit=most,
             )

@@ -89,6 +89,7 @@ const device = () => ({
       new Uint8Array(buffer.bytes).set(new Uint8Array(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength), at);
     },
   },
+  addEventListener() {},
   pushErrorScope() {},
   popErrorScope: async () => null,
   createBuffer: (parts) => new FakeBuffer(parts),

@@ -5,6 +5,7 @@
 import { inspect, load, probeHost } from './engine.js';
 import { abortError } from './errors.js';
 import { findAdapter } from './gpu_device.js';
+import { LATE, within } from './pool.js';
 import { raced } from './race.js';
 import { bareOf, recovering } from './renew.js';
 import { recalled, remember } from './verdicts.js';
@@ -13,11 +14,14 @@ import { zerosFor } from './zeros.js';
 /** @type {Record<T.Device, string>} */
 const NAMES = { wasm: 'WebAssembly', webgpu: 'WebGPU' };
 
+/** Milliseconds that WebGPU has to start once WebAssembly could run the model, and the same as a multiple of what WebAssembly took. */
+const [PATIENCE, TIMES] = [10_000, 2];
+
 /** Rejects like `load`. @type {T.LoadFastest} */
-export async function loadFastest(url, { bucket = {}, onProgress = () => {}, signal, device: _, ...limits }) {
-  /** Of all that start one stays. @type {T.Engine[]} */
+export async function loadFastest(url, { bucket = {}, software = false, onProgress = () => {}, signal, device: _, ...limits }) {
+  /** Of all that start one stays; each with what ends its load. @type {{engine: T.Engine | null, stop: AbortController}[]} */
   const started = [];
-  const keepOnly = (/** @type {T.Engine | null} */ kept) => started.forEach((engine) => engine !== kept && engine.dispose());
+  const keepOnly = (/** @type {T.Engine | null} */ kept) => started.forEach(({ engine, stop }) => (engine ? engine !== kept && engine.dispose() : stop.abort()));
   const aborted = Promise.withResolvers();
   const stop = () => {
     keepOnly(null);
@@ -26,10 +30,12 @@ export async function loadFastest(url, { bucket = {}, onProgress = () => {}, sig
   signal?.addEventListener('abort', stop);
   try {
     if (signal?.aborted) stop();
-    const { engine, ...choice } = await Promise.race([aborted.promise, chosen(url, { bucket, ...limits }, async (device) => {
-      const engine = await load(url, { ...limits, device, onProgress, signal });
-      started.push(engine);
-      return engine;
+    const { engine, ...choice } = await Promise.race([aborted.promise, chosen(url, { bucket, software, ...limits }, async (device) => {
+      /** @type {typeof started[number]} */
+      const one = { engine: null, stop: new AbortController() };
+      started.push(one);
+      if (signal?.aborted) one.stop.abort();
+      return (one.engine = await load(url, { ...limits, device, onProgress, signal: one.stop.signal }));
     }, onProgress)]);
     keepOnly(engine);
     return recovering(told(engine, choice, () => load(url, { ...limits, device: 'wasm' })));
@@ -42,12 +48,13 @@ export async function loadFastest(url, { bucket = {}, onProgress = () => {}, sig
 }
 
 /** The engine to keep, and why. @type {T.Chosen} */
-async function chosen(url, { bucket, ...limits }, start, onProgress) {
+async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   const { digest, targets } = await inspect(url, limits);
   const only = (/** @type {T.Engine} */ engine, /** @type {string} */ why) => ({ engine, chosen: engine.info.device, why, milliseconds: {}, bucket, remembered: false });
   if (!targets.wgsl) return only(await start('wasm'), 'The bundle has no code for WebGPU');
-  const adapter = await findAdapter().then(({ about }) => about, asError);
+  const adapter = await findAdapter(limits.powerPreference).then(({ about }) => about, asError);
   if (adapter instanceof Error) return only(await start('wasm'), adapter.message);
+  if (adapter.software && !software) return only(await start('wasm'), `The WebGPU adapter ${adapter.name} is software, which takes the same processor`);
 
   const basis = JSON.stringify([digest, adapter, probeHost(), navigator.userAgent, limits, bucket]);
   const known = await recalled(url, basis);
@@ -56,12 +63,16 @@ async function chosen(url, { bucket, ...limits }, start, onProgress) {
   if (engine) return { ...known, engine, remembered: true };
 
   const wasm = await start('wasm').catch(asError);
-  const webgpu = await start('webgpu').catch(asError);
-  if (webgpu instanceof Error) {
-    if (wasm instanceof Error) throw wasm;
-    return only(wasm, `WebGPU did not start: ${webgpu.message}`);
+  const starting = start('webgpu').catch(asError);
+  if (wasm instanceof Error) {
+    const webgpu = await starting;
+    if (webgpu instanceof Error) throw wasm;
+    return only(webgpu, `WebAssembly did not start: ${wasm.message}`);
   }
-  if (wasm instanceof Error) return only(webgpu, `WebAssembly did not start: ${wasm.message}`);
+  const patience = Math.max(PATIENCE, TIMES * wasm.info.loadMilliseconds);
+  const webgpu = await within(patience, starting);
+  if (webgpu === LATE) return only(wasm, `WebGPU did not start within ${Math.round(patience / 1000)} s`);
+  if (webgpu instanceof Error) return only(wasm, `WebGPU did not start: ${webgpu.message}`);
 
   onProgress({ phase: 'measure', loadedBytes: wasm.info.bytes, totalBytes: wasm.info.bytes, cachedBytes: 0 });
   const engines = { wasm, webgpu };
@@ -113,7 +124,7 @@ function told(engine, choice, loadWasm, losses = 0) {
 
   return Object.defineProperties(engine, {
     info: { get: () => ({ ...info.get(), choice: structuredClone(choice) }) },
-    parts: { get: () => ({ ...parts.get(), bare, again }) },
+    parts: { get: () => ({ ...parts.get(), bare, again, losses }) },
   });
 }
 

@@ -69,6 +69,10 @@ export type GpuPart = { first: number; last: number; dispatch: Dispatch };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
 /** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `foreign`: with buffers of the caller; `encoder`: what was recorded before. */
 export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer; carries?: boolean; foreign?: boolean; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
+/** `problem`: what the device found wrong with the work, or null. */
+export type Scoped = <Value>(device: GPUDevice, work: () => Value) => { value: Value; problem: Promise<GPUError | null> };
+export type RequireMade = (problem: Promise<GPUError | null> | null, what: string, bytes: number, hint: string) => Promise<void>;
+export type RequireSound = (device: GPUDevice) => () => void;
 export type Padded = (place: Placed, tensor?: Tensor) => any;
 export type InRow = (places: Placed[]) => Placed[];
 export type CopyPlaces = (encoder: GPUCommandEncoder, from: GPUBuffer, places: Placed[], to: GPUBuffer, others: Placed[]) => void;
@@ -88,6 +92,7 @@ export type StampsOf = (device: GPUDevice, passes: number) => Stamps;
 export type StampedSteps = (plan: number, first: number, last: number, times: number, passes?: number) => Promise<number[]>;
 /** A kernel in use instead of a bundle's own; `tiles`: its invocations, `lanes`: elements that it reads at once. */
 export type GpuTuned = { pipeline: GPUComputePipeline; tiles: number; group: number; lanes: number };
+export type FindAdapter = (powerPreference?: GPUPowerPreference) => Promise<{ adapter: GPUAdapter; about: Adapter }>;
 export type DeviceFor = (bytes: number, limits?: Limits, own?: GPUDevice | null) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type AboutGpu = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => Adapter;
 export type FeaturesOf = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => string[];
@@ -132,7 +137,7 @@ export type Generate = (engine: Engine, prompt: number[], options?: GenerateOpti
 
 export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
-export type Chosen = (url: string, limits: Limits & { bucket: Sizes }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
+export type Chosen = (url: string, limits: Limits & { bucket: Sizes; software: boolean }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
 /** `failure`: of a run, so that nothing was measured. */
 export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
 /** `losses`: devices that were lost before this engine. */
@@ -231,7 +236,7 @@ export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; on
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
 /** Throws `input` unless `value` is an integer from `least` to `most`. */
 export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
-export type Within = (limit: number, ...promises: (Promise<string> | undefined)[]) => Promise<any>;
+export type Within = (limit: number, ...promises: (Promise<unknown> | undefined)[]) => Promise<any>;
 /** `limit`: milliseconds until a helper's first message. */
 export type Help = (number: number, limit?: number) => Promise<void>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;

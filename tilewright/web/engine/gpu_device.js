@@ -3,6 +3,7 @@
 
 import { count, requireCounts } from './bundle.js';
 import { EngineError } from './errors.js';
+import { scoped } from './gpu_errors.js';
 import { elementsOf, isDtype } from './tensors.js';
 
 /** What the backend relies on in the section `wgsl`. */
@@ -29,7 +30,7 @@ const sharing = (/** @type {number} */ bytes) => `shared-memory-${bytes}`;
 /** How a text says that its subgroups have one size. */
 const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
-/** What kernels may use (targets/wgsl/features.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
+/** What kernels may use (targets/gpu/features.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
 function featuresOf({ features, limits }, info) {
   const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs = [] } = /** @type {any} */ (info);
   const language = navigator.gpu.wgslLanguageFeatures;
@@ -48,9 +49,9 @@ function aboutOf(source, info) {
   return { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software, features: featuresOf(source, info) };
 }
 
-/** The adapter, and what the engine says of it; rejects with `unsupported-host`. */
-export async function findAdapter() {
-  const adapter = await globalThis.navigator?.gpu?.requestAdapter();
+/** The adapter, of several GPUs the faster one unless the caller prefers another, and what the engine says of it; rejects with `unsupported-host`. @type {T.FindAdapter} */
+export async function findAdapter(powerPreference = 'high-performance') {
+  const adapter = await globalThis.navigator?.gpu?.requestAdapter({ powerPreference });
   if (!adapter) {
     throw new EngineError('unsupported-host', 'This browser gives no WebGPU adapter', "Load the bundle with device 'wasm', or use a browser with WebGPU");
   }
@@ -58,15 +59,17 @@ export async function findAdapter() {
 }
 
 /** A device with room for the model, and all features that kernels may use: the caller's `own`, or a new one; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
-export async function deviceFor(bytes, { memoryLimit = Infinity, features } = {}, own = null) {
+export async function deviceFor(bytes, { memoryLimit = Infinity, features, powerPreference } = {}, own = null) {
   // Browsers had devices before devices knew their adapter.
-  const { adapter, about } = own ? { adapter: own, about: aboutOf(own, own.adapterInfo ?? {}) } : await findAdapter();
+  const { adapter, about } = own ? { adapter: own, about: aboutOf(own, own.adapterInfo ?? {}) } : await findAdapter(powerPreference);
   if (features) about.features = about.features.filter((name) => features.includes(name));
   const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, memoryLimit);
   if (bytes > most) {
-    const hint = own && most < memoryLimit ? `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build` : 'Build';
-    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit${own ? ' of the device' : ''} is ${most}`,
-      `${hint} the bundle with smaller buckets or a smaller model`, { estimate: bytes, limit: most });
+    const [whose, hint] = most === memoryLimit ? ['memoryLimit', 'Raise memoryLimit, or build']
+      : own ? ['the limit of the device', `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build`]
+        : ['the limit of the adapter', 'Build'];
+    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and ${whose} is ${most}`,
+      `${hint} the bundle with weights in several buffers (tilewright build --bank ${most}), smaller buckets or a smaller model`, { estimate: bytes, limit: most });
   }
   if (own) return { device: own, adapter: about };
   /** @type {GPUFeatureName[]} */
@@ -98,7 +101,8 @@ export const layoutOf = (device, banks = 0) => device.createBindGroupLayout({
 export async function pipelineOf(device, layout, text) {
   const size = device.features.has(CONTROL) && SIZED.exec(text)?.[1];
   const code = size ? `enable subgroup_size_control;\n${text.replace('@compute ', `@compute @subgroup_size(${size}) `)}` : text;
-  const module = device.createShaderModule({ code });
+  // `messages` tell what a scope would.
+  const { value: module } = scoped(device, () => device.createShaderModule({ code }));
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');
   if (wrong) throw new EngineError('bundle-corrupt', `A kernel is not valid WGSL: ${wrong.message} (line ${wrong.lineNum})`, 'Build the bundle again');

@@ -79,11 +79,14 @@ export const slotsOf = (plans) => [...new Set(plans.flatMap(everyOf).map(({ slot
 /** Bytes from one step's block to the next. @param {T.Dispatched[]} calls */
 const strideOf = (calls) => calls.reduce((most, { words, scalars }) => Math.max(most, aligned((1 + words.length + scalars.length) * WORD)), ALIGNMENT);
 
+/** Bytes of the blocks of all plans. @type {(plans: T.GpuCall[][]) => number} */
+export const blockBytesOf = (plans) => plans.map(everyOf).reduce((sum, every) => sum + strideOf(every) * Math.max(every.length, 1), 0);
+
 /** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
 export function planOf(device, layout, memory, pipelines, calls, steps, banks = []) {
   const every = everyOf(calls);
   const stride = strideOf(every);
-  const blocks = new Uint32Array((stride / WORD) * Math.max(every.length, 1));
+  const blocks = new Uint32Array(blockBytesOf([calls]) / WORD);
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   /** @type {T.Dispatch[]} */
   const dispatches = every.map(({ slot, bank = 1 }, at) => ({

@@ -33,7 +33,7 @@ function startWorker(start, fail) {
 export function openLink(onProgress, threads, device) {
   /** @type {T.Pending} */
   const pending = new Map();
-  let next = 1;
+  let last = 0;
   /** Why the link is closed; null while it is open. @type {unknown} */
   let end = null;
   /** Pool workers, by number. @type {Map<number, T.Lodged>} */
@@ -122,8 +122,8 @@ export function openLink(onProgress, threads, device) {
     async request(kind, params) {
       if (end) throw end;
       const answer = Promise.withResolvers();
-      pending.set(next, answer);
-      worker.postMessage({ id: next++, kind, params });
+      worker.postMessage({ id: ++last, kind, params });
+      pending.set(last, answer);
       return answer.promise;
     },
 

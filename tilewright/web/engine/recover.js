@@ -1,7 +1,7 @@
 // Lets an engine on WebGPU go on after its device was lost: on a new one, and it says so.  Loaded on demand, for the option `recover`.
 // Input: an engine.  Output: the same; after a loss `info.lost` has a sentence, and `onlost` is called.  renew.js starts it again.
 
-import { bareOf, recovering } from './renew.js';
+import { adding, bareOf, recovering } from './renew.js';
 
 /** Devices that are replaced: whatever takes one after the other will take the next. */
 const MOST_LOSSES = 3;
@@ -25,7 +25,7 @@ function telling(engine, losses) {
   }
 
   return Object.defineProperties(engine, {
-    info: { get: () => ({ ...info.get(), lost: [...info.get().lost, ...losses] }) },
-    parts: { get: () => ({ ...parts.get(), bare, again }) },
+    info: { get: () => adding(info.get(), losses) },
+    parts: { get: () => ({ ...parts.get(), bare, again, losses: losses.length }) },
   });
 }

@@ -41,6 +41,8 @@ export type Limits = {
   variant?: string;
   /** Maximum bytes of memory; a larger model is refused before its download. */
   memoryLimit?: number;
+  /** Of several GPUs the faster one, which is the default, or the one that takes less power. */
+  powerPreference?: 'high-performance' | 'low-power';
   /** Verify the digests of stored weights too, not only of downloaded ones. */
   verify?: boolean;
   /** Public key that must have signed the bundle (docs/security.md). */
@@ -96,6 +98,8 @@ export type LoadOptions = Limits & {
   recover?: boolean;
   /** For `auto`: the sizes to measure with; default: the smallest bucket. */
   bucket?: Sizes;
+  /** For `auto`: whether an adapter that computes on the CPU is measured too, which may take minutes to start; default: false. */
+  software?: boolean;
   /** Called a few times per second. */
   onProgress?: (progress: Progress) => void;
   /** Aborts the load and ends its workers. */
@@ -285,9 +289,9 @@ export interface Engine {
   /**
    * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
    * `memory`: null if not shared; `file`: reads a verified file;
-   * `bare`: where the engine recovers, jobs that reject when the device is lost.
+   * `bare`: where the engine recovers, jobs that reject when the device is lost; `losses`: there, how many devices were lost so far.
    */
-  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs };
+  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs; losses?: number };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */

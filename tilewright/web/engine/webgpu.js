@@ -6,8 +6,9 @@ import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.j
 import { EngineError, requireCount } from './errors.js';
 import { BANKS, deviceFor, layoutOf, lossOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD } from './gpu_device.js';
 import { stampsOf } from './gpu_clock.js';
+import { refusedWork, requireMade, scoped, soundness } from './gpu_errors.js';
 import { bytesOf, copyIn, copyOut, copyPlaces, endOf, FIRST, inRow, padded, requireBuffer } from './gpu_places.js';
-import { callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
+import { blockBytesOf, callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
 import { upload } from './gpu_upload.js';
 import { readOutputs, sizesOf } from './tensors.js';
 import { json } from './weights.js';
@@ -44,12 +45,18 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
   const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
   if (limits.memoryLimit && total > limits.memoryLimit) {
-    throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and the limit is ${limits.memoryLimit}`,
-      'Build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
+    throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and memoryLimit is ${limits.memoryLimit}`,
+      'Raise memoryLimit, or build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
   }
   const loss = lossOf(device);
   const gone = () => new EngineError('host', `The GPU device was lost: ${loss.why || 'it did not answer'}`, gpu ? 'Load the bundle again, on a new device' : 'Load the bundle again', { lost: true });
   const orGone = (/** @type {unknown} */ error) => { throw loss.why ? gone() : error; };
+  // What goes wrong on a device of the caller may be the caller's.
+  const sound = gpu ? () => {} : soundness(device);
+  function requireUsable() {
+    if (loss.why) throw gone();
+    sound();
+  }
 
   meter.enter('code');
   const layout = layoutOf(device, sizes.length);
@@ -93,15 +100,18 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   reached('code');
 
   meter.enter('weights');
-  device.pushErrorScope('out-of-memory');
-  const memory = device.createBuffer({ size: bytes, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
-  const banks = sizes.map((size) => device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST }));
-  if (await device.popErrorScope()) {
-    throw new EngineError('memory-limit', `The GPU has no room for the model's ${total} bytes`, 'Close other tabs, or build smaller buckets', { estimate: total });
-  }
+  const { value: [memory, ...banks], problem: full } = scoped(device, () => [
+    device.createBuffer({ size: bytes, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }),
+    ...sizes.map((size) => device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST })),
+  ]);
+  await requireMade(full, 'the model', total, 'Close other tabs, or build smaller buckets');
   await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves, packed }, files).catch(orGone);
-  const plans = program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks));
-  if (loss.why) throw gone();
+  const { value: { plans, carrier }, problem: crowded } = scoped(device, () => ({
+    plans: program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks)),
+    carrier: device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }),
+  }));
+  await requireMade(crowded, "the plans' numbers", blockBytesOf(calls) + MOST_CARRIED, 'Close other tabs, or build fewer buckets');
+  requireUsable();
   reached('weights');
 
   /** For the next results of the same size: those of a run are as long as those before. @type {GPUBuffer | null} */
@@ -109,14 +119,15 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
 
   /** What a run gave, for the next one: their places in `carrier`. @type {T.Placed[]} */
   let carried = [];
-  const carrier = device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
 
   /** Reads places back after what was recorded, into fresh arrays or those of `wanted`; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
   async function read(places, { wanted = places, from = memory, carries = false, foreign = false, encoder = device.createCommandEncoder() } = {}) {
     const row = inRow(places);
     const size = endOf(row);
-    const back = idle?.size === size ? idle : device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
-    if (back === idle) idle = null;
+    const known = idle?.size === size ? idle : null;
+    if (known) idle = null;
+    const { value: back, problem: unmade } = known ? { value: known, problem: null }
+      : scoped(device, () => device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST }));
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
     copyPlaces(encoder, from, places, back, row);
     const own = size > MOST_CARRIED ? [] : row;
@@ -124,24 +135,35 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       carried = own;
       copyPlaces(encoder, from, places, carrier, carried);
     }
-    // Only the device can tell that a buffer is of another one, or destroyed.
-    if (foreign) device.pushErrorScope('validation');
-    device.queue.submit([encoder.finish()]);
-    const refusal = foreign ? device.popErrorScope().catch(() => null) : null;
-    await back.mapAsync(GPUMapMode.READ).catch(() => { throw gone(); });
-    const mapped = back.getMappedRange();
-    const trapped = new Uint32Array(mapped, 0, 1)[0] > 0;
-    // The only copy: from the device's memory to the array that is handed over.
-    const outputs = readOutputs(mapped, row.map((place) => ({ ...place, dtype: stored(place.dtype) })), wanted);
-    back.unmap();
-    const [old, next] = size > MOST_IDLE ? [back, idle] : [idle, back];
-    old?.destroy();
-    idle = next;
-    const refused = await refusal;
-    if (!refused) return { trapped, outputs };
-    // A later run may have left its own already.
-    if (carried === own) carried = [];
-    throw new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which nobody has destroyed');
+    const send = () => {
+      device.queue.submit([encoder.finish()]);
+      return back.mapAsync(GPUMapMode.READ);
+    };
+    // Only the device can tell that it has no room, or that a buffer is of another one, or destroyed.
+    const { value: mapping, problem } = unmade || foreign ? scoped(device, send) : { value: send(), problem: null };
+    try {
+      await mapping.catch(async () => {
+        await requireMade(unmade, 'the results', size, 'Close other tabs, or ask for fewer outputs at a time; what the run left in states is not known');
+        throw gone();
+      });
+      const mapped = back.getMappedRange();
+      const trapped = new Uint32Array(mapped, 0, 1)[0] > 0;
+      // The only copy: from the device's memory to the array that is handed over.
+      const outputs = readOutputs(mapped, row.map((place) => ({ ...place, dtype: stored(place.dtype) })), wanted);
+      back.unmap();
+      const [old, next] = size > MOST_IDLE ? [back, idle] : [idle, back];
+      old?.destroy();
+      idle = next;
+      const refused = await problem;
+      if (refused && !foreign) throw refusedWork(refused);
+      if (refused) throw new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which nobody has destroyed');
+      sound();
+      return { trapped, outputs };
+    } catch (error) {
+      // A later run may have left its own already.
+      if (carried === own) carried = [];
+      throw error;
+    }
   }
 
   /** An input := what an output of the run before was, which need not have come back. @type {(encoder: GPUCommandEncoder, place: T.Placed, from: string) => void} */
@@ -153,7 +175,6 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     copyPlaces(encoder, carrier, [output], memory, [place]);
   }
 
-
   const stopped = (/** @type {number} */ plan) => new EngineError('kernel-trap', 'A kernel stopped: an index is out of range',
     'Check the inputs that are indices. The engine can be used again', { plan: program.plans[plan].dims });
 
@@ -162,7 +183,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
 
   /** Records steps, `times` over, and begins with them; what it returns has the last ones, for others to follow. @type {T.RecordSteps} */
   function record(plan, first = 0, last = program.plans[plan].steps.length, times = 1, { timed, whole = false, encoder = device.createCommandEncoder() } = {}) {
-    if (loss.why) throw gone();
+    requireUsable();
     const own = plans[plan].dispatches(first, last);
     const count = own.length * times;
     encoder.clearBuffer(memory, 0, WORD);
@@ -245,11 +266,12 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   }
 
   /** Copies all states on the device; returns what puts them back. */
-  function kept() {
+  async function kept() {
     const { states: places } = program;
     if (!places.length) return () => {};
     const row = inRow(places);
-    const copy = device.createBuffer({ size: endOf(row), usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+    const { value: copy, problem } = scoped(device, () => device.createBuffer({ size: endOf(row), usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }));
+    await requireMade(problem, 'a copy of the states', endOf(row), 'Close other tabs: the states must be there again after runs that are timed');
     const move = (/** @type {boolean} */ back) => {
       const encoder = device.createCommandEncoder();
       if (back) copyPlaces(encoder, copy, row, memory, places);
@@ -268,7 +290,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
 
   /** @type {(kernel: T.TunedKernel) => Promise<T.GpuTuned>} */
   async function tunedOf({ spec, module, tiles, group = 0, lanes = 1 }) {
-    if (loss.why) throw gone();
+    requireUsable();
     const code = /** @type {string} */ (module);
     const making = known.get(code) ?? pipelineOf(device, layout, code);
     known.delete(code);
@@ -328,7 +350,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       device.queue.submit([encoder.finish()]);
       const { steps } = program.plans[work.plan];
       // Runs that nobody asked for must not move what the page's next run goes on with.
-      const back = kept();
+      const back = await kept();
       try {
         if (only) {
           // What a kernel does not write must not look like the result of an earlier one.
@@ -358,7 +380,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
 
     async state({ place, data }) {
       // Writing to a lost device would say nothing.
-      if (loss.why) throw gone();
+      requireUsable();
       if (!data) return (await read([place])).outputs[0].data;
       device.queue.writeBuffer(memory, place.address, widen(place.dtype, data));
       return null;

@@ -27,6 +27,18 @@ export function become(address, gpu) {
   };
 }
 
+/**
+ * The same for a worker of that page.  Returns what hands a message to the worker's module.
+ * @param {string} address
+ * @param {{name: string, postMessage: Function, gpu?: GPU, Worker?: unknown}} parts
+ */
+export function becomeWorker(address, { gpu, ...parts }) {
+  const events = new EventTarget();
+  become(address, gpu);
+  Object.assign(globalThis, { self: globalThis, addEventListener: events.addEventListener.bind(events), ...parts });
+  return (/** @type {unknown} */ data) => events.dispatchEvent(new MessageEvent('message', { data }));
+}
+
 /** A worker of the page that runs elsewhere.  One that ends by itself fires an error. */
 export class WorkerElsewhere extends EventTarget {
   ended = false;

@@ -3,7 +3,7 @@
 // Input: the host page's address.  Output: a session (session.js).  For bundles on WebGPU there is dawn.mjs.
 
 import { Worker as Thread, isMainThread, parentPort, workerData } from 'node:worker_threads';
-import { become, WorkerElsewhere } from './dawn_globals.mjs';
+import { become, becomeWorker, WorkerElsewhere } from './dawn_globals.mjs';
 
 /** A worker of the page, as a thread. */
 class PageWorker extends WorkerElsewhere {
@@ -38,17 +38,11 @@ async function page() {
 }
 
 async function worker() {
-  const events = new EventTarget();
-  become(workerData.address);
-  Object.assign(globalThis, {
-    self: globalThis,
-    name: workerData.name,
-    Worker: PageWorker,
-    addEventListener: events.addEventListener.bind(events),
-    postMessage: (/** @type {unknown} */ message, /** @type {any[]} */ moved) => parentPort?.postMessage(message, moved),
-  });
-  const started = import(workerData.url);
-  parentPort?.on('message', (data) => started.then(() => events.dispatchEvent(new MessageEvent('message', { data }))));
+  const { address, name, url } = workerData;
+  const postMessage = (/** @type {unknown} */ message, /** @type {any[]} */ moved) => parentPort?.postMessage(message, moved);
+  const deliver = becomeWorker(address, { name, postMessage, Worker: PageWorker });
+  const started = import(url);
+  parentPort?.on('message', (data) => started.then(() => deliver(data)));
   await started;
 }
 

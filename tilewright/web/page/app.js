@@ -5,7 +5,7 @@ import { clearCache } from '../engine/engine.js';
 import { forgetVerdicts } from '../engine/verdicts.js';
 import { findSentenceBundle } from './catalogue.js';
 import { collectionFromText, exampleCollection, MOST_ENTRIES } from './collection.js';
-import { showBucket, showDevice, showProfile } from './device_view.js';
+import { chosenDevice, showBucket, showDevice, showProfile } from './device_view.js';
 import { element, make } from './elements.js';
 import { LatencyView } from './latency_view.js';
 import { SentenceModel } from './model.js';
@@ -41,8 +41,7 @@ async function start(kept = null) {
     const url = await findSentenceBundle();
     const first = kept ?? await exampleCollection();
     signal.throwIfAborted();
-    const device = element('device-choice').value;
-    model = await SentenceModel.load(url, { device, signal, onProgress: showLoading, onRun: noteRun });
+    model = await SentenceModel.load(url, { ...chosenDevice(), signal, onProgress: showLoading, onRun: noteRun });
     model.engine.onlost = (info) => showDevice(info, 'sentence');
     showDevice(model.info, 'sentence');
     await tuning.restore(model.engine);

@@ -4,7 +4,7 @@
 import { clearCache } from '../engine/engine.js';
 import { forgetVerdicts } from '../engine/verdicts.js';
 import { findPictureBundle } from './catalogue.js';
-import { showDevice } from './device_view.js';
+import { chosenDevice, showDevice } from './device_view.js';
 import { element } from './elements.js';
 import { LatencyView } from './latency_view.js';
 import { PictureModel } from './picture_model.js';
@@ -31,7 +31,7 @@ async function start() {
   try {
     const url = await findPictureBundle();
     signal.throwIfAborted();
-    model = await PictureModel.load(url, { device: element('device-choice').value, signal, onProgress: showLoading });
+    model = await PictureModel.load(url, { ...chosenDevice(), signal, onProgress: showLoading });
     model.engine.onlost = (info) => showDevice(info, 'picture');
     showDevice(model.engine.info, 'picture');
     look();
@@ -46,8 +46,9 @@ async function look() {
   const number = ++turn;
   const [using, from] = [model, source];
   if (!using) return;
-  showStatus('ready', from.still ? `Ready: ${from.name}` : `Looking at ${from.name}`);
   forgetRate();
+  /** Whether a picture is shown already. */
+  let shown = false;
   try {
     do {
       const frame = await from.next();
@@ -56,6 +57,8 @@ async function look() {
         const seen = await using.look(frame);
         if (number !== turn) return;
         showSeen(frame, seen, from);
+        if (!shown) showStatus('ready', from.still ? `Ready: ${from.name}` : `Looking at ${from.name}`);
+        shown = true;
         latency.add({ milliseconds: seen.milliseconds, purpose: 'query' });
       } finally {
         from.done(frame);

@@ -8,6 +8,11 @@ const LISTED_STEPS = 12;
 
 /** @type {Record<import('../engine/types.js').Device, string>} */
 const DEVICES = { wasm: 'Processor', webgpu: 'GPU' };
+/** What kernels that use no features need. @type {typeof DEVICES} */
+const BASELINES = { wasm: 'baseline SIMD', webgpu: 'what every WebGPU has' };
+
+/** What people chose; with `?software` in the page's address Automatic measures adapters that are software, too. */
+export const chosenDevice = () => ({ device: element('device-choice').value, software: new URLSearchParams(location.search).has('software') });
 
 /**
  * What the engine measured, or why it did not.
@@ -35,7 +40,7 @@ export function showDevice(info, unit) {
     countText(features.threads, 'thread'),
   ];
   element('fact-model').textContent = `${info.name} (${info.tool})`;
-  element('fact-variant').textContent = `${info.variant.name} (${info.variant.features.join(', ') || 'baseline SIMD'})`;
+  element('fact-variant').textContent = `${info.variant.name} (${info.variant.features.join(', ') || BASELINES[info.device]})`;
   element('fact-features').textContent = has.filter(Boolean).join(', ');
   element('fact-memory').textContent = sizeText(info.memoryBytes);
   element('fact-load').textContent = timeText(info.loadMilliseconds);

@@ -83,7 +83,7 @@ async function session(engine, { onEvent, leave, signal, story, budget, absence,
 
 /** @type {Tune.WorkOn} */
 async function work(engine, pace, { source, objective, onEvent, signal, story, anew, ...options }) {
-  const { program } = engine.parts;
+  const { program, limits } = engine.parts;
   const { openSpecs, start, early } = await backendOf(engine);
   const specs = await openSpecs(engine);
   // The page may not have restored its winners; and another tab may have found more while this one waited.
@@ -97,7 +97,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   const ledger = openLedger(record, engine.info.digest, objective, isBelieved(engine, source));
   const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
   const trials = openTrials({
-    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience, start, early,
+    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience, start, early, powerPreference: limits.powerPreference,
     bytes: Math.max(...sizes.filter((bytes) => bytes <= MOST_BYTES), 0),
   });
   signal.addEventListener('abort', () => trials.close(), { once: true });

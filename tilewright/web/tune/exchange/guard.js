@@ -75,9 +75,21 @@ export function guard(engine) {
   };
 }
 
+/** The engine's latest start; if that failed it is made again, as a browser gives no adapter while its GPU process starts. @type {Tune.Begun} */
+async function begun(engine) {
+  const latest = startOf(engine);
+  try {
+    return await latest;
+  } catch (error) {
+    if (ended.has(engine)) throw error;
+    // Of several runs that wait for it, the first one.
+    return startOf(engine) === latest ? startAgain(engine, [], false) : startOf(engine);
+  }
+}
+
 /** Repeats a run that a new start interrupted or delayed, unless it depends on what was in the old memory. @type {Tune.Repeated} */
 async function repeated(engine, given, error = '') {
-  const whole = await startOf(engine);
+  const whole = await begun(engine);
   if (!whole) requireWhole(engine, `A tuned kernel did not end, so the engine started again: ${error}`);
   return engine.run(...given);
 }

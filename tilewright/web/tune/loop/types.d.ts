@@ -129,6 +129,7 @@ export type Revived = (engine: Engine.Engine, again: boolean) => Promise<void>;
 export type Recovered = <Value>(engine: Engine.Engine, start: Promise<boolean> | undefined, job: Promise<Value>) => Promise<Value>;
 export type Renewed = (engine: Engine.Engine, guilty?: Winner[]) => Promise<void>;
 /** Resolves with `whole`: whether the states were kept. */
+export type Begun = (engine: Engine.Engine) => Promise<boolean | undefined>;
 export type StartAgain = (engine: Engine.Engine, guilty: Winner[], whole: boolean) => Promise<boolean>;
 export type Blamed = (engine: Engine.Engine, winners: Winner[]) => Winner[];
 /** Where a run of the page trapped during an exchange: in one of its kernels, as memory says, or elsewhere. */

@@ -12,6 +12,8 @@ export const MOST_DOUBT = 500;
 export class Refused extends Error {}
 /** The kernel threw. */
 export class Trapped extends Error {}
+/** The device was lost while the kernel ran: by the kernel, or by anything else. */
+export class Lost extends Error {}
 
 /** Contents of all inputs; null for the output, which is buffer 0. @type {Tune.InputsOf} */
 export async function inputsOf({ buffers, spec }, set) {

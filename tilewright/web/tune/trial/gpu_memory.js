@@ -5,11 +5,12 @@
 // before a kernel runs is an image on the device, one for each input set: it is copied before each check, and compared afterwards
 // without the output.
 
-import { deviceFor, layoutOf, pipelineOf, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
+import { deviceFor, layoutOf, lossOf, pipelineOf, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
+import { requireMade, scoped } from '../../engine/gpu_errors.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
 import { beat, beating as steadily, breathe } from './breath.js';
-import { checksOf, Refused, Trapped } from './checks.js';
+import { checksOf, Lost, Refused, Trapped } from './checks.js';
 import { halvesOf } from './halves.js';
 import { arrayOf, isFloat, shake } from './inputs.js';
 
@@ -43,6 +44,9 @@ const [INVOCATIONS, NONE] = [1 << 16, 0xffffffff];
 
 /** @type {GPUDevice} */
 let device;
+/** Why it is lost, or ''. */
+let loss = { why: '' };
+const gone = () => new Lost(`the GPU device was lost: ${loss.why || 'it did not answer'}`);
 /** That kernels may use there. @type {string[]} */
 let features = [];
 /** @type {GPUBindGroupLayout} */
@@ -73,9 +77,10 @@ async function patiently(work) {
 export const beating = () => () => {};
 
 /** @type {Tune.OpenBench} */
-export async function open({ code, bytes }) {
+export async function open({ code, bytes, powerPreference }) {
   texts = JSON.parse(new TextDecoder().decode(code));
-  ({ device, adapter: { features } } = await patiently(deviceFor(bytes)));
+  ({ device, adapter: { features } } = await patiently(deviceFor(bytes, { powerPreference })));
+  loss = lossOf(device);
   layout = layoutOf(device);
   block = device.createBuffer({ size: BLOCK, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   comparing = await patiently(device.createComputePipelineAsync({ layout: 'auto', compute: { module: device.createShaderModule({ code: COMPARE }) } }));
@@ -108,7 +113,7 @@ async function made(module, tiles) {
   const objection = objectionTo(new TextEncoder().encode(text), tiles, features);
   if (objection) throw new Refused(`its text is none of Tilewright's: ${objection}`);
   const pipeline = await pipelineOf(device, layout, text).catch((error) => {
-    throw new Refused(String(error));
+    throw loss.why ? gone() : new Refused(String(error));
   });
   return runnerOf({ tiles, group: factsOf(text).group, pipeline });
 }
@@ -138,8 +143,14 @@ export function runnerFor(module, tiles) {
 /** How many words a buffer takes. @param {Tune.Buffer} buffer */
 const lengthOf = ({ dtype, size, halves, packed }) => (halves ? Math.ceil(size / 2) : packed ? Math.ceil(size / WORD) : wordsOf(/** @type {T.DType} */ (dtype), size));
 
-/** Lays out a specification's buffers, and returns their first words. @type {Tune.Lay} */
-export function lay(facts) {
+/** Makes a buffer on the device; `made` rejects if there is no room for it. @param {string} what @param {number} size @param {number} usage */
+function bufferFor(what, size, usage) {
+  const { value, problem } = scoped(device, () => device.createBuffer({ size, usage }));
+  return { buffer: value, made: requireMade(problem, what, size, 'This kernel stays as it is') };
+}
+
+/** Lays out a specification's buffers, and returns their first words; rejects if the device has no room for them. @type {Tune.Lay} */
+export async function lay(facts) {
   let at = CANARY;
   const addresses = facts.buffers.map((buffer) => {
     const address = at + CANARY;
@@ -149,7 +160,9 @@ export function lay(facts) {
   words = at + CANARY;
   if (!memory || memory.buffer.size < WORD * words) {
     memory?.buffer.destroy();
-    const buffer = device.createBuffer({ size: WORD * words, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
+    memory = null;
+    const { buffer, made } = bufferFor('a kernel that is tried', WORD * words, GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST);
+    await made;
     memory = { buffer, bindings: device.createBindGroup({ layout, entries: [{ binding: 0, resource: { buffer } }, { binding: 1, resource: { buffer: block } }] }) };
   }
   return { addresses, words: [...addresses, ...facts.scalars], block: new Uint32Array(), canaries: [] };
@@ -213,16 +226,17 @@ export async function begin(name) {
 
 /** Bytes of a buffer of the device; what was submitted before is done then. @param {GPUBuffer} from @param {number} at @param {number} size */
 async function bytesOf(from, at, size) {
-  const back = device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+  const { buffer: back, made } = bufferFor('results of a kernel that is tried', size, GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
   const encoder = device.createCommandEncoder();
   encoder.copyBufferToBuffer(from, at, back, 0, size);
   device.queue.submit([encoder.finish()]);
   try {
-    await back.mapAsync(GPUMapMode.READ);
+    await Promise.all([made, back.mapAsync(GPUMapMode.READ).catch(async () => {
+      await made;
+      throw gone();
+    })]);
     beat();
     return back.getMappedRange().slice(0);
-  } catch {
-    throw new Trapped('the GPU device was lost');
   } finally {
     back.destroy();
   }
@@ -287,7 +301,7 @@ export async function timed(runner, times) {
     const [from, to] = new BigInt64Array(await bytesOf(stamps.into, 0, 16));
     return to > from ? Number(to - from) * NANO : NaN;
   }
-  await device.queue.onSubmittedWorkDone();
+  await device.queue.onSubmittedWorkDone().catch(() => { throw gone(); });
   const spent = performance.now() - start;
   beat();
   return spent > 0 ? spent : NaN;

@@ -5,7 +5,7 @@
 import { contest } from './pairs.js';
 import { allowed, arrayOf, difference, isFloat } from './inputs.js';
 import { beginWork, breathe, rest, workedUntilNow } from './breath.js';
-import { inputsOf, MOST_DOUBT, Refused, Trapped } from './checks.js';
+import { inputsOf, Lost, MOST_DOUBT, Refused, Trapped } from './checks.js';
 import { freezeBuiltIns } from './pristine.js';
 
 /** Milliseconds after which no further pair is measured, for the first comparison and for both together. */
@@ -55,7 +55,7 @@ export function judge(bench, clock, more = {}) {
     const standard = await bench.own(facts);
     blame(blamed);
     /** @type {Tune.LoadedKernel} */
-    const next = { facts, ...bench.lay(facts), sets: {}, standard, reference: reference ?? standard, known: new Map() };
+    const next = { facts, ...await bench.lay(facts), sets: {}, standard, reference: reference ?? standard, known: new Map() };
     bench.use(next);
     for (const name of SETS) {
       // Skipped for slow kernels.
@@ -208,7 +208,7 @@ export function judge(bench, clock, more = {}) {
       if (known) bench.use(known);
       else await prepare(facts, null, expected);
       // Restores what the previous candidate may have overwritten.
-      bench.lay(facts);
+      await bench.lay(facts);
       lap('prepare');
       const other = confirm ? null : await runnerOf(incumbent);
       lap('incumbent');
@@ -228,6 +228,7 @@ export function judge(bench, clock, more = {}) {
     } catch (error) {
       if (trying && error instanceof Refused) return outcome({ verdict: 'refused', why: error.message });
       if (trying && error instanceof Trapped) return outcome({ verdict: 'trapped', why: error.message });
+      if (trying && error instanceof Lost) return outcome({ verdict: 'trapped', why: error.message, gone: true });
       throw error;
     } finally {
       blame(false);

@@ -36,7 +36,7 @@ class Hung extends Error {
 const startWorker = () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
 
 /** @type {Tune.OpenTrials} */
-export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false }) {
+export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false, powerPreference }) {
   /** @type {Worker | null} */
   let worker = null;
   /** Started before it is needed, so that the next fresh worker is there at once. @type {Tune.Launched | null} */
@@ -84,6 +84,16 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   function ask(work, forget, facts, confirm = false) {
     trusted = asked++ || work.judge ? NaN : work.spec;
     return request('attempt', { ...work, forget, facts, confirm, expected: (facts && !work.judge && expected.get(work.spec)) || null });
+  }
+
+  /** Asks once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again. @type {Tune.AskAgain} */
+  async function askAgain(work, forget, told, facts, confirm) {
+    const outcome = await ask(work, forget, told, confirm);
+    if (!outcome.gone) return outcome;
+    end(gone());
+    dropReserve();
+    await ready();
+    return ask(work, [], read(facts), confirm);
   }
 
   /** Keeps the expected results of a kernel, within KEPT. @type {Tune.Remember} */
@@ -162,7 +172,7 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
       });
       made.addEventListener('message', ({ data }) => own.hear(data));
       // `code` is copied, not transferred, for the next worker.
-      made.postMessage({ id, kind: 'open', params: { code, entries: slots, bytes, scratchBytes } });
+      made.postMessage({ id, kind: 'open', params: { code, entries: slots, bytes, scratchBytes, powerPreference } });
       return own;
     } catch (error) {
       made?.terminate();
@@ -235,12 +245,12 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
         forget.forEach((old) => told.delete(old));
       }
       try {
-        let outcome = await ask(work, forget, given);
+        let outcome = await askAgain(work, forget, given, facts);
         if (outcome.module) {
           // The verdict stands if it is the same where no candidate ever ran.
           end(gone());
           await ready();
-          const { module, verdict, why, milliseconds } = await ask(work, [], read(facts), true);
+          const { module, verdict, why, milliseconds } = await askAgain(work, [], read(facts), facts, true);
           // Its own module is optimised code by now.
           outcome = {
             ...outcome, ...(!module && { verdict, why, module }),

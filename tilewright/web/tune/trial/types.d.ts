@@ -86,6 +86,8 @@ export type Outcome = {
   parts?: number; pairs?: number; lost?: number;
   /** The reason for the verdict, in words. */
   why?: string;
+  /** The device was lost meanwhile. */
+  gone?: boolean;
   /** Only if the candidate is to be adopted. */
   module?: Code;
   /** What is wrong with the kernel in use, compared with the compiler's own. */
@@ -105,12 +107,14 @@ export interface Trials {
 }
 /** Two results of one step as bytes; `rounds`: as in `SpecFacts`. */
 export type Results = { dtype: string; rounds: boolean; found: Bytes; wanted: Bytes };
-/** `start`: the worker of another device than WebAssembly; `early`: it takes long to start, so another one is kept for the next need, and candidates are made ahead. */
-export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean }) => Trials;
+/** `start`: the worker of another device than WebAssembly; `early`: it takes long to start, so another one is kept for the next need, and candidates are made ahead; `powerPreference`: that of the engine, whose GPU it must be. */
+export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean; powerPreference?: GPUPowerPreference }) => Trials;
 /** A worker that opens its bench by request `id`; what it said before it was taken, and why it failed. */
 export type Launched = { worker: Worker; id: number; said: any[]; broken: string; hear: (data: any) => unknown; fail: (why: string) => unknown };
 
 export type Ask = (work: Tried, forget: number[], facts: SpecFacts | null, confirm?: boolean) => Promise<any>;
+/** `facts`: of a worker that was told nothing yet. */
+export type AskAgain = (work: Tried, forget: number[], told: SpecFacts | null, facts: () => SpecFacts, confirm?: boolean) => Promise<any>;
 export type Remember = (told: { spec: number; sets: Expected }) => void;
 export type Request = (kind: string, params: object) => Promise<any>;
 
@@ -127,7 +131,7 @@ export type GpuRunner = Runner & { group: number; pipeline: GPUComputePipeline }
 export type Compiled = (bytes: Bytes, count?: number) => Promise<any>;
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<WasmRunner>;
 /** `code`: the bundle's own kernels; `bytes`: maximum of all buffers of a kernel. */
-export type OpenBench = (given: { code: ArrayBuffer; entries: number; bytes: number; scratchBytes: number }) => Promise<void>;
+export type OpenBench = (given: { code: ArrayBuffer; entries: number; bytes: number; scratchBytes: number; powerPreference?: GPUPowerPreference }) => Promise<void>;
 export type OwnRunner = (facts: SpecFacts) => Promise<Runner>;
 export type RunnerFor = (module: any, tiles: number) => Promise<Runner>;
 export type Ahead = (candidate: { module: Bytes; tiles: number }) => Promise<void>;
@@ -191,7 +195,7 @@ export type GrowingBatches = (runner: Runner) => () => { time: number; spent: nu
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
 export type InPieces = (count: number, piece: number, work: (from: number, to: number) => void) => Promise<void>;
-export type Lay = (facts: SpecFacts) => Pick<LoadedKernel, 'addresses' | 'words' | 'block' | 'canaries'>;
+export type Lay = (facts: SpecFacts) => T.MaybePromise<Pick<LoadedKernel, 'addresses' | 'words' | 'block' | 'canaries'>>;
 export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | null)[]>;
 export type Accept = (set: TrialSet, given?: any) => Promise<TrialSet>;
 export type Doubt = (name: string) => Promise<void>;

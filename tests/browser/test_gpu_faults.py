@@ -1,0 +1,57 @@
+"""GPU devices that find something wrong, or are lost, where nobody waits for it: in Chromium with
+its software adapter."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.server.app import WEB
+
+from .bundles import Library
+from .conftest import Visit
+from .serving import serving
+from .test_auto import INPUTS, same
+
+pytestmark = pytest.mark.browser
+
+#: A device that finds a second run's work wrong, as one does without room for it.
+WRONG = """
+let submitted = 0;
+const { submit } = GPUQueue.prototype;
+const { requestDevice } = GPUAdapter.prototype;
+GPUAdapter.prototype.requestDevice = async function (...given) {
+  const device = await requestDevice.apply(this, given);
+  device.queue.submit = (...work) => {
+    if (++submitted === 2) device.createBuffer({ size: 2 ** 40, usage: GPUBufferUsage.STORAGE });
+    submit.apply(device.queue, work);
+  };
+  return device;
+};
+"""
+
+
+def page_with(more: str, folder: Path) -> Path:
+    """The web files, with this in the engine's worker."""
+    web = shutil.copytree(WEB, folder / "web")
+    worker = web / "engine" / "gpu_worker.js"
+    worker.write_text(worker.read_text() + more)
+    return web
+
+
+def ran(visit: Visit, library: Library, web: Path, times: int) -> Any:
+    with serving({"both": library.path("difference on both")}, web=web) as site:
+        return visit(site.blank).do("gpuRuns", url=site.bundle("both"), inputs=INPUTS, times=times)
+
+
+def test_what_is_wrong_beside_the_call(gpu_visit: Visit, library: Library, tmp_path: Path) -> None:
+    """A run whose device found its work wrong rejects; those before and after it do not."""
+    found = ran(gpu_visit, library, page_with(WRONG, tmp_path), 4)
+    (wrong,) = (one["error"] for one in found if "error" in one)
+    assert wrong["code"] == "host"
+    assert "GPU refused a part of the work: " in wrong["message"]
+    assert same(found[0]["outputs"])
+    assert same(found[-1]["outputs"])

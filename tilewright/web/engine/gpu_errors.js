@@ -1,0 +1,45 @@
+// What a device finds wrong, which no call returns: in scopes around work, and afterwards.
+// Input: a device, work.  Output: problems; typed errors.  It makes nothing on the device.
+
+import { EngineError } from './errors.js';
+
+/** @type {GPUErrorFilter[]} */
+const SCOPES = ['out-of-memory', 'validation'];
+
+/** Does work at once; `problem` resolves with what the device found wrong with it, or null. @type {T.Scoped} */
+export function scoped(device, work) {
+  SCOPES.forEach((filter) => device.pushErrorScope(filter));
+  // A lost device finds nothing wrong.
+  const ended = () => Promise.all(SCOPES.map(() => device.popErrorScope().catch(() => null)));
+  try {
+    const value = work();
+    return { value, problem: ended().then((found) => found.find(Boolean) ?? null) };
+  } catch (error) {
+    ended();
+    throw error;
+  }
+}
+
+/** The first line says it. @param {GPUError} error */
+const saying = ({ message }) => (message ? `: ${message.trim().split('\n')[0]}` : '');
+
+/** Rejects with `memory-limit` if the device did not make buffers of so many bytes. @type {T.RequireMade} */
+export async function requireMade(problem, what, bytes, hint) {
+  const found = await problem;
+  if (found) throw new EngineError('memory-limit', `The GPU has no room for ${what} of ${bytes} bytes${saying(found)}`, hint, { estimate: bytes });
+}
+
+/** @param {GPUError} error */
+export const refusedWork = (error) => new EngineError('host', `The GPU refused a part of the work${saying(error)}`, 'Load the bundle again: what its memory holds is not known');
+
+/** Throws what the device found wrong since the last time outside of all scopes: then results may be anything. @type {T.RequireSound} */
+export function soundness(device) {
+  /** @type {GPUError | null} */
+  let first = null;
+  device.addEventListener('uncapturederror', ({ error }) => (first ??= error));
+  return () => {
+    const error = first;
+    first = null;
+    if (error) throw refusedWork(error);
+  };
+}
