@@ -86,7 +86,7 @@ def test_nothing_is_collected_while_a_graph_is_recorded() -> None:
 class Noting:
     """A driver that notes what it is asked for; its kernels are their texts."""
 
-    name, capability, shared_bytes = "GPU", (9, 0), 0
+    name, capability, shared_bytes, sms = "GPU", (9, 0), 0, 132
 
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []
