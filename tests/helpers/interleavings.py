@@ -44,7 +44,8 @@ class Worker(NamedTuple):
     done: tiles that it has stored and not yet counted
     older: what its claim was before its own, which it has not used yet; NONE: no such claim
     budget: the least since the tile began; 0: somebody was sent away while it worked, or a tile
-            was left, so it asks before it goes"""
+            was left, so it asks before it goes
+    asked, flying: the budget as its last answer said; the answer that is on its way, or -1"""
 
     at: str = "begin"
     done: int = 0
@@ -58,6 +59,8 @@ class Worker(NamedTuple):
     registers: tuple[int, int] = (0, 0)
     older: int = NONE
     budget: int = 1
+    asked: int = NONE
+    flying: int = -1
 
 
 class Words(NamedTuple):
@@ -166,6 +169,9 @@ class Model:
                 continue
             if worker.at == "wait" and state.slots[number].state != FREE:
                 continue
+            if worker.flying >= 0:
+                arrived = worker._replace(asked=worker.flying, flying=-1)
+                yield f"{number} arrives", _to(state, number, arrived)
             after = getattr(self, f"_{worker.at}")(state, number, worker)
             yield f"{number} {worker.at}", after
         if state.writes:
@@ -275,8 +281,9 @@ class Model:
         return _to(_slot(state, w.slot, state=FREE), n, w, at="restore" if early else "look")
 
     def _look(self, state: State, n: int, w: Worker) -> State:
-        least = min(w.budget, state.budget)
-        return _to(state, n, w, must_go=n >= state.budget, budget=least, at="compute")
+        """It asks; the answer may come after the chunk's end, or in a later tile."""
+        flying = state.budget if w.flying < 0 else w.flying
+        return _to(state, n, w, flying=flying, at="compute")
 
     def _compute(self, state: State, n: int, w: Worker) -> State:
         computed = list(state.own.computed)
@@ -284,7 +291,8 @@ class Model:
         assert computed[w.tile] == w.chunk, f"chunk {w.chunk} of tile {w.tile} twice"
         computed[w.tile] += 1
         last = w.chunk + 1 == self.chunks
-        goes = w.must_go and not last
+        w = w._replace(budget=min(w.budget, w.asked))
+        goes = n >= w.asked and not last
         waits = "save" if self._has("does not wait for its own slot") else "wait"
         at = waits if goes else "next_task" if last else "look"
         return _to(_words(state, computed=tuple(computed)), n, w, at=at, chunk=w.chunk + 1,

@@ -29,9 +29,12 @@ from tilewright.elastic.transform.arguments import Turn
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
-from tilewright.targets.cuda.elastic import FIELDS, elastic
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.cuda import elastic as elastic_form
+from tilewright.targets.cuda.elastic import FIELDS, Elastic, elastic
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu import pace
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.turns import TURNS
 
 OPTIONS = Options(targets=("cuda",))
@@ -61,6 +64,8 @@ SUBJECTS: dict[str, Callable[[], Contents]] = {
     "product": _product("mk,kn->mn", (20, 300), (300, 24)),
     "few rows, two layers": _product("mk,kn->mn", (2, 512), (512, 48), 2),
     "few rows, long": _product("mk,kn->mn", (1, 4096), (4096, 40)),
+    "product, long chunks": _product("mk,kn->mn", (20, 1300), (1300, 24)),
+    "few rows, long chunks": _product("mk,kn->mn", (1, 8704), (8704, 40)),
     "naive": _product("mk,kn->mn", (6, 400), (400, 40), options=NAIVE),
     "attention": lambda: compile_graph(VARIANTS["bert"](), OPTIONS).contents,
     "encoder": lambda: compile_graph(bert_layer(), OPTIONS).contents,
@@ -129,7 +134,11 @@ class Case:
 
 
 #: By day the others run only as they are recorded, and a few looks are tried.
-BY_DAY, LOOKS, MORE_LOOKS = ("product", "few rows, long", "naive", "attention"), 8, 60
+BY_DAY = ("product", "few rows, long", "naive", "attention", "product, long chunks")
+LOOKS, MORE_LOOKS = 8, 60
+#: Clocks of a chunk: kernels are small here, and tiles that take less are not left.  Of these two a
+#: chunk has several passes, in a loop of its own and with the question in its middle.
+CLOCKS = {"product, long chunks": 6000, "few rows, long chunks": 1300}
 
 
 def _marked(name: str) -> Any:
@@ -140,8 +149,8 @@ def _marked(name: str) -> Any:
 def subject(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    # small kernels: tiles that take less than a chunk are not left
-    monkeypatch.setattr(pace, "CLOCKS", 2 * pace.LATENCY)
+    clocks = CLOCKS.get(request.param, 2 * pace.LATENCY)
+    monkeypatch.setattr(pace, "CLOCKS", clocks)
     write(SUBJECTS[request.param](), tmp_path)
     return tmp_path
 
@@ -185,12 +194,43 @@ def test_launches_of_fewer_workers(tmp_path: Path, looks: int) -> None:
         case.check()
 
 
-def test_it_leaves_within_a_tile() -> None:
-    """Products and attention do, with what their threads have in registers."""
-    for name in ("product", "attention"):
-        kernel = KERNELS[name]()
-        form = elastic(CUDA.code(kernel, CUDA.default(kernel, CUDA.variant.name)).loops)
-        assert (form.saved > 0) == (form.chunks > 1), name
+def _form(kernel: Kernel, schedule: Schedule | None = None) -> Elastic:
+    schedule = schedule or CUDA.default(kernel, CUDA.variant.name)
+    return elastic(CUDA.code(kernel, schedule).loops)
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_chunks_of_several_passes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop of its own where passes end with a barrier, else a question in the middle."""
+    monkeypatch.setattr(pace, "CLOCKS", CLOCKS[name])
+    write(SUBJECTS[name](), tmp_path)
+    text = "".join(form.text for form in CudaHost(tmp_path, CpuDevice(1)).forms)
+    nested = re.search(r"for \(int \w+ = chunk;", text)
+    middle = re.search(r"threadIdx.x == 0 && \w+ % \d+ == \d+", text)
+    assert (nested is not None, middle is not None) == (name[0] == "p", name[0] == "f")
+
+
+def test_long_tiles_ask_again_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = KERNELS["product"]()
+    assert ", false);" in _form(kernel).text
+    monkeypatch.setattr(elastic_form, "chunks_of", lambda fn: None)
+    monkeypatch.setattr(pace, "CLOCKS", 100)
+    assert ", true);" in _form(kernel).text
+
+
+def test_it_leaves_within_a_tile(nvrtc: Callable[[str, str], bytes]) -> None:
+    """Large products do, with what their threads have in registers; tiles that are soon computed do
+    not."""
+    large = product_kernel("mk,kn->mn", (256, 1024), (1024, 256), weight=True)
+    form = _form(large)
+    assert form.saved > 0
+    assert form.chunks > 3
+    assert nvrtc(prelude() + TURNS + form.text, "sm_90")
+    assert nvrtc(prelude() + TURNS + form.text, "compute_75")
+    short = _form(KERNELS["product"]())
+    assert (short.saved, short.chunks) == (0, 1)
     thin = product_kernel("mk,kn->mn", (1, 8192), (8192, 64), weight=True)
     long = product_kernel("mk,kn->mn", (40, 300), (300, 64), weight=True)
     kinds = CUDA.default(thin, CUDA.variant.name), CUDA.schedule({"form": "single"})

@@ -40,8 +40,10 @@ __device__ inline unsigned budget_of(const Turn &t) {
 #endif
   return seen(t.budget);
 }
-// The block of base/budget.py as it was when this chunk began, or the one before.  It comes to
+// The block of base/budget.py as it was at the last request whose answer has come.  It comes to
 // shared memory by itself: who waits for a register also waits for what others wait for then.
+// Nobody waits for it but who ends, since shared memory is then another's.  That a word is either
+// the old one or the new one meanwhile is how devices work; PTX does not promise it.
 struct alignas(16) Asked { unsigned budget, more[3]; };
 __device__ inline void ask(const Turn &t, Asked &asked) {
 #if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 800
@@ -49,6 +51,11 @@ __device__ inline void ask(const Turn &t, Asked &asked) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(t.budget));
 #else
   asked.budget = budget_of(t);
+#endif
+}
+__device__ inline void all_came() {
+#if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;");
 #endif
 }
 __device__ inline unsigned answer(const Asked &asked) { return seen(&asked.budget); }

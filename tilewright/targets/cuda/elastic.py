@@ -20,7 +20,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
 from tilewright.targets.cuda.units import part_of
 from tilewright.targets.gpu.chunks import Chunks, chunks_of
-from tilewright.targets.gpu.pace import CLOCKS, clocks
+from tilewright.targets.gpu.pace import is_long
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.text import at, body, declarations, lines
 
@@ -30,10 +30,6 @@ FIELDS = (
     "unsigned *before", "unsigned *told", "int needed", "int number", "int tiles", "int firsts",
     "int workers", "int stride",
 )  # fmt: skip
-
-
-#: A tile that is not left asks again when it ends, if it takes so many times as long as a chunk.
-LONG = 8
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,7 @@ def elastic(fn: TileFn) -> Elastic:
     shares = parts is not None and not parts.ahead
     # short tiles need as many workers as the plain form has; long ones need their registers more
     bounds = threads if fn.thread else f"{threads}, RESIDENTS"
+    back = "{ if (threadIdx.x == 0) all_came(); return; }" if shares else "return;"
     text = [
         f"KERNEL void __launch_bounds__({bounds}) k({given}) {{",
         f"  const Turn turn{{{names}}};",
@@ -69,7 +66,7 @@ def elastic(fn: TileFn) -> Elastic:
         "  __syncthreads();",
         "  for (int side = 0;; side ^= 1) {",
         "    const int own = tasks[side][0], begin = tasks[side][1], slot = tasks[side][2];",
-        "    if (own < 0) return;",
+        f"    if (own < 0) {back}",
         "    if (threadIdx.x == 0) ask_ahead(turn, worker);",
     ]
     if parts is None:
@@ -78,7 +75,7 @@ def elastic(fn: TileFn) -> Elastic:
         text += [f"    {line}" for line in _tile(fn, d)]
         text += _by_chunks(fn, d, parts, threads)
     # a short tile has asked when it began
-    looks = "true" if parts is None and clocks(fn, fn.body) > LONG * CLOCKS else "false"
+    looks = "true" if parts is None and is_long(fn) else "false"
     text += [
         f"    if (threadIdx.x == 0) next_task(turn, tasks[side ^ 1], worker, own, {looks});",
         "    __syncthreads();",
@@ -137,6 +134,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}      leave(turn, own, following, worker.following);",
         f"{pad}      finish(turn, worker.done), counted_out(turn);",
         f"{pad}    }}",
+        *([f"{pad}    if (threadIdx.x == 0) all_came();"] if not parts.ahead else []),
         f"{pad}    return;",
         f"{pad}  }}",
         f"{pad}}}",

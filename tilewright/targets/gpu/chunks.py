@@ -32,7 +32,7 @@ class Chunks:
     """A tile by passes.
 
     refill: from the block on with which the loop begins, a variable of that name
-    every: passes from one barrier at which all threads may leave to the next: about `CLOCKS`
+    every: passes from one barrier at which all threads may leave to the next (pace.py)
     live: by name, type and lanes of the registers that a pass, or what is after, reads first
     matrices: the same of results, each with its type and a thread's part of its elements
     """

@@ -18,9 +18,14 @@ from tilewright.kernel.tree import walk
 OPERATIONS, PRODUCTS, BYTES = 128, 2048, 32
 #: What reads memory takes so long at least.
 LATENCY = 128
-#: From one look at the budget to the next: with a few groups on a multiprocessor some microseconds,
-#: and several times as long as the answer takes.
+#: From one look at the budget to the next: about a microsecond for each group that a multiprocessor
+#: has, and more than the answer takes.
 CLOCKS = 2048
+
+
+def is_long(fn: l.TileFn) -> bool:
+    """True if a whole tile takes longer than from one look to the next."""
+    return clocks(fn, fn.body) > CLOCKS
 
 
 def passes(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
@@ -29,8 +34,8 @@ def passes(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
 
 
 def clocks(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> float:
-    """Of all threads of a group; of a kernel with a thread for each tile, those of one warp."""
-    threads = fn.threads if fn.thread else 32
+    """Of all threads of a group; of a kernel with a thread for each tile, those of two warps."""
+    threads = fn.threads if fn.thread else 64
     operations, products, read = _counts(fn, stmts)
     taken = max(operations / OPERATIONS + products / PRODUCTS, read / BYTES) * threads
     return max(taken, LATENCY) if read else taken
