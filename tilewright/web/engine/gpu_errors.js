@@ -32,14 +32,24 @@ export async function requireMade(problem, what, bytes, hint) {
 /** @param {GPUError} error */
 export const refusedWork = (error) => new EngineError('host', `The GPU refused a part of the work${saying(error)}`, 'Load the bundle again: what its memory holds is not known');
 
-/** Throws what the device found wrong since the last time outside of all scopes: then results may be anything. @type {T.RequireSound} */
+/**
+ * What the device found wrong outside of all scopes: then results may be anything.  Jobs overlap, and nobody can tell whose error it is: `require`
+ * throws for all that began before it (`since`, of `count`), and for those that begin only if none has been told yet.
+ * @type {T.Soundness}
+ */
 export function soundness(device) {
-  /** @type {GPUError | null} */
-  let first = null;
-  device.addEventListener('uncapturederror', ({ error }) => (first ??= error));
-  return () => {
-    const error = first;
-    first = null;
-    if (error) throw refusedWork(error);
+  let [found, told] = [0, 0];
+  /** The first that none was told. @type {GPUError} */
+  let first;
+  device.addEventListener('uncapturederror', ({ error }) => {
+    if (found++ === told) first = error;
+  });
+  return {
+    count: () => found,
+    require(since = told) {
+      if (found <= since) return;
+      told = found;
+      throw refusedWork(first);
+    },
   };
 }
