@@ -231,6 +231,28 @@ export const ON_DEVICES = {
     return { errors: { numbers, carried, results, copy }, before, after };
   },
 
+  /** Runs of which the device refuses the second one's submission, since it has a part that uses a destroyed buffer; what each gives. */
+  async refusedSubmission({ url }) {
+    const { kit, spied } = globalThis;
+    const device = await kit.device();
+    const engine = await spied.load(url, { device });
+    const { submit } = device.queue;
+    const [from, to] = [1, 2].map(() => device.createBuffer({ size: 4, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }));
+    from.destroy();
+    const found = [];
+    for (const [at, wrong] of [false, true, false].entries()) {
+      device.queue.submit = (/** @type {GPUCommandBuffer[]} */ work) => {
+        const encoder = device.createCommandEncoder();
+        if (wrong) encoder.copyBufferToBuffer(from, 0, to, 0, 4);
+        submit.call(device.queue, [...work, encoder.finish()]);
+      };
+      const inputs = { x: new Float32Array(96).fill(at + 2), z: new Float32Array(96).fill(1) };
+      found.push(await engine.run(inputs).then((/** @type {any} */ { outputs }) => ({ y: outputs.y.data[0] }), (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) })));
+    }
+    engine.dispose();
+    return found;
+  },
+
   /** Loads whose device is lost in these phases. */
   async lostLoading({ url, phases }) {
     const { kit, spied } = globalThis;

@@ -226,6 +226,14 @@ def test_buffers_that_the_device_does_not_make(do: Do, site: Site) -> None:
     assert found["before"] == found["after"]
 
 
+def test_a_submission_that_the_device_refuses(do: Do, site: Site) -> None:
+    """The run rejects, and never has the results of the one before."""
+    before, refused, after = do("refusedSubmission", url=site.bundle("both"))
+    assert (before["y"], after["y"]) == (1, 3)
+    assert refused["error"]["code"] == "host"
+    assert "GPU refused a part of the work: " in refused["error"]["message"]
+
+
 def test_a_page_keeps_the_files(gpu_visit: Visit, site: Site) -> None:
     """As workers do, though it has no synchronous files."""
     found = gpu_visit(site.blank).do("devices", url=site.bundle("both"), large=site.bundle("large"))

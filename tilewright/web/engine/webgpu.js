@@ -140,8 +140,8 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       device.queue.submit([encoder.finish()]);
       return back.mapAsync(GPUMapMode.READ);
     };
-    // Only the device can tell that it has no room, or that a buffer is of another one, or destroyed.
-    const { value: mapping, problem } = unmade || foreign ? scoped(device, send) : { value: send(), problem: null };
+    // Only the device can tell that it has no room, or that a buffer is of another one, or destroyed; what it says outside of scopes is for the page, if it is the page's.
+    const { value: mapping, problem } = unmade || foreign || gpu ? scoped(device, send) : { value: send(), problem: null };
     try {
       await mapping.catch(async () => {
         await requireMade(unmade, 'the results', size, 'Close other tabs, or ask for fewer outputs at a time; what the run left in states is not known');
