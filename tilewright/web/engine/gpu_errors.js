@@ -3,7 +3,7 @@
 
 import { EngineError } from './errors.js';
 
-/** @type {GPUErrorFilter[]} */
+/** They end in the other order. @type {GPUErrorFilter[]} */
 const SCOPES = ['out-of-memory', 'validation'];
 
 /** Does work at once; `problem` resolves with what the device found wrong with it, or null. @type {T.Scoped} */
@@ -13,7 +13,8 @@ export function scoped(device, work) {
   const ended = () => Promise.all(SCOPES.map(() => device.popErrorScope().catch(() => null)));
   try {
     const value = work();
-    return { value, problem: ended().then((found) => found.find(Boolean) ?? null) };
+    // Without room all that uses a buffer is invalid, too.
+    return { value, problem: ended().then((found) => found.findLast(Boolean) ?? null) };
   } catch (error) {
     ended();
     throw error;
@@ -22,6 +23,9 @@ export function scoped(device, work) {
 
 /** The first line says it. @param {GPUError} error */
 const saying = ({ message }) => (message ? `: ${message.trim().split('\n')[0]}` : '');
+
+/** Whether that is for want of room. @param {GPUError} error */
+export const isFull = (error) => error instanceof GPUOutOfMemoryError;
 
 /** Rejects with `memory-limit` if the device did not make buffers of so many bytes. @type {T.RequireMade} */
 export async function requireMade(problem, what, bytes, hint) {

@@ -6,7 +6,7 @@ import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.j
 import { EngineError, requireCount } from './errors.js';
 import { BANKS, deviceFor, layoutOf, lossOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD } from './gpu_device.js';
 import { stampsOf } from './gpu_clock.js';
-import { refusedWork, requireMade, scoped, soundness } from './gpu_errors.js';
+import { isFull, refusedWork, requireMade, scoped, soundness } from './gpu_errors.js';
 import { bytesOf, copyIn, copyOut, copyPlaces, endOf, FIRST, inRow, padded, requireBuffer } from './gpu_places.js';
 import { blockBytesOf, callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
 import { keptStates } from './gpu_states.js';
@@ -44,11 +44,11 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, bytes);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
-  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
   if (limits.memoryLimit && total > limits.memoryLimit) {
     throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and memoryLimit is ${limits.memoryLimit}`,
       'Raise memoryLimit, or build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
   }
+  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
   const loss = lossOf(device);
   const gone = () => new EngineError('host', `The GPU device was lost: ${loss.why || 'it did not answer'}`, gpu ? 'Load the bundle again, on a new device' : 'Load the bundle again', { lost: true });
   const orGone = (/** @type {unknown} */ error) => { throw loss.why ? gone() : error; };
@@ -111,6 +111,9 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     plans: program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks)),
     carrier: device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }),
   }));
+  // Unlike a buffer, a binding may be wrong for other reasons.
+  const wrong = await crowded;
+  if (wrong && !isFull(wrong)) throw refusedWork(wrong);
   await requireMade(crowded, "the plans' numbers", blockBytesOf(calls) + MOST_CARRIED, 'Close other tabs, or build fewer buckets');
   requireUsable();
   reached('weights');
@@ -156,7 +159,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       old?.destroy();
       idle = next;
       const refused = await problem;
-      if (refused && !foreign) throw refusedWork(refused);
+      if (refused && (!foreign || isFull(refused))) throw refusedWork(refused);
       if (refused) throw new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which nobody has destroyed');
       sound?.require(since);
       return { trapped, outputs };
