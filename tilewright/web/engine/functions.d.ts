@@ -138,7 +138,10 @@ export type Generate = (engine: Engine, prompt: number[], options?: GenerateOpti
 
 export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
-export type Chosen = (url: string, limits: Limits & { bucket: Sizes; software: boolean }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
+/** `heard` is called at each progress. */
+export type StartOn = (device: Device, stop?: AbortController, heard?: () => void) => Promise<Engine>;
+export type StartedAgain = (start: StartOn, device: Device) => Promise<Engine | null>;
+export type Chosen = (url: string, limits: Limits & { bucket: Sizes; software: boolean }, start: StartOn, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
 /** `failure`: of a run, so that nothing was measured. */
 export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
 /** `losses`: devices that were lost before this engine. */
