@@ -202,7 +202,8 @@ export const ON_DEVICES = {
 
   /**
    * Engines on a device that makes no buffers of one kind: of the plans' numbers, for what runs carry over, for a copy of the states, for
-   * results; and what a state was before and after the runs that were timed.
+   * results; and what a state was before and after the runs that were timed.  `other`: on one that refuses bindings, and on one without room
+   * for a run with a buffer of the page.
    */
   async noRoom({ url }) {
     const { kit, spied } = globalThis;
@@ -217,6 +218,14 @@ export const ON_DEVICES = {
       full = 0;
       return error;
     };
+    device.createBindGroup = (/** @type {GPUBindGroupDescriptor} */ parts) => GPUDevice.prototype.createBindGroup.call(device, { ...parts, entries: [] });
+    const bindings = await kit.errorOf(spied.load(url, { device }));
+    device.createBindGroup = GPUDevice.prototype.createBindGroup;
+    // The size that they refuse stands for a size that they have no room for.
+    device.popErrorScope = async () => {
+      const found = await GPUDevice.prototype.popErrorScope.call(device);
+      return found && new GPUOutOfMemoryError(found.message);
+    };
     const numbers = await failing(UNIFORM | COPY_DST, () => spied.load(url, { device }));
     const carried = await failing(COPY_SRC | COPY_DST, () => spied.load(url, { device }));
     const engine = await spied.load(url, { device });
@@ -227,8 +236,35 @@ export const ON_DEVICES = {
     const before = await state();
     const copy = await failing(COPY_SRC | COPY_DST, () => engine.time({ runs: 2 }));
     const after = await state();
+    device.popErrorScope = async () => {
+      await GPUDevice.prototype.popErrorScope.call(device);
+      return new GPUOutOfMemoryError('full');
+    };
+    const buffer = await kit.errorOf(engine.run(inputs, { into: { y: kit.buffer(device, inputs.x) } }));
     engine.dispose();
-    return { errors: { numbers, carried, results, copy }, before, after };
+    return { errors: { numbers, carried, results, copy }, other: { bindings, buffer }, before, after };
+  },
+
+  /** Runs of which the device refuses the second one's submission, since it has a part that uses a destroyed buffer; what each gives. */
+  async refusedSubmission({ url }) {
+    const { kit, spied } = globalThis;
+    const device = await kit.device();
+    const engine = await spied.load(url, { device });
+    const { submit } = device.queue;
+    const [from, to] = [1, 2].map(() => device.createBuffer({ size: 4, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }));
+    from.destroy();
+    const found = [];
+    for (const [at, wrong] of [false, true, false].entries()) {
+      device.queue.submit = (/** @type {GPUCommandBuffer[]} */ work) => {
+        const encoder = device.createCommandEncoder();
+        if (wrong) encoder.copyBufferToBuffer(from, 0, to, 0, 4);
+        submit.call(device.queue, [...work, encoder.finish()]);
+      };
+      const inputs = { x: new Float32Array(96).fill(at + 2), z: new Float32Array(96).fill(1) };
+      found.push(await engine.run(inputs).then((/** @type {any} */ { outputs }) => ({ y: outputs.y.data[0] }), (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) })));
+    }
+    engine.dispose();
+    return found;
   },
 
   /** Loads whose device is lost in these phases. */

@@ -32,6 +32,22 @@ export const GPUS = {
     return found;
   }, url, inputs, times, options),
 
+  /** Runs a model once, and then twice so that the second begins, `apart` milliseconds later, before the first came back; what each gives. */
+  gpuOverlapping: ({ page }, { url, inputs, apart }) => page.evaluate(async (url, given, apart) => {
+    const { tuning, spied } = globalThis;
+    const engine = await spied.load(url, { device: 'webgpu' });
+    const run = () => engine.run(spied.filled(given)).then(
+      (/** @type {any} */ { outputs }) => ({ outputs: tuning.plain(outputs) }),
+      (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) }),
+    );
+    const before = await run();
+    const first = run();
+    await new Promise((resolve) => setTimeout(resolve, apart));
+    const found = [before, ...await Promise.all([first, run()]), await run()];
+    engine.dispose();
+    return found;
+  }, url, inputs, apart),
+
   /** Tunes with the candidates of a static build beside the bundle. */
   gpuFolder: ({ page }, { base, inputs, rounds }) => page.evaluate(async (base, given, rounds) => {
     const [{ load }, { tune }, { folderSource }] = await Promise.all(['engine/engine.js', 'tune/tuner.js', 'tune/sources/folder.js'].map((file) => import(new URL(file, base).href)));

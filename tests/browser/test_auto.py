@@ -110,16 +110,32 @@ def test_a_gpu_without_room(gpu_visit: Visit, library: Library, tmp_path: Path) 
 SLOW = "GPUDevice.prototype.createComputePipelineAsync = () => new Promise(() => {});\n"
 
 
-@pytest.mark.browser
-def test_a_gpu_that_takes_long_to_start(gpu_visit: Visit, library: Library, tmp_path: Path) -> None:
-    """It is waited for in bounded time, and measured anew at the next visit."""
-    web = shutil.copytree(WEB, tmp_path / "web")
+#: The same once a verdict is remembered.
+SLOW_LATER = """
+const { createComputePipelineAsync } = GPUDevice.prototype;
+GPUDevice.prototype.createComputePipelineAsync = async function (...given) {
+  const verdicts = await (await caches.open('tilewright-chosen-1')).keys();
+  return verdicts.length ? new Promise(() => {}) : createComputePipelineAsync.apply(this, given);
+};
+"""
+
+
+def impatient(folder: Path, more: str) -> Path:
+    """The web files with this in the worker of WebGPU, which has 2 s to start."""
+    web = shutil.copytree(WEB, folder / "web")
     worker = web / "engine" / "gpu_worker.js"
-    worker.write_text(worker.read_text() + SLOW)
+    worker.write_text(worker.read_text() + more)
     auto = web / "engine" / "auto.js"
     patience = "[10_000, 2]"
     assert auto.read_text().count(patience) == 1
     auto.write_text(auto.read_text().replace(patience, "[2000, 0]"))
+    return web
+
+
+@pytest.mark.browser
+def test_a_gpu_that_takes_long_to_start(gpu_visit: Visit, library: Library, tmp_path: Path) -> None:
+    """It is waited for in bounded time, and measured anew at the next visit."""
+    web = impatient(tmp_path, SLOW)
     with serving({"both": library.path("difference on both")}, web=web) as site:
         page = gpu_visit(site.blank)
         found = page.do("autoTwice", url=site.bundle("both"), inputs=INPUTS, plant=None)
@@ -130,6 +146,24 @@ def test_a_gpu_that_takes_long_to_start(gpu_visit: Visit, library: Library, tmp_
         assert not choice["remembered"]
         assert same(one["outputs"])
         assert one["workers"] == 2
+
+
+@pytest.mark.browser
+def test_a_remembered_gpu_that_takes_long_to_start(
+    gpu_visit: Visit, library: Library, tmp_path: Path
+) -> None:
+    """It is waited for in bounded time, too; then there is a new choice."""
+    web = impatient(tmp_path, SLOW_LATER)
+    with serving({"both": library.path("difference on both")}, web=web) as site:
+        page = gpu_visit(site.blank)
+        ask = {"url": site.bundle("both"), "inputs": INPUTS, "plant": "webgpu"}
+        first, second = page.do("autoTwice", **ask)
+    assert set(first["info"]["choice"]["milliseconds"]) == {"wasm", "webgpu"}
+    choice = second["info"]["choice"]
+    assert (second["info"]["device"], choice["remembered"]) == ("wasm", False)
+    assert "WebGPU did not start within 2 s" in choice["why"]
+    assert same(second["outputs"])
+    assert second["workers"] == 3
 
 
 @pytest.mark.browser

@@ -194,6 +194,7 @@ def test_devices(do: Do, site: Site) -> None:
     assert found["capped"]["facts"]["limit"] == 1000
     assert "and memoryLimit is 1000" in found["capped"]["message"]
     assert "Raise memoryLimit" in found["capped"]["hint"]
+    assert "--bank" not in found["capped"]["hint"]  # the sum of all buffers counts
     for error in found["lost"]:
         assert error["code"] == "host"
         assert "GPU device was lost" in error["message"]
@@ -222,8 +223,19 @@ def test_buffers_that_the_device_does_not_make(do: Do, site: Site) -> None:
         assert what in error["message"], name
         assert f"{error['facts']['estimate']} bytes" in error["message"], name
         assert error["hint"], name
+    for name, error in found["other"].items():
+        assert error["code"] == "host", name
+        assert "GPU refused a part of the work: " in error["message"], name
     assert any(found["before"])
     assert found["before"] == found["after"]
+
+
+def test_a_submission_that_the_device_refuses(do: Do, site: Site) -> None:
+    """The run rejects, and never has the results of the one before."""
+    before, refused, after = do("refusedSubmission", url=site.bundle("both"))
+    assert (before["y"], after["y"]) == (1, 3)
+    assert refused["error"]["code"] == "host"
+    assert "GPU refused a part of the work: " in refused["error"]["message"]
 
 
 def test_a_page_keeps_the_files(gpu_visit: Visit, site: Site) -> None:

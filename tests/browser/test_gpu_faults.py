@@ -55,3 +55,42 @@ def test_what_is_wrong_beside_the_call(gpu_visit: Visit, library: Library, tmp_p
     assert "GPU refused a part of the work: " in wrong["message"]
     assert same(found[0]["outputs"])
     assert same(found[-1]["outputs"])
+
+
+#: A device that refuses all of a second run's work, and whose results come back late: a third run
+#: begins meanwhile.
+LATE = """
+let submitted = 0;
+{
+  const { mapAsync } = GPUBuffer.prototype;
+  const { requestDevice } = GPUAdapter.prototype;
+  GPUBuffer.prototype.mapAsync = async function (...given) {
+    await mapAsync.apply(this, given);
+    await new Promise((done) => setTimeout(done, 500));
+  };
+  GPUAdapter.prototype.requestDevice = async function (...given) {
+    const device = await requestDevice.apply(this, given);
+    const { submit } = device.queue;
+    device.queue.submit = (...work) => {
+      if (++submitted !== 2) return submit.apply(device.queue, work);
+      device.createBuffer({ size: 2 ** 40, usage: GPUBufferUsage.STORAGE });
+    };
+    return device;
+  };
+}
+"""
+
+
+@pytest.mark.parametrize("apart", [0, 150])
+def test_overlapping_runs(gpu_visit: Visit, library: Library, tmp_path: Path, apart: int) -> None:
+    """The run whose work was refused rejects, whether or not another began before the device said
+    so; that one rejects, too, since nobody can tell whose error it is."""
+    web = page_with(LATE, tmp_path)
+    with serving({"both": library.path("difference on both")}, web=web) as site:
+        before, first, second, after = gpu_visit(site.blank).do(
+            "gpuOverlapping", url=site.bundle("both"), inputs=INPUTS, apart=apart
+        )
+    assert same(before["outputs"])
+    for wrong in (first, second):
+        assert "GPU refused a part of the work: " in wrong["error"]["message"]
+    assert same(after["outputs"])

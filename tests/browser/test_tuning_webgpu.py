@@ -211,6 +211,19 @@ GPUDevice.prototype.createBuffer = function (parts) {
   return createBuffer.call(this, { ...parts, size });
 };
 """
+#: None for what memory must hold before a kernel runs, though the mapping of it is there.
+FULL_OF_IMAGES = """
+const { createBuffer } = GPUDevice.prototype;
+const IMAGE = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC;
+GPUDevice.prototype.createBuffer = function (parts) {
+  if (parts.usage !== IMAGE) return createBuffer.call(this, parts);
+  const real = createBuffer.call(this, parts);
+  const full = createBuffer.call(this, { size: 2 ** 40, usage: IMAGE });
+  full.getMappedRange = (...given) => real.getMappedRange(...given);
+  full.unmap = () => real.unmap();
+  return full;
+};
+"""
 
 
 def spoiled(visit: Visit, poor: Path, folder: Path, how: str, count: int) -> Any:
@@ -243,11 +256,18 @@ def test_a_candidate_that_loses_every_device(visit: Visit, poor: Path, tmp_path:
     assert list(found["bad"]) == ["0"]
 
 
-def test_no_room_for_trials_is_no_verdict(visit: Visit, poor: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("full", "what"),
+    [(FULL, "no room for a kernel that is tried"), (FULL_OF_IMAGES, "refused a part of the work")],
+    ids=["memory", "images"],
+)
+def test_no_room_for_trials_is_no_verdict(
+    visit: Visit, poor: Path, tmp_path: Path, full: str, what: str
+) -> None:
     """The session ends soon, with what is missing."""
-    found = spoiled(visit, poor, tmp_path, FULL, 4)
+    found = spoiled(visit, poor, tmp_path, full, 4)
     assert found["error"]["code"] == "host", found
-    assert "no room for a kernel that is tried" in found["error"]["message"]
+    assert what in found["error"]["message"]
     assert not any(e["type"] == "trial" for e in found["events"])
 
 

@@ -75,6 +75,16 @@ def test_build_of_named_variants(capsys: Capture, tmp_path: Path, model: Path) -
     assert set(made.json["code_bytes"]) == {"x86", "x86-cranelift"}
 
 
+def test_a_bank_without_webgpu_is_refused(capsys: Capture, tmp_path: Path, model: Path) -> None:
+    build = ("build", model, "-o", tmp_path / "b", "--buckets", "n=4", "--bank", 2**27, "--json")
+    wrong = Called(capsys, *build)
+    assert wrong.code == 2
+    assert "--bank" in wrong.json["error"]["message"]
+    assert "--target wgsl" in wrong.json["error"]["hint"]
+    assert not (tmp_path / "b").exists()
+    assert Called(capsys, *build, "--target", "wgsl").code == 0
+
+
 def test_build_twice_gives_equal_files(capsys: Capture, tmp_path: Path, model: Path) -> None:
     for name in ("a", "b"):
         Called(capsys, "build", model, "-o", tmp_path / name, "--buckets", "n=4")

@@ -33,15 +33,26 @@ def test_the_faster_gpu_unless_the_page_prefers_another(given: Any, asked: str) 
     assert device_for(1024, **given) == {"asked": [{"powerPreference": asked}], "error": None}
 
 
-@pytest.mark.parametrize(
-    ("given", "whose", "limit"),
-    [
-        ({}, "the limit of the adapter is 2048", 2048),
-        ({"memoryLimit": 99}, "memoryLimit is 99", 99),
-    ],
-)
-def test_a_limit_is_named_after_who_set_it(given: Any, whose: str, limit: int) -> None:
-    error = device_for(4000, **given)["error"]
-    assert whose in error["message"]
-    assert error["facts"] == {"estimate": 4000, "limit": limit}
-    assert ("Raise memoryLimit" in error["hint"]) == bool(given)
+def test_too_large_for_the_adapter() -> None:
+    error = device_for(4000)["error"]
+    assert "the limit of the adapter is 2048" in error["message"]
+    assert "--bank 2048" in error["hint"]
+    assert error["facts"] == {"estimate": 4000, "limit": 2048}
+
+
+SCOPED = """
+globalThis.GPUOutOfMemoryError = class { message = 'full'; };
+const found = { 'out-of-memory': new GPUOutOfMemoryError(), validation: { message: 'invalid' } };
+const open = [];
+const device = { pushErrorScope: (kind) => open.push(kind), popErrorScope: async () => found[open.pop()] };
+const { isFull, requireMade, scoped } = await import('TUNE/../engine/gpu_errors.js');
+const { problem } = scoped(device, () => {});
+const error = await requireMade(problem, 'it', 8, '').then(() => null, (thrown) => thrown.toJSON());
+console.log(JSON.stringify({ full: isFull(await problem), error }));
+"""  # noqa: E501
+
+
+def test_no_room_is_said_before_what_follows_from_it() -> None:
+    found = run(SCOPED)
+    assert found["full"]
+    assert found["error"]["message"] == "The GPU has no room for it of 8 bytes: full"

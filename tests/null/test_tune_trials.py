@@ -165,6 +165,19 @@ acts = {};
   }
 }
 
+// It is lost, and no other comes.
+{
+  acts = {
+    attempt: (worker, data, answer) => {
+      acts = { open: (other, { id }) => setTimeout(() => other.say({ id, error: 'no adapter' }), 1) };
+      worker.say({ ...answer, value: { verdict: 'trapped', why: 'lost', gone: true, milliseconds: 1, stages: {} } });
+    },
+  };
+  const one = trials();
+  seen.alone = await outcome(one.attempt(work(1)));
+  one.close();
+}
+
 // A trial's GPU must be the engine's.
 {
   acts = {};
@@ -256,6 +269,10 @@ def test_faults_of_the_host_are_no_verdicts() -> None:
 
 def test_closed_trials_end_at_once() -> None:
     assert [f["code"] for f in found()["closed"]] == ["disposed", "disposed"]
+
+
+def test_a_device_that_is_lost_for_good_is_the_fault_of_a_candidate() -> None:
+    assert found()["alone"] == {"verdict": "trapped", "why": "lost"}
 
 
 def test_a_lost_device_is_the_fault_of_a_candidate_only_if_it_is_lost_again() -> None:

@@ -43,6 +43,7 @@ from tilewright.cli.options import (
     Variants,
     check_targets,
     check_variants,
+    settings_of,
     signer_of,
     state_pairs,
 )
@@ -102,7 +103,7 @@ def build(
         model, shape, bucket, extent, as_json,
         assets=_assets(asset or ()), targets=targets, variants=check_variants(variant, targets),
         states=states, halves=halves, bytes=as_bytes, tf32=tf32,
-        settings={} if bank is None else {"bank": bank},
+        settings=settings_of(bank, targets),
     )  # fmt: skip
     write(compiled.contents, output, signer)
     bundle = open_bundle(output)

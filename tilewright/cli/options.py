@@ -143,6 +143,19 @@ def check_variants(named: Sequence[str] | None, targets: Sequence[str]) -> tuple
     return tuple(dict.fromkeys(named or ()))
 
 
+def settings_of(bank: int | None, targets: Sequence[str]) -> dict[str, int]:
+    """What targets are told beyond their options."""
+    if bank is None:
+        return {}
+    if not any(target(name).facts.banks for name in targets):
+        able = " or ".join(name for name, known in TARGETS.items() if known.facts.banks)
+        raise UsageError(
+            f"--bank says nothing to the targets {', '.join(targets)}",
+            hint=f"Add --target {able}, or leave out --bank",
+        )
+    return {"bank": bank}
+
+
 def state_pairs(given: Sequence[str] | None) -> dict[str, str]:
     """`["h=hn"]` → `{"h": "hn"}`."""
     pairs = [text.partition("=") for text in given or ()]

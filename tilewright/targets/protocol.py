@@ -62,6 +62,7 @@ class Facts:
     subnormals:   whether f32 numbers below 2^-126 survive arithmetic
     packing:      how it asks weights to lie
     halves:       whether values may lie in memory as f16
+    banks:        whether large weights may lie in buffers of their own, as the setting `bank` says
     """
 
     address_bits: int
@@ -72,6 +73,7 @@ class Facts:
     group: int = 1
     subnormals: bool = True
     halves: bool = False
+    banks: bool = False
 
 
 @dataclass(frozen=True)

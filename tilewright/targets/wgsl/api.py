@@ -56,6 +56,7 @@ class Wgsl(GroupTarget):
         features=FEATURES,
         group=GROUP,
         halves=True,
+        banks=True,
         subnormals=False,
     )
 

@@ -5,7 +5,7 @@
 import { inspect, load, probeHost } from './engine.js';
 import { abortError } from './errors.js';
 import { findAdapter } from './gpu_device.js';
-import { LATE, within } from './pool.js';
+import { LATE, within } from './patience.js';
 import { raced } from './race.js';
 import { bareOf, recovering } from './renew.js';
 import { recalled, remember } from './verdicts.js';
@@ -14,7 +14,7 @@ import { zerosFor } from './zeros.js';
 /** @type {Record<T.Device, string>} */
 const NAMES = { wasm: 'WebAssembly', webgpu: 'WebGPU' };
 
-/** Milliseconds that WebGPU has to start once WebAssembly could run the model, and the same as a multiple of what WebAssembly took. */
+/** Milliseconds that WebGPU has to start once WebAssembly could run the model, or between two signs of progress before; and the same as a multiple of what WebAssembly took. */
 const [PATIENCE, TIMES] = [10_000, 2];
 
 /** Rejects like `load`. @type {T.LoadFastest} */
@@ -30,12 +30,16 @@ export async function loadFastest(url, { bucket = {}, software = false, onProgre
   signal?.addEventListener('abort', stop);
   try {
     if (signal?.aborted) stop();
-    const { engine, ...choice } = await Promise.race([aborted.promise, chosen(url, { bucket, software, ...limits }, async (device) => {
+    const { engine, ...choice } = await Promise.race([aborted.promise, chosen(url, { bucket, software, ...limits }, async (device, stop = new AbortController(), heard = () => {}) => {
       /** @type {typeof started[number]} */
-      const one = { engine: null, stop: new AbortController() };
+      const one = { engine: null, stop };
       started.push(one);
-      if (signal?.aborted) one.stop.abort();
-      return (one.engine = await load(url, { ...limits, device, onProgress, signal: one.stop.signal }));
+      if (signal?.aborted) stop.abort();
+      const tell = (/** @type {T.Progress} */ progress) => {
+        heard();
+        onProgress(progress);
+      };
+      return (one.engine = await load(url, { ...limits, device, onProgress: tell, signal: stop.signal }));
     }, onProgress)]);
     keepOnly(engine);
     return recovering(told(engine, choice, () => load(url, { ...limits, device: 'wasm' })));
@@ -59,7 +63,7 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   const basis = JSON.stringify([digest, adapter, probeHost(), navigator.userAgent, limits, bucket]);
   const known = await recalled(url, basis);
   // What cannot start any more is chosen anew.
-  const engine = known && await start(known.chosen).catch(() => null);
+  const engine = known && await startedAgain(start, known.chosen);
   if (engine) return { ...known, engine, remembered: true };
 
   const wasm = await start('wasm').catch(asError);
@@ -81,6 +85,22 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   const choice = { chosen, why, milliseconds, bucket, remembered: false };
   if (!failure) await remember(url, basis, choice);
   return { ...choice, engine: engines[chosen] };
+}
+
+/** An engine on the device that is remembered; null if it does not start.  The start of WebGPU ends once it is silent: a driver may hang. @type {T.StartedAgain} */
+async function startedAgain(start, device) {
+  const stop = new AbortController();
+  let heard = false;
+  const starting = start(device, stop, () => (heard = true)).catch(() => null);
+  if (device === 'wasm') return starting;
+  for (;;) {
+    heard = false;
+    const engine = await within(PATIENCE, starting);
+    if (engine !== LATE) return engine;
+    if (heard) continue; // a long download
+    stop.abort();
+    return null;
+  }
 }
 
 /** Runs both on zeros, outputs and all. @type {T.Compared} */

@@ -67,12 +67,13 @@ export type GpuCall = Dispatched & { joined?: Dispatched & { steps: number } };
 /** A dispatch that runs the steps [first, last). */
 export type GpuPart = { first: number; last: number; dispatch: Dispatch };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
-/** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `foreign`: with buffers of the caller; `encoder`: what was recorded before. */
-export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer; carries?: boolean; foreign?: boolean; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
+/** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `foreign`: with buffers of the caller; `since`: errors of the device that there were when the work began; `encoder`: what was recorded before. */
+export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer; carries?: boolean; foreign?: boolean; since?: number; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
 /** `problem`: what the device found wrong with the work, or null. */
 export type Scoped = <Value>(device: GPUDevice, work: () => Value) => { value: Value; problem: Promise<GPUError | null> };
 export type RequireMade = (problem: Promise<GPUError | null> | null, what: string, bytes: number, hint: string) => Promise<void>;
-export type RequireSound = (device: GPUDevice) => () => void;
+export type Soundness = (device: GPUDevice) => { count(): number; require(since?: number): void };
+export type KeptStates = (device: GPUDevice, memory: GPUBuffer, places: Placed[]) => Promise<() => void>;
 export type Padded = (place: Placed, tensor?: Tensor) => any;
 export type InRow = (places: Placed[]) => Placed[];
 export type CopyPlaces = (encoder: GPUCommandEncoder, from: GPUBuffer, places: Placed[], to: GPUBuffer, others: Placed[]) => void;
@@ -137,7 +138,10 @@ export type Generate = (engine: Engine, prompt: number[], options?: GenerateOpti
 
 export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;
-export type Chosen = (url: string, limits: Limits & { bucket: Sizes; software: boolean }, start: (device: Device) => Promise<Engine>, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
+/** `heard` is called at each progress. */
+export type StartOn = (device: Device, stop?: AbortController, heard?: () => void) => Promise<Engine>;
+export type StartedAgain = (start: StartOn, device: Device) => Promise<Engine | null>;
+export type Chosen = (url: string, limits: Limits & { bucket: Sizes; software: boolean }, start: StartOn, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
 /** `failure`: of a run, so that nothing was measured. */
 export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
 /** `losses`: devices that were lost before this engine. */

@@ -59,16 +59,14 @@ export async function findAdapter(powerPreference = 'high-performance') {
 }
 
 /** A device with room for the model, and all features that kernels may use: the caller's `own`, or a new one; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
-export async function deviceFor(bytes, { memoryLimit = Infinity, features, powerPreference } = {}, own = null) {
+export async function deviceFor(bytes, { features, powerPreference } = {}, own = null) {
   // Browsers had devices before devices knew their adapter.
   const { adapter, about } = own ? { adapter: own, about: aboutOf(own, own.adapterInfo ?? {}) } : await findAdapter(powerPreference);
   if (features) about.features = about.features.filter((name) => features.includes(name));
-  const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize, memoryLimit);
+  const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize);
   if (bytes > most) {
-    const [whose, hint] = most === memoryLimit ? ['memoryLimit', 'Raise memoryLimit, or build']
-      : own ? ['the limit of the device', `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build`]
-        : ['the limit of the adapter', 'Build'];
-    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and ${whose} is ${most}`,
+    const [whose, hint] = own ? ['device', `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build`] : ['adapter', 'Build'];
+    throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit of the ${whose} is ${most}`,
       `${hint} the bundle with weights in several buffers (tilewright build --bank ${most}), smaller buckets or a smaller model`, { estimate: bytes, limit: most });
   }
   if (own) return { device: own, adapter: about };

@@ -3,7 +3,7 @@
 
 import { EngineError } from './errors.js';
 
-/** @type {GPUErrorFilter[]} */
+/** They end in the other order. @type {GPUErrorFilter[]} */
 const SCOPES = ['out-of-memory', 'validation'];
 
 /** Does work at once; `problem` resolves with what the device found wrong with it, or null. @type {T.Scoped} */
@@ -13,7 +13,8 @@ export function scoped(device, work) {
   const ended = () => Promise.all(SCOPES.map(() => device.popErrorScope().catch(() => null)));
   try {
     const value = work();
-    return { value, problem: ended().then((found) => found.find(Boolean) ?? null) };
+    // Without room all that uses a buffer is invalid, too.
+    return { value, problem: ended().then((found) => found.findLast(Boolean) ?? null) };
   } catch (error) {
     ended();
     throw error;
@@ -22,6 +23,9 @@ export function scoped(device, work) {
 
 /** The first line says it. @param {GPUError} error */
 const saying = ({ message }) => (message ? `: ${message.trim().split('\n')[0]}` : '');
+
+/** Whether that is for want of room. @param {GPUError} error */
+export const isFull = (error) => error instanceof GPUOutOfMemoryError;
 
 /** Rejects with `memory-limit` if the device did not make buffers of so many bytes. @type {T.RequireMade} */
 export async function requireMade(problem, what, bytes, hint) {
@@ -32,14 +36,24 @@ export async function requireMade(problem, what, bytes, hint) {
 /** @param {GPUError} error */
 export const refusedWork = (error) => new EngineError('host', `The GPU refused a part of the work${saying(error)}`, 'Load the bundle again: what its memory holds is not known');
 
-/** Throws what the device found wrong since the last time outside of all scopes: then results may be anything. @type {T.RequireSound} */
+/**
+ * What the device found wrong outside of all scopes: then results may be anything.  Jobs overlap, and nobody can tell whose error it is: `require`
+ * throws for all that began before it (`since`, of `count`), and for those that begin only if none has been told yet.
+ * @type {T.Soundness}
+ */
 export function soundness(device) {
-  /** @type {GPUError | null} */
-  let first = null;
-  device.addEventListener('uncapturederror', ({ error }) => (first ??= error));
-  return () => {
-    const error = first;
-    first = null;
-    if (error) throw refusedWork(error);
+  let [found, told] = [0, 0];
+  /** The first that none was told. @type {GPUError} */
+  let first;
+  device.addEventListener('uncapturederror', ({ error }) => {
+    if (found++ === told) first = error;
+  });
+  return {
+    count: () => found,
+    require(since = told) {
+      if (found <= since) return;
+      told = found;
+      throw refusedWork(first);
+    },
   };
 }

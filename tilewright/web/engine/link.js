@@ -4,7 +4,8 @@
 import { PREEMPT, STALLED } from './abi.js';
 import { leaveRun, makeMemory, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
-import { START_LIMIT, within } from './pool.js';
+import { within } from './patience.js';
+import { START_LIMIT } from './pool.js';
 
 // Bundlers recognise workers only in this literal form.
 /** @type {T.Starters} */

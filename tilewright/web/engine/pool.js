@@ -1,16 +1,12 @@
 // The engine worker's side of its pool: sends modules to the helpers and has stuck ones replaced.
 // Runs also work with fewer helpers.
 
-/** Milliseconds that a helper has to start. */
 import { ABORT, SLEEPERS } from './abi.js';
 import { stepOf, wordsOf } from './driver.js';
+import { within } from './patience.js';
 
+/** Milliseconds that a helper has to start. */
 export const START_LIMIT = 10_000;
-
-export const LATE = 'it did not start in time';
-
-/** Resolves with the first of the promises, or with LATE after `limit` milliseconds. @type {T.Within} */
-export const within = (limit, ...promises) => Promise.race([...promises, new Promise((resolve) => setTimeout(resolve, limit, LATE))]);
 
 /** @returns {T.Pool} */
 export function makePool() {

@@ -2,7 +2,7 @@
 // Input: for each device a function that runs the model once.  Output: the faster device and the median of each.
 // It loads nothing and knows no engine.
 
-import { LATE, within } from './pool.js';
+import { LATE, within } from './patience.js';
 
 /** Milliseconds of all runs together, unless a device's first run alone takes longer. */
 const BUDGET = 1200;

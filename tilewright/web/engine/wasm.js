@@ -7,7 +7,7 @@ import { instantiate, makeMemory, wordsOf } from './driver.js';
 import { EngineError, requireCount } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { makeMachine } from './machine.js';
-import { LATE, within } from './pool.js';
+import { LATE, within } from './patience.js';
 import { exchanged } from './states.js';
 import { driverOf, kernelsOf } from './vet.js';
 import { widener } from './weights.js';

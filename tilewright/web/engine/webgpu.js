@@ -6,9 +6,10 @@ import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.j
 import { EngineError, requireCount } from './errors.js';
 import { BANKS, deviceFor, layoutOf, lossOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD } from './gpu_device.js';
 import { stampsOf } from './gpu_clock.js';
-import { refusedWork, requireMade, scoped, soundness } from './gpu_errors.js';
+import { isFull, refusedWork, requireMade, scoped, soundness } from './gpu_errors.js';
 import { bytesOf, copyIn, copyOut, copyPlaces, endOf, FIRST, inRow, padded, requireBuffer } from './gpu_places.js';
 import { blockBytesOf, callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
+import { keptStates } from './gpu_states.js';
 import { upload } from './gpu_upload.js';
 import { readOutputs, sizesOf } from './tensors.js';
 import { json } from './weights.js';
@@ -43,19 +44,19 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, bytes);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
-  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
   if (limits.memoryLimit && total > limits.memoryLimit) {
     throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and memoryLimit is ${limits.memoryLimit}`,
       'Raise memoryLimit, or build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
   }
+  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
   const loss = lossOf(device);
   const gone = () => new EngineError('host', `The GPU device was lost: ${loss.why || 'it did not answer'}`, gpu ? 'Load the bundle again, on a new device' : 'Load the bundle again', { lost: true });
   const orGone = (/** @type {unknown} */ error) => { throw loss.why ? gone() : error; };
   // What goes wrong on a device of the caller may be the caller's.
-  const sound = gpu ? () => {} : soundness(device);
+  const sound = gpu ? null : soundness(device);
   function requireUsable() {
     if (loss.why) throw gone();
-    sound();
+    sound?.require();
   }
 
   meter.enter('code');
@@ -110,6 +111,9 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     plans: program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks)),
     carrier: device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }),
   }));
+  // Unlike a buffer, a binding may be wrong for other reasons.
+  const wrong = await crowded;
+  if (wrong && !isFull(wrong)) throw refusedWork(wrong);
   await requireMade(crowded, "the plans' numbers", blockBytesOf(calls) + MOST_CARRIED, 'Close other tabs, or build fewer buckets');
   requireUsable();
   reached('weights');
@@ -121,7 +125,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   let carried = [];
 
   /** Reads places back after what was recorded, into fresh arrays or those of `wanted`; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
-  async function read(places, { wanted = places, from = memory, carries = false, foreign = false, encoder = device.createCommandEncoder() } = {}) {
+  async function read(places, { wanted = places, from = memory, carries = false, foreign = false, since = sound?.count(), encoder = device.createCommandEncoder() } = {}) {
     const row = inRow(places);
     const size = endOf(row);
     const known = idle?.size === size ? idle : null;
@@ -139,8 +143,8 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       device.queue.submit([encoder.finish()]);
       return back.mapAsync(GPUMapMode.READ);
     };
-    // Only the device can tell that it has no room, or that a buffer is of another one, or destroyed.
-    const { value: mapping, problem } = unmade || foreign ? scoped(device, send) : { value: send(), problem: null };
+    // Only the device can tell that it has no room, or that a buffer is of another one, or destroyed; what it says outside of scopes is for the page, if it is the page's.
+    const { value: mapping, problem } = unmade || foreign || gpu ? scoped(device, send) : { value: send(), problem: null };
     try {
       await mapping.catch(async () => {
         await requireMade(unmade, 'the results', size, 'Close other tabs, or ask for fewer outputs at a time; what the run left in states is not known');
@@ -155,9 +159,9 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       old?.destroy();
       idle = next;
       const refused = await problem;
-      if (refused && !foreign) throw refusedWork(refused);
+      if (refused && (!foreign || isFull(refused))) throw refusedWork(refused);
       if (refused) throw new EngineError('input', `The device refused a buffer of the run, which did not begin: ${refused.message}`, 'Give buffers of the device that the bundle was loaded on, which nobody has destroyed');
-      sound();
+      sound?.require(since);
       return { trapped, outputs };
     } catch (error) {
       // A later run may have left its own already.
@@ -235,11 +239,13 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   /** Milliseconds of a run from its submission to its end, or of a step `times` over. @type {(plan: number, first?: number, last?: number, times?: number) => Promise<number>} */
   async function timed(...what) {
     const start = performance.now();
-    device.queue.submit([record(...what).finish()]);
+    const encoder = record(...what);
+    const since = sound?.count();
+    device.queue.submit([encoder.finish()]);
     await device.queue.onSubmittedWorkDone().catch(() => { throw gone(); });
     const milliseconds = performance.now() - start;
     // After the clock: reading the trap word back is no part of the work.
-    if ((await read([])).trapped) throw stopped(what[0]);
+    if ((await read([], { since })).trapped) throw stopped(what[0]);
     return milliseconds;
   }
 
@@ -263,26 +269,6 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       if (milliseconds >= enough || often >= MOST_TIMES) return milliseconds / often;
       growth = Math.max(2, Math.min(MOST_GROWTH, Math.ceil(1.5 * enough / milliseconds)));
     }
-  }
-
-  /** Copies all states on the device; returns what puts them back. */
-  async function kept() {
-    const { states: places } = program;
-    if (!places.length) return () => {};
-    const row = inRow(places);
-    const { value: copy, problem } = scoped(device, () => device.createBuffer({ size: endOf(row), usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }));
-    await requireMade(problem, 'a copy of the states', endOf(row), 'Close other tabs: the states must be there again after runs that are timed');
-    const move = (/** @type {boolean} */ back) => {
-      const encoder = device.createCommandEncoder();
-      if (back) copyPlaces(encoder, copy, row, memory, places);
-      else copyPlaces(encoder, memory, places, copy, row);
-      device.queue.submit([encoder.finish()]);
-    };
-    move(false);
-    return () => {
-      move(true);
-      copy.destroy();
-    };
   }
 
   /** Pipelines of exchanged kernels, by their text. @type {Map<string, Promise<GPUComputePipeline>>} */
@@ -324,12 +310,13 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       // A run is recorded as a whole before the next one, which may follow before this one came back.
       const { start, reading } = await inTurn(async () => {
         const before = device.createCommandEncoder();
+        const since = sound?.count();
         await take(work, before);
         away.forEach((output) => requireBuffer(output, to[output.name], 'COPY_DST'));
         const start = performance.now();
         const encoder = record(work.plan, undefined, undefined, 1, { whole: foreign, encoder: before });
         places.forEach((place, at) => to[place.name] && copyOut(encoder, memory, place, wanted[at].shape, to[place.name]));
-        return { start, reading: read(places.filter(isBack), { wanted: wanted.filter(isBack), carries: true, foreign, encoder }) };
+        return { start, reading: read(places.filter(isBack), { wanted: wanted.filter(isBack), carries: true, foreign, since, encoder }) };
       });
       const { trapped, outputs } = await reading;
       const milliseconds = performance.now() - start;
@@ -350,7 +337,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       device.queue.submit([encoder.finish()]);
       const { steps } = program.plans[work.plan];
       // Runs that nobody asked for must not move what the page's next run goes on with.
-      const back = await kept();
+      const back = await keptStates(device, memory, program.states);
       try {
         if (only) {
           // What a kernel does not write must not look like the result of an earlier one.

@@ -6,7 +6,7 @@
 // without the output.
 
 import { deviceFor, layoutOf, lossOf, pipelineOf, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
-import { requireMade, scoped } from '../../engine/gpu_errors.js';
+import { requireMade, scoped, soundness } from '../../engine/gpu_errors.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
 import { beat, beating as steadily, breathe } from './breath.js';
@@ -47,6 +47,8 @@ let device;
 /** Why it is lost, or ''. */
 let loss = { why: '' };
 const gone = () => new Lost(`the GPU device was lost: ${loss.why || 'it did not answer'}`);
+/** What it finds wrong where nothing else asks, such as no room for an image: then checks compare nothing. @type {ReturnType<T.Soundness>} */
+let sound;
 /** That kernels may use there. @type {string[]} */
 let features = [];
 /** @type {GPUBindGroupLayout} */
@@ -81,6 +83,7 @@ export async function open({ code, bytes, powerPreference }) {
   texts = JSON.parse(new TextDecoder().decode(code));
   ({ device, adapter: { features } } = await patiently(deviceFor(bytes, { powerPreference })));
   loss = lossOf(device);
+  sound = soundness(device);
   layout = layoutOf(device);
   block = device.createBuffer({ size: BLOCK, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   comparing = await patiently(device.createComputePipelineAsync({ layout: 'auto', compute: { module: device.createShaderModule({ code: COMPARE }) } }));
@@ -235,6 +238,7 @@ async function bytesOf(from, at, size) {
       await made;
       throw gone();
     })]);
+    sound.require();
     beat();
     return back.getMappedRange().slice(0);
   } finally {

@@ -86,13 +86,18 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
     return request('attempt', { ...work, forget, facts, confirm, expected: (facts && !work.judge && expected.get(work.spec)) || null });
   }
 
-  /** Asks once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again. @type {Tune.AskAgain} */
-  async function askAgain(work, forget, told, facts, confirm) {
-    const outcome = await ask(work, forget, told, confirm);
+  /** Asks once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again, or no device comes any more. @type {Tune.AskAgain} */
+  async function askAgain(work, forget, given, facts, confirm) {
+    const outcome = await ask(work, forget, given, confirm);
     if (!outcome.gone) return outcome;
     end(gone());
     dropReserve();
-    await ready();
+    try {
+      await ready();
+    } catch (error) {
+      if (closed) throw error;
+      return outcome;
+    }
     return ask(work, [], read(facts), confirm);
   }
 

@@ -114,7 +114,7 @@ export type Launched = { worker: Worker; id: number; said: any[]; broken: string
 
 export type Ask = (work: Tried, forget: number[], facts: SpecFacts | null, confirm?: boolean) => Promise<any>;
 /** `facts`: of a worker that was told nothing yet. */
-export type AskAgain = (work: Tried, forget: number[], told: SpecFacts | null, facts: () => SpecFacts, confirm?: boolean) => Promise<any>;
+export type AskAgain = (work: Tried, forget: number[], given: SpecFacts | null, facts: () => SpecFacts, confirm?: boolean) => Promise<any>;
 export type Remember = (told: { spec: number; sets: Expected }) => void;
 export type Request = (kind: string, params: object) => Promise<any>;
 
