@@ -268,7 +268,7 @@ LEFT = (
     MatrixSchedule("i8-i32", 16, 16, 32, 32, 1, 2, 1, 2, 1),
 )
 #: Rows, steps and columns: rows of halves are copied from so many columns on.
-SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64)}
+SEVERAL = {"f16-f32": (64, 320, 1024), "tf32-f32": (64, 320, 64), "u8-i32": (64, 640, 64)}
 
 
 @pytest.mark.parametrize(
