@@ -172,14 +172,12 @@ def main() -> None:
                 host = loaded(name, known.get(name), args.sms, Path(folder, str(number)))
                 rows.append({"what": "alone"} | alone(name, host, args.rounds))
                 print(rows[-1], flush=True)
-        if args.only and "room" not in args.only:
-            return
-        for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
-            rows.append({"what": "room"} | row)
-            print(rows[-1], flush=True)
-    if args.only:
-        return
-    print(common.save("elastic", rows, **common.nvidia_facts(args.commit)))
+        if not args.only or "room" in args.only:
+            for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
+                rows.append({"what": "room"} | row)
+                print(rows[-1], flush=True)
+    if not args.only:
+        print(common.save("elastic", rows, **common.nvidia_facts(args.commit)))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from typing import Any
 
 from charts import table
 from report_gpu_peers import Cases
+from report_targets import Figure, bound, marked
 
 Records = Mapping[str, dict[str, Any]]
-Figure = float | None
 
 LEGEND = (
     "WebGPU by Dawn in Node, on the card that is named. Bold: misses the target. "
@@ -39,11 +39,10 @@ class GpuTarget:
 
     def row(self, records: Records) -> list[str]:
         value = self.found(records) if self.source in records else None
-        must_be = f"{'≤' if self.below else '≥'} {self.limit:g}"
+        must_be = bound(self.limit, self.below)
         if value is None:
             return [self.what, must_be, "–", ""]
-        meets = value <= self.limit if self.below else value >= self.limit
-        told = f"{value:.{self.digits}f}" if meets else f"**{value:.{self.digits}f}**"
+        told = marked(value, f"{value:.{self.digits}f}", self.limit, self.below)
         return [self.what, must_be, told, str(records[self.source]["machine"].get("gpu", ""))]
 
 
@@ -108,8 +107,9 @@ def _javascript(records: Records) -> Figure:
     return next((float(r["own_ms"]) for r in rows if r["host"] == "node" and "own_ms" in r), None)
 
 
-def _tuning(key: str) -> Callable[[Records], Figure]:
-    return lambda records: float(records["gpu_tuning"]["rows"][0][key])
+def _first(source: str, key: str) -> Callable[[Records], Figure]:
+    """Of the model that a record is of."""
+    return lambda records: float(records[source]["rows"][0][key])
 
 
 TARGETS = (
@@ -122,8 +122,8 @@ TARGETS = (
     GpuTarget("K0 to K3: share of cuBLAS's speed, smallest", 0.7, "gpu", _smallest_share),
     GpuTarget("4-bit GEMV 4096x11008: share of a copy's bandwidth", 0.85, "gpu", _bits),
     GpuTarget(
-        "Llama 2 7B in 4 bits: tokens a second", 400, "llama",
-        lambda records: float(records["llama"]["rows"][0]["tokens_per_s"]), digits=0,
+        "Llama 2 7B in 4 bits: tokens a second", 400, "llama", _first("llama", "tokens_per_s"),
+        digits=0,
     ),
     GpuTarget("its prompt of 512: share of our f16 GEMM's speed", 0.6, "llama", _prompt),
     GpuTarget(
@@ -131,9 +131,11 @@ TARGETS = (
     ),
     GpuTarget("models over onnxruntime-web, smallest", 1.5, "gpu_peers", _models(min)),
     GpuTarget(f"{ENCODER}: ms of our JavaScript", 0.3, "gpu_js_time", _javascript, below=True),
-    GpuTarget(f"{ENCODER}: s of trials", 6, "gpu_tuning", _tuning("trials_s"), below=True),
     GpuTarget(
-        f"{ENCODER}: candidates of a kernel, most", 45, "gpu_tuning", _tuning("most_of_a_kernel"),
-        below=True, digits=0,
+        f"{ENCODER}: s of trials", 6, "gpu_tuning", _first("gpu_tuning", "trials_s"), below=True
+    ),
+    GpuTarget(
+        f"{ENCODER}: candidates of a kernel, most", 45, "gpu_tuning",
+        _first("gpu_tuning", "most_of_a_kernel"), below=True, digits=0,
     ),
 )  # fmt: skip

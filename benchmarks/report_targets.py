@@ -149,7 +149,7 @@ class Target:
 
     @property
     def must_be(self) -> str:
-        return "" if self.limit is None else f"{'≤' if self.below else '≥'} {self.limit:g}"
+        return "" if self.limit is None else bound(self.limit, self.below)
 
     def cell(self, place: Place) -> str:
         """A dash unless every case is known; how many cases, if more than one."""
@@ -159,11 +159,22 @@ class Target:
         value = self.judged(_known(figures))
         number = f" ({len(figures)})" if len(figures) > 1 else ""
         shown = str(value) if isinstance(value, int) else f"{value:.2f}"
-        if self.limit is None or (value <= self.limit if self.below else value >= self.limit):
-            return shown + number
-        if float(shown) == self.limit:
-            shown = f"{value:.4f}"  # a value that only rounds to the limit must not look equal
-        return f"**{shown}**{number}"
+        if self.limit is not None:
+            shown = marked(value, shown, self.limit, self.below)
+        return shown + number
+
+
+def bound(limit: float, below: bool) -> str:
+    return f"{'≤' if below else '≥'} {limit:g}"
+
+
+def marked(value: float, shown: str, limit: float, below: bool) -> str:
+    """A figure as it is shown, bold if it misses its limit."""
+    if value <= limit if below else value >= limit:
+        return shown
+    if float(shown) == limit:
+        shown = f"{value:.4f}"  # a value that only rounds to the limit must not look equal
+    return f"**{shown}**"
 
 
 def _beside(ours: Row, theirs: Row, size: Size) -> list[Figure]:

@@ -6,12 +6,13 @@ budget, not which schedule is fast: that is measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 
 from tilewright.kernel import loops as l
-from tilewright.kernel.expr import Call, Dot, Expr, Load
+from tilewright.kernel.expr import Call, Dot, Load
 from tilewright.kernel.tree import walk
+from tilewright.targets.gpu.target import group_of
 
 #: Of a multiprocessor in a clock: operations; products of a matrix unit whose operands have a byte;
 #: bytes from beyond it (public figures of cards from 2017 on are within a factor of two).
@@ -34,10 +35,9 @@ def passes(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
 
 
 def clocks(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> float:
-    """Of all threads of a group; of a kernel with a thread for each tile, those of two warps."""
-    threads = fn.threads if fn.thread else 64
+    """Of all threads of a group."""
     operations, products, read = _counts(fn, stmts)
-    taken = max(operations / OPERATIONS + products / PRODUCTS, read / BYTES) * threads
+    taken = max(operations / OPERATIONS + products / PRODUCTS, read / BYTES) * group_of(fn)
     return max(taken, LATENCY) if read else taken
 
 
@@ -69,18 +69,17 @@ def _counts(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> tuple[float, float, float]
 
 def _of_values(fn: l.TileFn, s: l.Stmt) -> tuple[float, float, float]:
     operations = read = 0.0
-    for e in _values(s):
-        match e:
-            case Call() | Dot():
-                operations += e.lanes
-            case Load() if e.buffer < len(fn.buffers):
-                read += e.lanes * e.dtype.size
-    return operations, 0.0, read
-
-
-def _values(s: l.Stmt) -> Iterator[Expr]:
     match s:
-        case l.Set(_, value) | l.Store(_, _, value, _):
-            yield from walk(value)
-        case l.LetGather(_, value) | l.LetUniform(_, value):
-            yield from walk(value)
+        case (
+            l.Set(_, value)
+            | l.Store(_, _, value, _)
+            | l.LetGather(_, value)
+            | l.LetUniform(_, value)
+        ):
+            for e in walk(value):
+                match e:
+                    case Call() | Dot():
+                        operations += e.lanes
+                    case Load() if e.buffer < len(fn.buffers):
+                        read += e.lanes * e.dtype.size
+    return operations, 0.0, read
