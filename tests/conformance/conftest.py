@@ -56,6 +56,9 @@ COMPILED: dict[str, tuple[Callable[[], str], Callable[[Path], Any]]] = {
 }
 #: Those for which a case takes a second or more, most of it in a compiler.
 SLOW = ("cuda-cpu", "dawn", "chromium-webgpu")
+#: How long a page may be silent.  A software adapter compiles a model's kernels in its first run,
+#: for half a minute alone and for two beside other tests.
+SILENT_SECONDS = 280.0
 #: Those that open the host page, or do what it does.
 BROWSERS = ("chromium", "firefox", "node", "chromium-webgpu", "dawn")
 
@@ -105,7 +108,7 @@ def browsers() -> Iterator[Callable[[str], BrowserHost]]:
         @cache
         def started(name: str) -> BrowserHost:
             try:
-                host = BrowserHost(name)
+                host = BrowserHost(name, timeout=SILENT_SECONDS)
             except HostError as error:
                 pytest.skip(str(error))
             return stack.enter_context(host)
