@@ -52,3 +52,30 @@ def test_node_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostError, match="Node is not installed") as caught:
         node()
     assert caught.value.facts["host"] == "node"
+
+
+@pytest.mark.parametrize(
+    ("major", "known", "given"),
+    [
+        (20, "--no-warnings --turboshaft-wasm", ("--no-warnings",)),
+        (22, "--no-warnings --turboshaft-wasm", ("--no-warnings", "--turboshaft-wasm")),
+        (26, "--no-warnings", ("--no-warnings",)),
+    ],
+)
+def test_flags_are_those_that_this_node_knows_and_should_have(
+    major: int, known: str, given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script answers as such a Node does: with its version, and to flags that it knows."""
+    script = tmp_path / "node"
+    script.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1 $2" = "-p parseInt(process.versions.node)" ] && echo {major} && exit\n'
+        f'for known in {known}; do [ "$1" = "$known" ] && echo 1 && exit; done; exit 9\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("TILEWRIGHT_NODE", str(script))
+    node.cache_clear()
+    try:
+        assert node().flags == given
+    finally:
+        node.cache_clear()
