@@ -20,6 +20,7 @@ const MEMORY_MS = 1500;
 const [STREAM_MS, MOST_STREAM] = [20, 512];
 const query = new URLSearchParams(location.search);
 const memories = watchMemories();
+const refused = watchDevices();
 /** Chromium's questions about memory are not in the types. @type {any} */
 const scope = performance;
 const state = /** @type {HTMLOutputElement} */ (document.getElementById('state'));
@@ -123,6 +124,21 @@ const METHODS = {
   },
 };
 
+/** What a device finds wrong beside a call, from now on: such work is not done, and its time means nothing. */
+function watchDevices() {
+  /** @type {string[]} */
+  const found = [];
+  const { GPUAdapter } = globalThis;
+  if (!GPUAdapter) return found;
+  const { requestDevice } = GPUAdapter.prototype;
+  GPUAdapter.prototype.requestDevice = async function (...given) {
+    const device = await requestDevice.apply(this, given);
+    device.addEventListener('uncapturederror', ({ error }) => found.push(error.message));
+    return device;
+  };
+  return found;
+}
+
 /**
  * The heaps alone: Chromium counts a shared Wasm memory in each thread that sees it, and others never.
  * @param {{bytes: number, types: string[]}[]} breakdown
@@ -143,6 +159,7 @@ async function answer(socket, { id, method, params }) {
   state.value = method;
   try {
     const { outputs, ...rest } = await METHODS[method](params);
+    if (refused.length) throw new Error(`The device refused work: ${refused.splice(0)[0]}`);
     const result = outputs ? { ...rest, outputs: outputs.map(plain) } : rest;
     sendMessage(socket, { id, result }, (outputs ?? []).map(bytesOf));
   } catch (thrown) {
