@@ -178,13 +178,13 @@ def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int,
 
 #: One candidate in this number comes from the family that was tried least, and costs less than
 #: this multiple of the best one.
-MIXED_EVERY, MIXED_WORSE = 3, 2.0
+MIXED_EVERY, MIXED_WORSE = 2, 2.0
 
 
 def _mixed(order: Sequence[int], found: Sequence[Candidate]) -> tuple[int, ...]:
     """An order with the best of all families early: a model is as wrong for all of one.
 
-    Before: a a a a a b b c   after: a a b a a c a b
+    Before: a a a a a b b c   after: a b a c a b a a
     """
     waiting: dict[str, list[int]] = {}
     for number in reversed(order):

@@ -182,8 +182,9 @@ class ContractionRules(ProductRules[Either]):
         return self.waiting(s) + aligned(4 * staged)
 
     def family(self, s: Either) -> str:
-        """By the width of the register tile: how many panels a core reads side by side."""
-        return f"{s.form} {s.to_json()['y0']}"
+        """By the width of the register tile: how many panels a core reads side by side; and by
+        whether passes have several steps, which some compilers order so that registers run out."""
+        return f"{s.form} {s.y0} {'unrolled' if s.r0 > 1 else 'by steps'}"
 
     def cost(self, s: Either) -> float:
         """Cycles per vector of products, by constants that keep the order of measured sweeps."""
