@@ -29,6 +29,7 @@ from tilewright.bundle import write
 from tilewright.cli.hosts import open_timers
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
+from tilewright.hosts.browser_node import node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.protocol import Variant
@@ -58,6 +59,11 @@ class Part:
 def short(kernel: Kernel) -> str:
     """The beginning of a kernel's key, by which results name it."""
     return key_of(kernel)[:12]
+
+
+def named(host: str) -> str:
+    """The host, as results name it: of Node with its major version, since its compiler differs."""
+    return " ".join(node().version().lower().split(".")[0].split(" v")) if host == "node" else host
 
 
 def built(name: str, folder: Path, path: Path, best: Mapping[str, Schedule] | None = None) -> Path:
@@ -92,7 +98,7 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
 
 def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[Row]:
     """A row per kernel, then one of the model."""
-    same = {"host": host, "model": name, "device": device.id}
+    same = {"host": named(host), "model": name, "device": device.id}
     with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
         plain = built(name, folder, Path(place) / "plain")
         best: dict[str, Schedule] = {}
@@ -137,7 +143,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
         row["kernel"]: schedule_from_json(row["optimum"])
         for row in common.rows_of("headroom")
         if (row["part"], row["host"], row["model"], row["device"])
-        == ("kernel", host, name, device.id)
+        == ("kernel", named(host), name, device.id)
     }
     if not best:
         raise SystemExit(f"No sweep of {name} on {host} for the class {device.id}: run it first")
@@ -150,7 +156,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
             gains, tops = by_turns(model, own), by_turns(top, own)
     gain, headroom = statistics.median(gains), statistics.median(tops)
     return {
-        "part": "session", "host": host, "model": name, "device": device.id, "seconds": seconds,
+        "part": "session", "host": named(host), "model": name, "device": device.id, "seconds": seconds,
         "rounds": len(found.trials), "swaps": len(found.current),
         "gain": round(gain, 3), "least": round(min(gains), 3), "headroom": round(headroom, 3),
         "taken": round(log(gain) / log(headroom), 2) if headroom >= LEAST_GAIN else None,
