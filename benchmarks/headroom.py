@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -29,6 +29,7 @@ from tilewright.bundle import write
 from tilewright.cli.hosts import open_timers
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
+from tilewright.hosts.browser_node import node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.protocol import Variant
@@ -42,6 +43,8 @@ LEAST_SHARE = 0.02
 #: Shares of headroom are not told below this gain: it is within the noise.
 LEAST_GAIN = 1.01
 SECONDS = (5.0, 30.0)
+#: A default with a smaller share of the optimum is poor: a session has to find a better one.
+POOR = 0.92
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ class Part:
 def short(kernel: Kernel) -> str:
     """The beginning of a kernel's key, by which results name it."""
     return key_of(kernel)[:12]
+
+
+def named(host: str) -> str:
+    """The host, as results name it: of Node with its major version, since its compiler differs."""
+    return " ".join(node().version().lower().split(".")[0].split(" v")) if host == "node" else host
 
 
 def built(name: str, folder: Path, path: Path, best: Mapping[str, Schedule] | None = None) -> Path:
@@ -92,7 +100,7 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
 
 def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[Row]:
     """A row per kernel, then one of the model."""
-    same = {"host": host, "model": name, "device": device.id}
+    same = {"host": named(host), "model": name, "device": device.id}
     with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
         plain = built(name, folder, Path(place) / "plain")
         best: dict[str, Schedule] = {}
@@ -133,29 +141,59 @@ def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[R
 
 def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: float) -> Row:
     """A session from the model as built, against the model of the last sweep of this class."""
-    best = {
-        row["kernel"]: schedule_from_json(row["optimum"])
+    swept = {
+        row["kernel"]: row
         for row in common.rows_of("headroom")
         if (row["part"], row["host"], row["model"], row["device"])
-        == ("kernel", host, name, device.id)
+        == ("kernel", named(host), name, device.id)
     }
-    if not best:
+    if not swept:
         raise SystemExit(f"No sweep of {name} on {host} for the class {device.id}: run it first")
+    best = {key: schedule_from_json(row["optimum"]) for key, row in swept.items()}
     with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
         plain = built(name, folder, Path(place) / "plain")
-        swept = built(name, folder, Path(place) / "best", best)
+        optimal = built(name, folder, Path(place) / "best", best)
         with page(host) as browser:
             model, found, summary = tuned(browser, plain, seconds)
-            own, top = (browser.load(p, threads=1) for p in (plain, swept))
+            own, top = (browser.load(p, threads=1) for p in (plain, optimal))
             gains, tops = by_turns(model, own), by_turns(top, own)
+        poor = {key: row for key, row in swept.items() if row["share"] < POOR}
+        below = list(reached(host, name, folder, device, poor, summary["kernels"]))
     gain, headroom = statistics.median(gains), statistics.median(tops)
     return {
-        "part": "session", "host": host, "model": name, "device": device.id, "seconds": seconds,
-        "rounds": len(found.trials), "swaps": len(found.current),
+        "part": "session", "host": named(host), "model": name, "device": device.id,
+        "seconds": seconds, "rounds": len(found.trials), "swaps": len(found.current),
         "gain": round(gain, 3), "least": round(min(gains), 3), "headroom": round(headroom, 3),
         "taken": round(log(gain) / log(headroom), 2) if headroom >= LEAST_GAIN else None,
-        "n": len(gains), **told(summary),
+        "n": len(gains), "below": below, **told(summary),
     }  # fmt: skip
+
+
+def reached(
+    host: str, name: str, folder: Path, device: DeviceClass, poor: Mapping[str, Row],
+    kernels: Sequence[Row],
+) -> Iterator[Row]:  # fmt: skip
+    """Of each kernel with a poor default: the default's and the session's share of the fastest,
+    timed beside the sweep's optimum in a page of their own.
+
+    poor: by key, rows of the sweep;  kernels: the session's summary, which names kernels by kind
+    and shape: those of which several are alike are left out
+    """
+    steps = compile_model(fetched(name, folder), Options(shapes=PUBLIC[name].shapes)).plans[0].steps
+    kinds = [(k["kind"], k["shape"]) for k in kernels]
+    for step in {short(step.kernel): step for step in steps}.values():
+        row = poor.get(key := short(step.kernel))
+        if not row or kinds.count(kind := (row["kind"], row["shape"])) != 1:
+            continue
+        space = space_of(step.kernel, device)
+        used = kernels[kinds.index(kind)]["current"]["candidate"]
+        shown = [space.schedules[0], schedule_from_json(row["optimum"]), space.schedules[used]]
+        with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
+            path = sweeps.written(step, shown, device, Path(place) / "beside")
+            with open_timers(host, [path], 1) as (timer,):
+                times = sweeps.sweep(timer, len(shown)).times
+        own, _, after = (round(min(times) / t, 3) for t in times)
+        yield {"kernel": key, "shape": row["shape"], "default": own, "share": after}
 
 
 def main() -> None:

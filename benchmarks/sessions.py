@@ -6,6 +6,7 @@ tuned model.  tuning.py and beside.py evaluate them.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
     "good": default_schedule,
 }
 WARM_MS = 1000.0
+#: Runs that are timed together take at least so long.
+BATCH_MS = 10.0
 #: The number in `Session.used` for the bundle's own kernel.
 BUILT = -1
 
@@ -138,16 +141,26 @@ def told(summary: Row) -> Row:
     return row
 
 
-def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 12) -> list[float]:
-    """Default's time over the tuned one's, round after round; each time is the fastest of some."""
+def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 20) -> list[float]:
+    """Default's time over the tuned one's, round after round; each time is of the fastest batch:
+    one run would be a few ticks of a browser's clock where a model takes less than 1 ms."""
+    runs = {}
     for each in (model, plain):
         common.warm_up(each, WARM_MS)
+        usual = statistics.mean(each.time(20, 1).milliseconds)
+        runs[id(each)] = max(1, round(BATCH_MS / max(usual, 0.01)))
     found = []
     for number in range(count):
         pair = (model, plain) if number % 2 else (plain, model)
-        times = {id(m): min(m.time(5, 1).milliseconds) for m in pair}
+        times = {id(m): fastest(m, runs[id(m)]) for m in pair}
         found.append(times[id(plain)] / times[id(model)])
     return found
+
+
+def fastest(model: BrowserModel, runs: int, batches: int = 5) -> float:
+    """Milliseconds of a run: the mean of a batch, of the fastest one."""
+    times = model.time(runs * batches, 1).milliseconds
+    return min(statistics.mean(times[i * runs : (i + 1) * runs]) for i in range(batches))
 
 
 def named(devices: Sequence[str]) -> str:
