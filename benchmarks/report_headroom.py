@@ -15,6 +15,8 @@ from report_space import geometric, rounded, short
 Record = dict[str, Any]
 Row = Mapping[str, Any]
 
+#: Shares of the fastest: below it a default is poor; from it on a session has done its work.
+POOR, REACHED = 0.92, 0.97
 #: Rounds of a session that never reached its goal count as this many in a median: more than any.
 NEVER = 10**9
 
@@ -132,6 +134,7 @@ def headroom(record: Record) -> str:
         keys += ("least", "headroom", "taken", "n")
         lines = [[cell(r.get(k)) for k in keys] for r in of["session"]]
         text += ["What sessions take of it:", table(head, lines)]
+        text += _poor(of["session"])
     below = [r for r in record["rows"] if r["part"] == "kernel" and r["share"] < 0.97]
     if below:
         head = ["model", "browser", "class", "kernel", "share of the time", "default's share"]
@@ -148,6 +151,26 @@ def headroom(record: Record) -> str:
         said = f"Kernels whose default has less than 97 % ({len(below)} of {all_}):"
         text += [said, table(head, lines)]
     return "\n\n".join(text)
+
+
+def _poor(sessions: Sequence[Row]) -> Iterator[str]:
+    """By browser and length: of kernels whose default was poor beside the sweep's optimum, how
+    many a session brought near the fastest."""
+    cells = []
+    for host, seconds in dict.fromkeys((r["host"], r["seconds"]) for r in sessions):
+        of = [r for r in sessions if (r["host"], r["seconds"]) == (host, seconds)]
+        kernels = [k for r in of for k in r.get("below", []) if k["default"] < POOR]
+        if not kernels:
+            continue
+        near = sum(k["share"] >= REACHED for k in kernels)
+        shares = [geometric(k[key] for k in kernels) for key in ("default", "share")]
+        models = ", ".join(r["model"] for r in of if any(k in kernels for k in r.get("below", [])))
+        told = [host, f"{seconds:.0f}", models, str(len(kernels)), *map(_percent, shares)]
+        cells.append([*told, f"{near} ({near / len(kernels):.0%})"])
+    if cells:
+        head = ["browser", "seconds", "models", "kernels", "default's share", "after the session"]
+        yield f"Kernels whose default has less than {_percent(POOR)} of the fastest, timed again:"
+        yield table([*head, f"{_percent(REACHED)} reached"], cells)
 
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:

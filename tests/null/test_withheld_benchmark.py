@@ -110,3 +110,17 @@ def test_a_picture_of_the_longest_session_of_each_model() -> None:
     assert "4.0 %" in svg
     assert "50" not in [word.strip("%") for word in svg.split()]
     assert list(report.charts({"rows": found[2:]})) == []
+
+
+def test_poor_defaults_and_what_sessions_made_of_them() -> None:
+    report = importlib.import_module("report_headroom")
+    same = {"part": "session", "model": "m", "host": "node 20", "seconds": 30.0}
+    same |= dict.fromkeys(("gain", "least", "headroom"), 1.0)
+    kernels = [
+        {"default": 0.5, "share": 0.98},
+        {"default": 0.5, "share": 0.6},
+        {"default": 0.95, "share": 0.95},
+    ]
+    text = report.headroom({"rows": [same | {"below": kernels}, same | {"model": "other"}]})
+    assert "| node 20 | 30 | m | 2 | 50 % | 77 % | 1 (50%) |" in text
+    assert "timed again" not in report.headroom({"rows": [same]})
