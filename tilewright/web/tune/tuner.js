@@ -11,6 +11,7 @@ import { backendOf } from './backend/backend.js';
 import { browserFamily, classify, MONTH } from './device/device.js';
 import { sessionGain } from './exchange/gain.js';
 import { openLatency } from './loop/latency.js';
+import { openForecast } from './loop/forecast.js';
 import { COMPILERS, openLedger } from './records/ledger.js';
 import { openLine } from './sources/line.js';
 import { LATENCY, OBJECTIVES } from './loop/objective.js';
@@ -109,7 +110,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   };
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
-  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map() };
+  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), forecast: openForecast(ledger, objective) };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec), record.bad[spec]) && ledger.told(spec);
   const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
@@ -132,7 +133,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
 
 /** Tries one candidate after the other until none is left or a limit is reached. @type {Tune.Rounds} */
 async function rounds(tools, line, story, { seconds = Infinity, rounds: most = Infinity, check, tell, save }) {
-  const { pace, ledger, targets, trials, signal, onEvent, changed } = tools;
+  const { pace, ledger, targets, trials, signal, onEvent, changed, forecast } = tools;
   const [target] = targets.values();
   const latency = openLatency({ ...tools, target, story });
   /** Candidates held back until the compiler's own candidate of their kernel was tried. @type {Tune.Sent[]} */
@@ -141,9 +142,15 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   const reserve = () => (changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (story.latency ?? 0)) : 0);
   const dueToEnd = () => story.rounds >= most || pace.spent >= 1000 * seconds - reserve();
 
-  function next() {
+  /** The next candidate, or kernel that is done; null at the end, undefined if the one that came has to wait. */
+  async function next() {
     const free = held.findIndex(({ header: { spec } }) => !ledger.inQuestion(spec));
-    return free < 0 ? line.next() : held.splice(free, 1)[0];
+    if (free >= 0) return held.splice(free, 1)[0];
+    const ready = forecast.ready();
+    if (ready) return ready;
+    const sent = await line.next();
+    if (sent && 'header' in sent) pace.spend(sent.milliseconds ?? 0);
+    return forecast.sift(sent);
   }
 
   /** A host fault is no verdict on the candidate; MOST_FAULTS in a row are unlikely to pass. @param {Tune.Sent} sent */
@@ -166,20 +173,20 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   while (!dueToEnd()) {
     await pace.turn();
     const sent = await next();
+    if (sent === undefined) continue;
     if (!sent) break;
     if ('done' in sent) {
       // Kernels that this session changed are reported later: confirm() may roll them back.
       if (!changed.has(sent.done)) tell(sent.done);
       continue;
     }
-    pace.spend(sent.milliseconds ?? 0);
     const { spec, candidate } = sent.header;
     if (candidate !== COMPILERS && ledger.inQuestion(spec)) {
       if (held.filter(({ header }) => header.spec === spec).length < MOST_HELD) held.push(sent);
       continue;
     }
     const following = line.peek();
-    if (following) trials.ahead({ module: following.module, tiles: following.header.tiles });
+    if (following && !forecast.waits(following)) trials.ahead({ module: following.module, tiles: following.header.tiles });
     const found = await attempt(sent);
     if (!found) continue;
     story.rounds++;

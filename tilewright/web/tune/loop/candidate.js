@@ -19,7 +19,7 @@ const PROMISING = 1.25;
 
 /** Resolves with the verdict and whether the candidate was adopted; null if it need not be tried. @type {Tune.Handle} */
 export async function handle(tools, sent, round) {
-  const { ledger, objective, onEvent, source, targets } = tools;
+  const { ledger, objective, onEvent, source, targets, forecast } = tools;
   const { spec, candidate, mark, schedule, needs } = sent.header;
   const judge = candidate === COMPILERS && ledger.inQuestion(spec);
   if (ledger.refuted(spec) || (ledger.tried(spec).includes(candidate) && !judge)) return null;
@@ -41,6 +41,7 @@ export async function handle(tools, sent, round) {
   const own = ledger.unknown(spec) || refuted ? NaN : before * (outcome.times?.[0] ?? NaN);
   if (judge && RIGHT.includes(verdict)) ledger.agrees(spec);
   ledger.note(spec, candidate, verdict, over);
+  if (RIGHT.includes(verdict) && !refuted && over > 0) forecast.learn(sent.header, over);
   const target = targets.get(spec);
   if (target && own > 0) target.own = own;
   if (swapped) note(tools, sent, { over, old, better: put?.better ?? false, refuted: Boolean(refuted) });

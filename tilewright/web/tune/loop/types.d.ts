@@ -62,6 +62,19 @@ export interface Line {
   /** The candidate that comes next, if it is here already. */
   peek(): Sent | null;
 }
+/** Orders a session's candidates by what its trials have taught. */
+export type OpenForecast = (ledger: Pick<Ledger, 'offers'>, objective: string) => Forecast;
+export interface Forecast {
+  /** Whether others are tried first. */
+  waits(sent: Sent): boolean;
+  /** `ratio`: time of the bundle's own kernel over time of this candidate, as measured. */
+  learn(header: Header, ratio: number): void;
+  /** Of what waited: a kernel that is done, or a candidate that promises something now; null if there is none. */
+  ready(): Next | null;
+  /** What has to be done with what came from the source; undefined if it waits, null at the end of all. */
+  sift(sent: Next | null): Next | null | undefined;
+}
+type Next = Sent | { done: number };
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 
 /** What the parts of a session share.  Maps are keyed by kernel, `compared` by comparison. */
@@ -76,6 +89,7 @@ export type Tools = {
   /** The candidate adopted last. */
   won: Map<number, number>;
   compared: Map<string, Gains.Turns>;
+  forecast: Forecast;
 };
 /** A kernel that a session changed: the winner in use before (undefined: the bundle's own), and whether the engine's own timing showed a gain at each swap. */
 export type Changed = { before: Winner | undefined; better: boolean };
