@@ -65,7 +65,7 @@ def short(kernel: Kernel) -> str:
 
 def named(host: str) -> str:
     """The host, as results name it: of Node with its major version, since its compiler differs."""
-    return " ".join(node().version().lower().split(".")[0].split(" v")) if host == "node" else host
+    return node().version().split(".")[0].lower().replace(" v", " ") if host == "node" else host
 
 
 def built(name: str, folder: Path, path: Path, best: Mapping[str, Schedule] | None = None) -> Path:
@@ -157,6 +157,8 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
             model, found, summary = tuned(browser, plain, seconds)
             own, top = (browser.load(p, threads=1) for p in (plain, optimal))
             gains, tops = by_turns(model, own), by_turns(top, own)
+        if summary["class"] != device.id:
+            raise SystemExit(f"The page's class is {summary['class']}, not {device.id}: run it again")
         poor = {key: row for key, row in swept.items() if row["share"] < POOR}
         below = list(reached(host, name, folder, device, poor, summary["kernels"]))
     gain, headroom = statistics.median(gains), statistics.median(tops)

@@ -49,7 +49,7 @@ export async function tune(engine, options) {
   // -1: the engine was disposed, or its worker died.
   const deaf = hear(engine, (open) => open < 0 && stop.abort());
   /** @type {Tune.Story} */
-  const story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map() };
+  const story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map(), effects: new Map() };
   let summary = summaryOf(story);
   try {
     for (let again = false; !stop.signal.aborted; again = true) {
@@ -110,7 +110,7 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   };
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
-  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), forecast: openForecast(ledger, objective) };
+  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), forecast: openForecast(ledger, objective, story.effects) };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec), record.bad[spec]) && ledger.told(spec);
   const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
@@ -142,15 +142,24 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   const reserve = () => (changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (story.latency ?? 0)) : 0);
   const dueToEnd = () => story.rounds >= most || pace.spent >= 1000 * seconds - reserve();
 
-  /** The next candidate, or kernel that is done; null at the end, undefined if the one that came has to wait. */
+  /** The source has no more. */
+  let dry = false;
+
+  /** The next candidate, or kernel that is done; null at the end. @type {() => ReturnType<Tune.Line['next']>} */
   async function next() {
     const free = held.findIndex(({ header: { spec } }) => !ledger.inQuestion(spec));
     if (free >= 0) return held.splice(free, 1)[0];
     const ready = forecast.ready();
     if (ready) return ready;
-    const sent = await line.next();
-    if (sent && 'header' in sent) pace.spend(sent.milliseconds ?? 0);
-    return forecast.sift(sent);
+    while (!dry) {
+      const sent = await line.next();
+      if (sent && 'done' in sent) return sent;
+      dry = !sent;
+      pace.spend(sent?.milliseconds ?? 0);
+      const now = sent && forecast.sift(sent);
+      if (now) return now;
+    }
+    return forecast.last();
   }
 
   /** A host fault is no verdict on the candidate; MOST_FAULTS in a row are unlikely to pass. @param {Tune.Sent} sent */
@@ -173,11 +182,10 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   while (!dueToEnd()) {
     await pace.turn();
     const sent = await next();
-    if (sent === undefined) continue;
     if (!sent) break;
     if ('done' in sent) {
-      // Kernels that this session changed are reported later: confirm() may roll them back.
-      if (!changed.has(sent.done)) tell(sent.done);
+      // Reported later: kernels that this session changed, since confirm() may roll them back, and those with candidates that wait.
+      if (!changed.has(sent.done) && !forecast.holds(sent.done)) tell(sent.done);
       continue;
     }
     const { spec, candidate } = sent.header;

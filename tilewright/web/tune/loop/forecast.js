@@ -1,102 +1,111 @@
-// What trials have taught of a session's schedules: which candidates can wait, because their choices were slow before, in any kernel.
-// Input: candidates, measured ratios.  Output: the next one to try.  It is a guess that saves trials: it refuses nothing, and measures nothing.
+// What a session's trials have taught: which choices of schedules are slow on this device, in any kernel.
+// Input: candidates, measured ratios.  Output: which candidates wait until others were tried.  It refuses none, and measures nothing.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
 
-/** A candidate waits if the logarithm of its speed is expected this far below the fastest that was measured. */
-const BEHIND = 0.2;
+/** A candidate waits if the logarithm of its speed is expected this far below that of the kernel's fastest. */
+const BEHIND = 0.15;
 /** Share of an error by which the choices that explain it are corrected. */
 const RATE = 0.8;
+/** Candidates of a kernel that wait at most; then the most promising one is tried. */
+const MOST_WAITING = 16;
 
-/** The choices of a schedule; those of another form mean something else. @param {string} schedule */
+/** By field, the choice in a schedule such as 'contraction x0=4 r0=8'; a choice of another form is another one. @param {string} schedule */
 function choicesOf(schedule) {
   const [form, ...words] = schedule.split(' ');
-  return words.map((word) => `${form} ${word}`);
+  return new Map(words.map((word) => [`${form} ${word.split('=')[0]}`, `${form} ${word}`]));
 }
 
 /** @type {Tune.OpenForecast} */
-export function openForecast({ offers }, objective) {
-  /** By choice, what it adds to the logarithm of a kernel's speed. @type {Map<string, number>} */
-  const effects = new Map();
-  /** By kernel, the fastest that was measured, which others are compared with. @type {Map<number, {choices: string[], speed: number}>} */
-  const fastest = new Map();
-  /** @type {Tune.Sent[]} */
+export function openForecast(ledger, objective, effects) {
+  /** By kernel, the fastest that was measured. @type {Map<number, {choices: Map<string, string>, speed: number}>} */
+  const measured = new Map();
+  /** @type {{sent: Tune.Sent, choices: Map<string, string>}[]} */
   let waiting = [];
-  /** Kernels of which no more will come. @type {Set<number>} */
-  const ended = new Set();
 
-  /** What two schedules differ in. @param {string[]} own @param {string[]} other */
-  const apart = (own, other) => ({ more: own.filter((choice) => !other.includes(choice)), less: other.filter((choice) => !own.includes(choice)) });
-  const sum = (/** @type {string[]} */ choices) => choices.reduce((total, choice) => total + (effects.get(choice) ?? 0), 0);
-  const add = (/** @type {string[]} */ choices, /** @type {number} */ value) => choices.forEach((choice) => effects.set(choice, (effects.get(choice) ?? 0) + value));
+  const effectOf = (/** @type {string} */ choice) => effects.get(choice) ?? 0;
 
-  /** Expected logarithm of the speed over that of the fastest that was measured; 0 before one was. @param {Tune.Header} header */
-  function ahead({ spec, schedule }) {
-    const best = fastest.get(spec);
-    if (!best) return 0;
-    const { more, less } = apart(choicesOf(schedule), best.choices);
-    return sum(more) - sum(less);
+  /** The fastest that is known of a kernel: of this session, or the kernel in use, of an earlier one. @param {number} spec */
+  function fastest(spec) {
+    const winner = ledger.winner(spec);
+    if (measured.has(spec) || !winner || ledger.unknown(spec)) return measured.get(spec);
+    return { choices: choicesOf(winner.schedule), speed: Math.log(winner.ratio) };
   }
 
-  /** Whether its turn is now: the order has reasons of its own for candidates that others are compared with. @param {Tune.Header} header */
+  /**
+   * The choices that differ, each with the other schedule's; none if the forms do: nothing is known of those.
+   * @param {Map<string, string>} own @param {Map<string, string>} other
+   */
+  const apart = (own, other) => [...own].flatMap(([field, choice]) => {
+    const instead = other.get(field);
+    return instead === undefined || instead === choice ? [] : [{ choice, instead }];
+  });
+
+  /** Expected logarithm of the speed over that of the kernel's fastest; choices that nobody has tried count nothing. @param {number} spec @param {Map<string, string>} choices */
+  function ahead(spec, choices) {
+    const best = fastest(spec);
+    if (!best) return 0;
+    return apart(choices, best.choices).reduce((sum, { choice, instead }) => sum + (effects.has(choice) ? effectOf(choice) - effectOf(instead) : 0), 0);
+  }
+
+  /** Whether its turn is now: other kernels are judged by it, or its speed is not what counts. @param {Tune.Header} header */
   function mustCome({ spec, candidate }) {
-    const { gold } = offers.get(spec) ?? {};
+    const { gold } = ledger.offers.get(spec) ?? {};
     return objective !== LATENCY || candidate === COMPILERS || candidate === gold?.a || candidate === gold?.b;
   }
 
-  const waits = (/** @type {Tune.Sent} */ { header }) => !mustCome(header) && ahead(header) < -BEHIND;
+  const isBehind = (/** @type {Tune.Header} */ header, choices = choicesOf(header.schedule)) => !mustCome(header) && ahead(header.spec, choices) < -BEHIND;
 
-  /** Takes the most promising one out, if it promises `least`. @param {number} least */
-  function take(least) {
-    const best = waiting.reduce((/** @type {Tune.Sent | null} */ found, sent) => (found && ahead(found.header) >= ahead(sent.header) ? found : sent), null);
-    if (!best || ahead(best.header) < least) return null;
-    waiting = waiting.filter((sent) => sent !== best);
-    return best;
-  }
-
-  /** A kernel of which all were tried. */
-  function finished() {
-    for (const done of ended) {
-      if (waiting.some(({ header }) => header.spec === done)) continue;
-      ended.delete(done);
-      return { done };
-    }
-    return null;
+  /** Takes the most promising one of these out, if there is one that promises `least`. @param {typeof waiting} among @param {number} least */
+  function take(among, least) {
+    const found = among.map((entry) => ({ entry, value: ahead(entry.sent.header.spec, entry.choices) }));
+    const best = found.reduce((one, other) => (one.value >= other.value ? one : other), { entry: among[0], value: -Infinity });
+    if (!best.entry || best.value < least) return null;
+    waiting = waiting.filter((entry) => entry !== best.entry);
+    return best.entry.sent;
   }
 
   return {
-    waits,
+    waits: ({ header }) => isBehind(header),
 
-    learn({ spec, schedule }, ratio) {
+    holds: (spec) => waiting.some(({ sent }) => sent.header.spec === spec),
+
+    learn({ spec, candidate, schedule }, ratio) {
+      const { count = Infinity } = ledger.offers.get(spec) ?? {};
+      // The slow kernel of a gold question is no candidate, and differs in everything.
+      if (candidate >= count || !Number.isFinite(Math.log(ratio))) return;
       const [choices, speed] = [choicesOf(schedule), Math.log(ratio)];
-      const best = fastest.get(spec);
+      const best = fastest(spec);
       if (best) {
-        const { more, less } = apart(choices, best.choices);
-        const error = speed - best.speed - (sum(more) - sum(less));
-        const each = RATE * error / (more.length + less.length);
-        if (Number.isFinite(each)) [[more, each], [less, -each]].forEach(([found, value]) => add(/** @type {string[]} */ (found), /** @type {number} */ (value)));
+        const found = apart(choices, best.choices);
+        const expected = found.reduce((sum, { choice, instead }) => sum + effectOf(choice) - effectOf(instead), 0);
+        const each = RATE * (speed - best.speed - expected) / (2 * found.length);
+        for (const { choice, instead } of found) {
+          effects.set(choice, effectOf(choice) + each);
+          effects.set(instead, effectOf(instead) - each);
+        }
       }
-      if (!best || speed > best.speed) fastest.set(spec, { choices, speed });
+      if (!best || speed > best.speed) measured.set(spec, { choices, speed });
     },
 
     ready() {
       // Numbers mean something else in another space.
-      waiting = waiting.filter(({ header: { spec, checksum } }) => offers.get(spec)?.checksum === checksum);
-      return finished() ?? take(-BEHIND);
+      waiting = waiting.filter(({ sent: { header: { spec, checksum } } }) => ledger.offers.get(spec)?.checksum === checksum);
+      return take(waiting, -BEHIND);
     },
 
+    last: () => take(waiting, -Infinity),
+
     sift(sent) {
-      if (!sent) return take(-Infinity) ?? finished();
-      if ('done' in sent) {
-        ended.add(sent.done);
-        return finished() ?? undefined;
-      }
-      if (!waits(sent)) return sent;
+      const { spec, candidate, schedule } = sent.header;
       // After a new connection a source sends again what was not tried.
-      const same = (/** @type {Tune.Sent} */ { header }) => header.spec === sent.header.spec && header.candidate === sent.header.candidate;
-      waiting = [...waiting.filter((one) => !same(one)), sent];
-      return undefined;
+      waiting = waiting.filter(({ sent: { header } }) => header.spec !== spec || header.candidate !== candidate);
+      const choices = choicesOf(schedule);
+      if (!isBehind(sent.header, choices)) return sent;
+      waiting.push({ sent, choices });
+      const own = waiting.filter((entry) => entry.sent.header.spec === spec);
+      return own.length > MOST_WAITING ? take(own, -Infinity) : null;
     },
   };
 }

@@ -62,19 +62,22 @@ export interface Line {
   /** The candidate that comes next, if it is here already. */
   peek(): Sent | null;
 }
-/** Orders a session's candidates by what its trials have taught. */
-export type OpenForecast = (ledger: Pick<Ledger, 'offers'>, objective: string) => Forecast;
+/** `effects`: by choice of a schedule, what it adds to the logarithm of a kernel's speed, as far as trials have taught; it is added to. */
+export type OpenForecast = (ledger: Pick<Ledger, 'offers' | 'winner' | 'unknown'>, objective: string, effects: Map<string, number>) => Forecast;
+/** Lets candidates wait whose choices were slow. */
 export interface Forecast {
-  /** Whether others are tried first. */
   waits(sent: Sent): boolean;
+  /** Whether candidates of this kernel wait. */
+  holds(spec: number): boolean;
   /** `ratio`: time of the bundle's own kernel over time of this candidate, as measured. */
   learn(header: Header, ratio: number): void;
-  /** Of what waited: a kernel that is done, or a candidate that promises something now; null if there is none. */
-  ready(): Next | null;
-  /** What has to be done with what came from the source; undefined if it waits, null at the end of all. */
-  sift(sent: Next | null): Next | null | undefined;
+  /** One that waited and is expected to be near the fastest by now; null if there is none. */
+  ready(): Sent | null;
+  /** The most promising one that waits, however slow; null if none does. */
+  last(): Sent | null;
+  /** Takes what a source sent; gives what is tried now, or null if nothing is. */
+  sift(sent: Sent): Sent | null;
 }
-type Next = Sent | { done: number };
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 
 /** What the parts of a session share.  Maps are keyed by kernel, `compared` by comparison. */
@@ -93,8 +96,8 @@ export type Tools = {
 };
 /** A kernel that a session changed: the winner in use before (undefined: the bundle's own), and whether the engine's own timing showed a gain at each swap. */
 export type Changed = { before: Winner | undefined; better: boolean };
-/** State that survives a hidden page's pause: rounds, milliseconds of tuning, last latency, gain, and `changed` and `won` of Tools. */
-export type Story = { rounds: number; spent: number; latency: number | null; gain: Gains.Gain | null; changed: Map<number, Changed>; won: Map<number, number> };
+/** State that survives a hidden page's pause: rounds, milliseconds of tuning, last latency, gain, `changed` and `won` of Tools, effects of choices. */
+export type Story = { rounds: number; spent: number; latency: number | null; gain: Gains.Gain | null; changed: Map<number, Changed>; won: Map<number, number>; effects: Map<string, number> };
 /** `anew`: read the record again, because another tab may have changed it. */
 type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
 export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
