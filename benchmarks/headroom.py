@@ -158,7 +158,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
             own, top = (browser.load(p, threads=1) for p in (plain, optimal))
             gains, tops = by_turns(model, own), by_turns(top, own)
         if summary["class"] != device.id:
-            raise SystemExit(f"The page's class is {summary['class']}, not {device.id}: run it again")
+            raise SystemExit(f"The page is of class {summary['class']}, not {device.id}: try again")
         poor = {key: row for key, row in swept.items() if row["share"] < POOR}
         below = list(reached(host, name, folder, device, poor, summary["kernels"]))
     gain, headroom = statistics.median(gains), statistics.median(tops)

@@ -18,10 +18,10 @@ from tilewright.hosts.browser_dawn import INSTALL_NODE, installed_node
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "node.mjs"
 SECONDS = 30.0
-#: Flags, with the first major version of Node that is started with each; later versions may not
-#: know them.  Node 20 has WebSocket and relaxed SIMD behind flags.  Without Turboshaft, Node 20 and
-#: 22 need 2 to 3 times as long for a product: their compiler moves the loads of all unrolled steps
-#: to the front.  Node 20 calls it experimental.
+#: Flags, and the major version of Node from which each is passed, if that Node knows it.  Node 20
+#: has WebSocket and relaxed SIMD behind flags.  Without Turboshaft, Node 20 and 22 need 2 to 3
+#: times as long for a product: their compiler moves the loads of all unrolled steps to the front.
+#: In Node 20 that flag is experimental, so it is not passed.
 FLAGS = {
     "--experimental-websocket": 20,
     "--experimental-wasm-relaxed-simd": 20,

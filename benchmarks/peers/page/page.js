@@ -157,9 +157,10 @@ const bytesOf = (/** @type {Tensor} */ { data }) => new Uint8Array(data.buffer, 
  */
 async function answer(socket, { id, method, params }) {
   state.value = method;
+  refused.length = 0;
   try {
     const { outputs, ...rest } = await METHODS[method](params);
-    if (refused.length) throw new Error(`The device refused work: ${refused.splice(0)[0]}`);
+    if (refused.length) throw new Error(`The device refused work: ${refused[0]}`);
     const result = outputs ? { ...rest, outputs: outputs.map(plain) } : rest;
     sendMessage(socket, { id, result }, (outputs ?? []).map(bytesOf));
   } catch (thrown) {

@@ -40,7 +40,7 @@ export async function start(threads, device) {
         },
         async stream(runs) {
           for (let run = 0; run < runs; run++) tf.dispose(once());
-          // It leaves the pass open, and work of a pass that is open is refused when it is submitted.
+          // TF.js leaves its compute pass open, and WebGPU refuses the commands of an open pass.
           tf.backend().endComputePassEncoder();
           tf.backend().submitQueue();
           await tf.backend().device.queue.onSubmittedWorkDone();
