@@ -8,8 +8,8 @@ import { LATENCY } from './objective.js';
 const BEHIND = 0.15;
 /** Share of an error by which the choices that explain it are corrected. */
 const RATE = 0.8;
-/** Candidates of a kernel that wait at most; then the most promising one is tried. */
-const MOST_WAITING = 16;
+/** Candidates that wait at most, and where this device compiled them, which takes time of the session; then the most promising one is tried. */
+const [MOST_WAITING, MOST_MADE] = [512, 32];
 
 /** By field, the choice in a schedule such as 'contraction x0=4 r0=8'; a choice of another form is another one. @param {string} schedule */
 function choicesOf(schedule) {
@@ -57,13 +57,11 @@ export function openForecast(ledger, objective, effects) {
 
   const isBehind = (/** @type {Tune.Header} */ header, choices = choicesOf(header.schedule)) => !mustCome(header) && ahead(header.spec, choices) < -BEHIND;
 
-  /** Takes the most promising one of these out, if there is one that promises `least`. @param {typeof waiting} among @param {number} least */
-  function take(among, least) {
-    const found = among.map((entry) => ({ entry, value: ahead(entry.sent.header.spec, entry.choices) }));
-    const best = found.reduce((one, other) => (one.value >= other.value ? one : other), { entry: among[0], value: -Infinity });
-    if (!best.entry || best.value < least) return null;
-    waiting = waiting.filter((entry) => entry !== best.entry);
-    return best.entry.sent;
+  /** Takes the most promising one out, if there is one that promises `least`. @param {number} least */
+  function take(least) {
+    const values = waiting.map(({ sent, choices }) => ahead(sent.header.spec, choices));
+    const best = values.indexOf(Math.max(...values));
+    return best < 0 || values[best] < least ? null : waiting.splice(best, 1)[0].sent;
   }
 
   return {
@@ -91,11 +89,11 @@ export function openForecast(ledger, objective, effects) {
 
     ready() {
       // Numbers mean something else in another space.
-      waiting = waiting.filter(({ sent: { header: { spec, checksum } } }) => ledger.offers.get(spec)?.checksum === checksum);
-      return take(waiting, -BEHIND);
+      waiting = waiting.filter(({ sent: { header: { spec, checksum } } }) => !checksum || ledger.offers.get(spec)?.checksum === checksum);
+      return take(-BEHIND);
     },
 
-    last: () => take(waiting, -Infinity),
+    last: () => take(-Infinity),
 
     sift(sent) {
       const { spec, candidate, schedule } = sent.header;
@@ -104,8 +102,7 @@ export function openForecast(ledger, objective, effects) {
       const choices = choicesOf(schedule);
       if (!isBehind(sent.header, choices)) return sent;
       waiting.push({ sent, choices });
-      const own = waiting.filter((entry) => entry.sent.header.spec === spec);
-      return own.length > MOST_WAITING ? take(own, -Infinity) : null;
+      return waiting.length > (sent.milliseconds ? MOST_MADE : MOST_WAITING) ? take(-Infinity) : null;
     },
   };
 }
