@@ -23,6 +23,7 @@ from pathlib import Path
 import common
 import space as sweeps
 from public import PUBLIC, fetched
+from report_headroom import POOR
 from sessions import Row, by_turns, page, told, tuned
 
 from tilewright.bundle import write
@@ -43,8 +44,6 @@ LEAST_SHARE = 0.02
 #: Shares of headroom are not told below this gain: it is within the noise.
 LEAST_GAIN = 1.01
 SECONDS = (5.0, 30.0)
-#: A default with a smaller share of the optimum is poor: a session has to find a better one.
-POOR = 0.92
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,14 @@ def built(name: str, folder: Path, path: Path, best: Mapping[str, Schedule] | No
     return path
 
 
+def steps_of(name: str, folder: Path) -> Sequence[KernelStep]:
+    """The steps of the model as built."""
+    return compile_model(fetched(name, folder), Options(shapes=PUBLIC[name].shapes)).plans[0].steps
+
+
 def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
     """The kernels that take the time, the longest first."""
-    steps = compile_model(fetched(name, folder), Options(shapes=PUBLIC[name].shapes)).plans[0].steps
+    steps = steps_of(name, folder)
     with page(host) as browser:
         model = browser.load(path, threads=1)
         common.warm_up(model, 1000)
@@ -181,10 +185,9 @@ def reached(
     poor: by key, rows of the sweep;  kernels: the session's summary, which names kernels by kind
     and shape: those of which several are alike are left out
     """
-    steps = compile_model(fetched(name, folder), Options(shapes=PUBLIC[name].shapes)).plans[0].steps
     kinds = [(k["kind"], k["shape"]) for k in kernels]
-    for step in {short(step.kernel): step for step in steps}.values():
-        row = poor.get(key := short(step.kernel))
+    for key, step in {short(step.kernel): step for step in steps_of(name, folder)}.items():
+        row = poor.get(key)
         if not row or kinds.count(kind := (row["kind"], row["shape"])) != 1:
             continue
         space = space_of(step.kernel, device)
