@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,18 @@ def test_processes_lose_and_double_nothing(url: str) -> None:
             assert receipts == [Receipt(True)] * 30
     with KernelStore.open(url) as store:
         exact(store, 3, 30)
+
+
+def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    for i in range(60):
+        gate = threading.Barrier(6)
+
+        def work(_: int, url: str = f"sqlite:///{tmp_path}/{i}.db", gate: Any = gate) -> None:
+            gate.wait()
+            KernelStore.open(url).close()
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(work, range(6)))
 
 
 KILLED = """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,8 @@ from tilewright.base.errors import (
 LOCK_SECONDS = 10
 CONNECT_SECONDS = 5
 STATEMENT_SECONDS = 60
+#: Seconds between two tries to get a lock for which SQLite does not wait itself.
+LOCK_PAUSE = 0.01
 
 URLS = "sqlite:///FILE (four slashes for an absolute path) or postgresql+psycopg://USER@HOST/NAME"
 WRITES = "tilewright_writes"
@@ -219,7 +222,7 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
             # WAL lets readers and one writer work at once.  The setting stays in the file, so it
             # is not made in databases of other programs.
             if _is_ours_or_empty(connection):
-                connection.execute("PRAGMA journal_mode=WAL")
+                _use_wal(connection)
         except sqlite3.OperationalError as error:
             if _sqlite_failure(error) is not READ_ONLY:
                 raise
@@ -249,6 +252,23 @@ def _in_read_only_folder(path: str) -> bool:
 def _is_ours_or_empty(connection: Any) -> bool:
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     return not names or REVISION_TABLE in names
+
+
+def _use_wal(connection: Any) -> None:
+    """Sets the mode of the file's journal.
+
+    SQLite reads before it locks for that, and then does not wait as `timeout` says: of two that
+    open a new file at once, one is refused at once.  So the wait is here.
+    """
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if _sqlite_failure(error) is not LOCKED or time.monotonic() > end:
+                raise
+        time.sleep(LOCK_PAUSE)
 
 
 def _postgres(url: URL) -> sa.Engine:
