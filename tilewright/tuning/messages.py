@@ -156,7 +156,7 @@ class Offer(_Record, frozen=True, kw_only=True):
 
     fixed:   why it has only one, if its kind is the reason
     default: the one that the bundle has; None if it has a schedule that is not in the space
-    needs:   of that one
+    schedule, needs: of that one
     """
 
     spec: Spec
@@ -166,6 +166,7 @@ class Offer(_Record, frozen=True, kw_only=True):
     count: Count
     fixed: Fixed = ""
     default: Candidate | None
+    schedule: Annotated[str, Meta(max_length=1000)] = ""
     needs: Needs | None = None
     gold: Gold | None = None
 

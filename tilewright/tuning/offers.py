@@ -49,9 +49,15 @@ def offer(spec: int, space: Space, default: int | None) -> Data:
         "count": len(space.schedules),
         "fixed": space.fixed,
         "default": default,
+        "schedule": _schedule_of(space, default),
         "needs": needs_of(space, default),
         "gold": None,
     }
+
+
+def _schedule_of(space: Space, number: int | None) -> str:
+    found = None if number is None else space.schedule(number)
+    return str(found or "")
 
 
 def needs_of(space: Space, number: int | None) -> Data | None:

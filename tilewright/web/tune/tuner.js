@@ -110,7 +110,9 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   };
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
-  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), forecast: openForecast(ledger, objective, story.effects) };
+  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(),
+    forecast: openForecast({ ledger, objective, effects: story.effects, shareOf: (spec) => tools.targets.get(spec)?.share ?? 0 }),
+  };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec), record.bad[spec]) && ledger.told(spec);
   const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
   try {
@@ -149,17 +151,26 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   async function next() {
     const free = held.findIndex(({ header: { spec } }) => !ledger.inQuestion(spec));
     if (free >= 0) return held.splice(free, 1)[0];
-    const ready = forecast.ready();
-    if (ready) return ready;
-    while (!dry) {
+    for (;;) {
+      const chosen = forecast.next(dry);
+      if (chosen || dry) return chosen;
       const sent = await line.next();
       if (sent && 'done' in sent) return sent;
       dry = !sent;
       pace.spend(sent?.milliseconds ?? 0);
-      const now = sent && forecast.sift(sent);
-      if (now) return now;
+      if (sent) forecast.take(sent);
     }
-    return forecast.last();
+  }
+
+  /** Kernels of which the source has no more. @type {Set<number>} */
+  const done = new Set();
+
+  /** Reports kernels of which no candidate is left.  Those that this session changed are reported later: confirm() may roll them back. */
+  function tellDone() {
+    for (const spec of [...done].filter((one) => !forecast.holds(one) && !changed.has(one))) {
+      tell(spec);
+      done.delete(spec);
+    }
   }
 
   /** A host fault is no verdict on the candidate; MOST_FAULTS in a row are unlikely to pass. @param {Tune.Sent} sent */
@@ -184,8 +195,8 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     const sent = await next();
     if (!sent) break;
     if ('done' in sent) {
-      // Reported later: kernels that this session changed, since confirm() may roll them back, and those with candidates that wait.
-      if (!changed.has(sent.done) && !forecast.holds(sent.done)) tell(sent.done);
+      done.add(sent.done);
+      tellDone();
       continue;
     }
     const { spec, candidate } = sent.header;
@@ -193,11 +204,12 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
       if (held.filter(({ header }) => header.spec === spec).length < MOST_HELD) held.push(sent);
       continue;
     }
-    const following = line.peek();
-    if (following && !forecast.waits(following)) trials.ahead({ module: following.module, tiles: following.header.tiles });
+    const following = forecast.peek() ?? line.peek();
+    if (following) trials.ahead({ module: following.module, tiles: following.header.tiles });
     const found = await attempt(sent);
     if (!found) continue;
     story.rounds++;
+    tellDone();
     if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
     if (check) continue;
     if (found.swapped) latency.changed();

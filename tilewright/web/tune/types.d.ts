@@ -73,7 +73,7 @@ export type Needs = Record<string, number>;
  */
 /** Why nothing but the default schedule of a kernel is tried: it ends at run time; '' if more is. */
 export type Fixed = '' | 'extents';
-export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; fixed?: Fixed; default: number | null; needs?: Needs | null; gold?: { a: number; b: number } | null };
+export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; fixed?: Fixed; default: number | null; schedule?: string; needs?: Needs | null; gold?: { a: number; b: number } | null };
 export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of a kernel.  `digest` and `bytes` are of its module, `scratch` is in bytes. */
 export type Header = {

@@ -1,15 +1,21 @@
-// What a session's trials have taught: which choices of schedules are slow on this device, in any kernel.
-// Input: candidates, measured ratios.  Output: which candidates wait until others were tried.  It refuses none, and measures nothing.
+// What a session's trials have taught: which choices of schedules are slow on this device, in any kernel; and which candidate is tried next.
+// Input: candidates, measured ratios.  Output: the candidate whose turn it is.  It refuses none, and measures nothing.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
 
+/** Candidates in hand that are chosen from. */
+const IN_HAND = 8;
 /** A candidate waits if the logarithm of its speed is expected this far below that of the kernel's fastest. */
 const BEHIND = 0.15;
+/** What a place in the source's order counts, in the same logarithm. */
+const PLACE = 0.02;
+/** A candidate that is expected to save this share of the model's time comes before the kernel whose turn it is. */
+const SAVING = 0.005;
 /** Share of an error by which the choices that explain it are corrected. */
 const RATE = 0.8;
-/** Candidates that wait at most, and where this device compiled them, which takes time of the session; then the most promising one is tried. */
-const [MOST_WAITING, MOST_MADE] = [512, 32];
+/** Candidates in hand at most, and where this device compiled them, which takes time of the session. */
+const [MOST_HELD, MOST_MADE] = [512, 32];
 
 /** By field, the choice in a schedule such as 'contraction x0=4 r0=8'; a choice of another form is another one. @param {string} schedule */
 function choicesOf(schedule) {
@@ -17,20 +23,30 @@ function choicesOf(schedule) {
   return new Map(words.map((word) => [`${form} ${word.split('=')[0]}`, `${form} ${word}`]));
 }
 
+/** The element with the largest value, the first of equal ones. @type {<T>(list: T[], value: (one: T, place: number) => number) => T} */
+const most = (list, value) => {
+  const values = list.map(value);
+  return list[values.indexOf(Math.max(...values))];
+};
+
 /** @type {Tune.OpenForecast} */
-export function openForecast(ledger, objective, effects) {
-  /** By kernel, the fastest that was measured. @type {Map<number, {choices: Map<string, string>, speed: number}>} */
+export function openForecast({ ledger, objective, effects, shareOf }) {
+  /** By kernel, the fastest that was measured. @type {Map<number, Tune.Fastest>} */
   const measured = new Map();
-  /** @type {{sent: Tune.Sent, choices: Map<string, string>}[]} */
-  let waiting = [];
+  /** In the order in which they came. @type {Tune.InHand[]} */
+  let hand = [];
 
   const effectOf = (/** @type {string} */ choice) => effects.get(choice) ?? 0;
 
-  /** The fastest that is known of a kernel: of this session, or the kernel in use, of an earlier one. @param {number} spec */
+  /** The fastest that is known of a kernel: of this session, of an earlier one, or the bundle's own. @type {(spec: number) => Tune.Fastest | undefined} */
   function fastest(spec) {
-    const winner = ledger.winner(spec);
-    if (measured.has(spec) || !winner || ledger.unknown(spec)) return measured.get(spec);
-    return { choices: choicesOf(winner.schedule), speed: Math.log(winner.ratio) };
+    const known = measured.get(spec);
+    if (known || ledger.unknown(spec)) return known;
+    const { schedule, ratio } = ledger.winner(spec) ?? { schedule: ledger.offers.get(spec)?.schedule, ratio: 1 };
+    if (!schedule) return known;
+    const found = { choices: choicesOf(schedule), speed: Math.log(ratio) };
+    measured.set(spec, found);
+    return found;
   }
 
   /**
@@ -42,32 +58,55 @@ export function openForecast(ledger, objective, effects) {
     return instead === undefined || instead === choice ? [] : [{ choice, instead }];
   });
 
-  /** Expected logarithm of the speed over that of the kernel's fastest; choices that nobody has tried count nothing. @param {number} spec @param {Map<string, string>} choices */
-  function ahead(spec, choices) {
+  /** Expected logarithm of the speed over that of the kernel's fastest; choices that nobody has tried count nothing. @param {Tune.InHand} candidate */
+  function ahead({ sent: { header: { spec } }, choices }) {
     const best = fastest(spec);
     if (!best) return 0;
     return apart(choices, best.choices).reduce((sum, { choice, instead }) => sum + (effects.has(choice) ? effectOf(choice) - effectOf(instead) : 0), 0);
   }
 
-  /** Whether its turn is now: other kernels are judged by it, or its speed is not what counts. @param {Tune.Header} header */
-  function mustCome({ spec, candidate }) {
+  /** Whether its turn is now: other kernels are judged by it, or its speed is not what counts. @param {Tune.InHand} candidate */
+  function mustCome({ sent: { header: { spec, candidate } } }) {
     const { gold } = ledger.offers.get(spec) ?? {};
     return objective !== LATENCY || candidate === COMPILERS || candidate === gold?.a || candidate === gold?.b;
   }
 
-  const isBehind = (/** @type {Tune.Header} */ header, choices = choicesOf(header.schedule)) => !mustCome(header) && ahead(header.spec, choices) < -BEHIND;
-
-  /** Takes the most promising one out, if there is one that promises `least`. @param {number} least */
-  function take(least) {
-    const values = waiting.map(({ sent, choices }) => ahead(sent.header.spec, choices));
-    const best = values.indexOf(Math.max(...values));
-    return best < 0 || values[best] < least ? null : waiting.splice(best, 1)[0].sent;
+  /** The candidate whose turn it is, or null while the source may send a better one. @type {(dry: boolean) => Tune.InHand | null} */
+  function choose(dry) {
+    const forced = hand.find(mustCome);
+    if (forced || !hand.length) return forced ?? null;
+    const all = hand.map((candidate) => ({ candidate, expected: ahead(candidate), spec: candidate.sent.header.spec }));
+    const worth = all.filter(({ expected }) => expected >= -BEHIND);
+    const isFull = hand.length > (hand.some(({ sent }) => sent.milliseconds) ? MOST_MADE : MOST_HELD);
+    // Before the first trial nothing is known, and the source's order is as good as any.
+    if (effects.size && worth.length < IN_HAND && !isFull && !dry) return null;
+    if (!worth.length) return dry || isFull ? most(all, ({ expected }) => expected).candidate : null;
+    const saving = (/** @type {typeof all[number]} */ { spec, expected }) => shareOf(spec) * (1 - Math.exp(-expected));
+    const hope = most(worth, saving);
+    if (saving(hope) > SAVING) return hope.candidate;
+    const own = worth.filter(({ spec }) => spec === worth[0].spec);
+    return most(own, ({ expected }, place) => expected - PLACE * place).candidate;
   }
 
   return {
-    waits: ({ header }) => isBehind(header),
+    take(sent) {
+      const { spec, candidate, schedule } = sent.header;
+      // After a new connection a source sends again what was not tried.
+      hand = hand.filter(({ sent: { header } }) => header.spec !== spec || header.candidate !== candidate);
+      hand.push({ sent, choices: choicesOf(schedule) });
+    },
 
-    holds: (spec) => waiting.some(({ sent }) => sent.header.spec === spec),
+    next(dry) {
+      // Numbers mean something else in another space.
+      hand = hand.filter(({ sent: { header: { spec, checksum } } }) => !checksum || ledger.offers.get(spec)?.checksum === checksum);
+      const chosen = choose(dry);
+      hand = hand.filter((candidate) => candidate !== chosen);
+      return chosen?.sent ?? null;
+    },
+
+    peek: () => choose(true)?.sent ?? null,
+
+    holds: (spec) => hand.some(({ sent }) => sent.header.spec === spec),
 
     learn({ spec, candidate, schedule }, ratio) {
       const { count = Infinity } = ledger.offers.get(spec) ?? {};
@@ -85,24 +124,6 @@ export function openForecast(ledger, objective, effects) {
         }
       }
       if (!best || speed > best.speed) measured.set(spec, { choices, speed });
-    },
-
-    ready() {
-      // Numbers mean something else in another space.
-      waiting = waiting.filter(({ sent: { header: { spec, checksum } } }) => !checksum || ledger.offers.get(spec)?.checksum === checksum);
-      return take(-BEHIND);
-    },
-
-    last: () => take(-Infinity),
-
-    sift(sent) {
-      const { spec, candidate, schedule } = sent.header;
-      // After a new connection a source sends again what was not tried.
-      waiting = waiting.filter(({ sent: { header } }) => header.spec !== spec || header.candidate !== candidate);
-      const choices = choicesOf(schedule);
-      if (!isBehind(sent.header, choices)) return sent;
-      waiting.push({ sent, choices });
-      return waiting.length > (sent.milliseconds ? MOST_MADE : MOST_WAITING) ? take(-Infinity) : null;
     },
   };
 }

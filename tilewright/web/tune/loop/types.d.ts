@@ -62,21 +62,29 @@ export interface Line {
   /** The candidate that comes next, if it is here already. */
   peek(): Sent | null;
 }
-/** `effects`: by choice of a schedule, what it adds to the logarithm of a kernel's speed, as far as trials have taught; it is added to. */
-export type OpenForecast = (ledger: Pick<Ledger, 'offers' | 'winner' | 'unknown'>, objective: string, effects: Map<string, number>) => Forecast;
-/** Lets candidates wait whose choices were slow. */
+export type OpenForecast = (parts: {
+  ledger: Pick<Ledger, 'offers' | 'winner' | 'unknown'>; objective: string;
+  /** By choice of a schedule, what it adds to the logarithm of a kernel's speed, as far as trials have taught; it is added to. */
+  effects: Map<string, number>;
+  /** A kernel's share of the time. */
+  shareOf: (spec: number) => number;
+}) => Forecast;
+/** A candidate that was sent and not tried yet, and the choices of its schedule by field. */
+export type InHand = { sent: Sent; choices: Map<string, string> };
+/** The fastest schedule that is known of a kernel; `speed`: logarithm of its speed over that of the bundle's own. */
+export type Fastest = { choices: Map<string, string>; speed: number };
+/** Chooses which candidate is tried next. */
 export interface Forecast {
-  waits(sent: Sent): boolean;
-  /** Whether candidates of this kernel wait. */
+  /** Takes what a source sent. */
+  take(sent: Sent): void;
+  /** The candidate whose turn it is; null if none is in hand, or if the source should send more first. `dry`: it has no more. */
+  next(dry: boolean): Sent | null;
+  /** The candidate in hand that would be next if nothing else came. */
+  peek(): Sent | null;
+  /** Whether candidates of this kernel are in hand. */
   holds(spec: number): boolean;
   /** `ratio`: time of the bundle's own kernel over time of this candidate, as measured. */
   learn(header: Header, ratio: number): void;
-  /** One that waited and is expected to be near the fastest by now; null if there is none. */
-  ready(): Sent | null;
-  /** The most promising one that waits, however slow; null if none does. */
-  last(): Sent | null;
-  /** Takes what a source sent; gives what is tried now, or null if nothing is. */
-  sift(sent: Sent): Sent | null;
 }
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 

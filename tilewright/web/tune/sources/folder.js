@@ -86,7 +86,11 @@ export function folderSource(url, { signal } = {}) {
       left = inOrder([...listed.values()].map((kernel) => ({ ...kernel, order: serving(kernel, hello.objective).filter((number) => runs(kernel, number)) })), hello);
       const offers = hello.specs.flatMap((spec) => listed.get(spec) ?? []);
       // Where the device cannot run the bundle's choice, the bundle has the compiler's own as well.
-      return { compiler: tool, kernels: offers.map(({ candidates, order, ...offer }) => ({ ...offer, default: runs({ ...offer, candidates, order }, offer.default ?? 0) ? offer.default : 0 })) };
+      return {
+        compiler: tool,
+        kernels: offers.map(({ candidates, order, ...offer }) => (
+          runs({ ...offer, candidates, order }, offer.default ?? 0) ? offer : { ...offer, default: 0, schedule: candidates[0]?.schedule })),
+      };
     },
 
     async next() {

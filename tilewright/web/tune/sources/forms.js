@@ -12,16 +12,18 @@ const texts = (/** @type {any} */ value) => isLeft(value) || (Array.isArray(valu
 const grains = (/** @type {unknown} */ value) => isLeft(value) || isNested(value);
 
 export const CLASSES = [{ id: text, kind: text, vendor: text, architecture: text, features: [text], least_l1: count, variant: text }];
-export const WELCOME = { kernels: [{ spec: count, checksum: text }] };
+/** `schedule`: of the bundle's own kernel. */
+const OFFER = { spec: count, checksum: text, schedule: (/** @type {unknown} */ value) => isLeft(value) || text(value) };
+export const WELCOME = { kernels: [OFFER] };
 export const KERNEL = { spec: count, candidate: count, grains };
 /** Of the compiler in the page; without a header if a candidate cannot be made. */
-export const OFFERED = [{ spec: count, checksum: text, order: [count] }];
+export const OFFERED = [{ ...OFFER, order: [count] }];
 export const MADE = { milliseconds: Number.isFinite };
 export const CANDIDATE = { header: KERNEL, module: (/** @type {unknown} */ value) => value instanceof Uint8Array };
 /** Of a static build (docs/modes.md). */
 export const INDEX = { tool: text, bundle: text, objective: text, classes: CLASSES, spaces: {} };
 export const LIST = {
-  kernels: [{ spec: count, checksum: text, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains) && texts(one.features))] }],
+  kernels: [{ ...OFFER, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains) && texts(one.features))] }],
 };
 
 /** Most bytes of an answer over HTTP: device classes take some kilobytes. */
