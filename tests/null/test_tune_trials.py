@@ -149,6 +149,17 @@ acts = {};
   seen.ended = workers.slice(before).map(({ ended }) => ended);
 }
 
+// What was timed is warm sooner in a later trial: the bundle's own, or a candidate that won.
+{
+  acts = { attempt: (worker, data, answer) => setTimeout(() => worker.say({ ...answer, value: { verdict: 'same', times: [4, 3] } }), 1) };
+  const one = trials();
+  for (const [spec, incumbent] of [[1, null], [1, null], [1, { digest: 'd' }], [1, { digest: 'e' }], [2, null]]) {
+    await one.attempt(work(spec, 1000, { incumbent }));
+  }
+  seen.usual = workers.at(-1).heard.filter(({ kind }) => kind === 'attempt').map(({ params }) => params.usual);
+  one.close();
+}
+
 // A device is lost once, or each time; in the trial, or in the confirmation of a winner.
 {
   const told = (verdicts) => ({ attempt: (worker, data, answer) => setTimeout(() => worker.say({ ...answer, value: { milliseconds: 1, stages: {}, ...verdicts.shift() } }), 1) });
@@ -291,6 +302,10 @@ def test_a_trial_is_on_the_gpu_that_the_page_prefers() -> None:
 
 def test_facts_are_told_once() -> None:
     assert found()["told"] == [True, False]
+
+
+def test_how_fast_a_kernel_was_is_told_again() -> None:
+    assert found()["usual"] == [None, 4, 3, None, None], "JSON has no NaN"
 
 
 def test_memory_does_not_stay_large() -> None:

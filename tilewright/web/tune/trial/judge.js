@@ -84,15 +84,15 @@ export function judge(bench, clock, more = {}) {
     self.postMessage({ expected: { spec, sets: Object.fromEntries(Object.entries(sets).map(([name, { wanted }]) => [name, wanted])) } });
   }
 
-  /** The kernel that candidates must beat, warm: the bundle's own (null) or an earlier winner. @type {Tune.RunnerOf} */
-  async function runnerOf(known) {
+  /** The kernel that candidates must beat, warm: the bundle's own (null) or an earlier winner; `usual`: its milliseconds in an earlier trial, or NaN. @type {Tune.RunnerOf} */
+  async function runnerOf(known, usual = NaN) {
     const { known: runners, standard } = /** @type {Tune.LoadedKernel} */ (bench.loaded);
     const key = known?.digest ?? '';
     const found = runners.get(key);
     if (found) return found;
     const made = known ? await bench.runnerFor(await bench.compiled(known.module), known.tiles) : standard;
     await bench.begin('random');
-    await clock.warm(made, NaN);
+    await clock.warm(made, usual);
     runners.set(key, made);
     return made;
   }
@@ -169,7 +169,7 @@ export function judge(bench, clock, more = {}) {
   }
 
   /** @type {Tune.Attempt} */
-  async function attempt({ spec, facts: given, expected, forget, candidate, incumbent, bar, judge, confirm }) {
+  async function attempt({ spec, facts: given, expected, forget, candidate, incumbent, usual, bar, judge, confirm }) {
     const start = beginWork();
     const spent = () => workedUntilNow() - start;
     /** Milliseconds by stage. @type {Record<string, number>} */
@@ -210,7 +210,7 @@ export function judge(bench, clock, more = {}) {
       // Restores what the previous candidate may have overwritten.
       await bench.lay(facts);
       lap('prepare');
-      const other = confirm ? null : await runnerOf(incumbent);
+      const other = confirm ? null : await runnerOf(incumbent, usual);
       lap('incumbent');
       blame(true);
       runner ??= await build();

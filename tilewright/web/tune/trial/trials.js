@@ -60,6 +60,9 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   let [largest, idle] = [0, 0];
   /** What slow kernels must compute, by kernel; the least recently told first. @type {Map<number, Tune.Expected>} */
   const expected = new Map();
+  /** Milliseconds of kernels that were timed, by kernel and module: one that is as fast again in another worker is warm. @type {Map<string, number>} */
+  const usual = new Map();
+  const nameOf = (/** @type {number} */ spec, /** @type {Tune.KernelCode | null} */ code) => `${spec} ${code?.digest ?? ''}`;
   /** Requests that this worker had, and the kernel of the first one, whose results it found before any candidate ran; else NaN. */
   let [asked, trusted] = [0, NaN];
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -83,7 +86,11 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
   /** Asks for a verdict, with the expected results if they are known. @type {Tune.Ask} */
   function ask(work, forget, facts, confirm = false) {
     trusted = asked++ || work.judge ? NaN : work.spec;
-    return request('attempt', { ...work, forget, facts, confirm, expected: (facts && !work.judge && expected.get(work.spec)) || null });
+    return request('attempt', {
+      ...work, forget, facts, confirm,
+      expected: (facts && !work.judge && expected.get(work.spec)) || null,
+      usual: usual.get(nameOf(work.spec, work.incumbent)) ?? NaN,
+    });
   }
 
   /** Asks once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again, or no device comes any more. @type {Tune.AskAgain} */
@@ -269,6 +276,9 @@ export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIEN
           if (outcome.verdict === 'trapped') dropReserve();
           return outcome;
         }
+        const [own, other] = outcome.times ?? [];
+        if (own) usual.set(nameOf(spec, work.incumbent), own);
+        if (other) usual.set(nameOf(spec, work.candidate), other);
         // Moves it to the end: the least recently used are forgotten first.
         told.delete(spec);
         told.set(spec, taken);

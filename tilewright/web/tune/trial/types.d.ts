@@ -65,8 +65,8 @@ type Tried = {
 export type TrialWork = Tried & { facts: () => SpecFacts; bytes: number };
 /** By input set, the results of a kernel's reference. */
 export type Expected = Record<string, any>;
-/** The message to the worker: facts, and expected results that the page has, only if it does not know the kernel yet; kernels to drop from its cache; `confirm`: results alone, times are known. */
-export type Asked = Tried & { facts: SpecFacts | null; expected: Expected | null; forget: number[]; confirm?: boolean };
+/** The message to the worker: facts, and expected results that the page has, only if it does not know the kernel yet; kernels to drop from its cache; `confirm`: results alone, times are known; `usual`: milliseconds of the incumbent in an earlier trial, or NaN. */
+export type Asked = Tried & { facts: SpecFacts | null; expected: Expected | null; forget: number[]; confirm?: boolean; usual: number };
 export type Outcome = {
   verdict: Verdict;
   /** Of the trial without pauses. */
@@ -217,7 +217,7 @@ export type Sweep = (pair: (part: number, order: number) => Promise<Pair | null>
 export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
 /** `overs`: time limits of the first comparison, and of both together. */
 export type Contest = (pairs: Pairs, bar: Bar, overs: Over[]) => Promise<Compared & { verdict: Verdict; wins: boolean }>;
-export type RunnerOf = (known: KernelCode | null) => Promise<Runner>;
+export type RunnerOf = (known: KernelCode | null, usual?: number) => Promise<Runner>;
 export type Found = Partial<Outcome> & { verdict: Verdict; wins?: boolean };
 export type Question = (facts: SpecFacts, runner: Runner, incumbent: KernelCode | null) => Promise<{ wrong?: string; refuted?: string }>;
 export type FarSlower = (runner: Runner, other: Runner) => Promise<Found | null>;
