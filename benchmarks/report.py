@@ -180,8 +180,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "space": report_space.space,
     "shapes": report_space.shapes,
     "tuning": report_tuning.tuning,
-    "withheld": report_headroom.withheld,
-    "headroom": report_headroom.headroom,
+    **report_headroom.TABLES,
     **report_families.TABLES,
     "second_visit": second_visit,
     "earlier": report_versions.earlier,
@@ -271,16 +270,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "its own winner.",
     ),
     "tuning": ("Tuning in the page", "Sessions of the page's own tuner."),
-    "withheld": (
-        "Tuning without the default",
-        "The compiler's default and what has its code are no candidates. Shares are of the fastest "
-        "of the others, timed beside what was in use.",
-    ),
-    "headroom": (
-        "What is left to tune",
-        "Models of public packages: each kernel with 2 % of the time against the fastest of its "
-        "whole space.",
-    ),
+    **report_headroom.ABOUT,
     **report_families.ABOUT,
     "second_visit": (
         "The second visit",

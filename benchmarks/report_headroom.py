@@ -1,12 +1,13 @@
 """Results of experiments that could fail: tuning without the default, and what is left to tune.
 
-Input: the records of withheld.py and headroom.py.  Output: tables, a summary first; a picture.
+Input: the records of withheld.py, headroom.py and forecast.py.  Output: tables, a summary first; a
+picture.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from charts import bars, cell, table
@@ -173,6 +174,35 @@ def _poor(sessions: Sequence[Row]) -> Iterator[str]:
         yield table([*head, f"{_percent(REACHED)} reached"], cells)
 
 
+def forecast(record: Record) -> str:
+    """Per sweep and number of trials, what the model has of its fastest; then kernels with a poor
+    default."""
+    rows = record["rows"]
+    looks = rows[0]["trials"]
+    ways = {False: "in the source's order", True: "as trials teach"}
+    lines = [
+        [r["model"], r["host"], r["device"], ways[r["learning"]], *(f"{s:.3f}" for s in r["share"])]
+        for r in sorted(rows, key=lambda r: (r["host"], r["model"], r["learning"]))
+    ]
+    poor = []
+    for learning, way in ways.items():
+        own = [r for r in rows if r["learning"] is learning]
+        means = [geometric(r["share"][n] for r in own) for n in range(len(looks))]
+        lines.append(["geometric mean", "", "", way, *(f"{m:.3f}" for m in means)])
+        by_look = [[k for r in own for k in r["poor"][n]] for n in range(len(looks))]
+        for least in (REACHED, 0.9):
+            near = [sum(k >= least for k in kernels) for kernels in by_look]
+            poor.append([way, _percent(least), str(len(by_look[0])), *map(str, near)])
+    trials = [f"{n} trials" for n in looks]
+    head = ["model", "browser", "class", "candidates", *trials]
+    said = (
+        f"Of kernels whose default has less than {_percent(POOR)} of the fastest, how many have "
+        "reached a share of it after so many trials:"
+    )
+    text = [table(head, lines), said]
+    return "\n\n".join([*text, table(["candidates", "share", "kernels", *trials], poor)])
+
+
 def charts(record: Record) -> Iterator[tuple[str, str]]:
     """What the longest session of a model in a browser took, before all that a sweep found."""
     longest: dict[tuple[str, str], Row] = {}
@@ -191,3 +221,27 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
 def _gained(ratio: float) -> float:
     """Percent; noise below nothing is nothing."""
     return max(0.0, 100 * (ratio - 1))
+
+
+TABLES: Mapping[str, Callable[[Record], str]] = {
+    "withheld": withheld,
+    "headroom": headroom,
+    "forecast": forecast,
+}
+ABOUT: Mapping[str, tuple[str, str]] = {
+    "withheld": (
+        "Tuning without the default",
+        "The compiler's default and what has its code are no candidates. Shares are of the fastest "
+        "of the others, timed beside what was in use.",
+    ),
+    "headroom": (
+        "What is left to tune",
+        "Models of public packages: each kernel with 2 % of the time against the fastest of its "
+        "whole space.",
+    ),
+    "forecast": (
+        "Trials that sessions need",
+        "The tuner's own order and choice of candidates on stored sweeps, with 2 % of noise: what "
+        "a model has of its fastest after so many trials of its swept kernels.",
+    ),
+}

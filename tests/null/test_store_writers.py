@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
+import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from helpers.reports import key, report
 from test_store import GOOD, counted
 
-from tilewright.store import KernelStore, Receipt, StoredReport
+from tilewright.base.errors import StoreLocked
+from tilewright.store import KernelStore, Receipt, StoredReport, database
 from tilewright.store.schema import reports
 
 KEYS = [key(f"{i:064x}") for i in range(3)]
@@ -65,22 +70,33 @@ def test_processes_lose_and_double_nothing(url: str) -> None:
         exact(store, 3, 30)
 
 
-def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
-    for i in range(60):
-        gate = threading.Barrier(6)
+@contextmanager
+def writing(file: Path) -> Iterator[sqlite3.Connection]:
+    """Another program that holds the write lock of a new file."""
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
 
-        def work(_: int, url: str = f"sqlite:///{tmp_path}/{i}.db", gate: Any = gate) -> None:
-            gate.wait()
-            KernelStore.open(url).close()
 
-        with ThreadPoolExecutor(6) as pool:
-            list(pool.map(work, range(6)))
+def test_who_opens_a_new_file_waits_for_whom_else_opens_it(tmp_path: Path) -> None:
+    with writing(tmp_path / "new.db") as other:
+        later = threading.Timer(0.3, other.rollback)
+        later.start()
+        KernelStore.open(f"sqlite:///{tmp_path}/new.db").close()
+        later.join()
+
+
+def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LOCK_SECONDS", 0.2)
+    with writing(tmp_path / "new.db"), pytest.raises(StoreLocked):
+        KernelStore.open(f"sqlite:///{tmp_path}/new.db")
 
 
 KILLED = """
 import sys
 sys.path.insert(0, "tests"); sys.path.insert(0, "tests/null")
 import test_store_writers
+from tilewright.base.errors import StoreLocked
 from tilewright.store import KernelStore
 store = KernelStore.open(sys.argv[1])
 for sent, source in test_store_writers.batch(0, 400):

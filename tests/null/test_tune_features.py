@@ -8,6 +8,7 @@ Output: what devices with and without these are offered.
 from __future__ import annotations
 
 import base64
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,10 @@ const { folderSource } = await import('TUNE/sources/folder.js');
 const found = [];
 for (const features of <sets>) {
   const source = folderSource('https://a.example/tuning/');
-  const { kernels: [{ default: own }] } = await source.open({ ...<hello>, features });
+  const { kernels: [{ default: own, schedule, needs }] } = await source.open({ ...<hello>, features });
   const numbers = [];
   for (let sent; (sent = await source.next());) numbers.push(sent.header.candidate);
-  found.push({ own, numbers });
+  found.push({ own, schedule, needs, numbers });
 }
 console.log(JSON.stringify(found));
 """  # noqa: E501
@@ -135,7 +136,8 @@ def in_folder(bundle: Bundle, spec: int) -> Any:
 def test_and_a_page_with_a_folder(bundle: Bundle) -> None:
     spec, found = space(bundle)
     for features, taken in zip(HAS.values(), in_folder(bundle, spec), strict=True):
-        assert taken == {"own": 0, "numbers": able(found, features)}
+        assert (taken["own"], taken["numbers"]) == (0, able(found, features))
+        assert taken["schedule"] == str(found.schedules[0])
 
 
 def test_a_relinked_bundle_starts_with_the_winner_where_it_runs(
@@ -150,6 +152,10 @@ def test_a_relinked_bundle_starts_with_the_winner_where_it_runs(
         page = PageSession(given(again, device=DEVICE.id, features=list(features)))
         (offer,) = page.offers([spec])
         assert offer["default"] == own
-    assert [taken["own"] for taken in in_folder(again, spec)] == [0, 0, best]
+        assert offer["schedule"] == str(found.schedules[own])
+    taken = in_folder(again, spec)
+    assert [of["own"] for of in taken] == [0, 0, best]
+    assert [of["schedule"] for of in taken] == [str(found.schedules[n]) for n in (0, 0, best)]
+    assert [of["needs"] for of in taken] == [asdict(found.needs[n]) for n in (0, 0, best)]
     build = again.manifest.section("wgsl").builds[0]
     assert sorted(map(sorted, build.facts["needs"].values())) == [sorted(UNITS), [PACKED]]

@@ -79,6 +79,8 @@ def test_what_a_kernel_needs_is_said_where_it_is_known() -> None:
     assert needs_of(space, None) is needs_of(space, space.gold) is None
     assert ordered(0, space, 3, ())["needs"] == needs_of(space, 3)
     assert ordered(0, space, None, ())["needs"] is None
+    assert ordered(0, space, 3, ())["schedule"] == str(space.schedules[3])
+    assert ordered(0, space, None, ())["schedule"] == ""
 
 
 def page(script: str, *candidates: int, **given: Any) -> Any:

@@ -130,7 +130,7 @@ const source = {
   async next() {
     if (!this.left.length) return null;
     const candidate = this.left.shift();
-    return { module: code, header: { spec: 0, candidate, mark: 'lite', schedule: 's', checksum: 'c', digest, tiles: 1, grains: {}, scratch: candidate, needs: needsOf(candidate), bytes: 8 } };
+    return { module: code, header: { spec: 0, candidate, mark: 'lite', schedule: given.schedules?.[candidate] ?? 's', checksum: 'c', digest, tiles: 1, grains: {}, scratch: candidate, needs: needsOf(candidate), bytes: 8 } };
   },
   result(result) { this.log.results.push(result); },
   async report(report) {

@@ -255,10 +255,10 @@ def _is_ours_or_empty(connection: Any) -> bool:
 
 
 def _use_wal(connection: Any) -> None:
-    """Sets the mode of the file's journal.
+    """Switches the file's journal to WAL.
 
-    SQLite reads before it locks for that, and then does not wait as `timeout` says: of two that
-    open a new file at once, one is refused at once.  So the wait is here.
+    For that SQLite reads first and asks for the write lock then, and for this one it does not wait
+    as `timeout` says: of two programs that open a new file together, one would be refused.
     """
     end = time.monotonic() + LOCK_SECONDS
     while True:

@@ -10,6 +10,7 @@ import { openLine } from '../../../tilewright/web/tune/sources/line.js';
 import { pyodideSource } from '../../../tilewright/web/tune/sources/pyodide.js';
 import { signedSource } from '../../../tilewright/web/tune/sources/signed.js';
 import { socketSource } from '../../../tilewright/web/tune/sources/socket.js';
+import { openForecast } from '../../../tilewright/web/tune/loop/forecast.js';
 import { barOf } from '../../../tilewright/web/tune/loop/objective.js';
 
 /** Most candidates that a session hears. */
@@ -49,6 +50,7 @@ export async function attempt({ frames: given, files, hello, device, key, compil
     const plain = compiled ? pyodideSource({ bundle: `${ORIGIN}${PATH}`, compiler: `${ORIGIN}/compiler/` }) : given.length ? socketSource(`${ORIGIN}/api/tune`) : folderSource(`${ORIGIN}${PATH}tuning/`);
     const source = key ? signedSource(plain, key) : plain;
     const ledger = openLedger(record(), hello.digest, hello.objective);
+    const forecast = openForecast({ ledger, objective: hello.objective, effects: new Map(), shareOf: () => 0.5 });
     const reports = openReports({ source, record: ledger.record, digest: hello.digest, on: true, save: async () => {} });
     const { signal } = new AbortController();
     const line = openLine({ source, signal, onEvent() {}, hello: () => hello, welcomed: ({ kernels }) => {
@@ -66,11 +68,13 @@ export async function attempt({ frames: given, files, hello, device, key, compil
           reports.tell(ledger.offers.get(sent.done), ledger.findings(sent.done));
           continue;
         }
-        const { spec, candidate, needs, tiles, scratch, grains, schedule, mark } = sent.header;
+        const { spec, candidate, needs, grains } = sent.header;
         barOf(hello.objective, needs, ledger.offers.get(spec)?.needs);
         Object.entries(grains ?? {});
-        if (`${[tiles, scratch, schedule, mark, sent.module.length]}`.includes('undefined')) throw new TypeError('a header without its fields');
+        forecast.take(sent);
+        forecast.next(0);
         ledger.note(spec, candidate, 'same', 1);
+        forecast.learn(sent.header, 1);
         source.result({ spec, candidate, verdict: 'same' });
       }
     } finally {

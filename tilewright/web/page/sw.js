@@ -12,7 +12,7 @@ const FILES = [
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
-  ...['alone', 'candidate', 'forecast', 'latency', 'objective', 'pace', 'summary', 'targets']
+  ...['alone', 'candidate', 'forecast', 'latency', 'objective', 'pace', 'summary', 'supply', 'targets']
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),

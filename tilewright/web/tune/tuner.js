@@ -12,7 +12,7 @@ import { browserFamily, classify, MONTH } from './device/device.js';
 import { sessionGain } from './exchange/gain.js';
 import { openLatency } from './loop/latency.js';
 import { openForecast } from './loop/forecast.js';
-import { COMPILERS, openLedger } from './records/ledger.js';
+import { openLedger } from './records/ledger.js';
 import { openLine } from './sources/line.js';
 import { LATENCY, OBJECTIVES } from './loop/objective.js';
 import { hear, makePace, shown } from './loop/pace.js';
@@ -21,13 +21,12 @@ import { aboutKernels, bundleName, keep, recall } from './records/record.js';
 import { openReports } from './records/reports.js';
 import { MOST_BYTES } from './trial/specs.js';
 import { startOf, summaryOf } from './loop/summary.js';
+import { openSupply } from './loop/supply.js';
 import { findTargets } from './loop/targets.js';
 import { openTrials } from './trial/trials.js';
 
 /** Trials between two saves of the record if nothing was adopted. */
 const KEEP_EVERY = 8;
-/** Candidates per kernel that are held back until the compiler's own was tried. */
-const MOST_HELD = 8;
 /** Host faults in a row that end a session. */
 const MOST_FAULTS = 3;
 /** Candidates that passed their trial and failed in the model, after which this device takes no more for the bundle. */
@@ -110,11 +109,12 @@ async function work(engine, pace, { source, objective, onEvent, signal, story, a
   };
   const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
   /** @type {Tune.Tools} */
-  const tools = { engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(),
+  const tools = {
+    engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), inTurn: oneByOne(),
     forecast: openForecast({ ledger, objective, effects: story.effects, shareOf: (spec) => tools.targets.get(spec)?.share ?? 0 }),
   };
   const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec), record.bad[spec]) && ledger.told(spec);
-  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => takeOffers(tools, reports, welcome) });
+  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => tools.inTurn(() => takeOffers(tools, reports, welcome)) });
   try {
     tools.device = options.device || await deviceClass(tools, line);
     tools.targets = await findTargets(engine, pace, specs, options.specs);
@@ -138,37 +138,22 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   const { pace, ledger, targets, trials, signal, onEvent, changed, forecast } = tools;
   const [target] = targets.values();
   const latency = openLatency({ ...tools, target, story });
-  /** Candidates held back until the compiler's own candidate of their kernel was tried. @type {Tune.Sent[]} */
-  const held = [];
   let faults = 0;
   const reserve = () => (changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (story.latency ?? 0)) : 0);
   const dueToEnd = () => story.rounds >= most || pace.spent >= 1000 * seconds - reserve();
 
-  /** The source has no more. */
-  let dry = false;
+  const supply = openSupply({ line, forecast, pace, signal, isOver: dueToEnd });
 
-  /** The next candidate, or kernel that is done; null at the end. @type {() => ReturnType<Tune.Line['next']>} */
-  async function next() {
-    const free = held.findIndex(({ header: { spec } }) => !ledger.inQuestion(spec));
-    if (free >= 0) return held.splice(free, 1)[0];
-    for (;;) {
-      const chosen = forecast.next(dry);
-      if (chosen || dry) return chosen;
-      const sent = await line.next();
-      if (sent && 'done' in sent) return sent;
-      dry = !sent;
-      pace.spend(sent?.milliseconds ?? 0);
-      if (sent) forecast.take(sent);
-    }
-  }
-
-  /** Kernels of which the source has no more. @type {Set<number>} */
-  const done = new Set();
+  /** Kernels of which the source has no more, with the checksum of their space. @type {Map<number, string | undefined>} */
+  const done = new Map();
+  const checksumOf = (/** @type {number} */ spec) => ledger.offers.get(spec)?.checksum;
 
   /** Reports kernels of which no candidate is left.  Those that this session changed are reported later: confirm() may roll them back. */
   function tellDone() {
-    for (const spec of [...done].filter((one) => !forecast.holds(one) && !changed.has(one))) {
-      tell(spec);
+    for (const [spec, checksum] of done) {
+      if (forecast.held(spec).length || changed.has(spec)) continue;
+      // In another space there are others.
+      if (checksum === checksumOf(spec)) tell(spec);
       done.delete(spec);
     }
   }
@@ -177,7 +162,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   async function attempt(sent) {
     const { spec, candidate } = sent.header;
     try {
-      const found = await handle(tools, sent, story.rounds + 1);
+      const found = await tools.inTurn(() => handle(tools, sent, story.rounds + 1));
       if (found && found.verdict !== 'refused') faults = 0;
       return found;
     } catch (error) {
@@ -192,16 +177,11 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   if (!check) await latency.look(story.rounds);
   while (!dueToEnd()) {
     await pace.turn();
-    const sent = await next();
+    tellDone();
+    const sent = await supply.next();
     if (!sent) break;
     if ('done' in sent) {
-      done.add(sent.done);
-      tellDone();
-      continue;
-    }
-    const { spec, candidate } = sent.header;
-    if (candidate !== COMPILERS && ledger.inQuestion(spec)) {
-      if (held.filter(({ header }) => header.spec === spec).length < MOST_HELD) held.push(sent);
+      done.set(sent.done, checksumOf(sent.done));
       continue;
     }
     const following = forecast.peek() ?? line.peek();
@@ -209,12 +189,12 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
     const found = await attempt(sent);
     if (!found) continue;
     story.rounds++;
-    tellDone();
     if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
     if (check) continue;
     if (found.swapped) latency.changed();
     await latency.look(story.rounds, false);
   }
+  tellDone();
   if (check) {
     // Only the compiler's own came, so there is no gain to measure.
     if (ledger.believed && ![...targets.keys()].some(ledger.inQuestion)) ledger.record.checked = tools.engine.info.digest;
@@ -227,13 +207,25 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   else if (story.rounds) await latency.look(story.rounds);
 }
 
+/** Runs pieces of work one after the other: a new welcome may take kernels out of use, and not while a candidate is tried. @returns {Tune.Tools['inTurn']} */
+function oneByOne() {
+  /** @type {Promise<unknown>} */
+  let last = Promise.resolve();
+  return (work) => {
+    const own = last.then(work);
+    last = own.catch(() => {});
+    return own;
+  };
+}
+
 /** The hello of a first connection or a reconnection. @type {Tune.HelloOf} */
-function helloOf({ engine: { info }, objective, ledger, targets, device }) {
+function helloOf({ engine: { info }, objective, ledger, targets, device, forecast }) {
   const specs = [...targets.keys()];
   return {
     protocol: 1, bundle: bundleName(info.url), digest: info.digest, device, browser: browserFamily(),
     variant: info.variant.name, features: info.adapter?.features ?? [], objective, specs, shares: [...targets.values()].map(({ share }) => Math.min(1, share)),
-    tried: Object.fromEntries(specs.map((spec) => [spec, ledger.done(spec)])),
+    // What is in hand need not be sent again.
+    tried: Object.fromEntries(specs.map((spec) => [spec, [...ledger.done(spec), ...forecast.held(spec)]])),
   };
 }
 

@@ -67,12 +67,12 @@ export type Hello = {
 export type Told = Omit<Hello, 'share'> & { skip: number };
 /** By objective, a kernel's cost (docs/spaces.md): words of traffic, bytes of scratch. */
 export type Needs = Record<string, number>;
-/**
- * A kernel that a source has candidates for.  `checksum`: of its space; `count`: candidates in it; `default`: number of the
- * bundle's own kernel, null if it is not in the space; `needs`: of the default, null if unknown; `gold`: two candidates to compare: a gold question if `b` is `count`, else about a candidate of the crowd.
- */
 /** Why nothing but the default schedule of a kernel is tried: it ends at run time; '' if more is. */
 export type Fixed = '' | 'extents';
+/**
+ * A kernel that a source has candidates for.  `checksum`: of its space; `count`: candidates in it; `default`: number of the
+ * bundle's own kernel, null if it is not in the space; `schedule` (or ''), `needs` (or null): of the default; `gold`: two candidates to compare: a gold question if `b` is `count`, else about a candidate of the crowd.
+ */
 export type Offer = { spec: number; kind: string; shape: string; checksum: string; count: number; fixed?: Fixed; default: number | null; schedule?: string; needs?: Needs | null; gold?: { a: number; b: number } | null };
 export type Welcome = { compiler: string; kernels: Offer[] };
 /** A candidate: another schedule of a kernel.  `digest` and `bytes` are of its module, `scratch` is in bytes. */

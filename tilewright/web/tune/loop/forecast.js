@@ -1,11 +1,9 @@
 // What a session's trials have taught: which choices of schedules are slow on this device, in any kernel; and which candidate is tried next.
-// Input: candidates, measured ratios.  Output: the candidate whose turn it is.  It refuses none, and measures nothing.
+// Input: candidates, measured ratios.  Output: the candidate whose turn it is.  It measures nothing, and drops only candidates of another space.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
 
-/** Candidates in hand that are chosen from. */
-const IN_HAND = 8;
 /** A candidate waits if the logarithm of its speed is expected this far below that of the kernel's fastest. */
 const BEHIND = 0.15;
 /** What a place in the source's order counts, in the same logarithm. */
@@ -15,10 +13,10 @@ const SAVING = 0.005;
 /** Share of an error by which the choices that explain it are corrected. */
 const RATE = 0.8;
 /** Candidates in hand at most, and where this device compiled them, which takes time of the session. */
-const [MOST_HELD, MOST_MADE] = [512, 32];
+const [MOST_IN_HAND, MOST_MADE] = [512, 32];
 
-/** By field, the choice in a schedule such as 'contraction x0=4 r0=8'; a choice of another form is another one. @param {string} schedule */
-function choicesOf(schedule) {
+/** By field, the choice in a schedule such as 'contraction x0=4 r0=8'; a choice of another form is another one. @type {(schedule: string) => Tune.Choices} */
+function parse(schedule) {
   const [form, ...words] = schedule.split(' ');
   return new Map(words.map((word) => [`${form} ${word.split('=')[0]}`, `${form} ${word}`]));
 }
@@ -33,85 +31,107 @@ const most = (list, value) => {
 export function openForecast({ ledger, objective, effects, shareOf }) {
   /** By kernel, the fastest that was measured. @type {Map<number, Tune.Fastest>} */
   const measured = new Map();
-  /** In the order in which they came. @type {Tune.InHand[]} */
+  /** By kernel, the logarithm of its speed when its share of the time was measured. @type {Map<number, number>} */
+  const began = new Map();
+  /** In the order in which they came. @type {Tune.Sent[]} */
   let hand = [];
+
+  /** By schedule, its choices. @type {Map<string, Tune.Choices>} */
+  const parsed = new Map();
+  const choicesOf = (/** @type {string} */ schedule) => {
+    const choices = parsed.get(schedule) ?? parse(schedule);
+    parsed.set(schedule, choices);
+    return choices;
+  };
 
   const effectOf = (/** @type {string} */ choice) => effects.get(choice) ?? 0;
 
-  /** The fastest that is known of a kernel: of this session, of an earlier one, or the bundle's own. @type {(spec: number) => Tune.Fastest | undefined} */
-  function fastest(spec) {
-    const known = measured.get(spec);
-    if (known || ledger.unknown(spec)) return known;
+  /** The kernel in use of an earlier session, or the bundle's own. @type {(spec: number) => Tune.Fastest | undefined} */
+  function inUse(spec) {
+    if (ledger.unknown(spec)) return undefined;
     const { schedule, ratio } = ledger.winner(spec) ?? { schedule: ledger.offers.get(spec)?.schedule, ratio: 1 };
-    if (!schedule) return known;
-    const found = { choices: choicesOf(schedule), speed: Math.log(ratio) };
-    measured.set(spec, found);
-    return found;
+    return schedule ? { choices: choicesOf(schedule), speed: Math.log(ratio) } : undefined;
   }
 
-  /**
-   * The choices that differ, each with the other schedule's; none if the forms do: nothing is known of those.
-   * @param {Map<string, string>} own @param {Map<string, string>} other
-   */
+  const fastest = (/** @type {number} */ spec) => measured.get(spec) ?? inUse(spec);
+
+  /** A kernel's share of the time, which falls as it gets faster. @param {number} spec */
+  function shareNow(spec) {
+    const { speed } = fastest(spec) ?? { speed: 0 };
+    if (!began.has(spec)) began.set(spec, speed);
+    return shareOf(spec) * Math.exp((began.get(spec) ?? speed) - speed);
+  }
+
+  /** The choices that differ, each with the other schedule's; none if the forms do: nothing is known of those. @param {Tune.Choices} own @param {Tune.Choices} other */
   const apart = (own, other) => [...own].flatMap(([field, choice]) => {
     const instead = other.get(field);
     return instead === undefined || instead === choice ? [] : [{ choice, instead }];
   });
 
-  /** Expected logarithm of the speed over that of the kernel's fastest; choices that nobody has tried count nothing. @param {Tune.InHand} candidate */
-  function ahead({ sent: { header: { spec } }, choices }) {
+  /** Expected logarithm of the speed over that of the kernel's fastest; choices that nobody has tried count nothing. @param {Tune.Sent} sent */
+  function ahead({ header: { spec, schedule } }) {
     const best = fastest(spec);
     if (!best) return 0;
-    return apart(choices, best.choices).reduce((sum, { choice, instead }) => sum + (effects.has(choice) ? effectOf(choice) - effectOf(instead) : 0), 0);
+    return apart(choicesOf(schedule), best.choices)
+      .reduce((sum, { choice, instead }) => sum + (effects.has(choice) ? effectOf(choice) - effectOf(instead) : 0), 0);
   }
 
-  /** Whether its turn is now: other kernels are judged by it, or its speed is not what counts. @param {Tune.InHand} candidate */
-  function mustCome({ sent: { header: { spec, candidate } } }) {
+  /** Numbers mean something else in another space. @param {Tune.Sent} sent */
+  const isOffered = ({ header: { spec, checksum } }) => !checksum || ledger.offers.get(spec)?.checksum === checksum;
+
+  /** Whether it may be tried: others of its kernel wait for the compiler's own where the bundle's is in question. @param {Tune.Sent} sent */
+  const isOpen = ({ header: { spec, candidate } }) => candidate === COMPILERS || !ledger.inQuestion(spec);
+
+  /** Whether its turn is now: other kernels are judged by it, or its speed is not what counts. @param {Tune.Sent} sent */
+  function mustCome({ header: { spec, candidate } }) {
     const { gold } = ledger.offers.get(spec) ?? {};
     return objective !== LATENCY || candidate === COMPILERS || candidate === gold?.a || candidate === gold?.b;
   }
 
-  /** The candidate whose turn it is, or null while the source may send a better one. @type {(dry: boolean) => Tune.InHand | null} */
-  function choose(dry) {
-    const forced = hand.find(mustCome);
-    if (forced || !hand.length) return forced ?? null;
-    const all = hand.map((candidate) => ({ candidate, expected: ahead(candidate), spec: candidate.sent.header.spec }));
+  /** The candidate whose turn it is; `least`: as in `next`. @type {(least: number) => Tune.Sent | null} */
+  function choose(least) {
+    hand = hand.filter(isOffered);
+    const open = hand.filter(isOpen);
+    const forced = open.find(mustCome);
+    if (forced || !open.length) return forced ?? null;
+    const made = open.some(({ milliseconds }) => milliseconds);
+    const isFull = open.length > (made ? MOST_MADE : MOST_IN_HAND);
+    const all = open.map((sent) => ({ sent, spec: sent.header.spec, expected: ahead(sent) }));
     const worth = all.filter(({ expected }) => expected >= -BEHIND);
-    const isFull = hand.length > (hand.some(({ sent }) => sent.milliseconds) ? MOST_MADE : MOST_HELD);
-    // Before the first trial nothing is known, and the source's order is as good as any.
-    if (effects.size && worth.length < IN_HAND && !isFull && !dry) return null;
-    if (!worth.length) return dry || isFull ? most(all, ({ expected }) => expected).candidate : null;
-    const saving = (/** @type {typeof all[number]} */ { spec, expected }) => shareOf(spec) * (1 - Math.exp(-expected));
+    // What this device compiles is tried as it comes; and before the first trial the source's order is as good as any.
+    const enough = made || !effects.size ? Math.min(least, 1) : least;
+    if (worth.length < enough && !isFull) return null;
+    if (!worth.length) return most(all, ({ expected }) => expected).sent;
+    const saving = (/** @type {typeof all[number]} */ { spec, expected }) => shareNow(spec) * (1 - Math.exp(-expected));
     const hope = most(worth, saving);
-    if (saving(hope) > SAVING) return hope.candidate;
+    if (saving(hope) > SAVING) return hope.sent;
     const own = worth.filter(({ spec }) => spec === worth[0].spec);
-    return most(own, ({ expected }, place) => expected - PLACE * place).candidate;
+    return most(own, ({ expected }, place) => expected - PLACE * place).sent;
   }
 
   return {
     take(sent) {
-      const { spec, candidate, schedule } = sent.header;
-      // After a new connection a source sends again what was not tried.
-      hand = hand.filter(({ sent: { header } }) => header.spec !== spec || header.candidate !== candidate);
-      hand.push({ sent, choices: choicesOf(schedule) });
+      const { spec, candidate } = sent.header;
+      // After a new connection a source may send again what was not tried.
+      hand = hand.filter(({ header }) => header.spec !== spec || header.candidate !== candidate);
+      hand.push(sent);
     },
 
-    next(dry) {
-      // Numbers mean something else in another space.
-      hand = hand.filter(({ sent: { header: { spec, checksum } } }) => !checksum || ledger.offers.get(spec)?.checksum === checksum);
-      const chosen = choose(dry);
-      hand = hand.filter((candidate) => candidate !== chosen);
-      return chosen?.sent ?? null;
+    next(least) {
+      const chosen = choose(least);
+      hand = hand.filter((sent) => sent !== chosen);
+      return chosen;
     },
 
-    peek: () => choose(true)?.sent ?? null,
+    peek: () => choose(1),
 
-    holds: (spec) => hand.some(({ sent }) => sent.header.spec === spec),
+    held: (spec) => hand.filter((sent) => sent.header.spec === spec && isOffered(sent)).map(({ header: { candidate } }) => candidate),
 
     learn({ spec, candidate, schedule }, ratio) {
       const { count = Infinity } = ledger.offers.get(spec) ?? {};
       // The slow kernel of a gold question is no candidate, and differs in everything.
       if (candidate >= count || !Number.isFinite(Math.log(ratio))) return;
+      shareNow(spec);
       const [choices, speed] = [choicesOf(schedule), Math.log(ratio)];
       const best = fastest(spec);
       if (best) {

@@ -63,29 +63,34 @@ export interface Line {
   peek(): Sent | null;
 }
 export type OpenForecast = (parts: {
-  ledger: Pick<Ledger, 'offers' | 'winner' | 'unknown'>; objective: string;
+  ledger: Pick<Ledger, 'offers' | 'winner' | 'unknown' | 'inQuestion'>; objective: string;
   /** By choice of a schedule, what it adds to the logarithm of a kernel's speed, as far as trials have taught; it is added to. */
   effects: Map<string, number>;
-  /** A kernel's share of the time. */
+  /** A kernel's share of the time when the session began. */
   shareOf: (spec: number) => number;
 }) => Forecast;
-/** A candidate that was sent and not tried yet, and the choices of its schedule by field. */
-export type InHand = { sent: Sent; choices: Map<string, string> };
+/** The choices of a schedule, by field. */
+export type Choices = Map<string, string>;
 /** The fastest schedule that is known of a kernel; `speed`: logarithm of its speed over that of the bundle's own. */
-export type Fastest = { choices: Map<string, string>; speed: number };
+export type Fastest = { choices: Choices; speed: number };
 /** Chooses which candidate is tried next. */
 export interface Forecast {
   /** Takes what a source sent. */
   take(sent: Sent): void;
-  /** The candidate whose turn it is; null if none is in hand, or if the source should send more first. `dry`: it has no more. */
-  next(dry: boolean): Sent | null;
-  /** The candidate in hand that would be next if nothing else came. */
+  /** The candidate whose turn it is; null if none may be tried, or if fewer than `least` are in hand that are not expected to be slow.  0: slow ones come as well. */
+  next(least: number): Sent | null;
+  /** The candidate in hand that comes next if nothing else is sent or learned; null if all are expected to be slow. */
   peek(): Sent | null;
-  /** Whether candidates of this kernel are in hand. */
-  holds(spec: number): boolean;
+  /** Candidates of this kernel that are in hand. */
+  held(spec: number): number[];
   /** `ratio`: time of the bundle's own kernel over time of this candidate, as measured. */
   learn(header: Header, ratio: number): void;
 }
+export type OpenSupply = (parts: {
+  line: Pick<Line, 'next'>; forecast: Forecast; pace: Pick<Pace, 'spend' | 'turn'>; signal: AbortSignal;
+  /** Whether the session must end. */
+  isOver: () => boolean;
+}) => { next(): ReturnType<Line['next']> };
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 
 /** What the parts of a session share.  Maps are keyed by kernel, `compared` by comparison. */
@@ -101,6 +106,8 @@ export type Tools = {
   won: Map<number, number>;
   compared: Map<string, Gains.Turns>;
   forecast: Forecast;
+  /** Runs work after all that was given to it before. */
+  inTurn<Value>(work: () => Promise<Value>): Promise<Value>;
 };
 /** A kernel that a session changed: the winner in use before (undefined: the bundle's own), and whether the engine's own timing showed a gain at each swap. */
 export type Changed = { before: Winner | undefined; better: boolean };

@@ -89,7 +89,7 @@ export function folderSource(url, { signal } = {}) {
       return {
         compiler: tool,
         kernels: offers.map(({ candidates, order, ...offer }) => (
-          runs({ ...offer, candidates, order }, offer.default ?? 0) ? offer : { ...offer, default: 0, schedule: candidates[0]?.schedule })),
+          runs({ ...offer, candidates, order }, offer.default ?? 0) ? offer : { ...offer, default: 0, schedule: candidates[0]?.schedule, needs: candidates[0]?.needs })),
       };
     },
 

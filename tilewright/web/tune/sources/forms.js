@@ -15,7 +15,7 @@ export const CLASSES = [{ id: text, kind: text, vendor: text, architecture: text
 /** `schedule`: of the bundle's own kernel. */
 const OFFER = { spec: count, checksum: text, schedule: (/** @type {unknown} */ value) => isLeft(value) || text(value) };
 export const WELCOME = { kernels: [OFFER] };
-export const KERNEL = { spec: count, candidate: count, grains };
+export const KERNEL = { spec: count, candidate: count, schedule: text, grains };
 /** Of the compiler in the page; without a header if a candidate cannot be made. */
 export const OFFERED = [{ ...OFFER, order: [count] }];
 export const MADE = { milliseconds: Number.isFinite };
@@ -23,7 +23,7 @@ export const CANDIDATE = { header: KERNEL, module: (/** @type {unknown} */ value
 /** Of a static build (docs/modes.md). */
 export const INDEX = { tool: text, bundle: text, objective: text, classes: CLASSES, spaces: {} };
 export const LIST = {
-  kernels: [{ ...OFFER, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && grains(one.grains) && texts(one.features))] }],
+  kernels: [{ ...OFFER, order: [count], candidates: [(/** @type {any} */ one) => one === null || (isNested(one) && text(one.schedule) && grains(one.grains) && texts(one.features))] }],
 };
 
 /** Most bytes of an answer over HTTP: device classes take some kilobytes. */
