@@ -84,7 +84,7 @@ export function tuningSpy() {
           const header = left.shift();
           if (!header) return null;
           given++;
-          return { header, module: bytesOf(header.module) };
+          return { header: { ...header, ...(offered.checksum && { checksum: offered.checksum }) }, module: bytesOf(header.module) };
         },
         result: async (result) => log.results.push(result),
         report: async (report) => log.reports.push(report),
