@@ -62,7 +62,7 @@ def short(kernel: Kernel) -> str:
     return key_of(kernel)[:12]
 
 
-def named(host: str) -> str:
+def host_name(host: str) -> str:
     """The host, as results name it: of Node with its major version, since its compiler differs."""
     return node().version().split(".")[0].lower().replace(" v", " ") if host == "node" else host
 
@@ -104,7 +104,7 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
 
 def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[Row]:
     """A row per kernel, then one of the model."""
-    same = {"host": named(host), "model": name, "device": device.id}
+    same = {"host": host_name(host), "model": name, "device": device.id}
     with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
         plain = built(name, folder, Path(place) / "plain")
         best: dict[str, Schedule] = {}
@@ -149,7 +149,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
         row["kernel"]: row
         for row in common.rows_of("headroom")
         if (row["part"], row["host"], row["model"], row["device"])
-        == ("kernel", named(host), name, device.id)
+        == ("kernel", host_name(host), name, device.id)
     }
     if not swept:
         raise SystemExit(f"No sweep of {name} on {host} for the class {device.id}: run it first")
@@ -167,7 +167,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
         below = list(reached(host, name, folder, device, poor, summary["kernels"]))
     gain, headroom = statistics.median(gains), statistics.median(tops)
     return {
-        "part": "session", "host": named(host), "model": name, "device": device.id,
+        "part": "session", "host": host_name(host), "model": name, "device": device.id,
         "seconds": seconds, "rounds": len(found.trials), "swaps": len(found.current),
         "gain": round(gain, 3), "least": round(min(gains), 3), "headroom": round(headroom, 3),
         "taken": round(log(gain) / log(headroom), 2) if headroom >= LEAST_GAIN else None,

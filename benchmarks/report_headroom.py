@@ -136,7 +136,7 @@ def headroom(record: Record) -> str:
         lines = [[cell(r.get(k)) for k in keys] for r in of["session"]]
         text += ["What sessions take of it:", table(head, lines)]
         text += _poor(of["session"])
-    below = [r for r in record["rows"] if r["part"] == "kernel" and r["share"] < 0.97]
+    below = [r for r in record["rows"] if r["part"] == "kernel" and r["share"] < REACHED]
     if below:
         head = ["model", "browser", "class", "kernel", "share of the time", "default's share"]
         head += ["default", "optimum"]

@@ -33,9 +33,10 @@ import common
 import headroom
 import space as sweeps
 from public import PUBLIC
+from report_headroom import REACHED
 from report_space import random_rounds
 from sessions import Row, page, tuned
-from tuning import REACHED, evaluation_of, reached
+from tuning import evaluation_of, reached
 
 from tilewright.benchkernel import alone
 from tilewright.bundle import write
