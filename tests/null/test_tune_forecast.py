@@ -18,9 +18,10 @@ from node import run
 SESSION = """
 const { openForecast } = await import('TUNE/loop/forecast.js');
 const { openSupply } = await import('TUNE/loop/supply.js');
+const { EngineError } = await import('TUNE/../engine/errors.js');
 const asked = <asked>;
 const { speeds, lists, objective, gold, count, winner, own, shares, question, most } = asked;
-const { milliseconds, stalls, fails, numbers } = asked;
+const { milliseconds, stalls, fails, code, numbers, seconds } = asked;
 const speedOf = (schedule) => (
   schedule.split(' ').slice(1).reduce((product, one) => product * (speeds[one] ?? 1), 1));
 const offer = { checksum: 'same', gold, count, schedule: own };
@@ -39,14 +40,14 @@ let came = 0;
 const line = {
   async next() {
     if (came === stalls) return new Promise(() => {});
-    if (came === fails) throw new Error('the source is gone');
+    if (came === fails) throw new EngineError(code, 'it is gone', 'hint');
     return came < sent.length ? sent[came++] : null;
   },
 };
 const [trials, had] = [[], []];
 const spent = [];
 const pace = { spend: (ms) => spent.push(ms), turn: async () => spent.push('turn') };
-const isOver = () => trials.length >= most;
+const isOver = () => spent.filter((one) => one !== 'turn').reduce((a, b) => a + b, 0) > seconds;
 const { signal } = new AbortController();
 const supply = openSupply({ line, forecast, pace, signal, isOver });
 let error = '';
@@ -55,7 +56,7 @@ for (let next; trials.length < most; ) {
   try {
     next = await supply.next();
   } catch (why) {
-    error = why.message;
+    error = why.code;
   }
   if (error || !next) break;
   const { spec, candidate, schedule } = next.header;
@@ -95,7 +96,7 @@ class Done:
 USUAL: Mapping[str, Any] = {
     "lists": LISTS, "objective": "latency", "gold": None, "count": 99, "winner": None, "own": "",
     "shares": [0.0, 0.0], "question": None, "most": 1000, "milliseconds": 0, "stalls": -1,
-    "fails": -1, "numbers": None,
+    "fails": -1, "code": "network", "numbers": None, "seconds": 1e9,
 }  # fmt: skip
 
 
@@ -190,10 +191,15 @@ def test_a_source_that_takes_long_keeps_nothing_from_its_trial() -> None:
     assert found.of(0) == [1, 2, 3, 4, 5]
 
 
-def test_what_came_before_a_source_failed_is_tried() -> None:
+def test_what_came_before_a_source_was_lost_is_tried() -> None:
     found = session({"r0=8": 0.5}, fails=5)
     assert sorted(found.of(0)) == [1, 2, 3, 4, 5]
-    assert found.error == "the source is gone"
+    assert found.error == "network"
+
+
+def test_but_a_source_that_may_not_be_trusted_ends_the_session_at_once() -> None:
+    found = session({}, own="contraction x0=1 r0=1 order=mn", fails=5, code="signature")
+    assert (found.of(0), found.error) == ([1], "signature")
 
 
 def test_what_this_device_compiles_is_tried_as_it_comes() -> None:
@@ -202,6 +208,14 @@ def test_what_this_device_compiles_is_tried_as_it_comes() -> None:
     found = session({}, own=own, milliseconds=5, most=4)
     assert found.had == [1, 2, 3, 4]
     assert found.spent == [5, "turn"] * 4
+
+
+def test_after_the_end_nothing_slow_is_tried() -> None:
+    lists = [["map r0=8 x0=1", "map r0=1 x0=1", *(f"map r0=8 x0={x}" for x in range(2, 9))]]
+    found = session({"r0=8": 0.5}, lists=lists, milliseconds=5, seconds=24)
+    assert found.of(0) == [1, 2]
+    assert found.had[-1] == 2
+    assert found.left == [[3, 4, 5]], "the fifth ended it"
 
 
 def test_questions_are_answered_at_once() -> None:
@@ -227,10 +241,10 @@ def test_others_wait_for_the_compilers_own_where_the_bundles_is_in_question() ->
 
 
 def test_if_it_does_not_come_they_are_not_tried() -> None:
-    lists = [[f"walk x0={x}" for x in (3, 2)], ["walk x0=7"]]
+    lists = [[f"walk x0={x}" for x in range(12)], ["walk x0=77"]]
     found = session({}, question=0, lists=lists)
     assert found.trials == [[1, 1]]
-    assert found.left == [[1, 2], []]
+    assert found.left == [list(range(1, 9)), []], "and no more than eight are kept"
 
 
 def test_the_kernel_in_use_is_what_others_are_compared_with() -> None:

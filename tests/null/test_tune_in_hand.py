@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from node import run
 from test_tune_session_js import page
+from tuned_page import PAGE
 
 SAME = {"verdict": "same", "ratio": 1.0, "low": 0.99, "high": 1.01, "module": None}
 SCHEDULES = [f"s x0={n}" for n in range(6)]
@@ -46,3 +48,56 @@ def test_after_a_lost_connection_what_is_in_hand_is_not_asked_for_again() -> Non
     first, again = found["told"]
     assert first == []
     assert len(again) >= 4, "all but the one that is being tried"
+
+
+def test_after_the_end_nobody_connects() -> None:
+    """The line to the source was lost, and the limit is reached with what was in hand."""
+    script = """
+    const { next } = source;
+    let lost = false;
+    source.next = async () => {
+      lost ||= source.left.length < 2;
+      if (!lost) return next.call(source);
+      throw new EngineError('network', 'cut', 'hint');
+    };
+    await session({ rounds: 3 });
+    const [hellos, told] = [source.log.hellos.length, events.length];
+    await sleep(300);
+    await out({ hellos: source.log.hellos.length - hellos, told: events.length - told });
+    """
+    found = page(script, 1, 2, 3, 4, 5, outcome=SAME, schedules=SCHEDULES)
+    assert found["verdicts"] == ["same"] * 3
+    assert (found["hellos"], found["told"]) == (0, 0)
+
+
+def test_a_new_welcome_waits_for_the_trial() -> None:
+    """After the reconnection the server has another space, so that the winner goes: not while a
+    candidate is compared with it."""
+    script = """
+    const { next, open } = source;
+    let lost = false;
+    source.open = async (hello) => {
+      const welcome = await open.call(source, hello);
+      // A trial has begun meanwhile.
+      if (lost) await sleep(150);
+      if (lost) welcome.kernels[0].checksum = 'other';
+      return welcome;
+    };
+    source.next = async () => {
+      if (lost || source.left.length > 1) return lost ? null : next.call(source);
+      lost = true;
+      throw new EngineError('network', 'cut', 'hint');
+    };
+    acts.attempt = async () => {
+      log.push('begins');
+      if (lost) await sleep(200);
+      log.push('ends');
+    };
+    await session();
+    await out();
+    """
+    found = run(PAGE + script, given={"candidates": [1, 2, 3, 4], "schedules": SCHEDULES})
+    assert found["events"].count("resumed") == 1
+    begun = [n for n, one in enumerate(found["log"]) if one == "begins"]
+    assert [found["log"][n + 1] for n in begun] == ["ends"] * len(begun)
+    assert (found["log"][-1], found["winner"]) == ([0], 0)

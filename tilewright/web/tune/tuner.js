@@ -175,25 +175,31 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   await line.open();
   onEvent({ type: 'start', class: tools.device, kernels: startOf(tools) });
   if (!check) await latency.look(story.rounds);
-  while (!dueToEnd()) {
-    await pace.turn();
-    tellDone();
-    const sent = await supply.next();
-    if (!sent) break;
-    if ('done' in sent) {
-      done.set(sent.done, checksumOf(sent.done));
-      continue;
+  try {
+    while (!dueToEnd()) {
+      await pace.turn();
+      tellDone();
+      const sent = await supply.next();
+      if (!sent) break;
+      if ('done' in sent) {
+        done.set(sent.done, checksumOf(sent.done));
+        continue;
+      }
+      const following = [forecast.peek(), line.peek()].find((one) => one && !forecast.waits(one));
+      if (following) trials.ahead({ module: following.module, tiles: following.header.tiles });
+      const found = await attempt(sent);
+      if (!found) continue;
+      story.rounds++;
+      if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
+      if (check) continue;
+      if (found.swapped) latency.changed();
+      await latency.look(story.rounds, false);
     }
-    const following = forecast.peek() ?? line.peek();
-    if (following) trials.ahead({ module: following.module, tiles: following.header.tiles });
-    const found = await attempt(sent);
-    if (!found) continue;
-    story.rounds++;
-    if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
-    if (check) continue;
-    if (found.swapped) latency.changed();
-    await latency.look(story.rounds, false);
+  } finally {
+    line.close();
   }
+  // A welcome may still be under way.
+  await tools.inTurn(async () => {});
   tellDone();
   if (check) {
     // Only the compiler's own came, so there is no gain to measure.
@@ -207,7 +213,7 @@ async function rounds(tools, line, story, { seconds = Infinity, rounds: most = I
   else if (story.rounds) await latency.look(story.rounds);
 }
 
-/** Runs pieces of work one after the other: a new welcome may take kernels out of use, and not while a candidate is tried. @returns {Tune.Tools['inTurn']} */
+/** Runs pieces of work one after the other: a new welcome may take kernels out of use, but must not do so while a candidate is tried. @returns {Tune.Tools['inTurn']} */
 function oneByOne() {
   /** @type {Promise<unknown>} */
   let last = Promise.resolve();

@@ -14,6 +14,8 @@ const SAVING = 0.005;
 const RATE = 0.8;
 /** Candidates in hand at most, and where this device compiled them, which takes time of the session. */
 const [MOST_IN_HAND, MOST_MADE] = [512, 32];
+/** Candidates of a kernel that are kept while they wait for the compiler's own, which may never come. */
+const MOST_CLOSED = 8;
 
 /** By field, the choice in a schedule such as 'contraction x0=4 r0=8'; a choice of another form is another one. @type {(schedule: string) => Tune.Choices} */
 function parse(schedule) {
@@ -114,7 +116,7 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
       const { spec, candidate } = sent.header;
       // After a new connection a source may send again what was not tried.
       hand = hand.filter(({ header }) => header.spec !== spec || header.candidate !== candidate);
-      hand.push(sent);
+      if (isOpen(sent) || hand.filter((other) => other.header.spec === spec && !isOpen(other)).length < MOST_CLOSED) hand.push(sent);
     },
 
     next(least) {
@@ -124,6 +126,8 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
     },
 
     peek: () => choose(1),
+
+    waits: (sent) => !isOpen(sent) || (!mustCome(sent) && ahead(sent) < -BEHIND),
 
     held: (spec) => hand.filter((sent) => sent.header.spec === spec && isOffered(sent)).map(({ header: { candidate } }) => candidate),
 

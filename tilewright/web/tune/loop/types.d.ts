@@ -61,6 +61,8 @@ export interface Line {
   next(): ReturnType<Source['next']>;
   /** The candidate that comes next, if it is here already. */
   peek(): Sent | null;
+  /** Asks for nothing more, and connects no more. */
+  close(): void;
 }
 export type OpenForecast = (parts: {
   ledger: Pick<Ledger, 'offers' | 'winner' | 'unknown' | 'inQuestion'>; objective: string;
@@ -79,8 +81,10 @@ export interface Forecast {
   take(sent: Sent): void;
   /** The candidate whose turn it is; null if none may be tried, or if fewer than `least` are in hand that are not expected to be slow.  0: slow ones come as well. */
   next(least: number): Sent | null;
-  /** The candidate in hand that comes next if nothing else is sent or learned; null if all are expected to be slow. */
+  /** The candidate in hand that comes next if nothing else is sent or learned; null if all must wait. */
   peek(): Sent | null;
+  /** Whether it must wait: it is expected to be slow, or its kernel's compiler's own comes first. */
+  waits(sent: Sent): boolean;
   /** Candidates of this kernel that are in hand. */
   held(spec: number): number[];
   /** `ratio`: time of the bundle's own kernel over time of this candidate, as measured. */

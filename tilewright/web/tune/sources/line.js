@@ -13,25 +13,33 @@ const ATTEMPTS = 12;
 /** @type {Tune.OpenLine} */
 export function openLine({ source, hello, welcomed, signal, onEvent }) {
   let [open, lost, failures] = [false, false, 0];
+  const over = new AbortController();
+  const ends = AbortSignal.any([signal, over.signal]);
 
   /** @type {Tune.Patiently} */
   async function patiently(work) {
     for (;;) {
       try {
-        return await unless(work(), signal);
+        return await unless(work(), ends);
       } catch (error) {
-        signal.throwIfAborted();
+        ends.throwIfAborted();
         open = false;
         if (!isLost(error) || ++failures >= ATTEMPTS) throw error;
         if (!lost) onEvent({ type: 'lost' });
         lost = true;
-        await sleep(Math.min(BACK_OFF * 2 ** (failures - 1), MOST_BACK_OFF) * (0.5 + Math.random() / 2), signal);
+        await sleep(Math.min(BACK_OFF * 2 ** (failures - 1), MOST_BACK_OFF) * (0.5 + Math.random() / 2), ends);
       }
     }
   }
 
+  /** The welcome may come when nobody waits for it any more. @param {Tune.Welcome} welcome */
+  function greet(welcome) {
+    ends.throwIfAborted();
+    return welcomed(welcome);
+  }
+
   async function connect() {
-    for (let settled = open; !settled;) settled = await welcomed(await source.open(hello()));
+    for (let settled = open; !settled;) settled = await greet(await source.open(hello()));
     if (lost) onEvent({ type: 'resumed' });
     [open, lost] = [true, false];
   }
@@ -47,6 +55,8 @@ export function openLine({ source, hello, welcomed, signal, onEvent }) {
 
     peek: () => source.peek?.() ?? null,
 
+    close: () => over.abort(),
+
     async next() {
       const found = await patiently(async () => {
         await connect();
@@ -59,5 +69,5 @@ export function openLine({ source, hello, welcomed, signal, onEvent }) {
   };
 }
 
-/** @param {unknown} error */
-const isLost = (error) => error instanceof EngineError && error.code === 'network';
+/** Whether the connection is lost, which may be mended. @param {unknown} error */
+export const isLost = (error) => error instanceof EngineError && error.code === 'network';
