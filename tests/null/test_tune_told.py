@@ -103,7 +103,7 @@ globalThis.WebSocket = class {
     }
     for (let left = header.count ?? 0; left > 0; left--) {
       const candidate = this.#candidates.shift();
-      if (candidate !== undefined) this.say({ type: 'kernel', spec: 0, candidate });
+      if (candidate !== undefined) this.say({ type: 'kernel', spec: 0, candidate, schedule: 's' });
       else this.say({ type: 'done', spec: 0, sent: 0, milliseconds: 0 });
     }
     if (header.type === 'report' && sockets <= given.lose) this.onclose();
