@@ -16,8 +16,8 @@ import { barOf } from '../../../tilewright/web/tune/loop/objective.js';
 /** Most candidates that a session hears. */
 const MOST = 200;
 const later = globalThis.setTimeout;
-// Pauses between attempts are no part of what is tried.
-globalThis.setTimeout = (work, wait = 0, ...rest) => later(work, Math.min(wait, 2), ...rest);
+// Pauses between attempts, shorter than a minute, are no part of what is tried; limits of the compiler are, and it always answers.
+globalThis.setTimeout = (work, wait = 0, ...rest) => later(work, wait < 60_000 ? Math.min(wait, 2) : wait, ...rest);
 
 /** Frames that the server sends for each frame of the page. @type {(Uint8Array | {text: string})[][]} */
 let frames = [];
