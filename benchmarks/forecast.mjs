@@ -13,6 +13,9 @@ const { loop, sessions } = JSON.parse(await text(process.stdin));
 const { openForecast } = await import(`${loop}/forecast.js`);
 const { openSupply } = await import(`${loop}/supply.js`);
 
+/** Time is no part of what is simulated. */
+const pace = { spend() {}, async turn() {} };
+
 /** Standard normal numbers, the same in every run. */
 function normal(seed) {
   let state = seed;
@@ -32,7 +35,7 @@ async function session({ kernels, picks, looks, learning, seed }) {
       return spec === undefined ? null : { header: { spec, candidate, schedule: kernels[spec].schedules[candidate] } };
     },
   };
-  const supply = learning ? openSupply({ line, forecast, pace: {}, signal: new AbortController().signal, isOver: () => false }) : line;
+  const supply = learning ? openSupply({ line, forecast, pace, signal: new AbortController().signal, isOver: () => false }) : line;
   const best = kernels.map(() => 1);
   const seen = [];
   for (let trials = 1; seen.length < looks.length; trials++) {

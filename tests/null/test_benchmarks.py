@@ -1,8 +1,10 @@
-"""Every benchmark can be started: what it imports from others is there."""
+"""Every benchmark can be started: what it imports from others is there.  One needs no browser, and
+is run."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from test_layers import PACKAGE
@@ -19,3 +21,21 @@ def test_a_benchmark_can_be_imported(name: str) -> None:
         if (FOLDER / f"{error.name}.py").exists() or str(error.name).startswith("tilewright"):
             raise
         pytest.skip(f"{error.name} is not installed")
+
+
+@pytest.mark.usefixtures("benchmarks")
+@pytest.mark.parametrize("learning", [False, True])
+def test_sessions_on_a_sweep(learning: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of twenty candidates is the fastest: nothing tells it before it is tried."""
+    forecast = import_module("forecast")
+    monkeypatch.setattr(forecast, "LOOKS", (2, 20))
+    count = 21
+    space = SimpleNamespace(
+        marks=["lite"] * count,
+        order=tuple(range(1, count)),
+        schedules=[f"map x0={n}" for n in range(count)],
+    )
+    rows = [{"time_share": 0.8, "times": [4] * (count - 1) + [1]}]
+    row = forecast.row_of(forecast.Swept("host", "model", "device", rows, [space]), learning)
+    assert row["share"] == [0.4, 1]
+    assert row["poor"] == [[0.25], [1]]

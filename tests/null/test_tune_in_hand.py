@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from node import run
+from test_tune_gain import SAME
 from test_tune_session_js import page
 from tuned_page import PAGE
 
-SAME = {"verdict": "same", "ratio": 1.0, "low": 0.99, "high": 1.01, "module": None}
 SCHEDULES = [f"s x0={n}" for n in range(6)]
 DONE = """
 const { next } = source;

@@ -1,5 +1,6 @@
 // What a session's trials have taught: which choices of schedules are slow on this device, in any kernel; and which candidate is tried next.
-// Input: candidates, measured ratios.  Output: the candidate whose turn it is.  It measures nothing, and drops only candidates of another space.
+// Input: candidates, measured ratios.  Output: the candidate whose turn it is.  It measures nothing, and drops
+// only candidates of another space, and what need not be kept while the compiler's own has not come.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
