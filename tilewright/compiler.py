@@ -7,7 +7,7 @@ stage for `tilewright show`, and how long each stage took.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,8 +18,10 @@ from tilewright.base.collector import paused
 from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
+from tilewright.frontend.halves import in_halves
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned, States, program_of
+from tilewright.fusion.rounding import loosened
 from tilewright.fusion.specs import Known, kernel_steps
 from tilewright.graph.extents import Probe, follow
 from tilewright.graph.node import Graph
@@ -122,17 +124,23 @@ def compile_model(
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()
     plans: list[Planned] = []
     _check_extents(options)
-    choices = combinations(options.dims)
+    choices, rounded = combinations(options.dims), in_halves(model)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
             graph = passes.run(_imported(importer, dims, options))
             graph, extents = follow(graph, _sizes(importer, passes, dims, options))
         with clock.stage("kernels", number, len(choices)):
             steps = kernel_steps(graph, fuse(graph), known, extents)
-            plans.append(Planned(dims, graph, steps, extents))
+            plans.append(_rounding(Planned(dims, graph, steps, extents), rounded))
     with clock.stage("graph"):
         probes = tuple(_probes(importer, options))
     return assemble(model.name, plans, options, clock, probes)
+
+
+def _rounding(plan: Planned, nodes: Collection[str]) -> Planned:
+    """Attention of these nodes may round its operands to f16."""
+    steps = (replace(x, kernel=loosened(x.kernel)) if x.source in nodes else x for x in plan.steps)
+    return replace(plan, steps=tuple(steps))
 
 
 def _all_states(model: Model, given: States) -> States:
@@ -243,10 +251,10 @@ def assemble(
     """Kernels → plan → per target schedules, code, section → bundle, for graphs from anywhere."""
     clock = clock or _Clock(None)
     with clock.stage("plan"):
+        if options.halves:
+            plans = [_rounding(p, {step.source for step in p.steps}) for p in plans]
         halves = all(target(name).facts.halves for name in options.targets)
-        program, tensors = program_of(
-            plans, options.states, options.extents, halves, options.halves
-        )
+        program, tensors = program_of(plans, options.states, options.extents, halves)
     made = {n: _made(target(n), program, options, clock) for n in options.targets}
     with clock.stage("bundle"):
         facts = ModelFacts(

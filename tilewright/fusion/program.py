@@ -16,7 +16,7 @@ from tilewright.base.dtypes import F32
 from tilewright.base.errors import UsageError
 from tilewright.base.limits import within
 from tilewright.fusion.halves import APART, agreed
-from tilewright.fusion.rounding import loosened, operand_to_round, reading_halves, rounding_of
+from tilewright.fusion.rounding import operand_to_round, reading_halves, rounding_of
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
@@ -51,17 +51,15 @@ def program_of(
     states: States | None = None,
     extents: Mapping[str, int] | None = None,
     halves: bool = False,
-    loose: bool = False,
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node that computes what files hold.
 
     halves: whether values may lie as f16 where products round them anyway (rounding.py)
-    loose:  whether attention may round its operands to f16
 
     `UsageError` where a state's input or output does not exist, or the two differ in dtype or
     shape, or the shape differs between buckets or follows an extent.
     """
-    shared = _Shared(states or {}, halves, loose)
+    shared = _Shared(states or {}, halves)
     plans = tuple(_Maker(one, shared).plan() for one in planned)
     offsets = accumulate((align(t.bytes) for t in shared.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(shared.tensors, offsets, strict=False))
@@ -76,8 +74,8 @@ class _Shared:
     stored: for each of `tensors`, what files hold
     """
 
-    def __init__(self, pairs: States, halves: bool, loose: bool) -> None:
-        self.pairs, self.halves, self.loose = pairs, halves, loose
+    def __init__(self, pairs: States, halves: bool) -> None:
+        self.pairs, self.halves = pairs, halves
         self.kernels: dict[Kernel, int] = {}
         self.tensors: list[Tensor] = []
         self.stored: list[Node] = []
@@ -216,7 +214,7 @@ class _Maker:
         write, *reads = map(Access, numbers, step.offsets)
         if reads == [write] and _moves(step.kernel):
             return  # an update in place: its other elements are there already
-        kernel = loosened(step.kernel) if self.shared.loose else step.kernel
+        kernel = step.kernel
         number = operand_to_round(kernel) if self.shared.halves else 0
         if number and step.offsets[number] % APART == 0:
             kernel = reading_halves(kernel, number)
