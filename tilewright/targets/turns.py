@@ -32,6 +32,7 @@ struct Worker {  // what its leader knows
   unsigned budget;  // the least since the tile began; 0: somebody was sent away while it worked, or
                     // a tile was left, so it asks before it goes
   unsigned done;    // tiles that it has stored and not yet counted
+  unsigned asked;   // an answer that may be on its way
 };
 __device__ inline unsigned seen(const unsigned *at) { return *(const volatile unsigned *)at; }
 __device__ inline unsigned budget_of(const Turn &t) {
@@ -117,7 +118,7 @@ __device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
   const int before = seen(t.before);
   const unsigned budget = budget_of(t);
   const int left = seen(t.words + LEFT);
-  Worker w{NONE, budget, 0};
+  Worker w{NONE, budget, 0, NONE};
   task[0] = -1;
   bool idle = before >= t.needed && blockIdx.x < budget;
   if (idle && left > 0) {

@@ -58,10 +58,11 @@ def elastic(fn: TileFn) -> Elastic:
         f"KERNEL void __launch_bounds__({bounds}) k({given}) {{",
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
-        *(["  __shared__ Asked asked;"] if shares else []),
+        *(["  __shared__ Asked asked;"] if parts else []),
+        *(["  __shared__ unsigned heard[2];"] if parts and parts.met else []),
         *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
         "  Worker worker{};",
-        *(["  if (threadIdx.x == 0) asked.budget = NONE;"] if shares else []),
+        *(["  if (threadIdx.x == 0) asked.budget = NONE;"] if parts else []),
         "  if (threadIdx.x == 0) worker = first_task(turn, tasks[0]);",
         "  __syncthreads();",
         "  for (int side = 0;; side ^= 1) {",
@@ -121,8 +122,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
         f"{pad}  if (threadIdx.x == 0) free_slot(turn, slot);",
         f"{pad}}}",
         *_passes(fn, d, parts, pad, end),
-        f"{pad}  worker.budget = min(worker.budget, budget);",
-        f"{pad}  if (__syncthreads_or(blockIdx.x >= budget) && following < {end}) {{",
+        f"{pad}  if (leaves && following < {end}) {{",
         *([f"{pad}    await_copies<0>();"] if parts.ahead else []),
         f"{pad}    if (threadIdx.x == 0) wait_for_own_slot(turn);",
         f"{pad}    __syncthreads();",
@@ -145,37 +145,53 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
 
 
 def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
-    """A loop over chunks up to where the leader, and no other thread, knows the budget.
-
-    Where passes end with a barrier, a chunk is a loop as the plain form has it, which the compiler
-    knows how to overlap.  Elsewhere the barrier is the look's, and reads of many passes overlap.
-    """
+    """A loop over passes up to where a worker may leave: all threads know `budget` alike, and
+    `following`, the block that comes next."""
     block, step, every = parts.loop.var.name, parts.loop.step, parts.every
-    long, nested = every * step, parts.met and every > 1
-    var, stride = ("chunk", long) if nested else (block, step)
-    middle = f" && {block} % {long} == {every // 2 * step}" if every > 1 and not nested else ""
-    known = f"{pad}  const unsigned budget = threadIdx.x == 0 ? %s : NONE;"
+    long, middle = every * step, every // 2 * step
+    head = f"{pad}for (int {block} = begin; {block} < {end}; {block} += {step}) {{"
+    following = f"{pad}  const int following = {block} + {step};"
+    inside = lines(parts.inside, d, pad + "  ", fn.unit)
+
+    def leader(place: int) -> str:
+        """That a pass is so far into its chunk."""
+        return "threadIdx.x == 0" + (f" && {block} % {long} == {place}" if every > 1 else "")
+
+    if not parts.met:
+        # the barrier is the look's, and reads of many passes overlap
+        known = f"threadIdx.x == 0 ? answer(asked) : NONE"
+        return [
+            head,
+            f"{pad}  if ({leader(middle)}) ask(turn, asked);",
+            following,
+            *inside,
+            *([f"{pad}  if (following % {long}) continue;"] if every > 1 else []),
+            f"{pad}  const unsigned own_budget = {known};",
+            f"{pad}  worker.budget = min(worker.budget, own_budget);",
+            f"{pad}  const bool leaves = __syncthreads_or(blockIdx.x >= own_budget);",
+        ]
     if parts.ahead:
         # copies ahead are waited for in order: the budget among them would hold them up
-        asks, look = known % "budget_of(turn)", []
+        asks = f"{pad}  if ({leader(0)}) worker.asked = budget_of(turn);"
+        hears = [f"{pad}  if ({leader(middle)}) asked.budget = worker.asked;"]
     else:
-        asks = f"{pad}  if (threadIdx.x == 0{middle}) ask(turn, asked);"
-        look = [known % "answer(asked)"]
-    head = [
-        f"{pad}for (int {var} = begin; {var} < {end}; {var} += {stride}) {{",
-        asks,
-        f"{pad}  const int following = min({var} + {stride}, {end});",
-    ]
-    if not nested:
-        inside = lines(parts.inside, d, pad + "  ", fn.unit)
-        between = [f"{pad}  if (following % {long}) continue;"] if every > 1 else []
-        return [*head, *inside, *between, *look]
+        asks, hears = f"{pad}  if ({leader(0)}) ask(turn, asked);", []
+    # a pass ends with a barrier: what the leader says before it all threads know after it, and act
+    # on a pass later, so that nobody waits; two words, since some are late to read
     return [
-        *head,
-        f"{pad}  for (int {block} = chunk; {block} < following; {block} += {step}) {{",
-        *lines(parts.loop.body, d, pad + "    ", fn.unit),
-        f"{pad}  }}",
-        *look,
+        f"{pad}unsigned known = NONE;",
+        f"{pad}int word = 0;",
+        head,
+        f"{pad}  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
+        asks,
+        *inside,
+        *hears,
+        f"{pad}  if (threadIdx.x == 0) heard[word] = answered;",
+        f"{pad}  worker.budget = min(worker.budget, answered);",
+        f"{pad}  __syncthreads();",
+        following,
+        f"{pad}  const bool leaves = blockIdx.x >= known;",
+        f"{pad}  known = seen(heard + word), word ^= 1;",
     ]
 
 
