@@ -266,7 +266,7 @@ class Model:
         whole = "look" if self.chunks > 1 else "compute"
         at = ("free" if early else "restore") if w.chunk else whole
         budget = state.budget if w.budget else 0
-        if w.following == NONE and self._firsts < self.tiles:
+        if w.following == NONE and w.tile + self._firsts < self.tiles:
             drawn = _words(state, ticket=state.own.ticket + 1)
             return _to(drawn, n, w, following=state.own.ticket, at=at, budget=budget)
         return _to(state, n, w, at=at, budget=budget)

@@ -111,12 +111,12 @@ class Case:
         device, words = self.host.device, self.plan.steps[0].launch.args[-11].value
         counted = device.read(self.budget.address + WORD * ALIVE, WORD)
         assert not any(counted), "workers that have left count as alive"
-        for n, (_, launch) in enumerate(self.host.steps(-1, self.extents)):
+        for n, (slot, launch) in enumerate(self.host.steps(-1, self.extents)):
             _, done, left, claimed = np.frombuffer(
                 device.read(words + WORD * KERNEL * n, WORD * KERNEL), np.uint32
             )
             firsts = self.plan.steps[n].launch.blocks
-            assert (done, left, claimed) == (launch.blocks, 0, firsts), n
+            assert (done, left, claimed) == (self.host.tasks(slot, launch), 0, firsts), n
 
     @property
     def extents(self) -> list[int]:

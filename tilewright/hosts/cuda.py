@@ -43,11 +43,13 @@ class ElasticForm(msgspec.Struct, frozen=True):
     """The second form of a kernel, whose workers leave when they must.
 
     saved: bytes that a worker leaves behind with a tile;  chunks: the most chunks of a tile
+    run:   the most groups of tiles that may be one task
     """
 
     text: str
     saved: _Count
     chunks: _Count
+    run: Annotated[int, msgspec.Meta(ge=1, lt=2**16)] = 1
 
 
 class Texts(msgspec.Struct, frozen=True):
@@ -176,11 +178,37 @@ class CudaHost(FlatHost):
                 expected=PROTOCOL,
             )
         texts = [form.text for form in self.forms]
-        for slot, way in self._ways.items():
-            most = self.device.residents(self._kernels[slot], way.group, way.shared)
-            each = max(1, most // self.device.sms)
-            texts[slot] = f"#undef RESIDENTS\n#define RESIDENTS {each}\n" + texts[slot]
+        for slot in self._ways:
+            said = {
+                "RESIDENTS": max(1, self._room(slot) // self.device.sms),
+                "RUN": self._runs[slot],
+            }
+            lines = (f"#undef {name}\n#define {name} {value}\n" for name, value in said.items())
+            texts[slot] = "".join(lines) + texts[slot]
         return self._compiled(self._texts.prelude + self._texts.turns, texts)
+
+    def _room(self, slot: int) -> int:
+        """Groups of a slot's plain form that the device has room for."""
+        way = self._ways[slot]
+        return self.device.residents(self._kernels[slot], way.group, way.shared)
+
+    @cached_property
+    def _runs(self) -> dict[int, int]:
+        """By slot, groups of tiles in a task of the second form: several if tiles are short and
+        there are more groups than workers, who would ask for each."""
+        most = largest_extents(self.bundle.manifest)
+        blocks = dict.fromkeys(self._ways, 1)
+        for plan in range(len(self._plans)):
+            for slot, launch in self.steps(plan, most):
+                blocks[slot] = max(blocks[slot], launch.blocks)
+        return {
+            slot: min(self.forms[slot].run, -(-count // max(1, self._room(slot))))
+            for slot, count in blocks.items()
+        }
+
+    def tasks(self, slot: int, launch: Launch) -> int:
+        """What workers of a slot's second form take one by one."""
+        return -(-launch.blocks // self._runs[slot])
 
     def residents(self, slot: int, launch: Launch) -> int:
         """Workers of a slot's second form that the device has room for."""

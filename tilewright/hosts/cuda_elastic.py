@@ -86,8 +86,10 @@ class ElasticPlan:
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
         plain = host.steps(plan, extents)
+        tiles = [host.tasks(slot, launch) for slot, launch in plain]
         workers = [
-            min(launch.blocks, most or host.residents(slot, launch)) for slot, launch in plain
+            min(count, most or host.residents(slot, launch))
+            for count, (slot, launch) in zip(tiles, plain, strict=True)
         ]
         self._slots = max(workers, default=1)
         stride = max((host.forms[slot].saved for slot, _ in plain), default=0)
@@ -101,10 +103,10 @@ class ElasticPlan:
             slot, launch = plain[number]
             own = self._words.address + WORD * KERNEL * number
             # of the kernel before: its tiles, and the word that counts those that are done
-            needed = plain[number - 1][1].blocks if number else 0
+            needed = tiles[number - 1] if number else 0
             before = own + WORD - (WORD * KERNEL if number else 0)
             addresses = (budget.address, own, slots, self._saved.address, before, told)
-            numbers = (needed, number, launch.blocks, workers[number], self._slots, stride)
+            numbers = (needed, number, tiles[number], workers[number], self._slots, stride)
             more = (*map(ctypes.c_void_p, addresses), *map(ctypes.c_int, numbers))
             return Launch(
                 host.elastic_kernels[slot],

@@ -126,13 +126,13 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
 {tile}
 {elastic} {{
   __shared__ int tw_tasks[2][3];
-  tilewright::Worker tw_worker{{}};
-  if (tilewright::leads()) tw_worker = tilewright::first_task(tw_turn, tw_tasks[0]);
+  __shared__ tilewright::Worker tw_worker;
+  if (tilewright::leads()) tilewright::first_task(tw_turn, tw_tasks[0], tw_worker);
   __syncthreads();
   for (int tw_side = 0;; tw_side ^= 1) {{
     const int tw_own = tw_tasks[tw_side][0];
     if (tw_own < 0) return;
-    if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker);
+    if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker, tw_own);
     const unsigned tw_number = tw_shard.first + tw_own;
 {call}
     if (tilewright::leads())

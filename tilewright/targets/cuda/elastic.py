@@ -20,7 +20,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
 from tilewright.targets.cuda.units import part_of
 from tilewright.targets.gpu.chunks import Chunks, chunks_of
-from tilewright.targets.gpu.pace import is_long
+from tilewright.targets.gpu.pace import is_long, passes
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.text import at, body, declarations, lines
 
@@ -38,11 +38,13 @@ class Elastic:
 
     saved:  bytes that a worker leaves behind with a tile; 0: it leaves between tiles alone
     chunks: the most chunks of a tile
+    run:    the most groups of tiles that may be one task, since they are short
     """
 
     text: str
     saved: int
     chunks: int
+    run: int
 
 
 def elastic(fn: TileFn) -> Elastic:
@@ -51,24 +53,22 @@ def elastic(fn: TileFn) -> Elastic:
     given = ", ".join((*parameters(fn, d), *FIELDS))
     names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
     shares = parts is not None and not parts.ahead
-    # short tiles need as many workers as the plain form has; long ones need their registers more
-    bounds = threads if fn.thread else f"{threads}, RESIDENTS"
     back = "{ if (threadIdx.x == 0) all_came(); return; }" if shares else "return;"
     text = [
-        f"KERNEL void __launch_bounds__({bounds}) k({given}) {{",
+        f"KERNEL void __launch_bounds__({threads}, RESIDENTS) k({given}) {{",
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
         *(["  __shared__ Asked asked;"] if parts else []),
         *(["  __shared__ unsigned heard[2];"] if parts and parts.met else []),
         *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
-        "  Worker worker{};",
+        "  __shared__ Worker worker;",
         *(["  if (threadIdx.x == 0) asked.budget = NONE;"] if parts else []),
-        "  if (threadIdx.x == 0) worker = first_task(turn, tasks[0]);",
+        "  if (threadIdx.x == 0) first_task(turn, tasks[0], worker);",
         "  __syncthreads();",
         "  for (int side = 0;; side ^= 1) {",
         "    const int own = tasks[side][0], begin = tasks[side][1], slot = tasks[side][2];",
         f"    if (own < 0) {back}",
-        "    if (threadIdx.x == 0) ask_ahead(turn, worker);",
+        "    if (threadIdx.x == 0) ask_ahead(turn, worker, own);",
     ]
     if parts is None:
         text += _whole(fn, d)
@@ -86,17 +86,24 @@ def elastic(fn: TileFn) -> Elastic:
         "",
     ]
     saved = parts.bytes * threads if parts else 0
-    return Elastic("\n".join(text), saved, parts.count if parts else 1)
+    run = passes(fn, fn.body) if parts is None and not fn.thread else 1
+    return Elastic("\n".join(text), saved, parts.count if parts else 1, run)
 
 
 def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
     """A tile that is not left; a thread of its own beyond the last tile does nothing."""
-    inside = [f"    {line}" for line in (*tile_of(fn, d, "own"), *body(fn, d, ""))]
     if fn.thread:
-        return inside
-    first, *rest = inside
+        return [f"    {line}" for line in (*tile_of(fn, d, "own"), *body(fn, d, ""))]
     # a function of its own, since an index out of range ends the tile, not the worker
-    return [first, f"    if ({fn.tile.name} < count) [&] {{", *areas_of(fn, d), *rest, "    }();"]
+    return [
+        "    for (int part = 0; part < RUN; part++) {",
+        *(f"      {line}" for line in tile_of(fn, d, "(own * RUN + part)")),
+        f"      if ({fn.tile.name} < count) [&] {{",
+        *areas_of(fn, d),
+        *(f"      {line}" for line in body(fn, d, "")),
+        "      }();",
+        "    }",
+    ]
 
 
 def _tile(fn: TileFn, d: CudaDialect) -> list[str]:
@@ -145,7 +152,7 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
 
 
 def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
-    """A loop over passes up to where a worker may leave: all threads know `budget` alike, and
+    """A loop over passes up to where all threads know alike whether the worker `leaves`, and
     `following`, the block that comes next."""
     block, step, every = parts.loop.var.name, parts.loop.step, parts.every
     long, middle = every * step, every // 2 * step
@@ -154,44 +161,46 @@ def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> li
     inside = lines(parts.inside, d, pad + "  ", fn.unit)
 
     def leader(place: int) -> str:
-        """That a pass is so far into its chunk."""
+        """In a pass at this place of its chunk."""
         return "threadIdx.x == 0" + (f" && {block} % {long} == {place}" if every > 1 else "")
 
     if not parts.met:
         # the barrier is the look's, and reads of many passes overlap
-        known = f"threadIdx.x == 0 ? answer(asked) : NONE"
         return [
             head,
             f"{pad}  if ({leader(middle)}) ask(turn, asked);",
             following,
             *inside,
             *([f"{pad}  if (following % {long}) continue;"] if every > 1 else []),
-            f"{pad}  const unsigned own_budget = {known};",
-            f"{pad}  worker.budget = min(worker.budget, own_budget);",
-            f"{pad}  const bool leaves = __syncthreads_or(blockIdx.x >= own_budget);",
+            f"{pad}  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
+            f"{pad}  if (threadIdx.x == 0) saw(worker, answered);",
+            f"{pad}  const bool leaves = __syncthreads_or(blockIdx.x >= answered);",
         ]
     if parts.ahead:
-        # copies ahead are waited for in order: the budget among them would hold them up
-        asks = f"{pad}  if ({leader(0)}) worker.asked = budget_of(turn);"
-        hears = [f"{pad}  if ({leader(middle)}) asked.budget = worker.asked;"]
+        # copies ahead are waited for in order, and the budget's would hold them up; read to a
+        # register it comes early enough if it is asked for before all else
+        asks = [
+            f"{pad}  if ({leader(0)}) coming = budget_of(turn);",
+            f"{pad}  __syncwarp();",
+        ]
+        comes = [f"{pad}  if ({leader(middle)}) asked.budget = coming;"]
     else:
-        asks, hears = f"{pad}  if ({leader(0)}) ask(turn, asked);", []
-    # a pass ends with a barrier: what the leader says before it all threads know after it, and act
-    # on a pass later, so that nobody waits; two words, since some are late to read
+        asks, comes = [f"{pad}  if ({leader(0)}) ask(turn, asked);"], []
+    # A pass ends with a barrier.  What the leader says before it all threads know behind it, and
+    # act on a pass later, so that nobody waits.  By turns in two words, since some read late.
     return [
-        f"{pad}unsigned known = NONE;",
-        f"{pad}int word = 0;",
+        f"{pad}unsigned known = NONE{', coming = NONE' if parts.ahead else ''};",
         head,
         f"{pad}  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
-        asks,
+        *asks,
         *inside,
-        *hears,
-        f"{pad}  if (threadIdx.x == 0) heard[word] = answered;",
-        f"{pad}  worker.budget = min(worker.budget, answered);",
+        *comes,
+        f"{pad}  unsigned &word = heard[{block} / {step} & 1];",
+        f"{pad}  if (threadIdx.x == 0) word = answered, saw(worker, answered);",
         f"{pad}  __syncthreads();",
         following,
         f"{pad}  const bool leaves = blockIdx.x >= known;",
-        f"{pad}  known = seen(heard + word), word ^= 1;",
+        f"{pad}  known = seen(&word);",
     ]
 
 
