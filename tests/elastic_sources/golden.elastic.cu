@@ -23,8 +23,8 @@ __device__ __forceinline__ void sums_tw(tilewright::Tile tw_tile, const T *a, T 
 }
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const T *a, T *out, int n, const tilewright::TileRange tw_shard, const tilewright::Turn tw_turn) {
   __shared__ int tw_tasks[2][3];
-  __shared__ tilewright::Worker tw_worker;
-  if (tilewright::leads()) tilewright::first_task(tw_turn, tw_tasks[0], tw_worker);
+  tilewright::Worker tw_worker{};
+  if (tilewright::leads()) tw_worker = tilewright::first_task(tw_turn, tw_tasks[0]);
   __syncthreads();
   for (int tw_side = 0;; tw_side ^= 1) {
     const int tw_own = tw_tasks[tw_side][0];

@@ -28,6 +28,7 @@ Mistake = Literal[
     "does not look for first tiles",
     "asks nobody though workers are missing",
     "asks nobody after a tile that was left",
+    "one tile too few draws a ticket",
 ]
 
 
@@ -266,7 +267,8 @@ class Model:
         whole = "look" if self.chunks > 1 else "compute"
         at = ("free" if early else "restore") if w.chunk else whole
         budget = state.budget if w.budget else 0
-        if w.following == NONE and w.tile + self._firsts < self.tiles:
+        beyond = self._firsts + self._has("one tile too few draws a ticket")
+        if w.following == NONE and w.tile + beyond < self.tiles:
             drawn = _words(state, ticket=state.own.ticket + 1)
             return _to(drawn, n, w, following=state.own.ticket, at=at, budget=budget)
         return _to(state, n, w, at=at, budget=budget)

@@ -19,13 +19,14 @@ from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL, WORD
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import DTYPES, F32
 from tilewright.base.errors import BundleVersion, HostError
 from tilewright.benchkernel import compile_graph, product, product_kernel
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
 from tilewright.elastic.naive import naive
 from tilewright.elastic.transform.arguments import Turn
+from tilewright.graph.node import Graph, elementwise, graph_input
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
@@ -203,13 +204,16 @@ def _form(kernel: Kernel, schedule: Schedule | None = None) -> Elastic:
 def test_chunks_of_several_passes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop of its own where passes end with a barrier, else a question in the middle."""
+    """The leader asks once in several passes: in the first one where all can be told at the barrier
+    of each, else in the middle of the chunk, which ends with a barrier of its own."""
     monkeypatch.setattr(pace, "CLOCKS", CLOCKS[name])
     write(SUBJECTS[name](), tmp_path)
     text = "".join(form.text for form in CudaHost(tmp_path, CpuDevice(1)).forms)
-    nested = re.search(r"for \(int \w+ = chunk;", text)
-    middle = re.search(r"threadIdx.x == 0 && \w+ % \d+ == \d+", text)
-    assert (nested is not None, middle is not None) == (name[0] == "p", name[0] == "f")
+    (place,) = set(re.findall(r"threadIdx.x == 0 && \w+ % \d+ == (\d+)", text))
+    told = ("heard[2]" in text, "__syncthreads_or" in text)
+    assert (place == "0", *told) == (
+        (True, True, False) if name[0] == "p" else (False, False, True)
+    )
 
 
 def test_long_tiles_ask_again_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +251,22 @@ def test_the_arguments_come_in_one_order() -> None:
     text = TURNS.split("struct Turn {")[1].split("};")[0]
     named = re.findall(r"(\w+)(?=[,;])", re.sub(r"//.*", "", text))
     assert named == ours
+
+
+@pytest.mark.parametrize("looks", [0, 1, 5])
+def test_short_tiles_come_in_runs(tmp_path: Path, looks: int) -> None:
+    """Of more groups than workers; the last task has fewer."""
+    x = graph_input("x", (3, 1000), F32)
+    graph = Graph("short", (("x", x),), (("y", elementwise("exp", x)),))
+    write(compile_graph(graph, OPTIONS).contents, tmp_path)
+    case = Case(tmp_path, CpuDevice(2))
+    ((slot, launch),) = case.host.steps(-1, [])
+    each = -(-launch.blocks // case.host.residents(slot, launch))
+    assert 1 < each < case.host.forms[slot].run
+    assert case.host.tasks(slot, launch) == -(-launch.blocks // each) > 2
+    assert launch.blocks % each
+    rounds = case.run(lambda _: looks)
+    assert (rounds > 1) == bool(looks)
 
 
 def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:

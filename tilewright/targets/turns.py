@@ -30,7 +30,7 @@ struct Turn {  // one launch of a kernel; docs/elastic-form.md
 };
 enum { LOOKS = _LOOKS, ALIVE = _ALIVE, TICKET = 0, DONE, LEFT, CLAIMED };
 enum { FREE, SAVED, TAKEN, CLAIM = 4, SLOT = _SLOT, NONE = 0x7fffffff };
-struct Worker {  // what its leader knows; in shared memory, since registers cost workers
+struct Worker {  // what its leader knows
   int following;    // the ticket drawn ahead; tickets are numbers of tiles behind the first ones
   unsigned budget;  // the least since the tile began; 0: somebody was sent away while it worked, or
                     // a tile was left, so it asks before it goes
@@ -70,7 +70,6 @@ __device__ inline void all_came() {
 #endif
 }
 __device__ inline unsigned answer(const Asked &asked) { return seen(&asked.budget); }
-__device__ inline void saw(Worker &w, unsigned budget) { atomicMin(&w.budget, budget); }
 __device__ inline int draw(const Turn &t) { return atomicAdd(t.words + TICKET, 1u); }
 __device__ inline void free_slot(const Turn &t, int slot) {
   __threadfence();
@@ -118,46 +117,39 @@ __device__ inline void unclaimed(const Turn &t, int *task, int own) {
     if (tile >= firsts) tile = (tile + 1) % step;
   }
 }
-__device__ inline void begin_ticket(const Turn &t, int *task, Worker &w) {
-  task[0] = t.firsts + w.following, task[1] = 0;
-  w.following = NONE;
-}
 // Who waits for workers that must leave reads how many are alive (hosts/cuda_devices.py: Settle).
 __device__ inline void counted_out(const Turn &t) { add(t.budget + ALIVE, -1u); }
-// The first task of a worker that must go, or goes on with a tile that was left, or whose first
-// tile somebody else has; `older`: what its claim was.  Few workers need this: it is a function of
-// its own, as others below, so that nobody else waits for its instructions to be fetched.
-__device__ __noinline__ void other_first(const Turn t, int *task, Worker &w, bool idle, int left,
-                                         unsigned older) {
-  if (idle && left > 0) {
-    w.following = left_behind(t, task), w.budget = 0;
-    idle = task[0] < 0;
-  }
-  if (older < claimed(t)) {
-    if (idle) return begin_first(t, task, blockIdx.x);
-    atomicExch(t.slots + SLOT * blockIdx.x + CLAIM, older);
-  }
-  if (idle && t.firsts < t.tiles) {
-    w.following = draw(t);
-    if (w.following < t.tiles - t.firsts) return begin_ticket(t, task, w);
-  }
-  if (idle) unclaimed(t, task, blockIdx.x);
-  if (task[0] < 0) counted_out(t);
-}
 // The first task.  The worker's own first tile is claimed before it knows whether it may begin, so
 // that all answers come at once; who must not, or goes on with a tile that was left, gives it back.
 // A kernel whose turn has not come, since the one before it was left, does nothing.
-__device__ __forceinline__ void first_task(const Turn &t, int *task, Worker &w) {
+__device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
   add(t.budget + ALIVE, 1u);
   const unsigned older = blockIdx.x < (unsigned)t.firsts ? claim(t, blockIdx.x) : claimed(t);
   const int before = seen(t.before);
   const unsigned budget = budget_of(t);
   const int left = seen(t.words + LEFT);
-  w = {NONE, budget, 0};
+  Worker w{NONE, budget, 0};
   task[0] = -1;
-  const bool idle = before >= t.needed && blockIdx.x < budget;
-  if (idle && left <= 0 && older < claimed(t)) return begin_first(t, task, blockIdx.x);
-  other_first(t, task, w, idle, left, older);
+  bool idle = before >= t.needed && blockIdx.x < budget;
+  if (idle && left > 0) {
+    w.following = left_behind(t, task), w.budget = 0;
+    idle = task[0] < 0;
+  }
+  if (older < claimed(t)) {
+    if (idle) return begin_first(t, task, blockIdx.x), w;
+    atomicExch(t.slots + SLOT * blockIdx.x + CLAIM, older);
+  }
+  if (idle && t.firsts < t.tiles) {
+    w.following = draw(t);
+    if (w.following < t.tiles - t.firsts) {
+      task[0] = t.firsts + w.following, task[1] = 0;
+      w.following = NONE;
+      return w;
+    }
+  }
+  if (idle) unclaimed(t, task, blockIdx.x);
+  if (task[0] < 0) counted_out(t);
+  return w;
 }
 // Asked for when the tile `own` begins, needed when it ends: nobody waits for the answers.  Each
 // tile but the last ones draws one ticket, so those who began first have the last tiles: their
@@ -177,16 +169,28 @@ __device__ inline void leave(const Turn &t, int tile, int next, int following) {
   __threadfence();
   atomicExch(at, SAVED);
 }
-// The task after the tile `own` of a worker that asks whether it must go.
-__device__ __noinline__ void other_next(const Turn t, int *task, Worker &w, int own, bool looks) {
+// The task after the tile `own`.  Who saw a lower budget asks whether it must go; `looks`: who saw
+// none, too, since the tile took long.
+__device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, int own,
+                                          bool looks) {
   const bool more = w.following < t.tiles - t.firsts;
+  task[0] = -1, w.done++;
+  if (w.budget < (unsigned)t.firsts) w.budget = 0;
+  // All have come and nobody was sent away that it knows of.  What somebody leaves meanwhile waits
+  // for the next launch.
+  if (!more && w.budget >= (unsigned)t.firsts && gridDim.x >= (unsigned)t.firsts)
+    return counted_out(t);
   // asked for before the budget, so that both answers come at once
   const int left = more ? 0 : (int)seen(t.words + LEFT);
   if ((looks || w.budget == 0) && blockIdx.x >= budget_of(t)) {
     if (more) wait_for_own_slot(t), leave(t, t.firsts + w.following, 0, NONE);
     return counted_out(t);
   }
-  if (more) return begin_ticket(t, task, w);
+  if (more) {
+    task[0] = t.firsts + w.following, task[1] = 0;
+    w.following = NONE;
+    return;
+  }
   if (left > 0) {
     const int following = left_behind(t, task);
     if (task[0] >= 0) {
@@ -197,32 +201,18 @@ __device__ __noinline__ void other_next(const Turn t, int *task, Worker &w, int 
   unclaimed(t, task, own);
   if (task[0] < 0) counted_out(t);
 }
-// The task after the tile `own`.  Who saw a lower budget asks whether it must go; `looks`: who saw
-// none, too, since the tile took long.
-__device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, int own,
-                                          bool looks) {
-  const bool more = w.following < t.tiles - t.firsts;
-  task[0] = -1, w.done++;
-  if (w.budget < (unsigned)t.firsts) w.budget = 0;
-  if (more && w.budget != 0 && !looks) return begin_ticket(t, task, w);
-  // All have come and nobody was sent away that it knows of.  What somebody leaves meanwhile waits
-  // for the next launch.
-  if (!more && w.budget != 0 && gridDim.x >= (unsigned)t.firsts) return counted_out(t);
-  other_next(t, task, w, own, looks);
-}
-// The last kernel of a run: who counts the last tile tells the host.
-__device__ __noinline__ void finish_run(const Turn t, unsigned done) {
+// A worker that goes has stored so many tiles: counted one by one, each would wait for the answer.
+// The next kernel sees them, and the results, when all of this one has ended.
+__device__ inline void finish(const Turn &t, unsigned done) {
+  if (t.told == nullptr) {
+    if (done) add(t.words + DONE, done);
+    return;
+  }
   __threadfence();
   if (done == 0 || atomicAdd(t.words + DONE, done) + done != (unsigned)t.tiles) return;
   // fences of the device alone: the host asks the device for results, after this
   __threadfence();
   *(volatile unsigned *)t.told = t.number + 1;
-}
-// A worker that goes has stored so many tiles: counted one by one, each would wait for the answer.
-// The next kernel sees them, and the results, when all of this one has ended.
-__device__ inline void finish(const Turn &t, unsigned done) {
-  if (t.told != nullptr) return finish_run(t, done);
-  if (done) add(t.words + DONE, done);
 }
 """.replace("_LOOKS", str(LOOKS))
     .replace("_ALIVE", str(ALIVE))

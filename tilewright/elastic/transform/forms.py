@@ -126,8 +126,8 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
 {tile}
 {elastic} {{
   __shared__ int tw_tasks[2][3];
-  __shared__ tilewright::Worker tw_worker;
-  if (tilewright::leads()) tilewright::first_task(tw_turn, tw_tasks[0], tw_worker);
+  tilewright::Worker tw_worker{{}};
+  if (tilewright::leads()) tw_worker = tilewright::first_task(tw_turn, tw_tasks[0]);
   __syncthreads();
   for (int tw_side = 0;; tw_side ^= 1) {{
     const int tw_own = tw_tasks[tw_side][0];

@@ -54,16 +54,18 @@ def elastic(fn: TileFn) -> Elastic:
     names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
     shares = parts is not None and not parts.ahead
     back = "{ if (threadIdx.x == 0) all_came(); return; }" if shares else "return;"
+    # short tiles need as many workers as the plain form has; long ones need their registers more
+    bounds = threads if fn.thread else f"{threads}, RESIDENTS"
     text = [
-        f"KERNEL void __launch_bounds__({threads}, RESIDENTS) k({given}) {{",
+        f"KERNEL void __launch_bounds__({bounds}) k({given}) {{",
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
-        *(["  __shared__ Asked asked;"] if parts else []),
-        *(["  __shared__ unsigned heard[2];"] if parts and parts.met else []),
+        *(["  __shared__ Asked asked;"] if shares else []),
+        *(["  __shared__ unsigned heard[2];"] if shares and parts and parts.met else []),
         *(f"  {area}" for area in areas_of(fn, d) if fn.thread),
-        "  __shared__ Worker worker;",
-        *(["  if (threadIdx.x == 0) asked.budget = NONE;"] if parts else []),
-        "  if (threadIdx.x == 0) first_task(turn, tasks[0], worker);",
+        "  Worker worker{};",
+        *(["  if (threadIdx.x == 0) asked.budget = NONE;"] if shares else []),
+        "  if (threadIdx.x == 0) worker = first_task(turn, tasks[0]);",
         "  __syncthreads();",
         "  for (int side = 0;; side ^= 1) {",
         "    const int own = tasks[side][0], begin = tasks[side][1], slot = tasks[side][2];",
@@ -152,55 +154,78 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
 
 
 def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
-    """A loop over passes up to where all threads know alike whether the worker `leaves`, and
+    """The begin of a loop, up to where all threads know alike whether the worker `leaves`, and
     `following`, the block that comes next."""
+    form = _copied_ahead if parts.ahead else _with_barriers if parts.met else _without_barriers
+    return [f"{pad}{line}" for line in form(fn, d, parts, end)]
+
+
+def _with_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[str]:
+    """What the leader says before the barrier that ends a pass, all threads know behind it, and act
+    on a pass later, so that nobody waits.  By turns in two words, since some read late."""
     block, step, every = parts.loop.var.name, parts.loop.step, parts.every
-    long, middle = every * step, every // 2 * step
-    head = f"{pad}for (int {block} = begin; {block} < {end}; {block} += {step}) {{"
-    following = f"{pad}  const int following = {block} + {step};"
-    inside = lines(parts.inside, d, pad + "  ", fn.unit)
-
-    def leader(place: int) -> str:
-        """In a pass at this place of its chunk."""
-        return "threadIdx.x == 0" + (f" && {block} % {long} == {place}" if every > 1 else "")
-
-    if not parts.met:
-        # the barrier is the look's, and reads of many passes overlap
-        return [
-            head,
-            f"{pad}  if ({leader(middle)}) ask(turn, asked);",
-            following,
-            *inside,
-            *([f"{pad}  if (following % {long}) continue;"] if every > 1 else []),
-            f"{pad}  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
-            f"{pad}  if (threadIdx.x == 0) saw(worker, answered);",
-            f"{pad}  const bool leaves = __syncthreads_or(blockIdx.x >= answered);",
-        ]
-    if parts.ahead:
-        # copies ahead are waited for in order, and the budget's would hold them up; read to a
-        # register it comes early enough if it is asked for before all else
-        asks = [
-            f"{pad}  if ({leader(0)}) coming = budget_of(turn);",
-            f"{pad}  __syncwarp();",
-        ]
-        comes = [f"{pad}  if ({leader(middle)}) asked.budget = coming;"]
-    else:
-        asks, comes = [f"{pad}  if ({leader(0)}) ask(turn, asked);"], []
-    # A pass ends with a barrier.  What the leader says before it all threads know behind it, and
-    # act on a pass later, so that nobody waits.  By turns in two words, since some read late.
+    first = f" && {block} % {every * step} == 0" if every > 1 else ""
     return [
-        f"{pad}unsigned known = NONE{', coming = NONE' if parts.ahead else ''};",
-        head,
-        f"{pad}  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
-        *asks,
+        "unsigned known = NONE;",
+        f"for (int {block} = begin; {block} < {end}; {block} += {step}) {{",
+        "  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
+        f"  if (threadIdx.x == 0{first}) ask(turn, asked);",
+        *lines(parts.inside, d, "  ", fn.unit),
+        f"  unsigned &word = heard[{block} / {step} & 1];",
+        "  if (threadIdx.x == 0) word = answered;",
+        "  worker.budget = min(worker.budget, answered);",
+        "  __syncthreads();",
+        f"  const int following = {block} + {step};",
+        "  const bool leaves = blockIdx.x >= known;",
+        "  known = seen(&word);",
+    ]
+
+
+#: The barrier at the end of a chunk; no thread but the leader has an answer.
+_ALL_KNOW = (
+    "  worker.budget = min(worker.budget, answered);",
+    "  const bool leaves = __syncthreads_or(blockIdx.x >= answered);",
+)
+
+
+def _copied_ahead(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[str]:
+    """A chunk is a loop as the plain form has it, or one pass without its barrier.
+
+    Copies ahead are waited for in order, and the budget's would hold them up: it is read to a
+    register, before all else, so that it is there when the pass ends.
+    """
+    block, step, long = parts.loop.var.name, parts.loop.step, parts.every * parts.loop.step
+    var, inside = block, [*lines(parts.inside, d, "  ", fn.unit)]
+    if parts.every > 1:
+        var = "chunk"
+        inside = [
+            f"  for (int {block} = chunk; {block} < following; {block} += {step}) {{",
+            *lines(parts.loop.body, d, "    ", fn.unit),
+            "  }",
+        ]
+    return [
+        f"for (int {var} = begin; {var} < {end}; {var} += {long}) {{",
+        "  const unsigned answered = threadIdx.x == 0 ? budget_of(turn) : NONE;",
+        "  __syncwarp();",
+        f"  const int following = min({var} + {long}, {end});",
         *inside,
-        *comes,
-        f"{pad}  unsigned &word = heard[{block} / {step} & 1];",
-        f"{pad}  if (threadIdx.x == 0) word = answered, saw(worker, answered);",
-        f"{pad}  __syncthreads();",
-        following,
-        f"{pad}  const bool leaves = blockIdx.x >= known;",
-        f"{pad}  known = seen(&word);",
+        *_ALL_KNOW,
+    ]
+
+
+def _without_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[str]:
+    """One loop, so that reads of many passes overlap; the leader asks in the middle of a chunk."""
+    block, step, every = parts.loop.var.name, parts.loop.step, parts.every
+    long = every * step
+    middle = f" && {block} % {long} == {every // 2 * step}" if every > 1 else ""
+    return [
+        f"for (int {block} = begin; {block} < {end}; {block} += {step}) {{",
+        f"  if (threadIdx.x == 0{middle}) ask(turn, asked);",
+        f"  const int following = min({block} + {step}, {end});",
+        *lines(parts.inside, d, "  ", fn.unit),
+        *([f"  if (following % {long}) continue;"] if every > 1 else []),
+        "  const unsigned answered = threadIdx.x == 0 ? answer(asked) : NONE;",
+        *_ALL_KNOW,
     ]
 
 
