@@ -18,7 +18,7 @@ from tilewright.base.collector import paused
 from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
-from tilewright.frontend.halves import in_halves
+from tilewright.frontend.halves import nodes_in_f16
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned, States, program_of
 from tilewright.fusion.rounding import loosened
@@ -124,7 +124,7 @@ def compile_model(
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()
     plans: list[Planned] = []
     _check_extents(options)
-    choices, rounded = combinations(options.dims), in_halves(model)
+    choices, rounded = combinations(options.dims), nodes_in_f16(model)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
             graph = passes.run(_imported(importer, dims, options))
@@ -137,10 +137,16 @@ def compile_model(
     return assemble(model.name, plans, options, clock, probes)
 
 
-def _rounding(plan: Planned, nodes: Collection[str]) -> Planned:
-    """Attention of these nodes may round its operands to f16."""
-    steps = (replace(x, kernel=loosened(x.kernel)) if x.source in nodes else x for x in plan.steps)
-    return replace(plan, steps=tuple(steps))
+def _rounding(plan: Planned, nodes: Collection[str] | None = None) -> Planned:
+    """Attention of which all products are of these nodes (None: any) may round its operands to
+    f16."""
+    steps = tuple(
+        replace(step, kernel=loosened(step.kernel))
+        if nodes is None or (step.products and all(name in nodes for name in step.products))
+        else step
+        for step in plan.steps
+    )
+    return replace(plan, steps=steps)
 
 
 def _all_states(model: Model, given: States) -> States:
@@ -252,7 +258,7 @@ def assemble(
     clock = clock or _Clock(None)
     with clock.stage("plan"):
         if options.halves:
-            plans = [_rounding(p, {step.source for step in p.steps}) for p in plans]
+            plans = [_rounding(plan) for plan in plans]
         halves = all(target(name).facts.halves for name in options.targets)
         program, tensors = program_of(plans, options.states, options.extents, halves)
     made = {n: _made(target(n), program, options, clock) for n in options.targets}

@@ -18,6 +18,8 @@ SMALL = [
     Model(2, 3, 2),
     Model(2, 2, 2, launches=3, lower=(0, 1)),
     Model(2, 3, 1, launches=3, lower=(0, 1)),
+    # a tile that was drawn draws the next one
+    Model(2, 5, 1),
     # launches of fewer workers; of the last one nothing is left
     Model(2, 3, 2, blocks=(1, 2)),
     Model(2, 3, 2, blocks=(2, 1)),

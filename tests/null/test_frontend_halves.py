@@ -3,6 +3,8 @@ it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -10,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
-from tilewright.frontend.halves import in_halves
+from tilewright.frontend.halves import nodes_in_f16
 from tilewright.kernel.form import Attention, classify
 
 F16, F32 = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -60,11 +62,32 @@ def test_types_follow_the_first_operand_but_for_casts() -> None:
         helper.make_node("ConstantOfShape", ["h"], ["j"], "zeros"),
         helper.make_node("Add", ["g", "i"], ["y"], "the last"),
     ]  # fmt: skip
-    found = in_halves(load(model_of(nodes, F16, table=table)))
+    found = nodes_in_f16(load(model_of(nodes, F16, table=table)))
     said = {"in f16", "to f16", "chosen", "a weight of f16 first", "ones", "the last"}
     integers = {"compared", "shape"}
     assert found - integers == said
-    assert not in_halves(load(model_of(attention(), F32)))
+    assert not nodes_in_f16(load(model_of(attention(), F32)))
+
+
+def test_names_of_two_nodes_and_control_flow_do_not_count() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Relu", ["q"], ["inner"], "same name")], "body", [],
+        [helper.make_tensor_value_info("inner", F16, (ROWS, DEPTH))],
+    )  # fmt: skip
+    last = helper.make_node("Relu", ["v"], ["y"], "the last")
+    nodes = [
+        helper.make_node("Greater", ["q", "k"], ["more"], "compared"),
+        helper.make_node("If", ["more"], ["a"], "if", then_branch=body, else_branch=body),
+        helper.make_node("Relu", ["a"], ["b"], "after it"),
+        helper.make_node("Relu", ["q"], ["c"], "same name"),
+        helper.make_node("Cast", ["k"], ["wide"], "twice", to=F32),
+        helper.make_node("Relu", ["k"], ["d"], "twice"),
+        helper.make_node("RMSNormalization", ["q", "table"], ["e"], "norm of f32"),
+        helper.make_node("DequantizeLinear", ["i", "table"], ["f"], "scaled", output_dtype=F16),
+        last,
+    ]
+    found = nodes_in_f16(replace(load(model_of([last], F16)), nodes=nodes))
+    assert found == {"compared", "scaled", "the last"}
 
 
 @pytest.mark.parametrize(

@@ -7,38 +7,57 @@ as in errors and plans.  Weights say themselves what products with them may be r
 
 from __future__ import annotations
 
-from onnx import NodeProto, TensorProto
+from collections.abc import Iterable, Iterator
+
+from onnx import AttributeProto, NodeProto, TensorProto
 
 from tilewright.frontend.importer import describe
 from tilewright.frontend.read import Model
+from tilewright.frontend.subgraphs import CONTROL
 
 #: The operand whose type the results have, where it is not the first; ConstantOfShape has none.
-_TYPED_BY = {"Where": 1, "OneHot": 2, "DequantizeLinear": 1, "CastLike": 1, "ConstantOfShape": 1}
-#: The attribute that has the results' type.
-_TYPED_SO = ("to", "dtype")
+_TYPED_BY = {
+    "Where": 1, "OneHot": 2, "DequantizeLinear": 1, "CastLike": 1, "ConstantOfShape": 1,
+    "RMSNormalization": 1, "SimplifiedLayerNormalization": 1, "MatMulIntegerToFloat": 2,
+}  # fmt: skip
+#: Attributes with the results' type; 0 says nothing.
+_TYPED_SO = ("to", "dtype", "output_dtype")
 
 
-def in_halves(model: Model) -> frozenset[str]:
+def nodes_in_f16(model: Model) -> frozenset[str]:
     """Names of the nodes whose results are f16.
 
-    What the bodies of control flow contain does not count, nor what control flow gives: it is f32
-    then, which is never less exact.
+    What control flow contains or gives does not count: it is taken for f32, which is never less
+    exact.  A name that another node has, too, does not count either.
     """
     halves = {i.name for i in model.inputs if i.widened_from == "f16"}
     halves |= {n for n, w in model.weights.items() if w.data_type == TensorProto.FLOAT16}
-    found = set()
+    found, others = set(), {describe(node) for node in _inside(model.nodes)}
     for node in model.nodes:
         if _is_half(node, halves):
             halves.update(node.output)
             found.add(describe(node))
-    return frozenset(found)
+        else:
+            others.add(describe(node))
+    return frozenset(found - others)
 
 
 def _is_half(node: NodeProto, halves: set[str]) -> bool:
+    if node.op_type in CONTROL:
+        return False
     for attribute in node.attribute:
-        if attribute.name in _TYPED_SO:
+        if attribute.name in _TYPED_SO and attribute.i:
             return bool(attribute.i == TensorProto.FLOAT16)
-        if attribute.name == "value":  # of constants
+        if attribute.name == "value" and attribute.type == AttributeProto.TENSOR:  # of constants
             return bool(attribute.t.data_type == TensorProto.FLOAT16)
     at = _TYPED_BY.get(node.op_type, 0)
     return at < len(node.input) and node.input[at] in halves
+
+
+def _inside(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes of all bodies."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from attribute.g.node
+                yield from _inside(attribute.g.node)

@@ -86,10 +86,11 @@ def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
         known[region.key] = _made(n, memory, region)
     made = known[region.key]
     inputs = tuple(region.hosts[i] for i in made.loads)
-    sources = (region.nodes[i].source for i in made.anchors)
-    source = next(filter(None, sources), n.source)
+    anchors = [region.nodes[i] for i in made.anchors]
+    source = next(filter(None, (x.source for x in anchors)), n.source)
+    products = tuple(x.source for x in anchors if isinstance(x.op, ops.Contract))
     host, _ = memory.spot(n, (Index(),) * n.rank)
-    return KernelStep(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)))
+    return KernelStep(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)), products)
 
 
 def _copy(n: Node, source: Node, memory: StoredNodes) -> KernelStep:

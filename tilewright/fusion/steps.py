@@ -30,6 +30,7 @@ class KernelStep:
 
     offsets: for the output, then for each input, the element of the node where the kernel's buffer
     begins.  Only inside a Scan is a buffer a part of a node.
+    products: names of the ONNX nodes of its products, of attention two
     """
 
     kernel: Kernel
@@ -37,6 +38,7 @@ class KernelStep:
     inputs: tuple[Node, ...]
     source: str
     offsets: tuple[int, ...]
+    products: tuple[str, ...] = ()
 
 
 def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:

@@ -43,13 +43,13 @@ class ElasticForm(msgspec.Struct, frozen=True):
     """The second form of a kernel, whose workers leave when they must.
 
     saved: bytes that a worker leaves behind with a tile;  chunks: the most chunks of a tile
-    run:   the most groups of tiles that may be one task
+    per_task: the most groups of tiles that may be one task
     """
 
     text: str
     saved: _Count
     chunks: _Count
-    run: Annotated[int, msgspec.Meta(ge=1, lt=2**16)] = 1
+    per_task: Annotated[int, msgspec.Meta(ge=1, lt=2**16)] = 1
 
 
 class Texts(msgspec.Struct, frozen=True):
@@ -181,7 +181,7 @@ class CudaHost(FlatHost):
         for slot in self._ways:
             said = {
                 "RESIDENTS": max(1, self._room(slot) // self.device.sms),
-                "RUN": self._runs[slot],
+                "PER_TASK": self._per_task[slot],
             }
             lines = (f"#undef {name}\n#define {name} {value}\n" for name, value in said.items())
             texts[slot] = "".join(lines) + texts[slot]
@@ -193,22 +193,22 @@ class CudaHost(FlatHost):
         return self.device.residents(self._kernels[slot], way.group, way.shared)
 
     @cached_property
-    def _runs(self) -> dict[int, int]:
-        """By slot, groups of tiles in a task of the second form: several if tiles are short and
-        there are more groups than workers, who would ask for each."""
+    def _per_task(self) -> dict[int, int]:
+        """By slot, groups of tiles in a task of the second form: if tiles are short, so many that
+        each worker has one task, since it would ask for each.  One where the number of groups
+        follows an extent: few of them would leave workers without any."""
         most = largest_extents(self.bundle.manifest)
-        blocks = dict.fromkeys(self._ways, 1)
-        for plan in range(len(self._plans)):
+        found = dict.fromkeys(self._ways, 0)
+        for plan, calls in enumerate(self._plans):
+            fixed = {way.slot for way, _ in calls if isinstance(way.count, int)}
             for slot, launch in self.steps(plan, most):
-                blocks[slot] = max(blocks[slot], launch.blocks)
-        return {
-            slot: min(self.forms[slot].run, -(-count // max(1, self._room(slot))))
-            for slot, count in blocks.items()
-        }
+                each = -(-launch.blocks // max(1, self._room(slot))) if slot in fixed else 1
+                found[slot] = min(found[slot] or each, each)
+        return {slot: max(1, min(self.forms[slot].per_task, n)) for slot, n in found.items()}
 
     def tasks(self, slot: int, launch: Launch) -> int:
         """What workers of a slot's second form take one by one."""
-        return -(-launch.blocks // self._runs[slot])
+        return -(-launch.blocks // self._per_task[slot])
 
     def residents(self, slot: int, launch: Launch) -> int:
         """Workers of a slot's second form that the device has room for."""

@@ -28,7 +28,7 @@ from tilewright.hosts.tensors import largest_extents
 
 
 class Budget:
-    """How many workers may stay: those with this number or more leave at their next chunk.
+    """How many workers may stay: those with this number or more leave at their next look.
 
     Several plans may look at the same one.  Behind it workers count themselves: base/budget.py.
     address: of one that is there already; None: a new one, where everybody may stay
@@ -156,7 +156,7 @@ class ElasticPlan:
         """One inference to its end; the rounds of launches that it took.
 
         again:  called before each round, such as to give workers back their budget
-        rounds: more are an error, since each computes a chunk at least
+        rounds: more are an error, since each computes something
         """
         self.begin()
         for count in range(1, rounds + 1):

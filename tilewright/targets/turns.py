@@ -9,12 +9,6 @@ from tilewright.base.budget import ALIVE, LOOKS, SLOT
 #: What a slot is: FREE, SAVED (a tile was left there), TAKEN (somebody reads it).
 TURNS = (
     """
-#ifndef RESIDENTS  // groups that a multiprocessor shall have room for, as the host says
-#define RESIDENTS 1
-#endif
-#ifndef RUN  // groups of short tiles that the protocol takes as one tile, as the host says
-#define RUN 1
-#endif
 struct Turn {  // one launch of a kernel; docs/elastic-form.md
   unsigned *budget;  // workers with this number or more leave; behind it words of base/budget.py
   unsigned *words;   // of this kernel: ticket, tiles done, tiles left behind, first tiles claimed
@@ -43,7 +37,8 @@ __device__ inline unsigned budget_of(const Turn &t) {
 #endif
   return seen(t.budget);
 }
-// Adds, and nobody waits: of atomicAdd the compiler lets the answer come, though nobody reads it.
+// An add without an answer.  For atomicAdd the compiler emits one that has an answer, though nobody
+// reads it (seen in the code for Hopper).
 __device__ inline void add(unsigned *at, unsigned n) {
 #ifndef CUDA_ON_CPU
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" :: "l"(at), "r"(n) : "memory");
@@ -152,8 +147,8 @@ __device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
   return w;
 }
 // Asked for when the tile `own` begins, needed when it ends: nobody waits for the answers.  Each
-// tile but the last ones draws one ticket, so those who began first have the last tiles: their
-// numbers are low, and a device puts low numbers on different multiprocessors.
+// tile but the last `firsts` draws a ticket.  Tiles with low numbers began first, on different
+// multiprocessors, so the last tiles are spread over these.
 __device__ __forceinline__ void ask_ahead(const Turn &t, Worker &w, int own) {
   if (w.budget != 0) w.budget = budget_of(t);
   if (w.following == NONE && own < t.tiles - t.firsts) w.following = draw(t);

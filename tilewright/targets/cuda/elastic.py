@@ -6,8 +6,9 @@ Input: a `TileFn`.  Output: text that follows prelude.py and turns.py:
 
 A worker is a block of threads.  Its leader takes a tile that was left, or its first one, or else
 the next one.
-Between two chunks of the reduction (targets/gpu/chunks.py), or between two tiles where there are
-none, it leaves if it must: it asked for the budget when the chunk began, or when the tile did.
+Between two passes of the loop over the reduction (targets/gpu/chunks.py), or between two tiles
+where there are none, it leaves if it must: it asked for the budget some passes ago, or when the
+tile began.
 What it has of the tile goes to its own slot, for whoever comes next: every chunk is computed
 exactly once.  docs/elastic-form.md has the protocol.
 """
@@ -30,6 +31,14 @@ FIELDS = (
     "unsigned *before", "unsigned *told", "int needed", "int number", "int tiles", "int firsts",
     "int workers", "int stride",
 )  # fmt: skip
+#: What a host says better, since it knows the device: groups that a multiprocessor shall have room
+#: for, and groups of tiles in a task.
+_DEFAULTS = (
+    "#ifndef RESIDENTS", "#define RESIDENTS 1", "#endif",
+    "#ifndef PER_TASK", "#define PER_TASK 1", "#endif",
+)  # fmt: skip
+#: What a tile takes is estimated, and a worker stays for a whole task.
+MOST_PER_TASK = 16
 
 
 @dataclass(frozen=True)
@@ -38,13 +47,13 @@ class Elastic:
 
     saved:  bytes that a worker leaves behind with a tile; 0: it leaves between tiles alone
     chunks: the most chunks of a tile
-    run:    the most groups of tiles that may be one task, since they are short
+    per_task: the most groups of tiles that may be one task, since they are short
     """
 
     text: str
     saved: int
     chunks: int
-    run: int
+    per_task: int
 
 
 def elastic(fn: TileFn) -> Elastic:
@@ -57,6 +66,7 @@ def elastic(fn: TileFn) -> Elastic:
     # short tiles need as many workers as the plain form has; long ones need their registers more
     bounds = threads if fn.thread else f"{threads}, RESIDENTS"
     text = [
+        *_DEFAULTS,
         f"KERNEL void __launch_bounds__({bounds}) k({given}) {{",
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
@@ -88,8 +98,9 @@ def elastic(fn: TileFn) -> Elastic:
         "",
     ]
     saved = parts.bytes * threads if parts else 0
-    run = passes(fn, fn.body) if parts is None and not fn.thread else 1
-    return Elastic("\n".join(text), saved, parts.count if parts else 1, run)
+    short = parts is None and not fn.thread
+    per_task = min(MOST_PER_TASK, passes(fn, fn.body)) if short else 1
+    return Elastic("\n".join(text), saved, parts.count if parts else 1, per_task)
 
 
 def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
@@ -98,8 +109,8 @@ def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
         return [f"    {line}" for line in (*tile_of(fn, d, "own"), *body(fn, d, ""))]
     # a function of its own, since an index out of range ends the tile, not the worker
     return [
-        "    for (int part = 0; part < RUN; part++) {",
-        *(f"      {line}" for line in tile_of(fn, d, "(own * RUN + part)")),
+        "    for (int part = 0; part < PER_TASK; part++) {",
+        *(f"      {line}" for line in tile_of(fn, d, "(own * PER_TASK + part)")),
         f"      if ({fn.tile.name} < count) [&] {{",
         *areas_of(fn, d),
         *(f"      {line}" for line in body(fn, d, "")),

@@ -32,7 +32,8 @@ class Chunks:
     """A tile by passes.
 
     refill: from the block on with which the loop begins, a variable of that name
-    every: passes from one barrier at which all threads may leave to the next (pace.py)
+    every: passes from one question about the budget to the next (pace.py); where passes end with
+           barriers, and nothing is copied ahead, threads may leave at each of them
     live: by name, type and lanes of the registers that a pass, or what is after, reads first
     matrices: the same of results, each with its type and a thread's part of its elements
     """
