@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from onnx import AttributeProto, NodeProto, TensorProto
 
+from tilewright.frontend.bounds import subgraphs
 from tilewright.frontend.importer import describe
 from tilewright.frontend.read import Model
 from tilewright.frontend.subgraphs import CONTROL
@@ -57,7 +58,6 @@ def _is_half(node: NodeProto, halves: set[str]) -> bool:
 def _inside(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """The nodes of all bodies."""
     for node in nodes:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from attribute.g.node
-                yield from _inside(attribute.g.node)
+        for graph in subgraphs(node):
+            yield from graph.node
+            yield from _inside(graph.node)

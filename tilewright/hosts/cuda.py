@@ -197,14 +197,15 @@ class CudaHost(FlatHost):
         """By slot, groups of tiles in a task of the second form: if tiles are short, so many that
         each worker has one task, since it would ask for each.  One where the number of groups
         follows an extent: few of them would leave workers without any."""
-        most = largest_extents(self.bundle.manifest)
-        found = dict.fromkeys(self._ways, 0)
-        for plan, calls in enumerate(self._plans):
-            fixed = {way.slot for way, _ in calls if isinstance(way.count, int)}
-            for slot, launch in self.steps(plan, most):
-                each = -(-launch.blocks // max(1, self._room(slot))) if slot in fixed else 1
-                found[slot] = min(found[slot] or each, each)
-        return {slot: max(1, min(self.forms[slot].per_task, n)) for slot, n in found.items()}
+        least: dict[int, int] = {}
+        for calls in self._plans:
+            for way, _ in calls:
+                blocks = -(-way.count // way.group) if isinstance(way.count, int) else 1
+                least[way.slot] = min(least.get(way.slot, blocks), blocks)
+        return {
+            slot: max(1, min(self.forms[slot].per_task, -(-blocks // max(1, self._room(slot)))))
+            for slot, blocks in least.items()
+        }
 
     def tasks(self, slot: int, launch: Launch) -> int:
         """What workers of a slot's second form take one by one."""

@@ -206,7 +206,6 @@ def _copied_ahead(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[s
     register, before all else, so that it is there when the pass ends.
     """
     block, step, long = parts.loop.var.name, parts.loop.step, parts.every * parts.loop.step
-    var, inside = block, [*lines(parts.inside, d, "  ", fn.unit)]
     if parts.every > 1:
         var = "chunk"
         inside = [
@@ -214,6 +213,8 @@ def _copied_ahead(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[s
             *lines(parts.loop.body, d, "    ", fn.unit),
             "  }",
         ]
+    else:
+        var, inside = block, [*lines(parts.inside, d, "  ", fn.unit)]
     return [
         f"for (int {var} = begin; {var} < {end}; {var} += {long}) {{",
         "  const unsigned answered = threadIdx.x == 0 ? budget_of(turn) : NONE;",
