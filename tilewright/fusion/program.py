@@ -15,6 +15,14 @@ from tilewright.base.alignment import align
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import UsageError
 from tilewright.base.limits import within
+from tilewright.fusion.divided import (
+    dividing_rows,
+    fit_halves,
+    of_divided_rows,
+    rows_to_divide,
+    scales_of,
+    sizes_of_rows,
+)
 from tilewright.fusion.halves import APART, agreed
 from tilewright.fusion.rounding import operand_to_round, reading_halves, rounding_of
 from tilewright.fusion.steps import KernelStep
@@ -22,7 +30,7 @@ from tilewright.graph import ops
 from tilewright.graph.constants import Constants
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.narrow import narrow
-from tilewright.graph.node import Graph, Node, constant_work
+from tilewright.graph.node import Graph, Node, computed, constant_work
 from tilewright.kernel.expr import Load
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout
@@ -129,8 +137,8 @@ class _Maker:
         self.values: list[Value] = []
         self.numbers: dict[Node, int] = {}
         self.steps: list[Step] = []
-        #: Values that hold a part of another one as halves.
-        self.rounded: dict[tuple[Access, int], int] = {}
+        #: What was made of a part of a value, by the kernel that makes it.
+        self.copies: dict[tuple[Kernel, tuple[Access, ...]], Access] = {}
 
     def plan(self) -> Plan:
         kept = dict(map(self._pair, self.shared.pairs))
@@ -214,22 +222,37 @@ class _Maker:
         write, *reads = map(Access, numbers, step.offsets)
         if reads == [write] and _moves(step.kernel):
             return  # an update in place: its other elements are there already
-        kernel = step.kernel
-        number = operand_to_round(kernel) if self.shared.halves else 0
-        if number and step.offsets[number] % APART == 0:
-            kernel = reading_halves(kernel, number)
-            reads[number - 1] = self._as_halves(reads[number - 1], kernel.buffers[number].size)
+        kernel, reads = self._rounded(step, reads) if self.shared.halves else (step.kernel, reads)
         self.steps.append(Step(self.shared.kernel(kernel), write, tuple(reads), node=step.source))
-        self.rounded = {k: v for k, v in self.rounded.items() if k[0].value != write.value}
+        self.copies = {
+            key: made for key, made in self.copies.items()
+            if all(read.value != write.value for read in key[1])
+        }  # fmt: skip
 
-    def _as_halves(self, read: Access, size: int) -> Access:
-        """A copy of what a step reads, made once for all of them."""
-        if (read, size) not in self.rounded:
-            copy = self._value(Value("temporary", F32, (size,), halves=True))
-            kernel = self.shared.kernel(rounding_of(size))
-            self.steps.append(Step(kernel, Access(copy), (read,), node="as halves"))
-            self.rounded[read, size] = copy
-        return Access(self.rounded[read, size])
+    def _rounded(self, step: KernelStep, reads: list[Access]) -> tuple[Kernel, list[Access]]:
+        """The step's kernel, of a copy as halves where that pays, and what it reads then."""
+        kernel = step.kernel
+        if (number := operand_to_round(kernel)) and step.offsets[number] % APART == 0:
+            rounding = rounding_of(kernel.buffers[number].size)
+            reads[number - 1] = self._made_of(rounding, reads[number - 1])
+            return reading_halves(kernel, number), reads
+        if (number := rows_to_divide(kernel)) and step.offsets[number] % APART == 0:
+            scales = (computed(step.inputs[n - 1]) for n in scales_of(kernel))
+            if all(map(fit_halves, scales)):
+                row = reads[number - 1]
+                sizes = self._made_of(sizes_of_rows(kernel), row)
+                reads[number - 1] = self._made_of(dividing_rows(kernel), row, sizes)
+                return of_divided_rows(kernel), [*reads, sizes]
+        return kernel, reads
+
+    def _made_of(self, kernel: Kernel, *reads: Access) -> Access:
+        """What a kernel makes of values: once for all steps that read it."""
+        if (kernel, reads) not in self.copies:
+            result = kernel.buffers[0]
+            value = Value("temporary", F32, (result.size,), halves=result.halves)
+            made = self.copies[kernel, reads] = Access(self._value(value))
+            self.steps.append(Step(self.shared.kernel(kernel), made, reads, node="as halves"))
+        return self.copies[kernel, reads]
 
     def _in_place(
         self, old: Node, new: Node, kept: Mapping[Node, Node], wanted: Iterable[Node]

@@ -1,7 +1,7 @@
 """Values that lie as halves because the products that read them may round them.
 
 Input: kernels.  Output: which operand of a product is worth a copy as halves, the product that
-reads such a copy, and the kernel that makes it; attention that may round its operands.  Targets
+reads such a copy, and the kernels that make it; attention that may round its operands.  Targets
 that cannot let values lie so do not ask (`Facts.halves`);
 docs/decisions/0026-matrices-at-constant-places.md says what it brings.
 """
@@ -14,6 +14,7 @@ from tilewright.base.dtypes import F32
 from tilewright.kernel.expr import Load
 from tilewright.kernel.form import Attention, classify, in_halves, product
 from tilewright.kernel.index import Var, index
+from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import EIGHT, Buffer, Kernel
 from tilewright.kernel.tree import walk
 
@@ -24,15 +25,20 @@ LEAST_ROWS, LEAST_COLUMNS = 64, 1024
 def operand_to_round(kernel: Kernel) -> int:
     """The number of the buffer that a product should read as halves; 0 if none."""
     ops = product(kernel)
-    if ops is None or kernel.extents or not in_halves(kernel):
+    if ops is None or not in_halves(kernel):
         return 0
+    return ops.row.buffer if pays(kernel, ops) else 0
+
+
+def pays(kernel: Kernel, ops: Operands) -> bool:
+    """Whether a copy of the row operand can be made, and gains more than it costs."""
     number = ops.row.buffer
     values = (kernel.value, *(stage.value for stage in kernel.stages))
     reads = [x for v in values for x in walk(v) if isinstance(x, Load) and x.buffer == number]
     large = ops.m.extent >= LEAST_ROWS and ops.n.extent >= LEAST_COLUMNS
     buffer = kernel.buffers[number]
     fits = buffer.dtype == F32 and not buffer.halves and buffer.size % EIGHT == 0
-    return number if large and fits and len(reads) == 1 else 0
+    return large and fits and len(reads) == 1 and not kernel.extents
 
 
 def reading_halves(kernel: Kernel, number: int) -> Kernel:

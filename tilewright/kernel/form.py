@@ -188,12 +188,15 @@ def product(kernel: Kernel) -> Operands | None:
 
 def in_halves(kernel: Kernel) -> bool:
     """True for a product of f32 that may round its operands to f16: its weights, or their scales,
-    are such numbers, and are loose; and for attention all of whose operands are loose."""
+    are such numbers, and are loose; or its rows were divided so that they fit (fusion/divided.py);
+    and for attention all of whose operands are loose."""
     form = classify(kernel)
     if isinstance(form, Attention):
         return all(kernel.buffers[x.buffer].loose == "f16" for x in (form.q, form.k, form.v))
     if not isinstance(form, (Contraction, BlockContraction)):
         return False
+    if isinstance(form, BlockContraction) and kernel.buffers[form.operands.row.buffer].halves:
+        return True
     weights = form.weights.scale if isinstance(form, BlockContraction) else form.operands.col
     buffers = [kernel.buffers[x.buffer] for x in walk(weights) if isinstance(x, Load)]
     return bool(buffers) and all(b.halves and b.loose in ("f16", "i8") for b in buffers)

@@ -1,15 +1,16 @@
 """Copies of f32 as halves: a thread for eight numbers, which are four whole words.
 
-Input: a kernel whose output lies as halves (fusion/rounding.py).  Output: its loop nest; two
-threads never write to one word.
+Input: a kernel whose output lies as halves (fusion/rounding.py, and divided.py, which divides rows
+of whole eights by a number of each).  Output: its loop nest; two threads never write to one word.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Join, Load
+from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Load, Reg
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.targets.gpu.staging import LANES
@@ -19,10 +20,22 @@ def lower_rounding(kernel: Kernel) -> TileFn | None:
     """None for kernels that store no halves."""
     if not kernel.buffers[0].halves:
         return None
-    (axis,), value = kernel.axes, kernel.value
-    assert isinstance(value, Load), f"{kernel.name} is no copy"
+    (axis,), copied, size = kernel.axes, kernel.value, None
+    if isinstance(copied, Call) and copied.fn == "div":
+        copied, size = copied.operands
+    assert isinstance(copied, Load), f"{kernel.name} is no copy"
     b = Builder({}, axis.extent // EIGHT, kernel)
     first = b.tile * EIGHT
-    places = (value.index.substitute({axis: first + i}) for i in range(0, EIGHT, LANES))
-    b.store(0, first, Join(tuple(replace(value, index=at, lanes=LANES) for at in places)))
+    parts: list[Expr] = []
+    if size is not None:
+        b.set("size", size.substitute({axis: first}))
+    for half in range(EIGHT // LANES):
+        at = copied.index.substitute({axis: first + half * LANES})
+        part: Expr = replace(copied, index=at, lanes=LANES)
+        if size is not None:
+            b.set(f"part{half}", part)
+            lanes = (Lane(Reg(f"part{half}", F32, LANES), n) for n in range(LANES))
+            part = Lanes(tuple(Call("div", (x, Reg("size", F32)), F32) for x in lanes))
+        parts.append(part)
+    b.store(0, first, Join(tuple(parts)))
     return b.finish(kernel)
