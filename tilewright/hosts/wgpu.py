@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -143,8 +143,10 @@ class WgpuHost(FlatHost):
         )
         texts = parse(self.bundle.read(build.code), list[str], "the kernels for WGSL")
         whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
-        pipelines = [self._pipeline(whole, text) for text in texts]
-        read = (parse(self.bundle.read(ref), list[_Call], "a plan for WGSL") for ref in build.plans)
+        read = [parse(self.bundle.read(ref), list[_Call], "a plan for WGSL") for ref in build.plans]
+        # kernels that are better on some devices ask for features that this host does not ask for
+        used = sorted({call.slot for calls in read for call in calls})
+        pipelines = {slot: self._pipeline(whole, texts[slot]) for slot in used}
         self._plans = [_Dispatches(self, layout, pipelines, p) for p in read]
 
     def _pipeline(self, layout: Any, text: str) -> Any:
@@ -211,7 +213,7 @@ class _Dispatches:
         self,
         host: WgpuHost,
         layout: Any,
-        pipelines: Sequence[Any],
+        pipelines: Mapping[int, Any],
         calls: Sequence[_Call],
     ) -> None:
         self._device, self._calls = host._device, calls
