@@ -3,11 +3,12 @@
 Input: a GPU with its driver, the extras `cuda` and `elastic`.  Output: results/foreign_gpu.json.
 The kernels are those of tests/elastic_sources/samples.cu, on sizes that fill a GPU.
 
-* what "forms": each kernel, plain and elastic; ratio: elastic over plain;
+* what "forms": each kernel, plain and elastic; ratio: elastic over plain;  each: tiles of a task;
+  task_us: how long a task takes a worker, and so at most who asks for room;
 * what "padding": kernels whose shared arrays `--pad-shared` makes longer, in the elastic form with
   and without; ratio: with over without.
 
-    python benchmarks/foreign_gpu.py [--rounds 15] [--evictions 20]
+    python benchmarks/foreign_gpu.py [--rounds 15] [--evictions 20] [--each 1 --each 4]
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,8 @@ def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> dict[st
         time.sleep(rng.uniform(0, 1e-3 * max(once, 0.02)))
         return rng.choice((0, 0, 1, 7))
 
-    row: dict[str, Any] = {"what": "forms", "kernel": name}
+    each = trial.tiles_of_task(name, launch)
+    row: dict[str, Any] = {"what": "forms", "kernel": name, "each": each}
     for _ in range(evictions):
         given = copies(launch)
         taken += 1
@@ -135,7 +138,9 @@ def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> dict[st
             return {**row, "equal": False, "evictions": away, "runs": taken}
     row |= {"equal": True, "runs": taken, "evictions": away}
     plain_ms, elastic_ms, found = compared(lambda n: trial.cost(name, launch, n), rounds)
-    return {**row, "plain_ms": plain_ms, "elastic_ms": elastic_ms, **found}
+    task_us = 1e3 * elastic_ms * trial.workers(name, launch) / ceil(launch.tiles / each)
+    times = {"plain_ms": plain_ms, "elastic_ms": elastic_ms, "task_us": round(task_us, 2)}
+    return {**row, **times, **found}
 
 
 def padded_names(made: Transformed) -> Iterator[str]:
@@ -162,15 +167,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--evictions", type=int, default=20)
+    parser.add_argument("--each", type=int, action="append", help="tiles of a task")
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
     source, names = SOURCE.read_text(), {name: kernel for name, (kernel, _) in CASES.items()}
-    trial = GpuTrial(transform(source, SOURCE.name).text, names)
+    threads = {kernel.partition("<")[0]: prod(launch.block) for kernel, launch in CASES.values()}
+    text = transform(source, SOURCE.name, options=ElasticOptions(threads=threads)).text
     rows = []
-    for name in CASES:
-        rows.append(measured(trial, name, args.rounds, args.evictions))
-        print(rows[-1], flush=True)
-    made = transform(source, SOURCE.name, options=ElasticOptions(pad=True))
+    for each in args.each or (None,):
+        trial = GpuTrial(text, names, each=each)
+        for name in CASES:
+            rows.append(measured(trial, name, args.rounds, args.evictions))
+            print(rows[-1], flush=True)
+    made = transform(source, SOURCE.name, options=ElasticOptions(pad=True, threads=threads))
     padded = GpuTrial(made.text, names)
     for name in padded_names(made):
         rows.append(padding(trial, padded, name, args.rounds))

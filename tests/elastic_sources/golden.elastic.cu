@@ -30,8 +30,15 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const
     const int tw_own = tw_tasks[tw_side][0];
     if (tw_own < 0) return;
     if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker, tw_own);
-    const unsigned tw_number = tw_shard.first + tw_own;
-    sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
+    unsigned tw_number = tw_shard.first + tw_own * tw_shard.each;
+    const unsigned tw_end = min(tw_number + tw_shard.each, tw_shard.last);
+    tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, tilewright::DRAINED);
+    for (;;) {
+      sums_tw<T>(tw_at, a, out, n);
+      if (++tw_number == tw_end) break;
+      tilewright::drain(tilewright::DRAINED);
+      tilewright::advance(tw_at, tw_shard, tw_number);
+    }
     if (tilewright::leads())
       tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own, true);
     tilewright::drain(tilewright::DRAINED);
@@ -42,7 +49,8 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_slice(const T *a, T *out, int n, const tilewright::TileRange tw_shard) {
   for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
        tw_number += gridDim.x) {
-    sums_tw<T>(tilewright::tile(tw_shard, tw_number, tilewright::DRAINED), a, out, n);
+    const tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, tilewright::DRAINED);
+    sums_tw<T>(tw_at, a, out, n);
     tilewright::drain(tilewright::DRAINED);
   }
 }

@@ -35,6 +35,12 @@ class Timed:
         launch.args[1][...] = 1 + self.more
         return 3
 
+    def tiles_of_task(self, name: str, launch: TrialLaunch) -> int:
+        return 2
+
+    def workers(self, name: str, launch: TrialLaunch) -> int:
+        return 3
+
     def cost(self, name: str, launch: TrialLaunch, times: int) -> tuple[float, float]:
         return self.times
 
@@ -43,6 +49,8 @@ def test_both_forms(benchmark: Any) -> None:
     row = benchmark.measured(Timed(2.0, 2.1), "gram", 3, 5)
     assert (row["what"], row["kernel"], row["equal"]) == ("forms", "gram", True)
     assert (row["plain_ms"], row["elastic_ms"], row["ratio"]) == (2.0, 2.1, 1.05)
+    tiles = CASES["gram"][1].tiles
+    assert (row["each"], row["task_us"]) == (2, round(2100 * 3 / -(-tiles // 2), 2))
     assert (row["runs"], row["evictions"], row["n"]) == (5, 10, 3)
     row = benchmark.measured(Timed(2.0, 2.1, more=1.0), "gram", 3, 5)
     assert not row["equal"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_cuda import nvrtc as nvrtc
 
-from tilewright.base.errors import NotElastic
+from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.forms import PRELUDE
 
@@ -264,3 +264,32 @@ def test_padding_only_where_it_is_safe_and_pays() -> None:
     for use, padded in uses.items():
         found = made(kernel.format(use=use), pad=True)
         assert any("one element longer" in n for n in found.kernels[0].notes) == padded, use
+
+
+#: Bodies and what stands before them; whether threads of a tile have to wait before the next.
+TOGETHER = {
+    "alone": ("", "p[blockIdx.x] = n;", False),
+    "shared": ("", "__shared__ int s[4]; s[n] = 1; p[n] = s[0];", True),
+    "of the file": ("extern __shared__ int s[];", "s[n] = 1; p[n] = s[0];", True),
+    "by a macro": ("#define MINE __shared__ int s[4];", "MINE s[n] = 1; p[n] = s[0];", True),
+    "called": ("__device__ void w() { __syncthreads(); }", "w(); p[n] = 0;", True),
+}
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_threads_wait_between_tiles_only_where_they_share(case: str) -> None:
+    before, body, waits = TOGETHER[case]
+    text = made(f"{before}\n__global__ void k(int *p, int n) {{ {body} }}").text
+    task = text[text.index("k_elastic") : text.index("tilewright::advance")]
+    assert ("drain" in task) == waits
+
+
+def test_blocks_of_known_size() -> None:
+    source = "__global__ void a(int *p) { *p = 1; }\n__global__ void __launch_bounds__(64) b() {}"
+    text = transform(source, "k.cu", options=ElasticOptions(threads={"a": 32, "b": 64})).text
+    assert "void __launch_bounds__(32) a_elastic(" in text
+    assert "void __launch_bounds__(32) a_slice(" in text
+    assert "void __launch_bounds__(64) b_elastic(" in text
+    for wrong in ({"c": 32}, {"a": 0}, {"a": 1025}):
+        with pytest.raises(UsageError):
+            transform(source, "k.cu", options=ElasticOptions(threads=wrong))

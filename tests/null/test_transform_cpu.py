@@ -137,6 +137,21 @@ def test_sent_away_again_and_again(trial: Trial, name: str) -> None:
     assert max(rounds) > 1
 
 
+@pytest.mark.parametrize("each", [2, 7])
+@pytest.mark.parametrize("name", CASES)
+def test_tasks_of_several_tiles(trial: Trial, name: str, each: int) -> None:
+    """Also where the last task has fewer, in shards that begin anywhere, and by few workers."""
+    expected = _expected(trial, name)
+    launch = CASES[name][1]
+    for first in (0, 1):
+        for look in (2, 3, 0):
+            given = copies(launch)
+            workers = Crew(2, processors=2, looks=lambda _, look=look: look, each=each)
+            trial.elastic(name, given, Crew(1), (0, first))
+            trial.elastic(name, given, workers, (first, launch.tiles))
+            assert bits(given) == expected, (first, look)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_slices_of_any_size(trial: Trial, name: str) -> None:
     """In tiles of a grid that no power of two divides, and by workers that take several."""
@@ -159,12 +174,12 @@ def test_a_table_of_blocks(trial: Trial) -> None:
     launch = CASES["transpose"][1]
     x, y = np.meshgrid(np.arange(3), np.arange(2))
     table = np.stack([x, y, 0 * x], -1).reshape(-1, 3).astype(np.uint32)[::-1].copy()
-    for form in ("slice", "elastic"):
+    for each in (0, 1, 4):
         given = copies(launch)
-        if form == "slice":
-            trial.slice("transpose", given, 0, len(table), table=table)
+        if each:
+            trial.elastic("transpose", given, Crew(2, each=each), table=table)
         else:
-            trial.elastic("transpose", given, Crew(2), table=table)
+            trial.slice("transpose", given, 0, len(table), table=table)
         assert bits(given) == expected
     given = copies(launch)
     given.args[1][:] = 0

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
+from tilewright.base.errors import UsageError
 from tilewright.cli.files import Output
 from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, table
@@ -39,6 +40,12 @@ def elastic(
     device_only: Annotated[
         bool, typer.Option("--device-only", help="Leave out the host's code, as NVRTC needs it.")
     ] = False,
+    threads: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threads", metavar="NAME=COUNT", help="A block of the kernel has so many at most."
+        ),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> Answer:
@@ -46,7 +53,8 @@ def elastic(
     del as_json
     written = Output(output, is_ours, force)
     written.check()
-    options = ElasticOptions(fold_threads, pad_shared, device_only)
+    counts = dict(map(_threads, threads or ()))
+    options = ElasticOptions(fold_threads, pad_shared, device_only, counts)
     folders = (source.parent, *(headers or ()))
     made = transform(text_of(source), source.name, folders, options)
     made.require()
@@ -55,6 +63,14 @@ def elastic(
     data = {"output": str(output), "kernels": [kernel.to_json() for kernel in made.kernels]}
     rows = [(k.name, k.place, "elastic" if k.elastic else "refused", _why(k)) for k in made.kernels]
     return Answer(data, Group(table(("kernel", "line", "", "why, or what to know"), rows)))
+
+
+def _threads(given: str) -> tuple[str, int]:
+    """Raises UsageError."""
+    name, equals, count = given.partition("=")
+    if not (name and equals and count.isdecimal()):
+        raise UsageError(f"--threads {given} is not NAME=COUNT", hint="Such as --threads scale=256")
+    return name, int(count)
 
 
 def _why(kernel: KernelReport) -> str:

@@ -20,6 +20,7 @@ class TileRange(ctypes.Structure):
         ("threads", ctypes.c_uint * 3),
         ("first", ctypes.c_uint),
         ("last", ctypes.c_uint),
+        ("each", ctypes.c_uint),
         ("map", ctypes.c_void_p),
     )
 
@@ -43,13 +44,29 @@ class Turn(ctypes.Structure):
     )
 
 
-def alone(budget: int, words: int, told: int, tiles: int, workers: int) -> Turn:
+#: A task has few enough tiles that each worker gets so many tasks, and at most this many tiles.
+TASKS_EACH, MOST_EACH = 8, 8
+
+
+def each_of(tiles: int, workers: int) -> int:
+    """How many tiles are one task: more than one where tiles are many, and so short."""
+    return max(1, min(MOST_EACH, tiles // (TASKS_EACH * workers)))
+
+
+def alone(budget: int, words: int, told: int, tasks: int, workers: int) -> Turn:
     """The turn of a kernel before which comes none, by addresses.
 
+    tasks: of the shard (`tasks_of`)
     words: the kernel's, and behind them the slots of so many workers; all 0 before the first launch
     """
-    slots, firsts = words + KERNEL * WORD, min(tiles, workers)
-    return Turn(budget, words, slots, None, words, told, 0, 0, tiles, firsts, workers, 0)
+    slots, firsts = words + KERNEL * WORD, min(tasks, workers)
+    return Turn(budget, words, slots, None, words, told, 0, 0, tasks, firsts, workers, 0)
+
+
+def tasks_of(tiles: TileRange) -> int:
+    """How many tasks a shard has."""
+    count: int = tiles.last - tiles.first
+    return -(-count // int(tiles.each))
 
 
 def shard(
@@ -58,8 +75,11 @@ def shard(
     first: int = 0,
     last: int | None = None,
     table: int = 0,
+    each: int = 1,
 ) -> TileRange:
-    """grid, block: of the kernel as it would be launched;  table: address of a table of blocks"""
+    """grid, block: of the kernel as it would be launched;  table: address of a table of blocks;
+    each: tiles of a task"""
     tiles = grid[0] * grid[1] * grid[2]
     end = tiles if last is None else last
-    return TileRange((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), first, end, table)
+    whole, threads = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)
+    return TileRange(whole, threads, first, end, each, table)

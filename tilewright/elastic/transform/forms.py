@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.module import Definition
 from tilewright.elastic.transform.rewrite import TILE, TW
-from tilewright.elastic.transform.rules import Verdict, Waits
+from tilewright.elastic.transform.rules import Verdict
 from tilewright.elastic.transform.source import Edit, Source, inside, name_of
 from tilewright.targets.turns import TURNS
 
@@ -30,6 +30,7 @@ namespace tilewright {{
 struct TileRange {{  // tiles [first, last) of a kernel, numbered as its blocks: x first
   unsigned grid[3], threads[3];  // of the whole kernel, as it would be launched
   unsigned first, last;
+  unsigned each;  // so many tiles are one task of a worker: short ones cost less together
   const unsigned *map;  // three numbers for each tile: the block that it is; null: computed
 }};
 enum {{ PLAIN, DRAINED, COUNTED }};  // how barriers inside of a tile are met
@@ -57,11 +58,21 @@ __device__ __forceinline__ Tile tile(const TileRange &s, unsigned number, int wa
   uint3 block;
   if (s.map) {{
     block.x = s.map[3 * number], block.y = s.map[3 * number + 1], block.z = s.map[3 * number + 2];
+  }} else if (s.grid[1] == 1 && s.grid[2] == 1) {{
+    block.x = number, block.y = block.z = 0;
   }} else {{
     const unsigned row = number / s.grid[0];
     block.x = number % s.grid[0], block.y = row % s.grid[1], block.z = row / s.grid[1];
   }}
   return Tile{{block, dim3(s.grid[0], s.grid[1], s.grid[2]), threadIdx, blockDim, ~0u, waits}};
+}}
+// The tile behind this one, with the number given.
+__device__ __forceinline__ void advance(Tile &t, const TileRange &s, unsigned number) {{
+  if (s.map) t.block = tile(s, number, t.waits).block;
+  else if (++t.block.x == s.grid[0]) {{
+    t.block.x = 0;
+    if (++t.block.y == s.grid[1]) t.block.y = 0, ++t.block.z;
+  }}
 }}
 // The end of a tile: until all threads have returned, those that have meet the others' barriers.
 __device__ __forceinline__ void drain(int waits) {{
@@ -90,6 +101,7 @@ __device__ __forceinline__ Tile as_thread(Tile t, const TileRange &s, unsigned n
 }}  // namespace tilewright
 #endif
 """
+BOUNDS = "__launch_bounds__"
 SHARD, TURN = "const tilewright::TileRange tw_shard", "const tilewright::Turn tw_turn"
 
 
@@ -108,19 +120,25 @@ class Head:
     arguments: str
 
 
-def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
-    """The three functions, after the kernel's own text.  body: of the tile"""
+def forms(
+    source: Source, verdict: Verdict, body: str, fold: bool, threads: int | None = None
+) -> str:
+    """The three functions, after the kernel's own text.
+
+    body: of the tile;  threads: the most of a block, if the kernel does not say it itself
+    """
     head = head_of(source, verdict.function)
     kernel = verdict.function
     of_tile = [re.sub(r"\b__grid_constant__\b", "", p) for p in head.parameters]
-    call = _call(head, verdict.waits, fold)
+    call, ready = _call(head, fold), f"tilewright::{verdict.waits.name}"
+    # between tiles of one task nobody waits where threads share nothing
+    between = f"tilewright::drain({ready});\n      " if verdict.together else ""
     tile = (
         f"{head.template}__device__ __forceinline__ void {_named(head, 'tw')}"
         f"({', '.join([f'{TILE} {TW}', *of_tile])}) {body}"
     )
-    elastic = _headed(source, kernel, head, "elastic", SHARD, TURN)
-    slice_ = _headed(source, kernel, head, "slice", SHARD)
-    waits = verdict.waits.name
+    elastic = _headed(source, kernel, head, "elastic", threads, SHARD, TURN)
+    slice_ = _headed(source, kernel, head, "slice", threads, SHARD)
     return f"""
 // ---- elastic forms of {kernel.name}
 {tile}
@@ -133,11 +151,17 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
     const int tw_own = tw_tasks[tw_side][0];
     if (tw_own < 0) return;
     if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker, tw_own);
-    const unsigned tw_number = tw_shard.first + tw_own;
-{call}
+    unsigned tw_number = tw_shard.first + tw_own * tw_shard.each;
+    const unsigned tw_end = min(tw_number + tw_shard.each, tw_shard.last);
+    tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, {ready});
+    for (;;) {{
+      {call}
+      if (++tw_number == tw_end) break;
+      {between}tilewright::advance(tw_at, tw_shard, tw_number);
+    }}
     if (tilewright::leads())
       tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own, true);
-    tilewright::drain(tilewright::{waits});
+    tilewright::drain({ready});
     if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0)
       tilewright::finish(tw_turn, tw_worker.done);
   }}
@@ -145,35 +169,43 @@ def forms(source: Source, verdict: Verdict, body: str, fold: bool) -> str:
 {slice_} {{
   for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
        tw_number += gridDim.x) {{
-{call}
-    tilewright::drain(tilewright::{waits});
+    const tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, {ready});
+    {call}
+    tilewright::drain({ready});
   }}
 }}
 """
 
 
-def _call(head: Head, waits: Waits, fold: bool) -> str:
+def _call(head: Head, fold: bool) -> str:
     name = _named(head, "tw") + head.arguments
-    tile = f"tilewright::tile(tw_shard, tw_number, tilewright::{waits.name})"
     if not fold:
-        return f"    {name}({', '.join([tile, *head.names])});"
-    thread = "tilewright::as_thread(tw_whole, tw_shard, tw_n)"
-    return f"""    const tilewright::Tile tw_whole = {tile};
-    for (unsigned tw_n = tilewright::rank(); tw_n < tilewright::size(tw_shard);
-         tw_n += tilewright::size())
-      {name}({", ".join([thread, *head.names])});"""
+        return f"{name}({', '.join(['tw_at', *head.names])});"
+    thread = "tilewright::as_thread(tw_at, tw_shard, tw_n)"
+    return f"""for (unsigned tw_n = tilewright::rank(); tw_n < tilewright::size(tw_shard);
+           tw_n += tilewright::size())
+        {name}({", ".join([thread, *head.names])});"""
 
 
 def _named(head: Head, form: str) -> str:
     return re.sub(r"^\w+", lambda found: f"{found[0]}_{form}", head.label)
 
 
-def _headed(source: Source, kernel: Definition, head: Head, form: str, *more: str) -> str:
-    """The kernel's own text up to its body, with another name and more parameters."""
+def _headed(
+    source: Source, kernel: Definition, head: Head, form: str, threads: int | None, *more: str
+) -> str:
+    """The kernel's own text up to its body, with another name, more parameters, and the most
+    threads of a block.
+
+    Without these the compiler takes registers from the tile to make room for threads that never
+    come (seen: a loop of a block of 32 threads took 1.7 times as long).
+    """
     label, parameters = kernel.labels, kernel.parameters
     given = f"({', '.join([*head.parameters, *more])})"
+    own = source.between(kernel.whole.start_byte, label.start_byte)
+    bounds = f"__launch_bounds__({threads}) " if threads and BOUNDS not in own else ""
     edits = [
-        Edit(label.start_byte, label.end_byte, f"{source.of(label)}_{form}"),
+        Edit(label.start_byte, label.end_byte, f"{bounds}{source.of(label)}_{form}"),
         Edit(parameters.start_byte, parameters.end_byte, given),
     ]
     return source.edited(kernel.whole.start_byte, kernel.body.start_byte, edits).strip()

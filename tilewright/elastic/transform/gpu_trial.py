@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
-from tilewright.elastic.transform.arguments import alone, shard
+from tilewright.elastic.transform.arguments import alone, each_of, shard, tasks_of
 from tilewright.elastic.transform.trial import TrialLaunch, names_of_forms
 from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
@@ -25,10 +25,18 @@ class GpuTrial:
     """Kernels of a text that `transform` made.
 
     names: by any name, the kernel as C++ calls it;  options: of NVRTC, such as include paths
+    each: tiles of a task; None: as many as `each_of` says
     Raises HostError where there is no GPU, or the text does not compile.
     """
 
-    def __init__(self, text: str, names: Mapping[str, str], options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        text: str,
+        names: Mapping[str, str],
+        options: Sequence[str] = (),
+        each: int | None = None,
+    ) -> None:
+        self.each = each
         self.device = NvidiaDevice()
         self.driver = self.device.driver
         self.other = self.driver.stream(urgent=True)
@@ -79,12 +87,19 @@ class GpuTrial:
         most = self.driver.residents(kernel, prod(launch.block), launch.shared)
         return min(launch.tiles, most)
 
-    def _turn(self, launch: TrialLaunch, workers: int) -> tuple[Any, DeviceMemory, Any]:
+    def tiles_of_task(self, name: str, launch: TrialLaunch) -> int:
+        return self.each or each_of(launch.tiles, self.workers(name, launch))
+
+    def _turn(self, name: str, launch: TrialLaunch) -> tuple[Any, Any, DeviceMemory, Any]:
+        """The extra arguments, the memory that they need, and where the end is told."""
+        workers = self.workers(name, launch)
+        each = self.tiles_of_task(name, launch)
+        tiles = shard(launch.grid, launch.block, each=each)
         control = self.device.memory(WORD * (KERNEL + SLOT * workers))
         told = self.device.words()
         budget = self._budget.address
-        turn = alone(budget, control.address, told.address, launch.tiles, workers)
-        return turn, control, told
+        turn = alone(budget, control.address, told.address, tasks_of(tiles), workers)
+        return tiles, turn, control, told
 
     def elastic(self, name: str, launch: TrialLaunch, away: Callable[[], int | None]) -> int:
         """The rounds of launches that it took.
@@ -93,9 +108,9 @@ class GpuTrial:
         Raises HostError if it does not end.
         """
         workers = self.workers(name, launch)
-        turn, control, told = self._turn(launch, workers)
+        tiles, turn, control, told = self._turn(name, launch)
         given, memories = self._give(launch)
-        values = [*given, shard(launch.grid, launch.block), turn]
+        values = [*given, tiles, turn]
         for number in range(1, 2 * launch.tiles + 100):
             self.device.write(self._budget.address, np.array([EVERYBODY, 0], np.uint32))
             self._start(f"{name}_elastic", (workers, 1, 1), launch, values)
@@ -115,9 +130,9 @@ class GpuTrial:
     def cost(self, name: str, launch: TrialLaunch, times: int) -> tuple[float, float]:
         """Milliseconds of one run: plain, and elastic where nobody is sent away."""
         workers = self.workers(name, launch)
-        turn, control, _ = self._turn(launch, workers)
+        tiles, turn, control, _ = self._turn(name, launch)
         values, memories = self._give(launch)
-        more = [*values, shard(launch.grid, launch.block), turn]
+        more = [*values, tiles, turn]
         self.device.write(self._budget.address, np.array([EVERYBODY, 0], np.uint32))
         clear = Zeroes(control.address, control.size)
 

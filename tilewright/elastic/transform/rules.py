@@ -84,7 +84,7 @@ REFUSED = {
 #: How a cooperative group is asked for the block's number.
 GROUP_INDEX = "group_index"
 #: Names that the forms use themselves, and what is put after a kernel's name.
-_RESERVED = re.compile(r"tw_(?:tile|whole|shard|turn|tasks|following|side|own|number|n|ends\d+)$")
+_RESERVED = re.compile(r"tw_(?:tile|at|end|shard|turn|tasks|worker|side|own|number|n|ends\d+)$")
 FORMS = ("_tw", "_elastic", "_slice")
 _OBJECTS = re.compile(r"\bcuda::(?:barrier|latch|semaphore|counting_semaphore|binary_semaphore)\b")
 #: Libraries whose functions meet at barriers of the block, or in groups of lanes.
@@ -101,6 +101,7 @@ class Verdict:
 
     live:    a mask is kept of the lanes of a warp that have not returned
     returns: returns that only some threads take before lanes work together
+    together: threads of a tile may share memory or wait for each other
     """
 
     function: Definition = field(repr=False)
@@ -108,6 +109,7 @@ class Verdict:
     live: bool
     returns: tuple[Node, ...] = field(repr=False)
     reasons: tuple[Reason, ...]
+    together: bool
 
 
 class Rulebook:
@@ -197,9 +199,22 @@ class Rulebook:
         found += self._libraries(kernel, flow, returns)
         if early:
             found += self._not_masked(kernel, early)
+        together = [*self._together(bodies)]
         if self.fold:
-            found += self._not_folded(bodies)
-        return Verdict(kernel, waits_, bool(early), early, tuple(dict.fromkeys(found)))
+            found += together
+        reasons = tuple(dict.fromkeys(found))
+        together_ = bool(together or self._shared_by_all)
+        return Verdict(kernel, waits_, bool(early), early, reasons, together_)
+
+    @cached_property
+    def _shared_by_all(self) -> bool:
+        """Whether shared memory is declared outside of functions, or by a macro."""
+        texts = [m.value for ms in self.module.macros.values() for m in ms]
+        source = self.module.source
+        return any("__shared__" in text for text in texts) or any(
+            node.type == "declaration" and is_shared(source, node)
+            for node in inside(source.root, skip=frozenset({"function_definition"}))
+        )
 
     def _reason(self, node: Node, why: str) -> Reason:
         return Reason(self.module.source.place(node), why)
@@ -303,8 +318,8 @@ class Rulebook:
                 yield self._reason(node, "some lanes of a warp return, within a loop or a branch, "
                                          "before others work together")  # fmt: skip
 
-    def _not_folded(self, bodies: list[Definition]) -> Iterator[Reason]:
-        """What needs all threads of a tile at once."""
+    def _together(self, bodies: list[Definition]) -> Iterator[Reason]:
+        """What may need all threads of a tile at once; a reason not to fold them."""
         why = "threads of a tile work together, so one cannot do the work of several"
         together = self.barriers | self.lanes | LIBRARY_BARRIERS | LIBRARY_LANES
         for function in bodies:

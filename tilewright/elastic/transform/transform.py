@@ -7,8 +7,8 @@ source is not run, not preprocessed, and its own kernels stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.base.errors import NotElastic, UsageError
@@ -20,6 +20,8 @@ from tilewright.elastic.transform.rewrite import Copier
 from tilewright.elastic.transform.rules import Reason, Rulebook, Verdict
 from tilewright.elastic.transform.source import Edit, SourceLine, read
 
+#: Of a block, on every device.
+MOST_THREADS = 1024
 _ATOMIC = re.compile(r"\batomic[A-Z]\w*")
 _CLOCK = re.compile(r"\bclock(?:64)?\b|%+(?:globaltimer|smid|clock)|__nv_isClusterLaunch")
 
@@ -29,11 +31,14 @@ class ElasticOptions:
     """fold:   one thread may do the work of several of a tile: blocks of any size
     pad:    rows of shared arrays that threads read by columns get one element more
     device: only what a GPU's compiler needs is written, without the code of the host
+    threads: of kernels by name, the most threads of a block: the compiler gives a form whose blocks
+            are small more registers.  A kernel's own `__launch_bounds__` comes first
     """
 
     fold: bool = False
     pad: bool = False
     device: bool = False
+    threads: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,13 +105,15 @@ def transform(
     """Elastic forms for the kernels of a source.
 
     name: of the file, for reports;  folders: where headers are looked for; others stay includes
-    Raises UsageError if the parser is not installed, or the source has elastic forms already.
+    Raises UsageError if the parser is not installed, the source has elastic forms already, or has
+    no kernel with a name in `options.threads`.
     """
     if text.startswith(MARK):
         raise UsageError(f"{name} has elastic forms already", hint="Give the source of it")
     chosen = options or ElasticOptions()
     source = read(text, name, folders, chosen.device)
     found = module(source)
+    _check(found, chosen.threads)
     rules = Rulebook(found, chosen.fold)
     verdicts = [rules.verdict(kernel) for kernel in found.kernels]
     kept = [verdict for verdict in verdicts if not verdict.reasons]
@@ -119,9 +126,9 @@ def transform(
         )
         if not verdict.reasons:
             body = rewriter.body(verdict, list(padded.edits))
-            added.append(
-                (verdict.function.whole.end_byte, forms(source, verdict, body, chosen.fold))
-            )
+            threads = chosen.threads.get(verdict.function.name)
+            made_forms = forms(source, verdict, body, chosen.fold, threads)
+            added.append((verdict.function.whole.end_byte, made_forms))
         reports.append(_report(found, verdict, padded))
     reports += _unseen(found)
     edits = [Edit(at, at, more) for at, more in sorted(added, key=lambda a: a[0])]
@@ -130,6 +137,21 @@ def transform(
     made = source.edited(0, size, edits + taken)
     plain = source.edited(0, size, taken)
     return Transformed((PRELUDE if kept else "") + made, plain, tuple(reports))
+
+
+def _check(found: CudaSource, threads: Mapping[str, int]) -> None:
+    names = sorted({kernel.name for kernel in found.kernels})
+    for name, count in threads.items():
+        if name not in names:
+            raise UsageError(
+                f"the source has no kernel {name}", hint="Name one of its kernels",
+                kernels=names,
+            )  # fmt: skip
+        if not 1 <= count <= MOST_THREADS:
+            raise UsageError(
+                f"a block cannot have {count} threads", hint=f"It has 1 to {MOST_THREADS}",
+                kernel=name,
+            )  # fmt: skip
 
 
 def _report(found: CudaSource, verdict: Verdict, padded: Padding) -> KernelReport:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
-from tilewright.elastic.transform.arguments import alone, shard
+from tilewright.elastic.transform.arguments import alone, shard, tasks_of
 from tilewright.hosts.cuda_on_cpu import Kernels
 
 #: Looks that are never used up.
@@ -46,12 +46,14 @@ class Crew:
 
     looks:   by round of launches, after how many looks at the budget nobody may stay; 0: never
     threads: of a block, where one does the work of several of the kernel's; None: as many
+    each:    tiles of a task
     """
 
     count: int = 2
     processors: int = 1
     looks: Callable[[int], int] = lambda _: ALWAYS
     threads: int | None = None
+    each: int = 1
 
 
 def names_of_forms(names: Mapping[str, str], forms: Iterable[str]) -> dict[str, str]:
@@ -116,12 +118,12 @@ class Trial:
         if first >= last:
             return 0
         at = 0 if table is None else table.ctypes.data
-        given = shard(launch.grid, launch.block, first, last, at)
+        given = shard(launch.grid, launch.block, first, last, at, workers.each)
         budget, words, told = (
             np.zeros(n, np.uint32) for n in (BLOCK // WORD, KERNEL + SLOT * workers.count, 1)
         )
         turn = alone(
-            budget.ctypes.data, words.ctypes.data, told.ctypes.data, last - first, workers.count
+            budget.ctypes.data, words.ctypes.data, told.ctypes.data, tasks_of(given), workers.count
         )
         block = launch.block if workers.threads is None else (workers.threads, 1, 1)
         for number in range(2 * (last - first) + 2):
