@@ -22,6 +22,7 @@ from tilewright.targets.gpu import (
     halves,
     head_matrices,
     head_rows,
+    maps,
     matrices,
     reductions,
     rounded,
@@ -34,6 +35,7 @@ from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
 from tilewright.targets.gpu.head_rows import HeadRowSchedule
 from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.maps import VectorMapSchedule
 from tilewright.targets.gpu.matrices import MatrixSchedule
 from tilewright.targets.gpu.reductions import ReductionSchedule
 from tilewright.targets.gpu.rounded import RoundedSchedule
@@ -56,7 +58,7 @@ WAYS: Mapping[type[Schedule], Any] = {
     GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
     MatrixSchedule: matrices, HalfSchedule: halves, RoundedSchedule: rounded,
     ReductionSchedule: reductions, HeadMatrixSchedule: head_matrices,
-    HeadRowSchedule: head_rows, ShuffleSchedule: shuffles,
+    HeadRowSchedule: head_rows, ShuffleSchedule: shuffles, VectorMapSchedule: maps,
 }  # fmt: skip
 
 

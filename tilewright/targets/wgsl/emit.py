@@ -331,7 +331,8 @@ class WgslDialect(Dialect):
         if dtype == I64:
             number, wrong = f"i32({name}_long.x)", f"{name}_long.y != 0u || "
         head = f"let {name}_long = {value}; " if dtype == I64 else ""
-        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ memory[0] = 1u; return; }}"
+        told = "vec4<u32>(1u)" if self.vectors else "1u"  # words 1 to 3 are nobody's
+        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ memory[0] = {told}; return; }}"
         return f"{head}let {name} = {number}; {trap}"
 
 
