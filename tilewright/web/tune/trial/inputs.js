@@ -50,6 +50,7 @@ function uniform(seed) {
 /** A generator of a set's elements, to be called once per index in order. @type {Tune.NumbersOf} */
 function numbersOf({ dtype, size, limit, extent }, set, next) {
   const usual = () => 4 * next() - 2;
+  if (isFloat(dtype) && extent) return () => Math.floor(extent * next());
   if (isFloat(dtype)) {
     const zeros = size >> 3;
     const rare = Math.floor(RARE * next()) % size;

@@ -6,6 +6,7 @@ import { ARGS, HEADER, RECORD, SLOT, TILES } from '../../engine/abi.js';
 import { requireCounts } from '../../engine/bundle.js';
 import { EngineError } from '../../engine/errors.js';
 import { BYTES, readKernels } from '../records/kernels.js';
+import { isFloat } from './inputs.js';
 
 /** Kernels with more bytes of buffers are not tried: the device may lack memory for copies. */
 export const MOST_BYTES = 512 * 2 ** 20;
@@ -13,6 +14,11 @@ export const MOST_BYTES = 512 * 2 ** 20;
 const CLEAR = ['sum', 'prod'];
 /** The layout of packed integers: kernels may take their zero points out of a sum, where inf - inf is NaN (targets/simd/quantised.py). */
 const BLOCKS = 'blocks';
+/** An integer that a kernel multiplies by this much, or a float by that, is a mask: `(1 - mask) * -3.4e38` is infinite for others than 0 and 1. */
+const MASKING = { integer: 1e4, float: 1e30 };
+
+/** Functions that leave a number's size about as it is. */
+const STRAIGHT = ['add', 'sub', 'neg', 'cast'];
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
 export async function openSpecs(engine) {
@@ -72,9 +78,10 @@ export async function openSpecs(engine) {
 /** What a specification says of its buffers and results. @type {Tune.Described} */
 export function described(data) {
   const extents = gathered(data);
+  const masks = masksOf(data);
   const floats = hasFloats(data);
   const buffers = data.buffers.map((/** @type {[string, number, number, any, boolean?]} */ [dtype, size, limit, [layout], halves = false], /** @type {number} */ place) => (
-    { dtype, size, bytes: size * BYTES[dtype], limit, halves: halves === true, packed: layout === BLOCKS && BYTES[dtype] === 1, extent: extents.get(place) ?? 0, real: null }));
+    { dtype, size, bytes: size * BYTES[dtype], limit, halves: halves === true, packed: layout === BLOCKS && BYTES[dtype] === 1, extent: extents.get(place) ?? (masks.has(place) ? 2 : 0), real: null }));
   const regrouped = data.buffers.some((/** @type {[string, number, number, any[]]} */ [, , , [layout]]) => layout === BLOCKS);
   const clear = data.stages.every((/** @type {string[]} */ [op, , , kept]) => CLEAR.includes(op) && !kept.length) && !data.cols && !regrouped;
   return { buffers, rounds: floats, special: floats && clear && !extents.size };
@@ -91,5 +98,21 @@ export function gathered(data, extent = 0, found = new Map()) {
     if (data[0] === 'load' && extent) found.set(data[2], Math.min(extent, found.get(data[2]) ?? Infinity));
   }
   if (data && typeof data === 'object') Object.values(data).forEach((part) => gathered(part, extent, found));
+  return found;
+}
+
+/** Numbers of the buffers that a kernel multiplies by a very large constant: masks.  Else a check would compare NaN with NaN. @type {Tune.MasksOf} */
+export function masksOf(data, factor = 1, found = new Set()) {
+  if (Array.isArray(data)) {
+    const [kind, dtype, what, more] = data;
+    if (kind === 'load' && factor >= (isFloat(dtype) ? MASKING.float : MASKING.integer)) found.add(what);
+    if (kind === 'call' && what === 'mul') {
+      const sizes = more.map((/** @type {any[]} */ [part, , value]) => (part === 'const' ? Math.abs(Number(value)) : 1));
+      return masksOf(more, factor * Math.max(...sizes), found);
+    }
+    // What a condition chooses is no factor any more; nor is what a function of its own makes of a number.
+    if (kind === 'call' && !STRAIGHT.includes(what)) factor = 1;
+  }
+  if (data && typeof data === 'object') Object.values(data).forEach((part) => masksOf(part, factor, found));
   return found;
 }

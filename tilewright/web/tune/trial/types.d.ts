@@ -12,7 +12,7 @@ export type Buffer = {
   halves: boolean;
   /** On WebGPU they lie as bytes, four in a word. */
   packed: boolean;
-  /** Elements are indices below this; 0: they are not indices. */
+  /** Elements are whole numbers below this: indices of a table, 0 and 1 of a mask; 0: any numbers. */
   extent: number;
   /** The weight in the model's own memory, if this is one and memory is shared. */
   real: Uint8Array | null;
@@ -44,6 +44,7 @@ export type OpenedSpecs = {
   code: () => Promise<ArrayBuffer>;
 };
 export type OpenSpecs = (engine: Engine.Engine) => Promise<OpenedSpecs>;
+export type MasksOf = (data: any, factor?: number, found?: Set<number>) => Set<number>;
 export type Gathered = (data: any, extent?: number, found?: Map<number, number>) => Map<number, number>;
 export type Uniform = (seed: number) => () => number;
 export type NumbersOf = (buffer: Buffer, set: string, next: () => number) => (at: number) => number | bigint;
