@@ -47,7 +47,7 @@ class Waits(IntEnum):
 
     PLAIN:   as they are: all threads of a block meet each of them
     DRAINED: threads that returned meet them too, until nobody is left in the tile
-    COUNTED: the same where barriers also ask something (`__syncthreads_or`)
+    COUNTED: the same where some of the kernel's barriers ask something (`__syncthreads_or`)
     """
 
     PLAIN = 0
