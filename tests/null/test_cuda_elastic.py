@@ -271,6 +271,40 @@ def test_several_short_tiles_are_a_task(tmp_path: Path, looks: int) -> None:
     assert case.run(lambda _: 0) == 1
 
 
+class Compiling(CpuDevice):
+    """Its compiler is made up: second forms take more registers, unless they must have room."""
+
+    def __init__(self, spilled: int, missing: int) -> None:
+        super().__init__(1)
+        self.spilled, self.missing, self.most = spilled, missing, 1
+
+    def compile(self, prelude: str, texts: Any, shared: Any = ()) -> list[Any]:
+        kinds = ("plain", "free", "tight")
+        return [kinds[("budget" in text) + ("#define ROOM" in text)] for text in texts]
+
+    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+        return self.most - (self.missing if kernel == "free" else 0)
+
+    def spilled_bytes(self, kernel: Any) -> int:
+        return self.spilled if kernel == "tight" else 8
+
+
+@pytest.mark.parametrize(
+    ("spilled", "missing", "found"), [(8, 1, "tight"), (9, 1, "free"), (8, 0, "free")]
+)
+def test_as_many_workers_as_blocks_unless_registers_are_spilled(
+    tmp_path: Path, spilled: int, missing: int, found: str
+) -> None:
+    """Where fewer workers would take their tiles in more rounds."""
+    write(SUBJECTS["product"](), tmp_path)
+    device = Compiling(spilled, missing)
+    host = CudaHost(tmp_path, device)
+    ((slot, launch),) = host.steps(-1, [])
+    device.most = launch.blocks
+    assert launch.kernel == "plain"
+    assert host.elastic_kernels == {slot: found}
+
+
 def test_a_plan_that_cannot_end_is_an_error(tmp_path: Path) -> None:
     write(SUBJECTS["product"](), tmp_path)
     case = Case(tmp_path, CpuDevice(1))

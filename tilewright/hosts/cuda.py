@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -130,7 +130,9 @@ class CudaHost(FlatHost):
             raise ValueError("a step names no slot")
         #: The slots in use, and what is compiled for each.
         self._ways = dict(sorted(ways.items()))
-        self._kernels = self._compiled(texts.prelude, texts.kernels)
+        self._kernels = self._compiled(
+            texts.prelude, {slot: texts.kernels[slot] for slot in self._ways}
+        )
         self._recordings: OrderedDict[tuple[int, ...], Callable[[], None]] = OrderedDict()
         self.reset()
 
@@ -177,35 +179,65 @@ class CudaHost(FlatHost):
                 found=self._texts.protocol,
                 expected=PROTOCOL,
             )
-        texts = [form.text for form in self.forms]
-        for slot in self._ways:
+        made = self._elastic(dict.fromkeys(self._ways))
+        rooms = {
+            slot: self._room(slot) // self.device.sms
+            for slot, kernel in made.items()
+            if self._waves(slot, kernel) > self._waves(slot, self._kernels[slot])
+        }
+        # as many workers as the plain form has, unless they would spill registers
+        device = self.device
+        return made | {
+            slot: kernel
+            for slot, kernel in self._elastic(rooms).items()
+            if device.spilled_bytes(kernel) <= device.spilled_bytes(made[slot])
+        }
+
+    def _elastic(self, rooms: Mapping[int, int | None]) -> dict[int, Any]:
+        """By slot the second forms, with room for so many groups on a multiprocessor; None: as the
+        compiler has them."""
+        texts = {}
+        for slot, room in rooms.items():
             said = {
                 "RESIDENTS": max(1, self._room(slot) // self.device.sms),
                 "PER_TASK": self._per_task[slot],
-            }
-            lines = (f"#undef {name}\n#define {name} {value}\n" for name, value in said.items())
-            texts[slot] = "".join(lines) + texts[slot]
+            } | ({} if room is None else {"ROOM": room})
+            lines = (f"#define {name} {value}\n" for name, value in said.items())
+            ends = (f"#undef {name}\n" for name in said)
+            texts[slot] = "".join((*lines, self.forms[slot].text, *ends))
         return self._compiled(self._texts.prelude + self._texts.turns, texts)
+
+    def _waves(self, slot: int, kernel: Any) -> int:
+        """How often the device is filled by the groups of a slot, at most."""
+        way = self._ways[slot]
+        return -(-max(self._blocks[slot]) // max(1, self._residents(kernel, way)))
 
     def _room(self, slot: int) -> int:
         """Groups of a slot's plain form that the device has room for."""
-        way = self._ways[slot]
-        return self.device.residents(self._kernels[slot], way.group, way.shared)
+        return self._residents(self._kernels[slot], self._ways[slot])
+
+    def _residents(self, kernel: Any, way: CudaWay) -> int:
+        return self.device.residents(kernel, way.group, way.shared)
 
     @cached_property
     def _per_task(self) -> dict[int, int]:
         """By slot, groups of tiles in a task of the second form: if tiles are short, so many that
         each worker has one task, since it would ask for each.  One where the number of groups
         follows an extent: few of them would leave workers without any."""
-        least: dict[int, int] = {}
+        return {
+            slot: max(1, min(self.forms[slot].per_task, -(-min(found) // max(1, self._room(slot)))))
+            for slot, found in self._blocks.items()
+        }
+
+    @cached_property
+    def _blocks(self) -> dict[int, set[int]]:
+        """By slot, of how many groups its steps are; 1 for those whose number follows an extent."""
+        found: dict[int, set[int]] = {}
         for calls in self._plans:
             for way, _ in calls:
                 blocks = -(-way.count // way.group) if isinstance(way.count, int) else 1
-                least[way.slot] = min(least.get(way.slot, blocks), blocks)
-        return {
-            slot: max(1, min(self.forms[slot].per_task, -(-blocks // max(1, self._room(slot)))))
-            for slot, blocks in least.items()
-        }
+                found.setdefault(way.slot, set()).add(blocks)
+        return found
 
     def tasks(self, slot: int, launch: Launch) -> int:
         """What workers of a slot's second form take one by one."""
@@ -216,11 +248,11 @@ class CudaHost(FlatHost):
         kernel = self.elastic_kernels[slot]
         return self.device.residents(kernel, launch.group, launch.shared)
 
-    def _compiled(self, prelude: str, texts: Sequence[str]) -> dict[int, Any]:
+    def _compiled(self, prelude: str, texts: Mapping[int, str]) -> dict[int, Any]:
         """By slot."""
-        used = [texts[slot] for slot in self._ways]
-        shared = [way.shared for way in self._ways.values()]
-        return dict(zip(self._ways, self.device.compile(prelude, used, shared), strict=True))
+        shared = [self._ways[slot].shared for slot in texts]
+        made = self.device.compile(prelude, list(texts.values()), shared)
+        return dict(zip(texts, made, strict=True))
 
     def _chosen(self, call: CudaCall) -> tuple[CudaWay, list[int]]:
         """The best way that the device has all for, and where the step's buffers begin."""

@@ -135,6 +135,9 @@ class CudaDevice(Protocol):
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         """How many blocks of so many threads and bytes of dynamic shared memory run at once."""
 
+    def spilled_bytes(self, kernel: Any) -> int:
+        """Of a thread: what it has in memory since registers do not suffice."""
+
     def start(self, task: Task) -> None:
         """Returns at once."""
 
@@ -217,6 +220,9 @@ class CpuDevice:
 
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return 2 * self.sms
+
+    def spilled_bytes(self, kernel: Any) -> int:
+        return 0
 
     def start(self, task: Task) -> None:
         if isinstance(task, Zeroes):
@@ -319,6 +325,9 @@ class NvidiaDevice:
 
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return self.driver.residents(kernel, group, shared)
+
+    def spilled_bytes(self, kernel: Any) -> int:
+        return self.driver.spilled_bytes(kernel)
 
     def start(self, task: Task) -> None:
         if isinstance(task, Zeroes):

@@ -350,6 +350,10 @@ class Driver:
         each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 
+    def spilled_bytes(self, kernel: Any) -> int:
+        kind = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        return int(self._do("cuFuncGetAttribute", kind, kernel))
+
     def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
         """Records what `start` starts on the stream, as a CUDA graph that lives as long as what is
         returned.  What `start` raises ends the recording."""

@@ -45,7 +45,7 @@ class Turn(ctypes.Structure):
 
 
 #: A task has few enough tiles that each worker gets so many tasks, and at most this many tiles.
-TASKS_EACH, MOST_EACH = 8, 8
+TASKS_EACH, MOST_EACH = 6, 8
 
 
 def each_of(tiles: int, workers: int) -> int:

@@ -32,10 +32,12 @@ FIELDS = (
     "int workers", "int stride",
 )  # fmt: skip
 #: What a host says better, since it knows the device: groups that a multiprocessor shall have room
-#: for, and groups of tiles in a task.
+#: for (`ROOM`: of kernels that share tiles among threads, if nothing is lost by it), and groups of
+#: tiles in a task.
 _DEFAULTS = (
     "#ifndef RESIDENTS", "#define RESIDENTS 1", "#endif",
     "#ifndef PER_TASK", "#define PER_TASK 1", "#endif",
+    "#undef BOUNDS",
 )  # fmt: skip
 #: What a tile takes is estimated, and a worker stays for a whole task.
 MOST_PER_TASK = 16
@@ -64,10 +66,15 @@ def elastic(fn: TileFn) -> Elastic:
     shares = parts is not None and not parts.ahead
     back = "{ if (threadIdx.x == 0) all_came(); return; }" if shares else "return;"
     # short tiles need as many workers as the plain form has; long ones need their registers more
-    bounds = threads if fn.thread else f"{threads}, RESIDENTS"
+    bounds = (
+        ("#ifdef ROOM", f"#define BOUNDS {threads}, ROOM", "#else", f"#define BOUNDS {threads}",
+         "#endif")
+        if fn.thread else (f"#define BOUNDS {threads}, RESIDENTS",)
+    )  # fmt: skip
     text = [
         *_DEFAULTS,
-        f"KERNEL void __launch_bounds__({bounds}) k({given}) {{",
+        *bounds,
+        f"KERNEL void __launch_bounds__(BOUNDS) k({given}) {{",
         f"  const Turn turn{{{names}}};",
         "  __shared__ int tasks[2][3];",
         *(["  __shared__ Asked asked;"] if shares else []),
