@@ -19,6 +19,7 @@ from typing import Any
 
 import report_corun
 import report_crowd
+import report_cuda
 import report_families
 import report_gpu
 import report_gpu_ablation
@@ -162,6 +163,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "gpu": report_gpu.gpu,
     "llama": report_gpu.llama,
     **report_corun.TABLES,
+    **report_cuda.TABLES,
     **report_gpu_ablation.TABLES,
     **report_gpu_peers.TABLES,
     "threads": threads,
@@ -206,6 +208,7 @@ ABOUT: dict[str, tuple[str, str]] = {
         "comes back.",
     ),
     **report_corun.ABOUT,
+    **report_cuda.ABOUT,
     **report_gpu_ablation.ABOUT,
     **report_gpu_peers.ABOUT,
     "threads": ("Threads", "The same work with one thread and with more."),
