@@ -1,5 +1,4 @@
-"""Tables of CUDA on a real NVIDIA GPU: kernels beside cuBLAS, models beside PyTorch, foreign kernels
-in elastic form.
+"""Tables of CUDA on a real GPU: kernels beside cuBLAS, models beside PyTorch, foreign kernels.
 
 Input: records of results/nvidia.json, nvidia_models.json, foreign_gpu.json.  Output: Markdown.
 """

@@ -352,7 +352,8 @@ class Driver:
 
     def spilled_bytes(self, kernel: Any) -> int:
         kind = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-        return int(self._do("cuFuncGetAttribute", kind, kernel))
+        own = self._api.CUkernel(int(kernel))
+        return int(self._do("cuKernelGetAttribute", kind, own, self._device))
 
     def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
         """Records what `start` starts on the stream, as a CUDA graph that lives as long as what is

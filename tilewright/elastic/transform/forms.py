@@ -33,7 +33,7 @@ struct TileRange {{  // tiles [first, last) of a kernel, numbered as its blocks:
   unsigned each;  // so many tiles are one task of a worker: short ones cost less together
   const unsigned *map;  // three numbers for each tile: the block that it is; null: computed
 }};
-enum {{ PLAIN, DRAINED, COUNTED }};  // how barriers inside of a tile are met
+enum {{ PLAIN, DRAINED }};  // how barriers inside of a tile are met
 // Barriers that threads of one warp may meet at different places.  `__syncthreads_or` is none: its
 // warps come together first, and wait for ever for a thread that is in `drain`.
 __device__ __forceinline__ int met_or(int p) {{
@@ -44,16 +44,6 @@ __device__ __forceinline__ int met_or(int p) {{
   asm volatile("{{ .reg .pred %%p, %%q; setp.ne.s32 %%p, %1, 0; barrier.red.or.pred %%q, 0, %%p;"
                " selp.s32 %0, 1, 0, %%q; }}" : "=r"(any) : "r"(p) : "memory");
   return any;
-#endif
-}}
-__device__ __forceinline__ int met_count(int p) {{
-#ifdef CUDA_ON_CPU
-  return __syncthreads_count(p);
-#else
-  int count;
-  asm volatile("{{ .reg .pred %%p; setp.ne.s32 %%p, %1, 0; barrier.red.popc.u32 %0, 0, %%p; }}"
-               : "=r"(count) : "r"(p) : "memory");
-  return count;
 #endif
 }}
 struct Tile {{
@@ -67,12 +57,16 @@ struct Tile {{
   __device__ __forceinline__ void barrier() const {{
     if (waits == PLAIN) __syncthreads();
     else met_or(1);
-    if (waits == COUNTED) met_count(0);
   }}
   __device__ __forceinline__ int barrier_count(int p) const {{
     if (waits == PLAIN) return __syncthreads_count(p);
-    if (waits == COUNTED) met_or(1);
-    return met_count(p);
+    __shared__ unsigned votes;
+    met_or(1);  // all have read the last count
+    votes = 0;
+    met_or(1);
+    if (p) atomicAdd(&votes, 1u);
+    met_or(1);
+    return *(volatile unsigned *)&votes;
   }}
   __device__ __forceinline__ int barrier_or(int p) const {{ return barrier_count(p) > 0; }}
   __device__ __forceinline__ int barrier_and(int p) const {{ return barrier_count(!p) == 0; }}
@@ -100,8 +94,7 @@ __device__ __forceinline__ void advance(Tile &t, const TileRange &s, unsigned nu
 // The end of a tile: until all threads have returned, those that have meet the others' barriers.
 __device__ __forceinline__ void drain(int waits) {{
   if (waits == PLAIN) __syncthreads();
-  else while (met_or(0))
-    if (waits == COUNTED) met_count(0);
+  else while (met_or(0));
 }}
 __device__ __forceinline__ bool leads() {{
   return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0;

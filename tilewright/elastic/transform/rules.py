@@ -47,12 +47,10 @@ class Waits(IntEnum):
 
     PLAIN:   as they are: all threads of a block meet each of them
     DRAINED: threads that returned meet them too, until nobody is left in the tile
-    COUNTED: the same where some of the kernel's barriers ask something (`__syncthreads_or`)
     """
 
     PLAIN = 0
     DRAINED = 1
-    COUNTED = 2
 
 
 #: Their blocks would look at no budget, and are no tiles of anybody.
@@ -192,9 +190,7 @@ class Rulebook:
                   if ptx.BARRIER.search(ptx.code_of(self.module.source, a))]  # fmt: skip
         drained = any(flow.followed(r, meets) for r in returns)
         early = tuple(r for r in returns if flow.followed(r, self.mentions(kernel, self.lanes)))
-        asked = any(w in self.module.words_in(f.body) for f in bodies
-                    for w in BARRIERS if w != "__syncthreads")  # fmt: skip
-        waits_ = (Waits.COUNTED if asked else Waits.DRAINED) if drained else Waits.PLAIN
+        waits_ = Waits.DRAINED if drained else Waits.PLAIN
         found = [*self._broken(kernel, bodies), *self._refused(bodies, drained)]
         found += self._libraries(kernel, flow, returns)
         if early:
