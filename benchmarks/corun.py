@@ -46,7 +46,7 @@ from tilewright.targets import target
 
 CUDA = "cuda"
 KEY = (
-    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "seed", "max_slowdown"
+    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "seed", "max_slowdown"
 )  # fmt: skip
 #: Whose occupancy is compared.
 OCCUPIED = ("sequential", "tilewright")
@@ -145,6 +145,7 @@ def setting(
         "kernels": args.kernels,
         "clients": args.clients,
         "l2_persistence": args.l2_persistence,
+        "rate": args.rate,
         "seed": seed,
         "max_slowdown": bound,
     }

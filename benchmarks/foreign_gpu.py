@@ -171,7 +171,10 @@ def main() -> None:
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
     source, names = SOURCE.read_text(), {name: kernel for name, (kernel, _) in CASES.items()}
-    threads = {kernel.partition("<")[0]: prod(launch.block) for kernel, launch in CASES.values()}
+    threads = dict[str, int]()
+    for kernel, launch in CASES.values():
+        name = kernel.partition("<")[0]
+        threads[name] = max(threads.get(name, 1), prod(launch.block))
     text = transform(source, SOURCE.name, options=ElasticOptions(threads=threads)).text
     rows = []
     for each in args.each or (None,):
@@ -180,9 +183,9 @@ def main() -> None:
             rows.append(measured(trial, name, args.rounds, args.evictions))
             print(rows[-1], flush=True)
     made = transform(source, SOURCE.name, options=ElasticOptions(pad=True, threads=threads))
-    padded = GpuTrial(made.text, names)
+    padded, plain = GpuTrial(made.text, names), GpuTrial(text, names)
     for name in padded_names(made):
-        rows.append(padding(trial, padded, name, args.rounds))
+        rows.append(padding(plain, padded, name, args.rounds))
         print(rows[-1], flush=True)
     print(common.save("foreign_gpu", rows, **common.nvidia_facts(args.commit)))
 

@@ -5,7 +5,8 @@ the first is one run of a pair of models under a policy: pair, policy, sms, seed
 (None: the policy takes no bound), p50, p99, p999 (latency of the critical model with waiting, over
 its latency alone), misses (share of requests), normal_share (of what is possible),
 total_over_sequential, occupancy (None: not recorded), n (critical requests); also kernels ("tuned",
-"naive"), clients and l2_persistence (the critical weights stay in the L2 cache), where they vary.
+"naive"), clients, l2_persistence (the critical weights stay in the L2 cache) and rate (critical
+requests a second; 0: the workload's own), where they vary.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Record = dict[str, Any]
 Row = Mapping[str, Any]
 
 #: What may differ between pictures, and between points of a series.
-SETTING = ("gpu", "pair", "sms", "kernels", "clients", "l2_persistence")
+SETTING = ("gpu", "pair", "sms", "kernels", "clients", "l2_persistence", "rate")
 POINT = ("policy", "max_slowdown")
 #: Bounds of the critical model's slowdown at which policies are compared.
 BOUNDS = (1.05, 1.1, 1.2, 1.4, 1.6)
@@ -55,11 +56,12 @@ def points(rows: Sequence[Row]) -> list[Row]:
 
 def _named(setting: Sequence[Any]) -> str:
     """Pair, multiprocessors, and what else was said of it, with the card at the end."""
-    gpu, pair, sms, kernels, clients, l2_persistence = setting
+    gpu, pair, sms, kernels, clients, l2_persistence, rate = setting
     words = [str(pair), f"{sms} SMs" if sms else "all SMs"]
     words += [f"{kernels} kernels"] if kernels else []
     words += [f"{clients} clients"] if clients else []
     words += ["weights kept in L2"] if l2_persistence else []
+    words += [f"{rate:g} requests a second"] if rate else []
     words += [str(gpu)] if gpu else []
     return ", ".join(words)
 

@@ -6,8 +6,7 @@ __device__ int place_tw(const tilewright::Tile &tw_tile, int each) { return tw_t
 template <typename T> __global__ void __launch_bounds__(SIZE) sums(const T *a, T *out, int n = 0) {
   __shared__ T part[SIZE];
   const int i = place(SIZE);
-  if (i >= n) return;
-  part[threadIdx.x] = a[i];
+  part[threadIdx.x] = i < n ? a[i] : T(0);
   __syncthreads();
   if (threadIdx.x == 0) out[blockIdx.x] = part[0] + part[(n - 1) % SIZE];
 }
@@ -16,9 +15,8 @@ template <typename T>
 __device__ __forceinline__ void sums_tw(tilewright::Tile tw_tile, const T *a, T *out, int n) {
   __shared__ T part[SIZE];
   const int i = place_tw(tw_tile, SIZE);
-  if (i >= n) return;
-  part[threadIdx.x] = a[i];
-  tw_tile.barrier();
+  part[threadIdx.x] = i < n ? a[i] : T(0);
+  __syncthreads();
   if (threadIdx.x == 0) out[tw_tile.block.x] = part[0] + part[(n - 1) % SIZE];
 }
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const T *a, T *out, int n, const tilewright::TileRange tw_shard, const tilewright::Turn tw_turn) {
@@ -31,17 +29,17 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const
     if (tw_own < 0) return;
     if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker, tw_own);
     unsigned tw_number = tw_shard.first + tw_own * tw_shard.each;
-    const unsigned tw_end = min(tw_number + tw_shard.each, tw_shard.last);
-    tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, tilewright::DRAINED);
+    const unsigned tw_end = tw_number + min(tw_shard.each, tw_shard.last - tw_number);
+    tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number);
     for (;;) {
       sums_tw<T>(tw_at, a, out, n);
-      if (++tw_number == tw_end) break;
-      tilewright::drain(tilewright::DRAINED);
+      if (++tw_number >= tw_end) break;
+      __syncthreads();
       tilewright::advance(tw_at, tw_shard, tw_number);
     }
     if (tilewright::leads())
       tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own, true);
-    tilewright::drain(tilewright::DRAINED);
+    __syncthreads();
     if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0)
       tilewright::finish(tw_turn, tw_worker.done);
   }
@@ -49,9 +47,9 @@ template <typename T> __global__ void __launch_bounds__(SIZE) sums_elastic(const
 template <typename T> __global__ void __launch_bounds__(SIZE) sums_slice(const T *a, T *out, int n, const tilewright::TileRange tw_shard) {
   for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
        tw_number += gridDim.x) {
-    const tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, tilewright::DRAINED);
+    const tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number);
     sums_tw<T>(tw_at, a, out, n);
-    tilewright::drain(tilewright::DRAINED);
+    __syncthreads();
   }
 }
 

@@ -96,24 +96,23 @@ __global__ void stencil(const float *a, float *out, dim3 size) {
   out[i] = sum;
 }
 
-// Threads beyond the last body return before the others meet at barriers.
+// Threads beyond the last body load with the others, and store nothing.
 __global__ void bodies(const float4 *at, float4 *force, int n) {
   __shared__ float4 some[32];
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  const int here = min(n - (int)(blockIdx.x * blockDim.x), (int)blockDim.x);
+  const float4 own = i < n ? at[i] : make_float4(0, 0, 0, 0);
   float4 sum = make_float4(0, 0, 0, 0);
   for (int first = 0; first < n; first += 32) {
-    for (int j = threadIdx.x; j < 32 && first + j < n; j += here) some[j] = at[first + j];
+    for (int j = threadIdx.x; j < 32 && first + j < n; j += blockDim.x) some[j] = at[first + j];
     BARRIER();
     for (int j = 0; j < 32 && first + j < n; j++) {
-      const float dx = some[j].x - at[i].x, dy = some[j].y - at[i].y;
+      const float dx = some[j].x - own.x, dy = some[j].y - own.y;
       const float r = rsqrtf(dx * dx + dy * dy + 0.01f);
       sum.x += dx * r * r * r, sum.y += dy * r * r * r;
     }
     BARRIER();
   }
-  force[i] = sum;
+  if (i < n) force[i] = sum;
 }
 
 // A part of a warp returns before the others shuffle.
@@ -153,10 +152,11 @@ __global__ void __launch_bounds__(SIZE *SIZE)
 __global__ void votes(const int *a, int *out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   for (int round = 0; round < 4; round++) {
-    if (i + round * 7 >= n) return;
-    const int any = __syncthreads_or(a[i] == round), all = __syncthreads_and(a[i] >= 0);
-    __syncthreads();
-    out[i] += any + 2 * all + 4 * __syncthreads_count(a[i] > round);
+    const bool mine = i + round * 7 < n;
+    const int any = __syncthreads_or(mine && a[i] == round);
+    const int all = __syncthreads_and(!mine || a[i] >= 0);
+    const int count = __syncthreads_count(mine && a[i] > round);
+    if (mine) out[i] += any + 2 * all + 4 * count;
   }
 }
 

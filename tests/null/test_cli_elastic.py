@@ -44,6 +44,18 @@ def test_what_it_does_not_do(capsys: Capture, tmp_path: Path) -> None:
     assert Called(capsys, "elastic", tmp_path / "none.cu", "-o", out).code == 2
 
 
+def test_threads_of_a_block(capsys: Capture, tmp_path: Path) -> None:
+    given, out = tmp_path / "k.cu", tmp_path / "out.cu"
+    given.write_text(GOOD)
+    assert Called(capsys, "elastic", given, "-o", out, "--threads", "good=64").code == 0
+    assert "__launch_bounds__(64) good_elastic" in out.read_text()
+    for wrong in (["good"], ["good="], ["=64"], ["good=0"], ["other=64"], ["good=64", "good=32"]):
+        more = [part for one in wrong for part in ("--threads", one)]
+        called = Called(capsys, "elastic", given, "-o", tmp_path / "no.cu", *more)
+        assert called.code == 2, wrong
+    assert not (tmp_path / "no.cu").exists()
+
+
 def test_without_the_parser(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,7 +285,7 @@ class Compiling(CpuDevice):
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return self.most - (self.missing if kernel == "free" else 0)
 
-    def spilled_bytes(self, kernel: Any) -> int:
+    def local_bytes(self, kernel: Any) -> int:
         return self.spilled if kernel == "tight" else 8
 
 

@@ -75,6 +75,39 @@ def test_readers_share_what_is_made(targets: tuple[str, ...]) -> None:
     assert [in_halves(k) for k in made.kernels if k.anchor == "contract"] == [True, True]
 
 
+def test_a_copy_is_made_again_for_other_rows() -> None:
+    """Rows that a step changes where they lie: what was copied of them before is not read."""
+    x = graph_input("x", (M, N), F32)
+    first = contract("mk,kn->mn", x, weight_of((N, N), 0, 4, "", "i8"))
+    then = contract("mk,kn->mn", first, weight_of((N, N), 1, 4, "", "i8"))
+    made = program(("wgsl",), x, y=then, z=elementwise("add", first, x))
+    (plan,) = made.plans
+    sizes = [s.reads[0] for s in plan.steps if made.kernels[s.kernel].name.startswith("sizes")]
+    assert len(sizes) == len(set(sizes)) == 2
+
+
+def test_what_becomes_of_the_sums_stays() -> None:
+    """Another operand with a number for each row, and a residual."""
+    x, scale = graph_input("x", (M, N), F32), graph_input("scale", (M, 1), F32)
+    product_ = contract("mk,kn->mn", x, weight_of((N, N), 0, 4, "", "i8"))
+    y = elementwise("add", elementwise("mul", product_, scale), x)
+    graph = Graph("g", (("x", x), ("scale", scale)), (("y", y),))
+    made = compile_graph(graph, Options(targets=("wgsl",))).program
+    check(made)
+    (kernel,) = (k for k in made.kernels if k.anchor == "contract")
+    # the residual reads the rows as they are, so they are not copied
+    assert kinds(made) == ["contract"]
+    assert not in_halves(kernel)
+    other = graph_input("other", (M, N), F32)
+    y = elementwise("add", elementwise("mul", product_, scale), other)
+    inputs = (("x", x), ("scale", scale), ("other", other))
+    made = compile_graph(Graph("g", inputs, (("y", y),)), Options(targets=("wgsl",))).program
+    (kernel,) = (k for k in made.kernels if k.anchor == "contract")
+    assert kinds(made) == ["sizes", "divide", "contract"]
+    # results, rows, weights, scales, `scale`, `other`, and the sizes of the rows
+    assert [b.size for b in kernel.buffers][4:] == [M, M * N, M]
+
+
 @pytest.mark.parametrize("case", ["rows", "wasm", "f32", "f16", "stored"])
 def test_none_where_it_does_not_pay_or_may_not_be(case: str) -> None:
     x = graph_input("x", (M - 1 if case == "rows" else M, K), F32)

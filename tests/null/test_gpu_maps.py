@@ -31,6 +31,7 @@ from tilewright.targets.gpu.joints import SHORT
 from tilewright.targets.gpu.maps import VectorMapSchedule
 from tilewright.targets.plain import Plain
 from tilewright.targets.simd.layouts import PACKING
+from tilewright.tuning.candidates import build
 
 ROWS, COLUMNS = 132, 512
 
@@ -118,6 +119,14 @@ def test_they_are_the_default_and_a_candidate(name: str) -> None:
     device = CLASSES["webgpu" if name == "wgsl" else name]
     schedules = [c.schedule for c in chosen.candidates(kernel, device, 1.0)]
     assert schedules == [VectorMapSchedule(), Plain()]
+    for each in schedules:
+        assert not chosen.objection(kernel, each)
+        assert build(kernel, each, name, variant)
+
+
+def test_they_suit_no_other_kernel() -> None:
+    other, _ = kernel_of(OTHERS["transposed"])
+    assert "'map'" in target("wgsl").objection(other, VectorMapSchedule())
 
 
 def test_a_trap_where_memory_is_vectors() -> None:

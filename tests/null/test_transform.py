@@ -10,6 +10,7 @@ from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
+from tilewright.elastic.transform.arguments import each_of, shard, tasks_of
 from tilewright.elastic.transform.forms import PRELUDE
 
 SOURCES = Path(__file__).parents[1] / "elastic_sources"
@@ -54,8 +55,18 @@ REFUSED: dict[str, tuple[str, int, str]] = {
         "for (int i = 0; i < n; i++) {\n  if (threadIdx.x > i) return;\n"
         "  p[i] = __shfl_down_sync(~0u, n, 1);\n}", 3, "some lanes of a warp return",
     ),
-    "named barrier": (
-        'if (threadIdx.x == 3) return;\nasm("bar.sync 1, 64;");', 3, "not the whole block's"
+    "left before a barrier": (
+        "if (threadIdx.x == 3) return;\n__syncthreads();", 2, "before the others meet a barrier"
+    ),
+    "left before a vote": (
+        "if (p[threadIdx.x]) return;\np[0] = __syncthreads_count(n);", 2, "before the others meet"
+    ),
+    "left before a group's barrier": (
+        "auto g = cooperative_groups::this_thread_block();\nif (threadIdx.x) return;\ng.sync();",
+        3, "before the others meet",
+    ),
+    "left before a barrier in assembly": (
+        'if (threadIdx.x == 3) return;\nasm("bar.sync 1, 64;");', 2, "before the others meet"
     ),
     "groups of lanes": (
         "if (threadIdx.x == 3) return;\nauto t = cooperative_groups::tiled_partition<32>("
@@ -183,7 +194,6 @@ __global__ void k(unsigned *p, int n) {
   unsigned y, z;
   asm("{ .reg .u32 t; mov.u32 t, %%nctaid.y; add.u32 %0, t, %1; }" : "=r"(y) : "r"(n) : "memory");
   asm("mov.u32 %0, %%ctaid.z;" : "=r"(z) : : "memory");
-  if (threadIdx.x == 5) return;
   asm volatile("bar.sync 0;" ::: "memory");
   p[threadIdx.x] = place() + y + z;
 }
@@ -196,7 +206,6 @@ def test_registers_in_assembly_become_operands(nvrtc: Nvrtc) -> None:
     forms = found.text[len(found.text) - len(found.text.partition("elastic forms of k")[2]) :]
     assert "ctaid" not in forms
     assert '"r"(tw_tile.grid.y)' in forms
-    assert "tw_tile.barrier();" in forms
     ptx = nvrtc(found.text, "compute_90").decode()
     own = ptx[ptx.index(".entry _Z9k_elastic") :].partition(".entry _Z7k_slice")[0]
     assert "%nctaid.y" not in own
@@ -272,6 +281,19 @@ TOGETHER = {
     "shared": ("", "__shared__ int s[4]; s[n] = 1; p[n] = s[0];", True),
     "of the file": ("extern __shared__ int s[];", "s[n] = 1; p[n] = s[0];", True),
     "by a macro": ("#define MINE __shared__ int s[4];", "MINE s[n] = 1; p[n] = s[0];", True),
+    "by an operator": (
+        "struct A { __device__ int operator()(int v) const { __shared__ int m[4]; m[v] = v;"
+        " return m[0]; } };",
+        "p[n] = A()(n);",
+        True,
+    ),
+    "by a conversion": (
+        "struct S { __device__ operator int *() const { extern __shared__ int m[]; return m; } };",
+        "int *s = S(); s[n] = 1; p[n] = s[0];",
+        True,
+    ),
+    "by who knows whom": ("", "p[n] = block_sum(n);", True),
+    "by CUDA's own": ("", "atomicAdd(p + n, __ldg(p)); p[n] = min(n, int(sqrtf(n)));", False),
     "called": ("__device__ void w() { __syncthreads(); }", "w(); p[n] = 0;", True),
 }
 
@@ -281,7 +303,7 @@ def test_threads_wait_between_tiles_only_where_they_share(case: str) -> None:
     before, body, waits = TOGETHER[case]
     text = made(f"{before}\n__global__ void k(int *p, int n) {{ {body} }}").text
     task = text[text.index("k_elastic") : text.index("tilewright::advance")]
-    assert ("drain" in task) == waits
+    assert ("__syncthreads" in task.partition("break;")[2]) == waits
 
 
 def test_blocks_of_known_size() -> None:
@@ -293,3 +315,18 @@ def test_blocks_of_known_size() -> None:
     for wrong in ({"c": 32}, {"a": 0}, {"a": 1025}):
         with pytest.raises(UsageError):
             transform(source, "k.cu", options=ElasticOptions(threads=wrong))
+
+
+@pytest.mark.parametrize(
+    ("tiles", "workers", "tile_us", "each"),
+    [(100, 8, 0, 2), (100, 1000, 0, 1), (10**6, 4, 0, 8), (10**6, 4, 5.0, 3), (10**6, 4, 99.0, 1)],
+)
+def test_tiles_of_a_task(tiles: int, workers: int, tile_us: float, each: int) -> None:
+    assert each_of(tiles, workers, tile_us) == each
+    given = shard((tiles, 1, 1), (32, 1, 1), 1, each=each)
+    assert (tasks_of(given) - 1) * each < tiles - 1 <= tasks_of(given) * each
+
+
+def test_a_task_has_a_tile() -> None:
+    with pytest.raises(UsageError):
+        shard((4, 1, 1), (32, 1, 1), each=0)

@@ -5,6 +5,7 @@ Input: a .cu file.  Output: the same with elastic forms beside its kernels, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +44,7 @@ def elastic(
     threads: Annotated[
         list[str] | None,
         typer.Option(
-            "--threads", metavar="NAME=COUNT", help="A block of the kernel has so many at most."
+            "--threads", metavar="NAME=COUNT", help="Most threads of a block of the kernel."
         ),
     ] = None,
     force: Force = False,
@@ -53,7 +54,7 @@ def elastic(
     del as_json
     written = Output(output, is_ours, force)
     written.check()
-    counts = dict(map(_threads, threads or ()))
+    counts = _threads(threads or ())
     options = ElasticOptions(fold_threads, pad_shared, device_only, counts)
     folders = (source.parent, *(headers or ()))
     made = transform(text_of(source), source.name, folders, options)
@@ -65,12 +66,19 @@ def elastic(
     return Answer(data, Group(table(("kernel", "line", "", "why, or what to know"), rows)))
 
 
-def _threads(given: str) -> tuple[str, int]:
-    """Raises UsageError."""
-    name, equals, count = given.partition("=")
-    if not (name and equals and count.isdecimal()):
-        raise UsageError(f"--threads {given} is not NAME=COUNT", hint="Such as --threads scale=256")
-    return name, int(count)
+def _threads(given: Sequence[str]) -> dict[str, int]:
+    """By name of a kernel.  Raises UsageError."""
+    found: dict[str, int] = {}
+    for one in given:
+        name, equals, count = one.partition("=")
+        if not (name and equals and count.isdecimal()):
+            raise UsageError(
+                f"--threads {one} is not NAME=COUNT", hint="Such as --threads scale=256"
+            )
+        if name in found:
+            raise UsageError(f"--threads has {name} twice", hint="Give each kernel one count")
+        found[name] = int(count)
+    return found
 
 
 def _why(kernel: KernelReport) -> str:

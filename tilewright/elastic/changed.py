@@ -77,8 +77,8 @@ class ChangedDevice:
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return self._device.residents(kernel, group, shared)
 
-    def spilled_bytes(self, kernel: Any) -> int:
-        return self._device.spilled_bytes(kernel)
+    def local_bytes(self, kernel: Any) -> int:
+        return self._device.local_bytes(kernel)
 
     def use(self) -> None:
         self._device.use()

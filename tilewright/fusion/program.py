@@ -232,26 +232,27 @@ class _Maker:
     def _rounded(self, step: KernelStep, reads: list[Access]) -> tuple[Kernel, list[Access]]:
         """The step's kernel, of a copy as halves where that pays, and what it reads then."""
         kernel = step.kernel
-        if (number := operand_to_round(kernel)) and step.offsets[number] % APART == 0:
-            rounding = rounding_of(kernel.buffers[number].size)
-            reads[number - 1] = self._made_of(rounding, reads[number - 1])
-            return reading_halves(kernel, number), reads
-        if (number := rows_to_divide(kernel)) and step.offsets[number] % APART == 0:
-            scales = (computed(step.inputs[n - 1]) for n in scales_of(kernel))
-            if all(map(fit_halves, scales)):
-                row = reads[number - 1]
-                sizes = self._made_of(sizes_of_rows(kernel), row)
-                reads[number - 1] = self._made_of(dividing_rows(kernel), row, sizes)
-                return of_divided_rows(kernel), [*reads, sizes]
-        return kernel, reads
+        rounded, divided = operand_to_round(kernel), rows_to_divide(kernel)
+        number = rounded or divided
+        if not number or step.offsets[number] % APART:
+            return kernel, reads
+        before, read, behind = reads[: number - 1], reads[number - 1], reads[number:]
+        if rounded:
+            copy = self._made_of("as halves", rounding_of(kernel.buffers[number].size), read)
+            return reading_halves(kernel, number), [*before, copy, *behind]
+        if not all(fit_halves(computed(step.inputs[n - 1])) for n in scales_of(kernel)):
+            return kernel, reads
+        sizes = self._made_of("sizes of rows", sizes_of_rows(kernel), read)
+        copy = self._made_of("as halves", dividing_rows(kernel), read, sizes)
+        return of_divided_rows(kernel), [*before, copy, *behind, sizes]
 
-    def _made_of(self, kernel: Kernel, *reads: Access) -> Access:
-        """What a kernel makes of values: once for all steps that read it."""
+    def _made_of(self, name: str, kernel: Kernel, *reads: Access) -> Access:
+        """What a kernel makes of values: once for all steps that read it.  name: of its step"""
         if (kernel, reads) not in self.copies:
             result = kernel.buffers[0]
             value = Value("temporary", F32, (result.size,), halves=result.halves)
             made = self.copies[kernel, reads] = Access(self._value(value))
-            self.steps.append(Step(self.shared.kernel(kernel), made, reads, node="as halves"))
+            self.steps.append(Step(self.shared.kernel(kernel), made, reads, node=name))
         return self.copies[kernel, reads]
 
     def _in_place(

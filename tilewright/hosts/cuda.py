@@ -183,14 +183,17 @@ class CudaHost(FlatHost):
         rooms = {
             slot: self._room(slot) // self.device.sms
             for slot, kernel in made.items()
-            if self._waves(slot, kernel) > self._waves(slot, self._kernels[slot])
+            if "ROOM" in self.forms[slot].text
+            and self._waves(slot, kernel) > self._waves(slot, self._kernels[slot])
         }
+        if not rooms:
+            return made
         # as many workers as the plain form has, unless they would spill registers
         device = self.device
         return made | {
             slot: kernel
             for slot, kernel in self._elastic(rooms).items()
-            if device.spilled_bytes(kernel) <= device.spilled_bytes(made[slot])
+            if device.local_bytes(kernel) <= device.local_bytes(made[slot])
         }
 
     def _elastic(self, rooms: Mapping[int, int | None]) -> dict[int, Any]:

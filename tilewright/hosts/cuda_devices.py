@@ -135,8 +135,8 @@ class CudaDevice(Protocol):
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         """How many blocks of so many threads and bytes of dynamic shared memory run at once."""
 
-    def spilled_bytes(self, kernel: Any) -> int:
-        """Of a thread: what it has in memory since registers do not suffice."""
+    def local_bytes(self, kernel: Any) -> int:
+        """Of a thread: its own arrays, and what its registers have no room for."""
 
     def start(self, task: Task) -> None:
         """Returns at once."""
@@ -221,7 +221,7 @@ class CpuDevice:
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return 2 * self.sms
 
-    def spilled_bytes(self, kernel: Any) -> int:
+    def local_bytes(self, kernel: Any) -> int:
         return 0
 
     def start(self, task: Task) -> None:
@@ -326,8 +326,8 @@ class NvidiaDevice:
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
         return self.driver.residents(kernel, group, shared)
 
-    def spilled_bytes(self, kernel: Any) -> int:
-        return self.driver.spilled_bytes(kernel)
+    def local_bytes(self, kernel: Any) -> int:
+        return self.driver.local_bytes(kernel)
 
     def start(self, task: Task) -> None:
         if isinstance(task, Zeroes):

@@ -350,7 +350,7 @@ class Driver:
         each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 
-    def spilled_bytes(self, kernel: Any) -> int:
+    def local_bytes(self, kernel: Any) -> int:
         kind = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
         own = self._api.CUkernel(int(kernel))
         return int(self._do("cuKernelGetAttribute", kind, own, self._device))

@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Sequence
 
 from tilewright.base.budget import KERNEL, WORD
+from tilewright.base.errors import UsageError
 
 
 class TileRange(ctypes.Structure):
@@ -44,13 +45,18 @@ class Turn(ctypes.Structure):
     )
 
 
-#: A task has few enough tiles that each worker gets so many tasks, and at most this many tiles.
-TASKS_EACH, MOST_EACH = 6, 8
+#: Each worker gets so many tasks at least, of so many tiles at most, and of so many microseconds
+#: where several tiles are one: who asks for room waits for a task.
+TASKS_EACH, MOST_EACH, MOST_US = 6, 8, 15.0
 
 
-def each_of(tiles: int, workers: int) -> int:
-    """How many tiles are one task: more than one where tiles are many, and so short."""
-    return max(1, min(MOST_EACH, tiles // (TASKS_EACH * workers)))
+def each_of(tiles: int, workers: int, tile_us: float = 0.0) -> int:
+    """How many tiles should be one task.
+
+    tile_us: what a worker takes for a tile, if that is known; else tiles are taken for short ones
+    """
+    most = MOST_EACH if tile_us <= 0 else min(MOST_EACH, int(MOST_US / tile_us))
+    return max(1, min(most, tiles // (TASKS_EACH * workers)))
 
 
 def alone(budget: int, words: int, told: int, tasks: int, workers: int) -> Turn:
@@ -78,7 +84,9 @@ def shard(
     each: int = 1,
 ) -> TileRange:
     """grid, block: of the kernel as it would be launched;  table: address of a table of blocks;
-    each: tiles of a task"""
+    each: tiles of a task.  Raises UsageError if that is none."""
+    if each < 1:
+        raise UsageError(f"a task cannot have {each} tiles", hint="Give each=1 or more")
     tiles = grid[0] * grid[1] * grid[2]
     end = tiles if last is None else last
     whole, threads = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)

@@ -33,45 +33,14 @@ struct TileRange {{  // tiles [first, last) of a kernel, numbered as its blocks:
   unsigned each;  // so many tiles are one task of a worker: short ones cost less together
   const unsigned *map;  // three numbers for each tile: the block that it is; null: computed
 }};
-enum {{ PLAIN, DRAINED }};  // how barriers inside of a tile are met
-// Barriers that threads of one warp may meet at different places.  `__syncthreads_or` is none: its
-// warps come together first, and wait for ever for a thread that is in `drain`.
-__device__ __forceinline__ int met_or(int p) {{
-#ifdef CUDA_ON_CPU
-  return __syncthreads_or(p);
-#else
-  int any;
-  asm volatile("{{ .reg .pred %%p, %%q; setp.ne.s32 %%p, %1, 0; barrier.red.or.pred %%q, 0, %%p;"
-               " selp.s32 %0, 1, 0, %%q; }}" : "=r"(any) : "r"(p) : "memory");
-  return any;
-#endif
-}}
 struct Tile {{
   uint3 block;
   dim3 grid;
   uint3 thread;
   dim3 threads;
   unsigned live;  // lanes of the warp that have not returned
-  int waits;
-  // Threads that have returned meet each of these in `drain`.
-  __device__ __forceinline__ void barrier() const {{
-    if (waits == PLAIN) __syncthreads();
-    else met_or(1);
-  }}
-  __device__ __forceinline__ int barrier_count(int p) const {{
-    if (waits == PLAIN) return __syncthreads_count(p);
-    __shared__ unsigned votes;
-    met_or(1);  // all have read the last count
-    votes = 0;
-    met_or(1);
-    if (p) atomicAdd(&votes, 1u);
-    met_or(1);
-    return *(volatile unsigned *)&votes;
-  }}
-  __device__ __forceinline__ int barrier_or(int p) const {{ return barrier_count(p) > 0; }}
-  __device__ __forceinline__ int barrier_and(int p) const {{ return barrier_count(!p) == 0; }}
 }};
-__device__ __forceinline__ Tile tile(const TileRange &s, unsigned number, int waits) {{
+__device__ __forceinline__ Tile tile(const TileRange &s, unsigned number) {{
   uint3 block;
   if (s.map) {{
     block.x = s.map[3 * number], block.y = s.map[3 * number + 1], block.z = s.map[3 * number + 2];
@@ -81,20 +50,15 @@ __device__ __forceinline__ Tile tile(const TileRange &s, unsigned number, int wa
     const unsigned row = number / s.grid[0];
     block.x = number % s.grid[0], block.y = row % s.grid[1], block.z = row / s.grid[1];
   }}
-  return Tile{{block, dim3(s.grid[0], s.grid[1], s.grid[2]), threadIdx, blockDim, ~0u, waits}};
+  return Tile{{block, dim3(s.grid[0], s.grid[1], s.grid[2]), threadIdx, blockDim, ~0u}};
 }}
 // The tile behind this one, with the number given.
 __device__ __forceinline__ void advance(Tile &t, const TileRange &s, unsigned number) {{
-  if (s.map) t.block = tile(s, number, t.waits).block;
+  if (s.map) t.block = tile(s, number).block;
   else if (++t.block.x == s.grid[0]) {{
     t.block.x = 0;
     if (++t.block.y == s.grid[1]) t.block.y = 0, ++t.block.z;
   }}
-}}
-// The end of a tile: until all threads have returned, those that have meet the others' barriers.
-__device__ __forceinline__ void drain(int waits) {{
-  if (waits == PLAIN) __syncthreads();
-  else while (met_or(0));
 }}
 __device__ __forceinline__ bool leads() {{
   return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0;
@@ -146,9 +110,9 @@ def forms(
     head = head_of(source, verdict.function)
     kernel = verdict.function
     of_tile = [re.sub(r"\b__grid_constant__\b", "", p) for p in head.parameters]
-    call, ready = _call(head, fold), f"tilewright::{verdict.waits.name}"
+    call = _call(head, fold)
     # between tiles of one task nobody waits where threads share nothing
-    between = f"tilewright::drain({ready});\n      " if verdict.together else ""
+    between = "__syncthreads();\n      " if verdict.together else ""
     tile = (
         f"{head.template}__device__ __forceinline__ void {_named(head, 'tw')}"
         f"({', '.join([f'{TILE} {TW}', *of_tile])}) {body}"
@@ -168,16 +132,16 @@ def forms(
     if (tw_own < 0) return;
     if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker, tw_own);
     unsigned tw_number = tw_shard.first + tw_own * tw_shard.each;
-    const unsigned tw_end = min(tw_number + tw_shard.each, tw_shard.last);
-    tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, {ready});
+    const unsigned tw_end = tw_number + min(tw_shard.each, tw_shard.last - tw_number);
+    tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number);
     for (;;) {{
       {call}
-      if (++tw_number == tw_end) break;
+      if (++tw_number >= tw_end) break;
       {between}tilewright::advance(tw_at, tw_shard, tw_number);
     }}
     if (tilewright::leads())
       tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own, true);
-    tilewright::drain({ready});
+    __syncthreads();
     if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0)
       tilewright::finish(tw_turn, tw_worker.done);
   }}
@@ -185,9 +149,9 @@ def forms(
 {slice_} {{
   for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
        tw_number += gridDim.x) {{
-    const tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number, {ready});
+    const tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number);
     {call}
-    tilewright::drain({ready});
+    __syncthreads();
   }}
 }}
 """

@@ -82,9 +82,16 @@ class GpuTrial:
         self.driver.start(kernel, grid, launch.block, values, launch.shared, stream)
 
     def workers(self, name: str, launch: TrialLaunch) -> int:
-        """As many as the device runs at once, and no more than there are tiles."""
+        """As many as the device runs at once, and no more than there are tiles.  Raises
+        HostError."""
         kernel = self._kernels[f"{name}_elastic"]
         most = self.driver.residents(kernel, prod(launch.block), launch.shared)
+        if not most:
+            raise HostError(
+                f"a multiprocessor has no room for a block of {name}",
+                hint="Give the block fewer threads or less shared memory",
+                block=launch.block, shared=launch.shared,
+            )  # fmt: skip
         return min(launch.tiles, most)
 
     def tiles_of_task(self, name: str, launch: TrialLaunch) -> int:

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
 BLOCK = frozenset({"blockIdx", "gridDim"})
 THREAD = frozenset({"threadIdx", "blockDim"})
-#: Barriers of a block, and what the second form of a tile calls instead.
-BARRIERS = {
-    "__syncthreads": "barrier",
-    "__syncthreads_or": "barrier_or",
-    "__syncthreads_and": "barrier_and",
-    "__syncthreads_count": "barrier_count",
-}
+#: Barriers of a block.
+BARRIERS = frozenset(
+    {"__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count"}
+)
 #: Functions whose first argument is a mask of lanes that must all call them.
 LANES = re.compile(r"__(?:shfl(?:_\w+)?|ballot|any|all|reduce_\w+|match_\w+)_sync$|__syncwarp$")
 #: A special register in assembly, as one of the words of a text.

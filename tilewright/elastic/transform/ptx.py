@@ -26,8 +26,6 @@ REFUSED = (
      "assembly changes the state of the block beyond a tile"),
 )  # fmt: skip
 BARRIER = re.compile(r"\b(?:bar|barrier)\.(?:cta\.)?(?:sync|red|arrive)\b")
-#: Exactly the barrier of the whole block.
-WHOLE = re.compile(r"\s*(?:bar|barrier)\.(?:cta\.)?sync(?:\.aligned)?\s+0\s*;?\s*")
 _REGISTER = re.compile(r"%%?(n?ctaid|n?tid)\.([xyz])\b")
 _ANY = re.compile(r"%%?n?(?:ctaid|tid)\b")
 
@@ -42,15 +40,10 @@ def code_of(source: Source, asm: Node) -> str:
     )
 
 
-def reasons(source: Source, asm: Node, drained: bool) -> Iterator[str]:
-    """Why the assembly cannot be part of a tile.
-
-    drained: threads that returned meet the barriers of those that go on
-    """
+def reasons(source: Source, asm: Node) -> Iterator[str]:
+    """Why the assembly cannot be part of a tile."""
     code = code_of(source, asm)
     yield from (why for pattern, why in REFUSED if pattern.search(code))
-    if drained and BARRIER.search(code) and not WHOLE.fullmatch(code):
-        yield "some threads return before a barrier in assembly that is not the whole block's"
     if len(_ANY.findall(code)) != len(_REGISTER.findall(code)):
         yield "assembly reads the block's number in a way that is not understood"
 

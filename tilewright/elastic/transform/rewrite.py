@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.module import (
-    BARRIERS,
     LANES,
     WORD,
     Definition,
@@ -45,34 +44,27 @@ class Copier:
         self.of = self.source.of
         self.values = BLOCK_VALUES | (THREAD_VALUES if rules.fold else {})
         self.registers = BLOCK_REGISTERS | (THREAD_REGISTERS if rules.fold else {})
-        self.drained = any(p.waits for p in verdicts)
         self.live = any(p.live for p in verdicts)
 
     @cached_property
     def copied(self) -> frozenset[str]:
         """Names of the file of which there is a copy."""
         found = self.module.reaching(self.rules.identities)
-        if self.drained:
-            found |= self.rules.barriers
         if self.live:
             found |= self.rules.lanes
         return found & (self.module.named.keys() | self.module.macros.keys())
 
     # ---- bodies ----------------------------------------------------------------------------------
 
-    def edits(self, function: Definition, drained: bool, live: bool) -> list[Edit]:
+    def edits(self, function: Definition, live: bool) -> list[Edit]:
         """Of the body, and of default values of parameters."""
         found: list[Edit] = []
-        syncs = {n.id for n in self.rules.group_syncs(function)} if drained else set()
         own = self.module.locals_of(function)
         for node in inside(function.whole):
             if node.type == "gnu_asm_expression":
-                found += self._assembly(node, drained)
+                found += ptx.edits(self.source, node, self.registers)
             elif node.type == "call_expression":
-                if node.id in syncs:
-                    found.append(Edit(node.start_byte, node.end_byte, f"{TW}.barrier()"))
-                else:
-                    found += self._call(node, drained, live, own)
+                found += self._call(node, live, own)
             elif node.type == "identifier":
                 found += self._word(node)
         return found
@@ -84,7 +76,7 @@ class Copier:
         elif word in self.module.macros and word in self.copied:
             yield Edit(node.start_byte, node.end_byte, copy_of(word))
 
-    def _call(self, call: Node, drained: bool, live: bool, own: frozenset[str]) -> Iterator[Edit]:
+    def _call(self, call: Node, live: bool, own: frozenset[str]) -> Iterator[Edit]:
         name = name_of(call.child_by_field_name("function"))
         arguments = call.child_by_field_name("arguments")
         if name is None or arguments is None:
@@ -92,8 +84,6 @@ class Copier:
         word, given = self.of(name), arguments.named_children
         if word == GROUP_INDEX:
             yield Edit(call.start_byte, call.end_byte, f"{TW}.block")
-        elif drained and word in BARRIERS:
-            yield Edit(name.start_byte, name.end_byte, f"{TW}.{BARRIERS[word]}")
         elif live and LANES.match(word):
             if given:
                 yield Edit(given[0].start_byte, given[0].start_byte, "(")
@@ -105,15 +95,10 @@ class Copier:
             more = f"{TW}, " if given else TW
             yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, more)
 
-    def _assembly(self, node: Node, drained: bool) -> list[Edit]:
-        if drained and ptx.WHOLE.fullmatch(ptx.code_of(self.source, node)):
-            return [Edit(node.start_byte, node.end_byte, f"{TW}.barrier()")]
-        return ptx.edits(self.source, node, self.registers)
-
     def body(self, verdict: Verdict, more: list[Edit]) -> str:
         """A kernel's body as that of a tile."""
         function = verdict.function
-        edits = more + self.edits(function, bool(verdict.waits), verdict.live)
+        edits = more + self.edits(function, verdict.live)
         if verdict.live:
             edits += self._counted(verdict, edits)
         return self.source.edited(function.body.start_byte, function.body.end_byte, edits)
@@ -143,7 +128,7 @@ class Copier:
         for function in self.module.functions:
             if not function.kernel and function.name in self.copied:
                 edits = [*self._head(function.declarator, function.labels),
-                         *self.edits(function, self.drained, self.live)]  # fmt: skip
+                         *self.edits(function, self.live)]  # fmt: skip
                 at = function.whole
                 yield at.end_byte, "\n" + self.source.edited(at.start_byte, at.end_byte, edits)
         for node in self.module.declarations:
@@ -179,8 +164,6 @@ class Copier:
     def _in_macro(self, word: str) -> str:
         if word in self.module.macros and word in self.copied:
             return copy_of(word)
-        if self.drained and word in BARRIERS:
-            return f"{TW}.{BARRIERS[word]}"
         return self.values.get(word, word)
 
 

@@ -1,7 +1,7 @@
 """What a kernel needs to become elastic, and why some cannot.
 
-Input: a kernel of a `CudaSource`.  Output: a `Verdict`: how the threads of a tile wait for each
-other, and reasons to refuse the kernel, each with its line.
+Input: a kernel of a `CudaSource`.  Output: a `Verdict`: what its tiles need, and reasons to refuse
+the kernel, each with its line.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -42,20 +41,14 @@ class Reason:
         return f"{self.place}: {self.why}"
 
 
-class Waits(IntEnum):
-    """How barriers inside of a tile are met.
-
-    PLAIN:   as they are: all threads of a block meet each of them
-    DRAINED: threads that returned meet them too, until nobody is left in the tile
-    """
-
-    PLAIN = 0
-    DRAINED = 1
-
-
 #: Their blocks would look at no budget, and are no tiles of anybody.
 LAUNCHES = "it launches kernels, which nobody could ask to leave: launch them from the host"
 _OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
+#: On a GPU a warp that is left in part waits for all of its lanes (docs/decisions/0054).
+_LEFT_WHY = (
+    "some threads return before the others meet a barrier: let them skip the work instead, and "
+    "come to the barrier"
+)
 #: Words that nobody may mention whose block is a tile.
 REFUSED = {
     "this_grid": "it waits for the whole grid or asks for its place there (this_grid)",
@@ -90,6 +83,14 @@ LIBRARY_BARRIERS = frozenset({
     "BlockReduce", "BlockScan", "BlockRadixSort", "BlockLoad", "BlockStore", "BlockExchange",
     "BlockHistogram", "BlockMergeSort", "make_pipeline", "wait_prior",
 })  # fmt: skip
+#: Functions of CUDA, and casts, by which threads share nothing.
+_ALONE = re.compile(
+    r"atomic\w+|make_\w+|__(?!sync)\w+|(?:static|reinterpret|const)_cast|u?(?:int|long)|float|double"
+    r"|(?:f|ll|l)?(?:abs|min|max)f?|(?:r|c)?sqrtf?|r?cbrtf?|(?:exp|log)(?:2|10|1p|m1|b)?f?|pow[fi]?"
+    r"|a?(?:sin|cos|tan)(?:h|pi)?f?|atan2f?|sincosf?|erfc?f?|(?:l|t)gammaf?|fmaf?|f?modf?|fdividef?"
+    r"|(?:ceil|floor|trunc|round|rint|nearbyint|remainder|hypot|copysign|fdim|ldexp|frexp)f?"
+    r"|is(?:nan|inf|finite)|signbit|clock(?:64)?|tex[123]D\w*|printf|assert"
+)
 LIBRARY_LANES = frozenset({"tiled_partition", "thread_block_tile", "WarpReduce", "WarpScan"})
 
 
@@ -103,7 +104,6 @@ class Verdict:
     """
 
     function: Definition = field(repr=False)
-    waits: Waits
     live: bool
     returns: tuple[Node, ...] = field(repr=False)
     reasons: tuple[Reason, ...]
@@ -127,7 +127,7 @@ class Rulebook:
         """Barriers, and names of the file that wait at one."""
         own = {f.name for f in self.module.functions if list(self.group_syncs(f))}
         own |= {n for n, fs in self.module.named.items() if any(map(self._asm_barriers, fs))}
-        return frozenset(BARRIERS) | own | self.module.reaching(frozenset(BARRIERS) | own)
+        return BARRIERS | own | self.module.reaching(BARRIERS | own)
 
     @cached_property
     def lanes(self) -> frozenset[str]:
@@ -188,29 +188,45 @@ class Rulebook:
         meets = self.mentions(kernel, self.barriers) + list(self.group_syncs(kernel))
         meets += [a for a in self.assemblies(kernel)
                   if ptx.BARRIER.search(ptx.code_of(self.module.source, a))]  # fmt: skip
-        drained = any(flow.followed(r, meets) for r in returns)
+        left = [r for r in returns if flow.followed(r, meets)]
         early = tuple(r for r in returns if flow.followed(r, self.mentions(kernel, self.lanes)))
-        waits_ = Waits.DRAINED if drained else Waits.PLAIN
-        found = [*self._broken(kernel, bodies), *self._refused(bodies, drained)]
+        found = [*self._broken(kernel, bodies), *self._refused(bodies)]
+        found += (self._reason(node, _LEFT_WHY) for node in left)
         found += self._libraries(kernel, flow, returns)
         if early:
             found += self._not_masked(kernel, early)
-        together = [*self._together(bodies)]
+        reasons = [*self._together(bodies)]
         if self.fold:
-            found += together
-        reasons = tuple(dict.fromkeys(found))
-        together_ = bool(together or self._shared_by_all)
-        return Verdict(kernel, waits_, bool(early), early, reasons, together_)
+            found += reasons
+        together = bool(reasons) or self._hidden or not self._all_known(bodies)
+        return Verdict(kernel, bool(early), early, tuple(dict.fromkeys(found)), together)
 
     @cached_property
-    def _shared_by_all(self) -> bool:
-        """Whether shared memory is declared outside of functions, or by a macro."""
-        texts = [m.value for ms in self.module.macros.values() for m in ms]
-        source = self.module.source
-        return any("__shared__" in text for text in texts) or any(
+    def _hidden(self) -> bool:
+        """Whether the file has shared memory or barriers where calls do not lead: outside of
+        functions, in macros, in operators and constructors."""
+        source, skip = self.module.source, frozenset({"function_definition"})
+        texts = [m.value for found in self.module.macros.values() for m in found]
+        texts += [source.of(odd) for odd in self.module.odd]
+        words = ("__shared__", *BARRIERS)
+        return any(word in text for text in texts for word in words) or any(
             node.type == "declaration" and is_shared(source, node)
-            for node in inside(source.root, skip=frozenset({"function_definition"}))
+            for node in inside(source.root, skip=skip)
         )
+
+    def _all_known(self, bodies: list[Definition]) -> bool:
+        """Whether the bodies call nothing but each other and functions of CUDA that wait for
+        nobody."""
+        known = self.module.named.keys() | self.module.macros.keys()
+        for function in bodies:
+            for call in inside(function.body):
+                if call.type == "call_expression":
+                    callee = call.child_by_field_name("function")
+                    name = name_of(callee) or callee
+                    word = self._of(name) if name is not None else ""
+                    if word not in known and not _ALONE.fullmatch(word):
+                        return False
+        return True
 
     def _reason(self, node: Node, why: str) -> Reason:
         return Reason(self.module.source.place(node), why)
@@ -235,8 +251,8 @@ class Rulebook:
             for node in parameters.named_children:
                 if name_of(node) is None:
                     yield self._reason(node, "a template parameter has no name")
-        of_identity = self.module.reaching(self.identities | frozenset(BARRIERS))
-        words = self.identities | of_identity
+        of_identity = self.module.reaching(self.identities | BARRIERS)
+        words = self.identities | of_identity | BARRIERS
         for odd in self.module.odd:
             body = odd.child_by_field_name("body")
             if (
@@ -247,7 +263,7 @@ class Rulebook:
                 yield self._reason(odd, "an operator or constructor reads the block's number "
                                         "or waits")  # fmt: skip
 
-    def _refused(self, bodies: list[Definition], drained: bool) -> Iterator[Reason]:
+    def _refused(self, bodies: list[Definition]) -> Iterator[Reason]:
         source = self.module.source
         for function in bodies:
             for node in inside(function.body):
@@ -257,7 +273,7 @@ class Rulebook:
                     if (why := REFUSED.get(self._of(node))) is not None:
                         yield self._reason(node, why)
                 elif node.type == "gnu_asm_expression":
-                    for why in ptx.reasons(source, node, drained):
+                    for why in ptx.reasons(source, node):
                         yield self._reason(node, why)
                 elif node.type == "qualified_identifier" and _OBJECTS.match(self._of(node)):
                     yield self._reason(node, _OBJECTS_WHY)
@@ -285,7 +301,7 @@ class Rulebook:
             c.type == "lambda_default_capture" for c in captures.named_children
         )
         words = self.module.words_in(node)
-        wanted = self.identities | frozenset(BARRIERS)
+        wanted = self.identities | BARRIERS
         if not default and words & (wanted | self.module.reaching(wanted)):
             yield self._reason(node, "a lambda without a default capture reads the block's number")
 

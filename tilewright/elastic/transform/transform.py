@@ -184,8 +184,6 @@ def _notes(found: CudaSource, verdict: Verdict) -> list[str]:
     notes = []
     if _ATOMIC.search(text):
         notes.append("atomics: their order may change")
-    if verdict.waits:
-        notes.append("threads that return early meet the barriers of the others")
     if verdict.live:
         notes.append("masks of lanes leave out those that returned")
     if _CLOCK.search(text):

@@ -31,9 +31,9 @@ FIELDS = (
     "unsigned *before", "unsigned *told", "int needed", "int number", "int tiles", "int firsts",
     "int workers", "int stride",
 )  # fmt: skip
-#: What a host says better, since it knows the device: groups that a multiprocessor shall have room
-#: for (`ROOM`: of kernels that share tiles among threads, if nothing is lost by it), and groups of
-#: tiles in a task.
+#: What a host says better, since it knows the device: how many groups a multiprocessor shall have
+#: room for, and groups of tiles in a task.  `RESIDENTS` is for kernels with a thread for each tile,
+#: `ROOM` for the others: it is not said where it would cost registers.
 _DEFAULTS = (
     "#ifndef RESIDENTS", "#define RESIDENTS 1", "#endif",
     "#ifndef PER_TASK", "#define PER_TASK 1", "#endif",
@@ -65,7 +65,7 @@ def elastic(fn: TileFn) -> Elastic:
     names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
     shares = parts is not None and not parts.ahead
     back = "{ if (threadIdx.x == 0) all_came(); return; }" if shares else "return;"
-    # short tiles need as many workers as the plain form has; long ones need their registers more
+    # short tiles need as many workers as the plain form has; for long ones the host tries it
     bounds = (
         ("#ifdef ROOM", f"#define BOUNDS {threads}, ROOM", "#else", f"#define BOUNDS {threads}",
          "#endif")

@@ -10,10 +10,11 @@ ones, have a thread for each result (targets/plain.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import ClassVar
 
 from tilewright.base.dtypes import F32, I32
 from tilewright.kernel.builder import Builder, Values
@@ -35,9 +36,10 @@ PACE = 2.0
 
 @dataclass(frozen=True)
 class VectorMapSchedule(Schedule):
-    """Four elements of a thread."""
+    """Four elements of a thread, and no thread waits for another."""
 
     form = "map"
+    threads: ClassVar[int] = 64
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _at(value: Expr, point: Values, known: dict[Expr, Expr]) -> Expr:
 @lru_cache(maxsize=1024)
 def _reads(kernel: Kernel) -> Sequence[_Read]:
     """Each load of a kernel once, at four points whose first is a multiple of four."""
-    loads = dict.fromkeys(e for e in walk(kernel.value) if isinstance(e, Load))
+    loads = dict.fromkeys(_operands(kernel.value))
     return tuple(
         _Read(load, tuple(load.index.substitute(at) for at in _points(kernel))) for load in loads
     )
@@ -137,3 +139,12 @@ def _always(kernel: Kernel, load: Load) -> bool:
     least, most = load.index.bounds
     found = any(isinstance(atom, Gathered) for atom, _ in load.index.terms)
     return not found and least >= 0 and most < kernel.buffers[load.buffer].size
+
+
+def _operands(e: Expr) -> Iterator[Load]:
+    """Loads of a value; those of its gathered indices are read where the index is."""
+    if isinstance(e, Load):
+        yield e
+        return
+    for part in e.args:
+        yield from _operands(part)

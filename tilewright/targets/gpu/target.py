@@ -144,7 +144,7 @@ class GroupTarget(PlainTarget):
         if way is None:
             return super().objection(kernel, schedule)
         if not way.suits(kernel):
-            return f"{kernel.name} is no product or attention that such groups compute"
+            return f"{kernel.name} is no kernel for schedules of the form {schedule.form!r}"
         if schedule.threads == 1:
             return "a group has at least two threads, which wait for each other"
         objection: str = schedule.objection(kernel)

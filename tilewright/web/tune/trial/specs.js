@@ -106,7 +106,7 @@ export function masksOf(data, factor = 1, found = new Set()) {
   if (Array.isArray(data)) {
     const [kind, dtype, what, more] = data;
     if (kind === 'load' && factor >= (isFloat(dtype) ? MASKING.float : MASKING.integer)) found.add(what);
-    if (kind === 'call' && what === 'mul') {
+    if (kind === 'call' && what === 'mul' && isFloat(dtype)) {
       const sizes = more.map((/** @type {any[]} */ [part, , value]) => (part === 'const' ? Math.abs(Number(value)) : 1));
       return masksOf(more, factor * Math.max(...sizes), found);
     }
