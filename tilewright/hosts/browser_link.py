@@ -160,8 +160,9 @@ class Link:
             self._check()
             if time.monotonic() - heard() > timeout:
                 raise HostError(
-                    f"The browser did not {what} within {timeout:g} s",
-                    hint="Allow more time, or see the browser's stderr",
+                    f"The page did not {what} within {timeout:g} s",
+                    hint="A software adapter may take minutes: try a real GPU, a smaller input, or "
+                    "another host",
                 )
         return future.result()
 
