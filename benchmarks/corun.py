@@ -46,7 +46,8 @@ from tilewright.targets import target
 
 CUDA = "cuda"
 KEY = (
-    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "seed", "max_slowdown"
+    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "seed",
+    "max_slowdown",
 )  # fmt: skip
 #: Whose occupancy is compared.
 OCCUPIED = ("sequential", "tilewright")
