@@ -143,3 +143,4 @@ def test_commands(dawn: Dawn, bundle: Path, tmp_path: Path, capsys: Any) -> None
     np.testing.assert_allclose(np.load(out)["y"], expected(inputs()), atol=1e-4)
     found = said("bench-kernel", "matmul", "32x16x8", "--runs", 4)
     assert (found["n"], found["gflops"] > 0, "ratio" in found) == (4, True, False)
+    assert ("software" in found["engine"]) == dawn.adapter["software"]

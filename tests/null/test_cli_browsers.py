@@ -63,6 +63,8 @@ def test_doctor(capsys: Capture) -> None:
     assert called.code == 0
     assert [b["name"] for b in called.json["browsers"]] == ["chromium", "firefox"]
     assert called.json["node"]["version"].startswith("Node v")
+    for name in ("wgpu", "cuda"):
+        assert called.json[name].keys() in ({"name", "version"}, {"name", "error"})
     for browser in called.json["browsers"]:
         assert browser["version"]
         assert browser["features"]["simd"]

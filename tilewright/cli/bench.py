@@ -21,6 +21,7 @@ from tilewright.bundle import Contents, write
 from tilewright.cli.hosts import (
     Timer,
     check_timing,
+    engine_of,
     open_timers,
     targets_of,
     timing_hosts,
@@ -87,7 +88,8 @@ def bench_kernel(
         with open_timers(host, paths, threads) as timers:
             (first,) = timers[0](1)
             found = by_turns(timers, runs)
-    data = {"kernel": kernel, "size": [m, k, n], "host": host, "threads": threads}
+    about = {"host": host, "engine": engine_of(host), "threads": threads}
+    data = {"kernel": kernel, "size": [m, k, n], **about}
     series = [Series(times, s.flops) for times, s in zip(found, subjects, strict=True)]
     data |= summary(series[0], series[1] if len(series) > 1 else None, first)
     return Answer(data, pairs(data))

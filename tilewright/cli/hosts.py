@@ -77,10 +77,12 @@ def open_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[l
 
 def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[list[Timer]]]:
     """How that host times bundles; a `UsageError` if it does not."""
+    named = f"Choose one of {', '.join(timing_hosts())}"
+    if host not in HOSTS:
+        raise UsageError(f"Unknown host: {host}", hint=named)
     timers = _kind(host).timers
     if timers is None:
-        named = ", ".join(timing_hosts())
-        raise UsageError(f"The host {host} is not for timing", hint=f"Choose one of {named}")
+        raise UsageError(f"The host {host} is not for timing", hint=named)
     return timers
 
 
@@ -235,9 +237,11 @@ def _browser_targets(host: str) -> tuple[str, ...]:
 
 
 def _wgpu_version(_host: str) -> str:
-    from tilewright.hosts.wgpu import wgpu
+    from tilewright.hosts.wgpu import adapter, wgpu
 
-    return f"wgpu {wgpu().__version__}"
+    info = adapter().info
+    kind = "software" if info["adapter_type"] == "CPU" else "GPU"
+    return f"wgpu {wgpu().__version__} ({kind}: {info['device']})"
 
 
 def _wgpu_targets(_host: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,8 @@ from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, pairs, table
 
 PACKAGES = ("wasmtime", "onnx", "numpy")
+#: Hosts of this process that need more than packages.
+IN_PROCESS = ("wgpu", "cuda")
 
 
 def doctor(as_json: Json = False) -> Answer:
@@ -40,10 +43,12 @@ def doctor(as_json: Json = False) -> Answer:
     }
     browsers = [_browser(name) for name in KINDS]
     works = any("features" in b for b in browsers)
-    node, dawn = _found("node", _node), _found("dawn", _dawn)
+    others: dict[str, Callable[[], dict[str, object]]] = {"node": _node, "dawn": _dawn}
+    others |= {name: partial(_host, name) for name in IN_PROCESS}
+    found = {name: _found(name, look) for name, look in others.items()}
     known = pairs({k: v or "missing" for k, v in about.items()})
-    view = Group(known, "", _view([*browsers, node, dawn]))
-    data = about | {"browsers": browsers, "node": node, "dawn": dawn}
+    view = Group(known, "", _view([*browsers, *found.values()]))
+    data = about | {"browsers": browsers} | found
     return Answer(data, view, 0 if works else HostError.exit_code)
 
 
@@ -104,6 +109,13 @@ def _dawn() -> dict[str, object]:
     return {"path": str(dawn.path), "version": dawn.version(), "adapter": dict(dawn.adapter)}
 
 
+def _host(name: str) -> dict[str, object]:
+    """What runs bundles there, with its adapter or device."""
+    from tilewright.cli.hosts import engine_of
+
+    return {"version": engine_of(name)}
+
+
 def _found(name: str, look: Callable[[], dict[str, object]]) -> dict[str, object]:
     """What a program says of itself, or what is missing."""
     try:
@@ -121,6 +133,6 @@ def _view(browsers: list[dict[str, object]]) -> Table:
             flags = {k: v for k, v in features.items() if isinstance(v, bool)}
             said = ", ".join(k if v else f"no {k}" for k, v in flags.items())
         elif isinstance(error, dict):
-            said = f"{error['message']}. {error['hint']}"
+            said = f"{error['message'].rstrip('.')}. {error['hint']}"
         rows.append((browser["name"], browser.get("version", ""), said))
-    return table(("browser", "version", "features"), rows)
+    return table(("host", "version", "features"), rows)
