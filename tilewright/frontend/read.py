@@ -14,7 +14,6 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import (
-    AttributeProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -27,7 +26,7 @@ from onnx.defs import OpSchema
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType, UnsupportedOp
 from tilewright.frontend import operators  # noqa: F401  fills the table that `find` reads
-from tilewright.frontend.bounds import check_bounds
+from tilewright.frontend.bounds import check_bounds, subgraphs
 from tilewright.frontend.opsets import OLDEST, fill_defaults
 from tilewright.frontend.subgraphs import names_read
 from tilewright.frontend.table import find
@@ -291,9 +290,8 @@ def _has_body(schema: OpSchema) -> bool:
 def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None:
     """Removes the names of unread optional outputs: old exporters name them all."""
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                _drop_unread(attribute.g, version, read)
+        for body in subgraphs(node):
+            _drop_unread(body, version, read)
         if _domain(node.domain) or not onnx.defs.has(node.op_type, version):
             continue
         declared = onnx.defs.get_schema(node.op_type, version).outputs

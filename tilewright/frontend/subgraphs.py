@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto, helper
 
 from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, UnsupportedOp
 from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
+from tilewright.frontend.bounds import subgraphs
 from tilewright.graph.node import Graph, Node, constant, graph_input, transpose
 from tilewright.graph.scan import element, scan
 
@@ -125,9 +126,8 @@ def names_read(graph: GraphProto) -> set[str]:
     found = {o.name for o in graph.output}
     for node in graph.node:
         found |= set(node.input)
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                found |= names_read(attribute.g)
+        for body in subgraphs(node):
+            found |= names_read(body)
     return found
 
 
