@@ -1,7 +1,7 @@
 """A small encoder as onnxruntime's optimiser writes it (frontend/operators/fused.py), on each host.
 
-Input: embeddings, layers of Attention, SkipLayerNormalization and MultiHeadAttention, and tokens of
-which the last are padding; onnxruntime judges.
+Input: embeddings, layers of Attention, SkipLayerNormalization and MultiHeadAttention, a table of 4
+bits, and tokens of which the last are padding; onnxruntime judges.
 """
 
 from __future__ import annotations
@@ -56,12 +56,21 @@ def encoder() -> onnx.ModelProto:
             domain=MICROSOFT, num_heads=HEADS,
         ),
         helper.make_node("QuickGelu", ["g"], ["y"], domain=MICROSOFT),
+        helper.make_node(
+            "GatherBlockQuantized", ["table", "ids", weight(WORDS, 2)], ["z"], domain=MICROSOFT,
+            bits=4, block_size=16, quantize_axis=1,
+        ),
     ]  # fmt: skip
+    table = rng.integers(0, 256, (WORDS, WIDTH // 2), np.uint8)
+    stored.append(numpy_helper.from_array(table, "table"))
     graph = helper.make_graph(
         nodes,
         "fused",
         [helper.make_tensor_value_info(n, TensorProto.INT32, [1, LENGTH]) for n in ("ids", "mask")],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, LENGTH, WIDTH])],
+        [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, LENGTH, WIDTH])
+            for n in ("y", "z")
+        ],
         stored,
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
@@ -74,6 +83,7 @@ def test_an_optimised_encoder(run_bundle: RunBundle, bundle_of: BundleOf) -> Non
     path = bundle_of("fused", lambda options: compile_model(proto, options).contents)
     ids = np.random.default_rng(1).integers(0, WORDS, (1, LENGTH)).astype(np.int32)
     inputs = {"ids": ids, "mask": np.array([[1] * 9 + [0] * 3], np.int32)}
-    (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs)
-    found = run_bundle(path, inputs)["y"]
-    assert np.linalg.norm(found - want) <= 1e-5 * np.linalg.norm(want)
+    want = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs)
+    found = run_bundle(path, inputs)
+    for name, expected in zip(("y", "z"), want, strict=True):
+        assert np.linalg.norm(found[name] - expected) <= 1e-5 * np.linalg.norm(expected)

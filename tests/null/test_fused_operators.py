@@ -18,7 +18,9 @@ from tilewright.targets.simd.layouts import PACKING
 
 Case = tuple[str, list[Array | None], dict[str, Any]]
 RNG = np.random.default_rng(0)
-KINDS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32}
+KINDS = {
+    "float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "uint8": TensorProto.UINT8
+}  # fmt: skip
 
 
 def _f(*shape: int) -> Array:
@@ -27,6 +29,10 @@ def _f(*shape: int) -> Array:
 
 def _i(most: int, *shape: int) -> Array:
     return RNG.integers(0, most, shape).astype(np.int32)
+
+
+def _b(*shape: int) -> Array:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
 
 
 LENGTHS = np.array([4, 7], np.int32)
@@ -98,6 +104,19 @@ CASES: dict[str, Case] = {
     ),
     "heads, keys by heads": (
         "MultiHeadAttention", [_f(2, 5, 16), _f(2, 2, 7, 8), _f(2, 2, 7, 8)], {"num_heads": 2}
+    ),
+    "rows of a table": (
+        "GatherBlockQuantized",
+        [_b(9, 32), np.array([[0, 8, 2], [1, 1, 3]], np.int32), _f(9, 2)],
+        {"bits": 4, "block_size": 32, "quantize_axis": 1},
+    ),
+    "rows of a table with zeros": (
+        "GatherBlockQuantized", [_b(9, 32), np.array([8, 0], np.int32), _f(9, 4), _b(9, 2)],
+        {"bits": 4, "block_size": 16, "quantize_axis": -1},
+    ),
+    "rows of bytes": (
+        "GatherBlockQuantized", [_b(9, 32), np.array([8, 0], np.int32), _f(9, 2)],
+        {"bits": 8, "block_size": 16, "quantize_axis": 1},
     ),
     "heads behind a cache": (
         "MultiHeadAttention",

@@ -1,4 +1,5 @@
-"""Matrix products with weights of few bits and a scale per block (com.microsoft MatMulNBits).
+"""Products with weights of few bits and a scale per block (com.microsoft MatMulNBits), and rows of
+such tables (GatherBlockQuantized).
 
 Input: operand nodes and attributes.  Output: nodes.  Integers become real numbers by scales and
 zero points, as the operator says; graph/passes/pack_blocks.py sees to it that memory never holds
@@ -18,7 +19,7 @@ from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.quantization import scaled
 from tilewright.frontend.table import operator
 from tilewright.graph import ops
-from tilewright.graph.node import Node, cast, constant, node, reshape, transpose
+from tilewright.graph.node import Node, cast, constant, gather, node, reshape, transpose
 
 #: The least type of `a` by `accuracy_level`; the one that rounds nothing; 0 leaves it to the model.
 LEVELS, IN_F32 = {2: "f16", 4: "i8"}, 1
@@ -55,6 +56,41 @@ def matmul_nbits(
     weight = al.take(reshape(weight, (N, blocks * block_size)), 1, 0, K)
     made = matmul(a, transpose(weight, (1, 0)))
     return made if bias is None else al.add(made, bias)
+
+
+@operator("GatherBlockQuantized", domain="com.microsoft")
+def gather_block_quantized(
+    data: Node,
+    indices: Node,
+    scales: Node,
+    zeros: Node | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Node:
+    """Rows [.., columns] of a table of bytes, each with one integer or two; a block has its scale
+    along the row."""
+    last = data.rank - 1
+    along = al.axis_of(quantize_axis, data.rank), al.axis_of(gather_axis, data.rank)
+    if data.dtype != U8 or bits not in (4, 8) or along != (last, 0) or data.rank != 2:
+        raise UnsupportedOp(
+            "GatherBlockQuantized is supported for rows of a table of bytes, with 4 or 8 bits",
+            hint="Export the embeddings with MatMulNBits' layout, or as floats",
+            dtype=str(data.dtype), shape=data.shape,
+        )  # fmt: skip
+    rows = _integers(gather(data, indices, 0), bits)
+    scale = gather(scales, indices, 0)
+    shape, blocks = rows.shape, scale.shape[-1]
+    if blocks * block_size != shape[-1]:
+        raise ShapeError("the scales do not match the rows", shape=[data.shape, scales.shape])
+    zero = constant(float(1 << bits - 1), F32)
+    if zeros is not None:
+        own = cast(_integers(gather(zeros, indices, 0), bits), F32)
+        zero = al.unsqueeze(al.take(own, own.rank - 1, 0, blocks), (-1,))
+    whole = cast(reshape(rows, (*shape[:-1], blocks, block_size)), F32)
+    return reshape(al.mul(al.sub(whole, zero), al.unsqueeze(scale, (-1,))), shape)
 
 
 def _loosened(scales: Node, level: int) -> Node:
