@@ -265,8 +265,7 @@ class Driver:
         library = self._do("cuLibraryLoadData", code, [], [], 0, [], [], 0)
         kernel = self._do("cuLibraryGetKernel", library, name.encode())
         if shared:
-            kind = self._api.CUfunction_attribute
-            most = kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            most = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._do("cuKernelSetAttribute", most, shared, kernel, self._device)
         return self._api.CUfunction(int(kernel))
 
@@ -343,10 +342,7 @@ class Driver:
         self._api.cuMemFreeHost(address)
 
     def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
-        """Blocks that all multiprocessors together have room for.
-
-        shared: bytes of dynamic shared memory of a block
-        """
+        """Blocks that all multiprocessors have room for; shared: bytes of dynamic shared memory."""
         each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 

@@ -326,8 +326,7 @@ class WgslDialect(Dialect):
         return "workgroupBarrier();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
-        number = f"i32({value})"
-        wrong = ""
+        number, wrong = f"i32({value})", ""
         if dtype == I64:
             number, wrong = f"i32({name}_long.x)", f"{name}_long.y != 0u || "
         head = f"let {name}_long = {value}; " if dtype == I64 else ""
