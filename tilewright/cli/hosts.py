@@ -105,6 +105,12 @@ def engine_of(host: str) -> str:
     return _kind(host).engine(host)
 
 
+def in_process() -> tuple[str, ...]:
+    """Hosts that need no page, and more than packages: an adapter, a driver or a compiler."""
+    names = (name for name in HOSTS if name not in PROGRAMS)
+    return tuple(name for name in names if targets_of(name) not in ((), DEFAULT))
+
+
 def timing_hosts() -> tuple[str, ...]:
     return tuple(name for name, kind in HOSTS.items() if kind.timers)
 

@@ -24,13 +24,12 @@ from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, pairs, table
 
 PACKAGES = ("wasmtime", "onnx", "numpy")
-#: Hosts of this process that need more than packages.
-IN_PROCESS = ("wgpu", "cuda")
 
 
 def doctor(as_json: Json = False) -> Answer:
     """Look at this machine: browsers, features, versions."""
     del as_json  # every command takes it; the entry point acts on it
+    from tilewright.cli.hosts import in_process
     from tilewright.hosts.browser_find import KINDS
 
     about = {
@@ -44,7 +43,7 @@ def doctor(as_json: Json = False) -> Answer:
     browsers = [_browser(name) for name in KINDS]
     works = any("features" in b for b in browsers)
     others: dict[str, Callable[[], dict[str, object]]] = {"node": _node, "dawn": _dawn}
-    others |= {name: partial(_host, name) for name in IN_PROCESS}
+    others |= {name: partial(_host, name) for name in in_process()}
     found = {name: _found(name, look) for name, look in others.items()}
     known = pairs({k: v or "missing" for k, v in about.items()})
     view = Group(known, "", _view([*browsers, *found.values()]))
