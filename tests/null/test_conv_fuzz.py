@@ -93,6 +93,9 @@ class Net:
         window = self.window(3)
         if window is None:
             return
+        sizes = zip(window["kernel_shape"], window["strides"], strict=True)  # type: ignore[call-overload]
+        if "auto_pad" in window and any(stride > kernel for kernel, stride in sizes):
+            return  # it may ask for less than no padding, which onnxruntime refuses for pools
         if self.rng.random() < 0.5:
             self.last = self.add("MaxPool", self.last, **window)
         else:
