@@ -6,7 +6,7 @@ Input: records of results/nvidia.json, nvidia_models.json, foreign_gpu.json.  Ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, log
+from statistics import geometric_mean
 from typing import Any
 
 from charts import cell, table
@@ -37,7 +37,9 @@ def models(record: Record) -> str:
         ]
         for r in record["rows"]
     ]  # fmt: skip
-    middle = [_middle([r[key] for r in record["rows"]]) for key in ("over_eager", "over_graph")]
+    middle = [
+        geometric_mean([r[key] for r in record["rows"]]) for key in ("over_eager", "over_graph")
+    ]
     rows.append(["geometric mean", *4 * [""], *(f"{m:.2f}×" for m in middle), ""])
     return table(head, rows)
 
@@ -55,7 +57,7 @@ def foreign(record: Record) -> str:
         ]
         for r in forms
     ]  # fmt: skip
-    middle = _middle([r["ratio"] for r in forms if "ratio" in r])
+    middle = geometric_mean([r["ratio"] for r in forms if "ratio" in r])
     made.append(["geometric mean", *7 * [""], f"{middle:.3g}"])
     padded = [
         [r["kernel"], cell(r["elastic_ms"]), cell(r["padded_ms"]), cell(r["ratio"])]
@@ -68,10 +70,6 @@ def foreign(record: Record) -> str:
             table(["kernel", "as it is, ms", "padded, ms", "padded over as it is"], padded),
         ]
     )
-
-
-def _middle(values: list[float]) -> float:
-    return exp(sum(map(log, values)) / len(values))
 
 
 TABLES: dict[str, Callable[[Record], str]] = {

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.graphs import interpret, steps_of
 from helpers.loop_check import check_loops
+from helpers.programs import program
 
 from tilewright.base.dtypes import F32
 from tilewright.benchkernel import compile_graph, weight_of
@@ -49,13 +50,6 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
 
 M, K, N = LEAST_ROWS, 64, LEAST_COLUMNS
-
-
-def program(targets: tuple[str, ...], x: Node, **outputs: Node) -> Program:
-    graph = Graph("g", (("x", x),), tuple(outputs.items()))
-    made = compile_graph(graph, Options(targets=targets)).program
-    check(made)
-    return made
 
 
 def product(x: Node, seed: int = 0, loose: str = "i8", scales: str = "") -> Node:

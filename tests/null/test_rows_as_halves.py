@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.graphs import interpret
+from helpers.programs import program
 
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import CompilerBug
-from tilewright.benchkernel import compile_graph
-from tilewright.compiler import Options
 from tilewright.fusion.rounding import LEAST_COLUMNS, LEAST_ROWS, rounding_of
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, contract, elementwise, graph_input, node
+from tilewright.graph.node import Node, contract, elementwise, graph_input, node
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program, check, plan_from_data, plan_to_data
 from tilewright.targets import target
@@ -26,13 +25,6 @@ M, K, N = LEAST_ROWS, 16, LEAST_COLUMNS
 def loose(k: int, n: int, seed: int = 0, *, stored: str = "f16") -> Node:
     value = np.ones((k, n), np.float32)
     return node(ops.Weight(f"w{seed}", (k, n), F32, lambda: value, stored, stored))
-
-
-def program(targets: tuple[str, ...], x: Node, **outputs: Node) -> Program:
-    graph = Graph("g", (("x", x),), tuple(outputs.items()))
-    made = compile_graph(graph, Options(targets=targets)).program
-    check(made)
-    return made
 
 
 def copies(made: Program) -> int:

@@ -78,9 +78,7 @@ def open_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[l
 def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[list[Timer]]]:
     """How that host times bundles; a `UsageError` if it does not."""
     named = f"Choose one of {', '.join(timing_hosts())}"
-    if host not in HOSTS:
-        raise UsageError(f"Unknown host: {host}", hint=named)
-    timers = _kind(host).timers
+    timers = _kind(host, named).timers
     if timers is None:
         raise UsageError(f"The host {host} is not for timing", hint=named)
     return timers
@@ -115,9 +113,9 @@ def timing_hosts() -> tuple[str, ...]:
     return tuple(name for name, kind in HOSTS.items() if kind.timers)
 
 
-def _kind(host: str) -> _Kind:
+def _kind(host: str, hint: str = "") -> _Kind:
     if host not in HOSTS:
-        raise UsageError(f"Unknown host: {host}", hint=f"Known are {', '.join(HOSTS)}")
+        raise UsageError(f"Unknown host: {host}", hint=hint or f"Known are {', '.join(HOSTS)}")
     return HOSTS[host]
 
 
@@ -243,11 +241,11 @@ def _browser_targets(host: str) -> tuple[str, ...]:
 
 
 def _wgpu_version(_host: str) -> str:
-    from tilewright.hosts.wgpu import adapter, wgpu
+    from tilewright.hosts.wgpu import about, adapter, wgpu
 
-    info = adapter().info
-    kind = "software" if info["adapter_type"] == "CPU" else "GPU"
-    return f"wgpu {wgpu().__version__} ({kind}: {info['device']})"
+    found = about(adapter())
+    kind = "software" if found["software"] else "GPU"
+    return f"wgpu {wgpu().__version__} ({kind}: {found['name']})"
 
 
 def _wgpu_targets(_host: str) -> tuple[str, ...]:

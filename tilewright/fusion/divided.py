@@ -17,7 +17,7 @@ from tilewright.base.dtypes import F32
 from tilewright.fusion.rounding import pays, reading_halves
 from tilewright.graph.ops import Array
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Load
-from tilewright.kernel.form import BlockContraction, classify, in_halves, product
+from tilewright.kernel.form import BlockContraction, classify, form_as, in_halves
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.spec import EIGHT, Buffer, Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
@@ -36,20 +36,13 @@ def rows_to_divide(kernel: Kernel) -> int:
     if not isinstance(form, BlockContraction) or in_halves(kernel):
         return 0
     ops, weights = form.operands, form.weights
-    scales = [kernel.buffers[n] for n in scales_of(kernel)]
+    scales = [kernel.buffers[n] for n in weights.scales]
     loose = bool(scales) and all(b.dtype == F32 and b.loose == "i8" for b in scales)
     whole = all(not x.dtype.is_float for x in walk(weights.zero) if isinstance(x, Load))
     number, depth = ops.row.buffer, ops.steps
     dense = ops.row_step == depth and kernel.buffers[number].size == ops.m.extent * depth
     fits = loose and whole and weights.word > 1 and dense and not ops.outer
     return number if fits and depth % EIGHT == 0 and pays(kernel, ops) else 0
-
-
-def scales_of(kernel: Kernel) -> frozenset[int]:
-    """The buffers with the scales of a product's weights."""
-    form = classify(kernel)
-    assert isinstance(form, BlockContraction), f"{kernel.name} has no scales"
-    return frozenset(x.buffer for x in walk(form.weights.scale) if isinstance(x, Load))
 
 
 def fit_halves(scales: Array) -> bool:
@@ -61,8 +54,7 @@ def fit_halves(scales: Array) -> bool:
 
 def of_divided_rows(kernel: Kernel) -> Kernel:
     """The product of such rows, as halves, which the last of its operands multiplies again."""
-    ops = product(kernel)
-    assert ops is not None, f"{kernel.name} is no product"
+    ops = form_as(kernel, BlockContraction).operands
     of_halves = reading_halves(kernel, ops.row.buffer)
     size = Load(len(kernel.buffers), index(ops.m), F32)
 
@@ -96,6 +88,5 @@ def dividing_rows(kernel: Kernel) -> Kernel:
 
 def _shape(kernel: Kernel) -> tuple[int, int]:
     """Rows and steps of a product."""
-    ops = product(kernel)
-    assert ops is not None, f"{kernel.name} is no product"
+    ops = form_as(kernel, BlockContraction).operands
     return ops.m.extent, ops.steps

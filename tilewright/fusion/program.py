@@ -20,7 +20,6 @@ from tilewright.fusion.divided import (
     fit_halves,
     of_divided_rows,
     rows_to_divide,
-    scales_of,
     sizes_of_rows,
 )
 from tilewright.fusion.halves import APART, agreed
@@ -32,6 +31,7 @@ from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.narrow import narrow
 from tilewright.graph.node import Graph, Node, computed, constant_work
 from tilewright.kernel.expr import Load
+from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.layout import ROWS, Layout
 from tilewright.kernel.spec import Buffer, Kernel
@@ -240,7 +240,8 @@ class _Maker:
         if rounded:
             copy = self._made_of("as halves", rounding_of(kernel.buffers[number].size), read)
             return reading_halves(kernel, number), [*before, copy, *behind]
-        if not all(fit_halves(computed(step.inputs[n - 1])) for n in scales_of(kernel)):
+        scales = form_as(kernel, BlockContraction).weights.scales
+        if not all(fit_halves(computed(step.inputs[n - 1])) for n in scales):
             return kernel, reads
         sizes = self._made_of("sizes of rows", sizes_of_rows(kernel), read)
         copy = self._made_of("as halves", dividing_rows(kernel), read, sizes)

@@ -71,6 +71,16 @@ def adapter() -> Any:
     return min(found, key=lambda a: _ORDER.get(a.info["adapter_type"], len(_ORDER)))
 
 
+def about(found: Any) -> dict[str, Any]:
+    """Name and description of an adapter, and whether it is software."""
+    info = found.info
+    return {
+        "name": info["device"],
+        "description": f"{info['device']} {info['description']}".strip(),
+        "software": info["adapter_type"] == "CPU",
+    }
+
+
 #: By their speed; a CPU is last.
 _ORDER = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2}
 
@@ -84,12 +94,7 @@ class WgpuHost(FlatHost):
     def __init__(self, path: Path) -> None:
         self.bundle = open_bundle(path)
         found = adapter()
-        info = found.info
-        self.adapter = {
-            "name": info["device"],
-            "description": f"{info['device']} {info['description']}".strip(),
-            "software": info["adapter_type"] == "CPU",
-        }
+        self.adapter = about(found)
         with reading("the section for WGSL"):
             self._load(found, self.bundle.manifest.section(TARGET))
 

@@ -54,6 +54,11 @@ class Quantised:
         return BYTES if self.size % BYTES == 0 else 1
 
     @property
+    def scales(self) -> frozenset[int]:
+        """Numbers of the buffers with scales."""
+        return frozenset(x.buffer for x in walk(self.scale) if isinstance(x, Load))
+
+    @property
     def centred(self) -> bool:
         """True if zero points are 0."""
         return self.zero == Const(0.0, F32)

@@ -165,7 +165,7 @@ def microsoft_attention(
     whole = whole if bias is None else al.add(whole, bias)
     batch, rows, columns = whole.shape
     split = reshape(whole, (batch, rows, 3, num_heads, columns // 3 // num_heads))
-    q, k, v = (transpose(_part(split, 2, n), (0, 2, 1, 3)) for n in range(3))
+    q, k, v = _apart(split, 2)
     hidden = _hidden(mask, q.shape, k.shape[2], mask_filter_value, unidirectional, 0)
     return _attended(q, k, v, [*hidden, attention_bias], scale)
 
@@ -206,13 +206,13 @@ def _operands(query: Node, key: Node | None, value: Node | None, heads: int) -> 
     if key is None:
         if query.rank != 5 or query.shape[3] != 3:
             raise ShapeError("packed queries are [batch, rows, heads, 3, width]", shape=query.shape)
-        q, k, v = (transpose(_part(query, 3, n), (0, 2, 1, 3)) for n in range(3))
+        q, k, v = _apart(query, 3)
         return q, k, v
     q = _by_heads(query, heads)
     if value is None:
         if key.rank != 5 or key.shape[3] != 2:
             raise ShapeError("packed keys are [batch, keys, heads, 2, width]", shape=key.shape)
-        k, v = (transpose(_part(key, 3, n), (0, 2, 1, 3)) for n in range(2))
+        k, v = _apart(key, 3)
         return q, k, v
     return q, _by_heads(key, heads), _by_heads(value, heads)
 
@@ -225,8 +225,10 @@ def _by_heads(x: Node, heads: int) -> Node:
     return transpose(reshape(x, (*x.shape[:2], heads, x.shape[2] // heads)), (0, 2, 1, 3))
 
 
-def _part(x: Node, axis: int, number: int) -> Node:
-    return al.squeeze(al.take(x, axis, number, 1), [axis])
+def _apart(x: Node, axis: int) -> list[Node]:
+    """The parts along an axis as [batch, heads, rows, width]; without it rows come before heads."""
+    parts = (al.squeeze(al.take(x, axis, n, 1), [axis]) for n in range(x.shape[axis]))
+    return [transpose(part, (0, 2, 1, 3)) for part in parts]
 
 
 def _biased(operands: Heads, bias: Node | None) -> Heads:

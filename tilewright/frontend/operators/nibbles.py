@@ -85,12 +85,12 @@ def gather_block_quantized(
     shape, blocks = rows.shape, scale.shape[-1]
     if blocks * block_size != shape[-1]:
         raise ShapeError("the scales do not match the rows", shape=[data.shape, scales.shape])
-    zero = constant(float(1 << bits - 1), F32)
+    zero = constant(1 << bits - 1, I16)
     if zeros is not None:
-        own = cast(_integers(gather(zeros, indices, 0), bits), F32)
+        own = _integers(gather(zeros, indices, 0), bits)
         zero = al.unsqueeze(al.take(own, own.rank - 1, 0, blocks), (-1,))
-    whole = cast(reshape(rows, (*shape[:-1], blocks, block_size)), F32)
-    return reshape(al.mul(al.sub(whole, zero), al.unsqueeze(scale, (-1,))), shape)
+    whole = reshape(rows, (*shape[:-1], blocks, block_size))
+    return reshape(scaled(whole, al.unsqueeze(scale, (-1,)), zero), shape)
 
 
 def _loosened(scales: Node, level: int) -> Node:

@@ -43,7 +43,6 @@ from tilewright.kernel.form import BlockContraction, classify, form_as
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.tree import walk
 from tilewright.targets.gpu import thin
 from tilewright.targets.gpu.chains import Chain
 from tilewright.targets.gpu.features import PACKED
@@ -118,8 +117,7 @@ def may_round(kernel: Kernel) -> bool:
     if not isinstance(form, BlockContraction):
         return False
     weights = form.weights
-    scales = [kernel.buffers[x.buffer] for x in walk(weights.scale) if isinstance(x, Load)]
-    loose = bool(scales) and all(b.loose == "i8" for b in scales)
+    loose = bool(weights.scales) and all(kernel.buffers[n].loose == "i8" for n in weights.scales)
     return loose and weights.word == WEIGHTS and weights.size % max(UNITS) == 0
 
 

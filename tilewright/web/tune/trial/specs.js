@@ -88,7 +88,7 @@ export function described(data) {
 }
 
 /** @param {{buffers: [string][]}} data */
-export const hasFloats = ({ buffers }) => buffers.some(([dtype]) => dtype === 'f32' || dtype === 'f64');
+export const hasFloats = ({ buffers }) => buffers.some(([dtype]) => isFloat(dtype));
 
 /** By number of an index buffer, the bound of its elements: the extent of the smallest table they index. @type {Tune.Gathered} */
 export function gathered(data, extent = 0, found = new Map()) {
