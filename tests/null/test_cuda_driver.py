@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -19,12 +20,17 @@ from tilewright.hosts.cuda_settle import SETTLE
 class Said:
     """Each call succeeds; `results` has what some of them give."""
 
-    def __init__(self, **results: Any) -> None:
+    def __init__(self, api: Any = None, **results: Any) -> None:
+        """api: of NVIDIA's bindings, for classes and constants"""
         self.calls: list[tuple[Any, ...]] = []
+        self._api = api
         self._results = results
         self.CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
 
     def __getattr__(self, name: str) -> Any:
+        if self._api is not None and not name.startswith("cu"):
+            return getattr(self._api, name)
+
         def call(*args: Any) -> tuple[Any, ...]:
             self.calls.append((name, *args))
             return (0, *self._results.get(name, ()))
@@ -61,6 +67,18 @@ def test_a_recording_that_fails_is_ended() -> None:
     assert [call[0] for call in said.calls] == [
         "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphDestroy",
     ]  # fmt: skip
+
+
+def test_a_handle_of_shared_memory_is_its_bytes() -> None:
+    """The bindings' own class, whose fields are not the same in all their versions."""
+    api = pytest.importorskip("cuda.bindings.driver")
+    told, given = bytes(range(api.CU_IPC_HANDLE_SIZE)), api.CUipcMemHandle()
+    ctypes.memmove(given.getPtr(), told, len(told))
+    said = Said(api, cuIpcGetMemHandle=(given,), cuIpcOpenMemHandle=(4096,))
+    assert driver(said).shared(7) == told
+    assert driver(said).opened(told) == 4096
+    _, handle, _ = said.calls[-1]
+    assert ctypes.string_at(handle.getPtr(), len(told)) == told
 
 
 def test_dynamic_shared_memory_counts_for_residents() -> None:

@@ -27,17 +27,13 @@ from tilewright.hosts.tensors import Array
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
-
-
+#: Threads record by turns, so that none begins to collect while another one records.
 _RECORDING = threading.RLock()
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile, in any thread: memory that it frees would end a recording.
-
-    Threads record by turns, so that none begins to collect while another one records.
-    """
+    """No garbage is collected meanwhile, in any thread: freeing it would end a recording."""
     with _RECORDING:
         was = gc.isenabled()
         gc.disable()
@@ -235,12 +231,13 @@ class Driver:
 
     def shared(self, address: int) -> bytes:
         """What another process needs to open this memory."""
-        return bytes(self._do("cuIpcGetMemHandle", address).reserved)
+        handle = self._do("cuIpcGetMemHandle", address)
+        return ctypes.string_at(handle.getPtr(), self._api.CU_IPC_HANDLE_SIZE)
 
     def opened(self, handle: bytes) -> int:
         """The address of another process's memory."""
         made = self._api.CUipcMemHandle()
-        made.reserved = handle
+        ctypes.memmove(made.getPtr(), handle, self._api.CU_IPC_HANDLE_SIZE)
         lazy = self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         return int(self._do("cuIpcOpenMemHandle", made, lazy))
 
