@@ -245,7 +245,7 @@ def test_a_request_that_never_ends_is_reported_and_normal_work_goes_on(
 def test_a_normal_model_that_fails_is_reported(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(number: int, workers: int) -> None:
+    def breaks(number: int, workers: int, plain: bool) -> None:
         raise RuntimeError("the launch failed")
 
     pair = Pair(bundles, task())

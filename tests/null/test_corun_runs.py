@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from test_corun_agents import bundles as bundles
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.models import ElasticRuns, run_ends
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 
@@ -41,6 +42,35 @@ def test_what_is_left_is_done_by_the_next_call(
         for name, value in want.items():
             np.testing.assert_array_equal(got[name], value)
         assert calls > len(ends) if looks == 1 else calls == len(ends) or looks < 1000
+
+
+@pytest.mark.parametrize(
+    "device", [lambda: CpuDevice(1), pytest.param(NvidiaDevice, marks=pytest.mark.gpu)]
+)
+def test_calls_that_nobody_leaves_and_others_follow_each_other(
+    bundles: tuple[Path, Path], device: Callable[[], CudaDevice]
+) -> None:
+    host = CudaHost(bundles[1], device())
+    given = {i.name: np.ones(i.shape, np.float32) for i in host.bundle.manifest.inputs}
+    want = host.run(given).outputs
+    budget = Budget(host.device)
+    plan = ElasticRuns(ElasticPlan(host, budget), (1, 2))
+    for plain in ((True, True), (True, False), (False, True)):
+        plan.begin()
+        for number in (0, 1):
+            # nobody may stay at first: a call that nobody leaves does not ask
+            budget.set(EVERYBODY if number else 0)
+            plan.start(number, EVERYBODY, plain[number])
+            host.device.wait()
+            if plan.complete_after(number) == number:
+                assert not plain[number]
+                budget.set(EVERYBODY)
+                plan.start(number, EVERYBODY)
+                host.device.wait()
+            assert plan.complete_after(number) == number + 1
+        got = host.take(given).outputs
+        for name, value in want.items():
+            np.testing.assert_array_equal(got[name], value)
 
 
 def test_runs_take_long_enough() -> None:

@@ -302,7 +302,7 @@ class NormalAgent:
                 self._wanted.clear()
             QUIET.wait()
             for action in wanted:
-                self._plan.start(action.kernel, action.workers)
+                self._plan.start(action.kernel, action.workers, action.plain)
                 flying.append(_Flying(action.kernel, self._device.mark()))
                 self.launches += 1
             if flying:

@@ -62,7 +62,7 @@ class EntryKernels:
         self._complete = 0
         self._started.clear()
 
-    def start(self, number: int, workers: int) -> None:
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
         self._host.device.start(self._launches[number])
         self._started.append((number, self._flag.launches))
 

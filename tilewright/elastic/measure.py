@@ -32,7 +32,7 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.curves import REQUESTS, covering, gaps, levels_of
+from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.hosts.cuda_devices import CudaDevice, Launch, Mark
 
@@ -147,7 +147,7 @@ def measure(
     sms: int,
     workers: int,
     phases: int = 1,
-    steps: int = 4,
+    steps: int = LEVELS,
     settle_us: float = 0.0,
     requests: int = REQUESTS,
     seconds: float = 10.0,
@@ -168,7 +168,7 @@ def measure(
     ]
     points: list[list[tuple[int, float]]] = [[] for _ in counts]
     for budget in tried:
-        with _Busy(normal, normal_device, allow, budget, sms) as busy:
+        with Busy(normal, normal_device, allow, budget, sms) as busy:
             for number, part in enumerate(_parts(counts)):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
                 took = _requests(model, held, settle_us, requests, each, busy)
@@ -189,7 +189,7 @@ def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
     return [(end - count, end) for count, end in zip(counts, ends, strict=True)]
 
 
-class _Busy:
+class Busy:
     """The normal model runs without a break, but as far as the budget holds it back."""
 
     def __init__(
@@ -197,7 +197,7 @@ class _Busy:
         sms: int,
     ) -> None:  # fmt: skip
         part = ALL if budget else None
-        design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part)
+        design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
         self._coordinator = Coordinator(Scheduler(design, Gpu(sms)), allow)
         cost = KernelCost(1, 32, 1.0, 1.0)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
@@ -207,7 +207,7 @@ class _Busy:
             self._coordinator, task, plan, device, lambda _: self._agent.ask()
         )  # fmt: skip
 
-    def __enter__(self) -> _Busy:
+    def __enter__(self) -> Busy:
         self._agent.ask(2)
         return self
 
@@ -233,7 +233,7 @@ def _requests(
     settle_us: float,
     requests: int,
     seconds: float,
-    busy: _Busy | None = None,
+    busy: Busy | None = None,
 ) -> list[float]:
     """Microseconds of a part of the model, by the host's clock, as of an agent's requests."""
 
@@ -247,7 +247,7 @@ def _requests(
         in_quiet(model.device, start, wait, alone=not held.budget)
         return now_us() - begun
 
-    def beside(busy: _Busy) -> float:
+    def beside(busy: Busy) -> float:
         time.sleep(next(pauses))
         return busy.around(once)
 

@@ -136,7 +136,9 @@ class NormalPlan(Protocol):
     def begin(self) -> None:
         """A new inference, in the stream's order."""
 
-    def start(self, number: int, workers: int) -> None: ...
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        """plain: in the form that nobody leaves, where there are two; all before it is complete, or
+        was started so"""
 
     def complete_after(self, number: int) -> int:
         """How many kernels are complete, when the launch of this one has ended."""
@@ -151,7 +153,7 @@ class ElasticKernels:
     def begin(self) -> None:
         self._plan.begin()
 
-    def start(self, number: int, workers: int) -> None:
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
         self._plan.start(number, workers)
 
     def complete_after(self, number: int) -> int:
@@ -167,14 +169,16 @@ class ElasticRuns:
 
     def __init__(self, plan: ElasticPlan, ends: Sequence[int]) -> None:
         self._plan, self.ends = plan, ends
-        self._runs = [plan.recorded(*run) for run in pairwise((0, *ends))]
+        runs = list(pairwise((0, *ends)))
+        self._runs = [plan.recorded(*run) for run in runs]
+        self._plain = [plan.recorded_plain(*run) for run in runs]
 
     def begin(self) -> None:
         self._plan.begin()
 
-    def start(self, number: int, workers: int) -> None:
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
         """Who is not among the workers leaves at once, by the budget."""
-        self._runs[number]()
+        (self._plain if plain else self._runs)[number]()
 
     def complete_after(self, number: int) -> int:
         return bisect_right(self.ends, self._plan.complete)
@@ -189,7 +193,7 @@ class PlainKernels:
     def begin(self) -> None:
         """Nothing is left of the last inference."""
 
-    def start(self, number: int, workers: int) -> None:
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
         self._host.device.start(self._launches[number])
 
     def complete_after(self, number: int) -> int:
@@ -205,7 +209,7 @@ class WholePlain:
     def begin(self) -> None:
         """Nothing is left of the last inference."""
 
-    def start(self, number: int, workers: int) -> None:
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
         self._run()
 
     def complete_after(self, number: int) -> int:

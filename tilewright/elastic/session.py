@@ -22,7 +22,7 @@ from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.entry import EntryKernels, Flag
 from tilewright.elastic.load import Asking, CriticalLoad
-from tilewright.elastic.measure import Measured, check, kernel_times, measure, repeated
+from tilewright.elastic.measure import Busy, Measured, check, kernel_times, measure, repeated
 from tilewright.elastic.models import (
     CriticalModel,
     ElasticKernels,
@@ -36,6 +36,7 @@ from tilewright.elastic.models import (
     run_ends,
 )
 from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, design
+from tilewright.elastic.policy.curves import LEVELS
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.result import CorunResult, CriticalResult
 from tilewright.elastic.watch import Watch, watched
@@ -67,7 +68,7 @@ class Settings:
     deadline_ms: float | None = None
     lease_ms: float = 0.0
     phases: int = 1
-    steps: int = 4
+    steps: int = LEVELS
     ahead: int = 2
     watched: bool = False
     l2_persistence: bool = False
@@ -244,6 +245,11 @@ class CorunSession:
             settle_us=self.design.settle_us,
             seconds=self.settings.measure_seconds / len(self.models),
         )
+
+    def busy(self, budget: int) -> Busy:
+        """The first normal model runs without a break, as far as the budget lets it, in a `with`
+        statement: for measurements."""
+        return Busy(self._plans[0], self._hosts[0].device, self.allow, budget, self.sms)
 
     def run(
         self,

@@ -16,6 +16,8 @@ from tilewright.base.quantiles import quantile
 COVERED = 0.995
 #: Requests that tell such a share.
 REQUESTS = 200
+#: Points of a curve beyond 0.
+LEVELS = 6
 #: The shortest and the longest gap before a request, over their mean.
 GAPS = (1 / 3, 5 / 3)
 #: The golden ratio.  Its multiples by squares, less whole numbers, fill [0, 1) evenly (Weyl), and
@@ -37,6 +39,10 @@ def gaps(mean: float) -> Iterator[float]:
 
 
 def levels_of(workers: int, steps: int) -> tuple[int, ...]:
-    """Budgets to try beside 0: even parts of so many workers, then everybody."""
-    parts = (max(1, workers * n // steps) for n in range(1, steps))
+    """Budgets to try beside 0: so many workers halved again and again, then everybody.
+
+    A few workers already take most of what all would: with one on each multiprocessor, of 32, a
+    third more time.
+    """
+    parts = (max(1, workers >> n) for n in range(steps, 1, -1))
     return tuple(dict.fromkeys((*parts, EVERYBODY)))

@@ -67,6 +67,8 @@ class Design:
     settle_us: the longest that critical kernels wait for workers that must leave
     runs:    a device starts several kernels of a normal inference by one call: nothing is decided
              between these
+    plain:   while all budgets let everybody stay, normal kernels run in the form that nobody leaves
+             (decision 55)
     """
 
     name: str
@@ -81,6 +83,7 @@ class Design:
     split: float = 0.0
     settle_us: float = 0.0
     runs: bool = False
+    plain: bool = False
 
 
 def _nobody(task: Critical, margin: float) -> tuple[int, ...]:
@@ -126,7 +129,7 @@ DESIGNS = {
     for design in (
         Design(
             "tilewright", "chunk", bounded, _within_budget, promises=True, settle_us=SETTLE_US,
-            runs=True,
+            runs=True, plain=True,
         ),
         Design("miriam", "tile", _everybody, _shard, by_kernels=True),
         Design("sequential", "never", _everybody, lambda _: None, turns=True, runs=True),

@@ -103,6 +103,7 @@ class Enqueue:
 
     workers: at most;  tiles: that this launch takes at most; 0: all that are left
     fold: logical threads whose work a thread does
+    plain: in the form that nobody leaves
     """
 
     task: str
@@ -110,6 +111,7 @@ class Enqueue:
     workers: int
     tiles: int = 0
     fold: int = 1
+    plain: bool = False
 
 
 @slotted

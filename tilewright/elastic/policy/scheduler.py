@@ -166,13 +166,13 @@ class Scheduler:
         normal = list(state.normal)
         for number, progress in enumerate(normal):
             for part, kernel in self._launches(state, progress):
-                flight = Flight(kernel, part.workers)
-                normal[number] = replace(
-                    normal[number], flying=(*normal[number].flying, flight)
-                )  # fmt: skip
+                flying = normal[number].flying
+                plain = self._nobody_leaves(state) and all(flight.plain for flight in flying)
+                flight = Flight(kernel, part.workers, plain)
+                normal[number] = replace(normal[number], flying=(*flying, flight))
                 state = replace(state, normal=tuple(normal))
                 actions.append(
-                    Enqueue(progress.task.name, kernel, part.workers, part.tiles, part.fold)
+                    Enqueue(progress.task.name, kernel, part.workers, part.tiles, part.fold, plain)
                 )
         return state, tuple(actions)
 
@@ -201,6 +201,14 @@ class Scheduler:
         if self.design.turns:
             return state.turn == progress.task.name
         return all(not p.backlog or p.task.priority <= progress.task.priority for p in state.normal)
+
+    def _nobody_leaves(self, state: Shares) -> bool:
+        """Whether no critical request, also none that may come, lets fewer than everybody stay."""
+        return self.design.plain and all(
+            budget == EVERYBODY
+            for task, margin in zip(state.critical, state.margins, strict=True)
+            for budget in self.design.budgets(task, margin)
+        )
 
     def _most_ahead(self, state: Shares) -> int:
         return 1 if self.design.barriers and state.running is not None else self.ahead

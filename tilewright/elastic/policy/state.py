@@ -36,10 +36,11 @@ class Running:
 
 @slotted
 class Flight:
-    """A launch of a normal kernel that has not ended."""
+    """A launch of a normal kernel that has not ended; plain: in the form that nobody leaves."""
 
     kernel: int
     workers: int
+    plain: bool = False
 
 
 @slotted

@@ -19,7 +19,7 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.curves import REQUESTS, covering, gaps, levels_of
+from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, SETTLE_US, Design
 from tilewright.elastic.simulator.run import RequestSource, simulate
 
@@ -81,7 +81,7 @@ def _took(
     part = ALL if workers else None
     design = Design(
         "measured", "chunk", lambda t, _: (workers,) * len(t.phases), lambda _: part,
-        settle_us=settle_us,
+        settle_us=settle_us, plain=True,
     )  # fmt: skip
     critical = Critical("critical", (Phase(len(kernels), 1.0),), tuple(kernels), max_slowdown=1e9)
     gap = GAP * sum(k.tile_us * (1 + k.tiles / gpu.sms) for k in (*kernels, *normal[:1])) / 1e6
@@ -93,7 +93,7 @@ def _took(
     return [served.took_us for served in outcome.served]
 
 
-def levels(gpu: Gpu, kernels: Sequence[KernelCost], steps: int = 4) -> tuple[int, ...]:
-    """Budgets that are worth a measurement: even parts of the most residents, then everybody."""
+def levels(gpu: Gpu, kernels: Sequence[KernelCost], steps: int = LEVELS) -> tuple[int, ...]:
+    """Budgets that are worth a measurement: parts of the most residents, then everybody."""
     most = max(kernel.residents(gpu) for kernel in kernels)
     return levels_of(most, steps)

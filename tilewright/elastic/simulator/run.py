@@ -269,7 +269,8 @@ class Simulation:
             self._arrival(task.name)()
 
     def _enqueue(self, action: Enqueue) -> None:
-        normal, leave = self._normal[action.task], self._scheduler.design.leave
+        normal = self._normal[action.task]
+        leave = "never" if action.plain else self._scheduler.design.leave
         if not normal.runs:
             normal.begin()
         run, before = normal.runs[action.kernel], normal.runs[: action.kernel]
