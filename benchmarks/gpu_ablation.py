@@ -7,6 +7,8 @@ model is loaded again without the feature instead.  Inputs are zeros.  It checks
 does, and the tuner for every candidate.
 
     python benchmarks/gpu_ablation.py [--only GEMM] [--smoke] [--no-save]
+
+What --only leaves out keeps its rows.
 """
 
 from __future__ import annotations
@@ -247,9 +249,10 @@ def main() -> None:
         if "RoBERTa-base".startswith(asked):
             rows.append(whole(host, args.smoke, Path(at, "whole")))
             print(json.dumps(rows[-1]), flush=True)
-    if args.smoke or args.no_save or args.only:
+    if args.smoke or args.no_save:
         return
-    print(common.save("gpu_ablation", rows, device=device.id, **facts(dawn, args.commit)))
+    known = facts(dawn, args.commit)
+    print(common.merge("gpu_ablation", rows, ("case",), device=device.id, **known))
 
 
 if __name__ == "__main__":

@@ -102,6 +102,10 @@ def measure(files: Files, pool: Sessions, engines: Sequence[str], plan: Plan) ->
         also = [replace(x, row=dict(x.row), stream=True, rounds=[], inside=[]) for x in lanes]
         timed(also, plan)
         for each, streamed in zip(lanes, also, strict=True):
+            if each.alive and not streamed.alive:
+                # else a single run's time would pass for that in a row
+                each.row |= {"stream_why": streamed.row["why"]}
+                continue
             taken = {k: streamed.row.get(k) for k in ("median_ms", "spread", "batch", "n")}
             each.row |= {f"stream_{k}": v for k, v in taken.items() if v is not None}
     for each in lanes:

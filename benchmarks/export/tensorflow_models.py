@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+# Else its optimiser fuses what oneDNN has, and TF.js has not.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import numpy as np
 import onnx
@@ -31,12 +35,17 @@ from tensorflow_ops import traced
 from benchmarks.peers.cases import CASES, Model
 from benchmarks.peers.examples import example, model_file
 from benchmarks.peers.gpu_cases import CASES as ON_GPU
+from benchmarks.peers.gpu_cases import small
 
 #: An 8-bit model is made of the one without this ending, by TFLite's own quantisation.
 INT8 = "_int8"
 IMAGES = 8
 #: What TF.js's own converter asks of TensorFlow's optimiser.
 REWRITES = ("debug_stripper", "remap", "constfold", "arithmetic", "dependency")
+#: The optimiser fuses only what is placed there.
+CPU = "/device:CPU:0"
+DEPTHWISE, FUSED_DEPTHWISE = "DepthwiseConv2dNative", "FusedDepthwiseConv2dNative"
+CONVOLUTIONS = ("Conv2D", "_FusedConv2D", DEPTHWISE)
 
 
 def function(path: Path, length: int, flat: bool) -> Any:
@@ -82,6 +91,8 @@ def write_tfjs(path: Path, length: int, out: Path, name: str, force: bool) -> No
     topology, constants = (free(folder / n, force) for n in ("model.json", "weights.bin"))
     concrete = convert_variables_to_constants_v2(function(path, length, flat=False))
     graph = _optimised(concrete)
+    _pads_inside(graph)
+    _fuse_depthwise(graph)
     folder.mkdir(parents=True, exist_ok=True)
     weights, chunks = [], []
     for node in graph.node:
@@ -102,7 +113,7 @@ def write_tfjs(path: Path, length: int, out: Path, name: str, force: bool) -> No
         "weightsManifest": [{"paths": ["weights.bin"], "weights": weights}],
         "outputs": [tensor.name for tensor in concrete.outputs],
     }
-    topology.write_text(json.dumps(record))
+    topology.write_text(json.dumps(record, sort_keys=True))
     print(f"tfjs {name}: {constants.stat().st_size:,} bytes", flush=True)
 
 
@@ -114,9 +125,59 @@ def _optimised(concrete: Any) -> Any:
         graph_def=concrete.graph.as_graph_def(), graph=concrete.graph
     )
     exported.collection_def["train_op"].CopyFrom(collection)
+    for node in exported.graph_def.node:
+        node.device = CPU
     config = config_pb2.ConfigProto()
     config.graph_options.rewrite_options.optimizers.extend(REWRITES)
-    return tf_optimizer.OptimizeGraph(config, exported)
+    graph = tf_optimizer.OptimizeGraph(config, exported)
+    for node in graph.node:
+        node.device = ""
+    return graph
+
+
+def _readers(graph: Any) -> Mapping[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for node in graph.node:
+        for name in node.input:
+            found[name].append(node)
+    return found
+
+
+def _pads_inside(graph: Any) -> None:
+    """Margins as a setting of the convolution behind them, instead of a copy with margins."""
+    nodes, readers = {node.name: node for node in graph.node}, _readers(graph)
+    for conv in [node for node in graph.node if node.op in CONVOLUTIONS]:
+        pad = nodes[conv.input[0]]
+        if pad.op != "Pad" or len(readers[pad.name]) > 1:
+            continue
+        margins = tf.make_ndarray(nodes[pad.input[1]].attr["value"].tensor)
+        conv.attr["padding"].s = b"EXPLICIT"
+        conv.attr["explicit_paddings"].list.i[:] = margins.ravel().tolist()
+        conv.input[0] = pad.input[0]
+        graph.node.remove(pad)
+    read = _readers(graph)
+    for node in [node for node in graph.node if node.op == "Const" and node.name not in read]:
+        graph.node.remove(node)
+
+
+def _fuse_depthwise(graph: Any) -> None:
+    """Biases and activations into depthwise convolutions, as TF.js's own converter does it."""
+    readers = _readers(graph)
+    for conv in [node for node in graph.node if node.op == DEPTHWISE]:
+        chain = [conv]
+        for kinds in (["BiasAdd"], ["Relu", "Relu6"]):
+            after = readers[chain[-1].name]
+            if len(after) != 1 or after[0].op not in kinds:
+                break
+            chain.append(after[0])
+        if len(chain) > 1:
+            conv.attr["fused_ops"].list.s.extend(node.op.encode() for node in chain[1:])
+            conv.attr["num_args"].i = 1
+            conv.input.append(chain[1].input[1])
+            # readers know the last by its name
+            conv.op, conv.name = FUSED_DEPTHWISE, chain[-1].name
+            for node in chain[1:]:
+                graph.node.remove(node)
 
 
 WRITERS: dict[str, Callable[[Path, int, Path, str, bool], None]] = {
@@ -131,13 +192,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder for the others")
     parser.add_argument("--format", choices=sorted(WRITERS), help="only this one")
     parser.add_argument("--gpu", action="store_true", help="the models of gpu_peers.py")
+    parser.add_argument("--small", action="store_true", help="with --gpu: its small forms")
     parser.add_argument("names", nargs="*", help="only these cases")
     add_force(parser)
     options = parser.parse_args()
     for case in ON_GPU if options.gpu else CASES:
         if not isinstance(case.work, Model) or (options.names and case.name not in options.names):
             continue
-        stem = case.work.stem
+        stem = (small(case) if options.small else case).work.stem
         path = model_file(replace(case.work, stem=stem.removesuffix(INT8)), options.models)
         chosen = [options.format] if options.format else sorted(WRITERS)
         for name in chosen if path else []:

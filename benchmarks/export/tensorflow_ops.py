@@ -36,6 +36,7 @@ def traced(model: onnx.ModelProto, feeds: Mapping[str, Value], flat: bool) -> li
     ops = OPERATIONS | {"MatMul": partial(_matmul, flat=flat), "LSTM": partial(_lstm, flat=flat)}
     ops |= {"GRU": partial(_gru, flat=flat), "Gemm": partial(_gemm, flat=flat)}
     ops |= {"Gelu": partial(_gelu, flat=flat)}
+    ops |= {} if flat else {"Add": _add}
     ops |= CHANNELS_LAST if pictures else {}
     values: dict[str, Value] = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
     values |= feeds
@@ -101,7 +102,17 @@ def _gemm(at: Attributes, a: Value, b: Value, c: Value = None, *, flat: bool) ->
     assert at.get("alpha", 1.0) == at.get("beta", 1.0) == 1.0, at
     assert not at.get("transA")
     made = _dense(a, b.T if at.get("transB") else b, flat)
-    return made if c is None else made + _tensor(c)
+    return made if c is None else _add(at, made, c)
+
+
+def _add(_: Attributes, a: Value, b: Value) -> Value:
+    """The bias of a product goes before its reshape: TF.js's product takes it there."""
+    made, bias = (b, a) if _known(a) else (a, b)
+    if _known(bias) and bias.ndim == 1:
+        rows = made.op.inputs[0] if made.op.type == "Reshape" else made
+        if rows.op.type == "MatMul" and rows.shape[-1] == made.shape[-1] == len(bias):
+            return tf.reshape(tf.nn.bias_add(rows, _tensor(bias)), made.shape)
+    return tf.add(_tensor(a), _tensor(b))
 
 
 def _gates(x: Value, w: Value, bias: Value, flat: bool) -> list[Value]:
@@ -334,6 +345,12 @@ def _mean_last(at: Attributes, x: Value, axes: Value = None) -> Value:
     return tf.reduce_mean(x, chosen, keepdims=bool(at.get("keepdims", 1)))
 
 
+def _flatten_last(at: Attributes, x: Value) -> Value:
+    assert at.get("axis", 1) == 1, at
+    first = tf.transpose(x, _FIRST) if x.shape[1] * x.shape[2] > 1 else x
+    return tf.reshape(first, [x.shape[0], -1])
+
+
 def _reshape_last(at: Attributes, x: Value, shape: Value) -> Value:
     flattens = len(x.shape) == 4 and x.shape[1] * x.shape[2] > 1
     return _reshape(at, tf.transpose(x, _FIRST) if flattens else x, shape)
@@ -344,6 +361,8 @@ CHANNELS_LAST: dict[str, Callable[..., Value]] = {
     "AveragePool": _pool(tf.nn.avg_pool2d, 0.0),
     "Concat": lambda at, *parts: tf.concat(parts, _axis_last(at["axis"])),
     "Conv": _conv,
+    "Flatten": _flatten_last,
+    "GlobalAveragePool": lambda _, x: tf.reduce_mean(x, (1, 2), keepdims=True),
     # only behind activations that are not negative
     "MaxPool": _pool(tf.nn.max_pool2d, 0.0),
     "ReduceMean": _mean_last,

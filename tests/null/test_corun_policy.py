@@ -86,31 +86,6 @@ def test_idle_time_goes_to_normal_tasks_at_once() -> None:
     assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
 
 
-def test_kernels_are_plain_while_every_request_lets_everybody_stay() -> None:
-    free = replace(CRITICAL, phases=(Phase(1, 100.0, Curve(((0, 1.0), (EVERYBODY, 1.04)))),))
-    run = Run("tilewright", free, Normal("normal", (KERNEL,) * 6))
-    assert run(Arrived(0, "normal", 0)) == [
-        Enqueue("normal", 0, EVERYBODY, plain=True), Enqueue("normal", 1, EVERYBODY, plain=True)
-    ]  # fmt: skip
-    assert run(Arrived(1, "critical", 7)) == [begin(7, (EVERYBODY,))]
-    assert run(Ended(2, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY, plain=True)]
-    # it exceeds its bound: from now on normal kernels must leave
-    assert run(Finished(3, 7, 1e6)) == []
-    assert run(Ended(4, "normal", 2)) == [Enqueue("normal", 3, EVERYBODY)]
-    # behind a launch that may be left none is plain, for it would not look whether that is complete
-    run.state = replace(run.state, margins=(1.0,))
-    assert run(Ended(5, "normal", 3)) == [Enqueue("normal", 4, EVERYBODY)]
-    assert run(Ended(6, "normal", 4)) == [Enqueue("normal", 5, EVERYBODY)]
-    assert run(Ended(7, "normal", 5)) == run(Ended(8, "normal", 6)) == []
-    assert run(Arrived(9, "normal", 8))[0] == Enqueue("normal", 0, EVERYBODY, plain=True)
-
-
-def test_no_kernel_is_plain_where_a_request_lets_fewer_stay() -> None:
-    free = replace(CRITICAL, phases=(Phase(1, 100.0, Curve(((0, 1.0), (EVERYBODY, 1.04)))),))
-    run = Run("tilewright", free, replace(CRITICAL, name="other"), NORMAL)
-    assert run(Arrived(0, "normal", 0))[0] == Enqueue("normal", 0, EVERYBODY)
-
-
 def test_normal_launches_are_held_back_where_the_budget_is_0() -> None:
     task = replace(CRITICAL, phases=(Phase(1, 100.0, STEEP),))
     run = Run("tilewright", task, NORMAL)

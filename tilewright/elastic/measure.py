@@ -168,7 +168,7 @@ def measure(
     ]
     points: list[list[tuple[int, float]]] = [[] for _ in counts]
     for budget in tried:
-        with Busy(normal, normal_device, allow, budget, sms) as busy:
+        with Background(normal, normal_device, allow, budget, sms) as busy:
             for number, part in enumerate(_parts(counts)):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
                 took = _requests(model, held, settle_us, requests, each, busy)
@@ -189,7 +189,7 @@ def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
     return [(end - count, end) for count, end in zip(counts, ends, strict=True)]
 
 
-class Busy:
+class Background:
     """The normal model runs without a break, but as far as the budget holds it back."""
 
     def __init__(
@@ -207,7 +207,7 @@ class Busy:
             self._coordinator, task, plan, device, lambda _: self._agent.ask()
         )  # fmt: skip
 
-    def __enter__(self) -> Busy:
+    def __enter__(self) -> Background:
         self._agent.ask(2)
         return self
 
@@ -233,7 +233,7 @@ def _requests(
     settle_us: float,
     requests: int,
     seconds: float,
-    busy: Busy | None = None,
+    busy: Background | None = None,
 ) -> list[float]:
     """Microseconds of a part of the model, by the host's clock, as of an agent's requests."""
 
@@ -247,7 +247,7 @@ def _requests(
         in_quiet(model.device, start, wait, alone=not held.budget)
         return now_us() - begun
 
-    def beside(busy: Busy) -> float:
+    def beside(busy: Background) -> float:
         time.sleep(next(pauses))
         return busy.around(once)
 

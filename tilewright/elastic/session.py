@@ -22,7 +22,7 @@ from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.entry import EntryKernels, Flag
 from tilewright.elastic.load import Asking, CriticalLoad
-from tilewright.elastic.measure import Busy, Measured, check, kernel_times, measure, repeated
+from tilewright.elastic.measure import Background, Measured, check, kernel_times, measure, repeated
 from tilewright.elastic.models import (
     CriticalModel,
     ElasticKernels,
@@ -246,10 +246,10 @@ class CorunSession:
             seconds=self.settings.measure_seconds / len(self.models),
         )
 
-    def busy(self, budget: int) -> Busy:
+    def background(self, budget: int) -> Background:
         """The first normal model runs without a break, as far as the budget lets it, in a `with`
         statement: for measurements."""
-        return Busy(self._plans[0], self._hosts[0].device, self.allow, budget, self.sms)
+        return Background(self._plans[0], self._hosts[0].device, self.allow, budget, self.sms)
 
     def run(
         self,

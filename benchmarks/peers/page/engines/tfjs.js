@@ -41,9 +41,11 @@ export async function start(threads, device) {
         async stream(runs) {
           for (let run = 0; run < runs; run++) tf.dispose(once());
           // TF.js leaves its compute pass open, and WebGPU refuses the commands of an open pass.
-          tf.backend().endComputePassEncoder();
-          tf.backend().submitQueue();
-          await tf.backend().device.queue.onSubmittedWorkDone();
+          const gpu = tf.backend();
+          gpu.endComputePassEncoder();
+          // It has no commands right after it has submitted some of its own accord, every 15 dispatches.
+          if (gpu.commandEncoder) gpu.submitQueue();
+          await gpu.device.queue.onSubmittedWorkDone();
         },
         dispose() {
           Object.values(tensors).forEach((tensor) => tensor.dispose());
