@@ -12,6 +12,7 @@ settings and cards stay.  What was refused is a row with an `error`.
 * occupancy: of resident warps, by watched kernels in a short run of its own (`--occupancy`).
 
     python benchmarks/corun.py [--pair MDTB-A] [--sms 8] [--seconds 3] [--seed 0] [--policy ...]
+    python benchmarks/corun.py --kernels naive --paper-load --clients 4
     python benchmarks/corun.py --models critical.onnx normal.onnx --rate 50
 """
 
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tilewright.elastic.measure import Measured
 from tilewright.elastic.naive import naive
 from tilewright.elastic.policy import DESIGNS
 from tilewright.elastic.session import CorunSession, Guarded, Settings
-from tilewright.elastic.workloads import WORKLOADS, Stream, Workload, workload
+from tilewright.elastic.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop, Poisson
 from tilewright.elastic.workloads.metrics import achieved_occupancy, sequential_rate, tail
 from tilewright.elastic.workloads.models import model
@@ -46,7 +47,7 @@ from tilewright.targets import target
 
 CUDA = "cuda"
 KEY = (
-    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "seed",
+    "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "load", "seed",
     "max_slowdown",
 )  # fmt: skip
 #: Whose occupancy is compared.
@@ -103,10 +104,29 @@ def built(name: str, source: Any, folder: Path, args: argparse.Namespace) -> Pat
     return path
 
 
+def at_papers_load(pair: Pair, args: argparse.Namespace, sms: int | None) -> Pair:
+    """Rates such that open arrivals ask for as much of this device as of the paper's boards."""
+    settings = Settings("sequential", args.device, sms, measure_seconds=args.measure)
+    with CorunSession(*pair.parted, settings) as session:
+        solo = solos(pair.workload, [m.solo_us for m in session.measured], session.alone)
+    return replace(pair, workload=pair.workload.at_load(PAPER_LOADS[pair.name], solo))
+
+
+def solos(
+    streams: Workload, critical_us: Sequence[float], normal_rates: Sequence[float]
+) -> dict[str, float]:
+    """Seconds of each model alone; of one that is critical and normal, as a normal one."""
+    critical = zip(streams.critical, critical_us, strict=True)
+    normal = zip(streams.normal, normal_rates, strict=True)
+    return {s.model: us / 1e6 for s, us in critical} | {s.model: 1 / rate for s, rate in normal}
+
+
 def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[dict[str, Any]]:
     """One policy after the other; curves are measured once."""
     curves: Sequence[Measured] | None = None
     critical, normal = pair.parted
+    if args.paper_load and pair.name in PAPER_LOADS:
+        pair = at_papers_load(pair, args, sms)
     for name in args.policy or list(DESIGNS):
         promises = DESIGNS[name].promises
         for bound in args.bound or BOUNDS if promises else (None,):
@@ -147,6 +167,7 @@ def setting(
         "clients": args.clients,
         "l2_persistence": args.l2_persistence,
         "rate": args.rate,
+        "load": PAPER_LOADS.get(pair.name) if args.paper_load else None,
         "seed": seed,
         "max_slowdown": bound,
     }
@@ -167,9 +188,7 @@ def row(
         args.seconds, seed, [s.arrival for s in streams.normal],
     )  # fmt: skip
     critical = list(zip(streams.critical, result.critical, strict=True))
-    solo = {s.model: one.solo_us / 1e6 for s, one in critical} | {
-        s.model: 1 / rate for s, rate in zip(streams.normal, session.alone, strict=True)
-    }
+    solo = solos(streams, [one.solo_us for one in result.critical], session.alone)
     closed = any(s.arrival.clients for s in streams.critical)
     left = 1.0 if closed else max(1e-9, 1 - result.duty)
     answered = [(s, one.solo_us, answer) for s, one in critical for answer in one.answered]
@@ -225,6 +244,10 @@ def main() -> None:
     parser.add_argument("--pair", action="append", help="a workload's name; default: all")
     parser.add_argument("--models", nargs="+", help="ONNX files, the critical one first")
     parser.add_argument("--rate", type=float, default=0.0, help="critical requests per second")
+    parser.add_argument(
+        "--paper-load", action="store_true",
+        help="rates that take as much of this device as Miriam's took of its boards",
+    )  # fmt: skip
     parser.add_argument("--policy", action="append", choices=sorted(DESIGNS))
     parser.add_argument("--bound", action="append", type=float, help="for ours; repeatable")
     parser.add_argument("--sms", action="append", type=int, help="default: the whole GPU")

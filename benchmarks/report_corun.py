@@ -1,12 +1,13 @@
 """Tables and frontiers of models that share one GPU.
 
-Input: records of results/corun.json, bound.json, elastic.json.  Output: Markdown and SVG.  A row of
-the first is one run of a pair of models under a policy: pair, policy, sms, seed, max_slowdown
-(None: the policy takes no bound), p50, p99, p999 (latency of the critical model with waiting, over
-its latency alone), misses (share of requests), normal_share (of what is possible),
+Input: records of results/corun.json, corun_floor.json, bound.json, elastic.json.  Output: Markdown
+and SVG.  A row of the first is one run of a pair of models under a policy: pair, policy, sms, seed,
+max_slowdown (None: the policy takes no bound), p50, p99, p999 (latency of the critical model with
+waiting, over its latency alone), misses (share of requests), normal_share (of what is possible),
 total_over_sequential, occupancy (None: not recorded), n (critical requests); also kernels ("tuned",
-"naive"), clients, l2_persistence (the critical weights stay in the L2 cache) and rate (critical
-requests a second; 0: the workload's own), where they vary.
+"naive"), clients, l2_persistence (the critical weights stay in the L2 cache), rate (critical
+requests a second; 0: the workload's own) and load (the share of the device that open arrivals ask
+for; None: what their rates make), where they vary.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Record = dict[str, Any]
 Row = Mapping[str, Any]
 
 #: What may differ between pictures, and between points of a series.
-SETTING = ("gpu", "pair", "sms", "kernels", "clients", "l2_persistence", "rate")
+SETTING = ("gpu", "pair", "sms", "kernels", "clients", "l2_persistence", "rate", "load")
 POINT = ("policy", "max_slowdown")
 #: Bounds of the critical model's slowdown at which policies are compared.
 BOUNDS = (1.05, 1.1, 1.2, 1.4, 1.6)
@@ -56,12 +57,13 @@ def points(rows: Sequence[Row]) -> list[Row]:
 
 def _named(setting: Sequence[Any]) -> str:
     """Pair, multiprocessors, and what else was said of it, with the card at the end."""
-    gpu, pair, sms, kernels, clients, l2_persistence, rate = setting
+    gpu, pair, sms, kernels, clients, l2_persistence, rate, load = setting
     words = [str(pair), f"{sms} SMs" if sms else "all SMs"]
     words += [f"{kernels} kernels"] if kernels else []
     words += [f"{clients} clients"] if clients else []
     words += ["weights kept in L2"] if l2_persistence else []
     words += [f"{rate:g} requests a second"] if rate else []
+    words += [f"open arrivals at a load of {load:.2f}"] if load else []
     words += [str(gpu)] if gpu else []
     return ", ".join(words)
 
@@ -169,13 +171,37 @@ def latencies(record: Record) -> Iterator[tuple[str, str]]:
     yield "elastic-room.svg", bars("Microseconds until there is room, p99", rows, "")
 
 
-TABLES: dict[str, Callable[[Record], str]] = {"corun": corun, "bound": bound, "elastic": elastic}
+def floor(record: Record) -> str:
+    """Requests alone and beside normal work that may not stay, by two clocks."""
+    shares = ("p50", "p90", "p99", "p995")
+    head = ["workload", "SMs", "beside", "µs alone"]
+    head += [f"{clock} {s}" for clock in ("host", "GPU") for s in ("p50", "p90", "p99", "p99.5")]
+    rows = [
+        [
+            r["pair"], str(r["sms"]), r["beside"], cell(r["host_alone_us"]),
+            *(cell(r[f"{clock}_{share}"]) for clock in ("host", "gpu") for share in shares),
+            str(r["n"]),
+        ]
+        for r in record["rows"]
+    ]  # fmt: skip
+    return table([*head, "requests"], rows)
+
+
+TABLES: dict[str, Callable[[Record], str]] = {
+    "corun": corun, "corun_floor": floor, "bound": bound, "elastic": elastic,
+}  # fmt: skip
 #: Headings, and a sentence about what was measured.
 ABOUT: dict[str, tuple[str, str]] = {
     "corun": (
         "Models that share a GPU",
         "A critical model and normal ones under each policy. Latencies of the critical model "
         "have waiting in them and are multiples of those alone.",
+    ),
+    "corun_floor": (
+        "The floor of every bound",
+        "Critical requests one after the other, alone and beside a normal model that may keep no "
+        "worker meanwhile, over the median alone: by the host's clock, from the call to the "
+        "answer, and by the GPU's, between events around the kernels.",
     ),
     "bound": (
         "The bound on the simulated GPU",
