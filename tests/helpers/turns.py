@@ -33,9 +33,10 @@ PERIOD = 30
 #: Where most of the time goes.  Of what the marks leave of a file there, a run takes one case of
 #: so many.
 SHARES = {
-    "tests/browser/": 3, "tests/conformance/": 2, "tests/null/test_cuda_": 2,
-    "tests/null/test_fuzz_": 2, "tests/null/test_gpu_": 2, "tests/null/test_import_": 2,
-    "tests/null/test_kernel_": 2, "tests/null/test_tune_": 2,
+    "tests/browser/": 4, "tests/conformance/": 4, "tests/null/test_cli_": 2,
+    "tests/null/test_corun_": 2, "tests/null/test_cuda_": 3, "tests/null/test_extents_": 2,
+    "tests/null/test_fuzz_": 3, "tests/null/test_gpu_": 3, "tests/null/test_import_": 2,
+    "tests/null/test_kernel_": 2, "tests/null/test_transform_": 2, "tests/null/test_tune_": 3,
 }  # fmt: skip
 #: A multiple of what `one_in` counts to, so that both choices change independently.
 LONG_PERIOD = PERIOD * 12
