@@ -104,7 +104,7 @@ def built(name: str, source: Any, folder: Path, args: argparse.Namespace) -> Pat
     return path
 
 
-def at_papers_load(pair: Pair, args: argparse.Namespace, sms: int | None) -> Pair:
+def at_paper_load(pair: Pair, args: argparse.Namespace, sms: int | None) -> Pair:
     """Rates such that open arrivals ask for as much of this device as of the paper's boards."""
     settings = Settings("sequential", args.device, sms, measure_seconds=args.measure)
     with CorunSession(*pair.parted, settings) as session:
@@ -126,7 +126,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
     curves: Sequence[Measured] | None = None
     critical, normal = pair.parted
     if args.paper_load and pair.name in PAPER_LOADS:
-        pair = at_papers_load(pair, args, sms)
+        pair = at_paper_load(pair, args, sms)
     for name in args.policy or list(DESIGNS):
         promises = DESIGNS[name].promises
         for bound in args.bound or BOUNDS if promises else (None,):
@@ -269,6 +269,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.models and len(args.models) < 2:
         raise UsageError("--models needs two at least", hint="The critical one comes first")
+    if args.paper_load and (args.models or args.rate):
+        raise UsageError(
+            "--paper-load sets the rates of the paper's workloads",
+            hint="Leave out --models and --rate",
+        )
     stop = time.monotonic() + args.budget
     rows = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:

@@ -1,5 +1,5 @@
-"""What a critical request takes more beside normal work that may not stay at all: the floor of
-every bound.
+"""How much longer a critical request takes beside normal work that must leave completely: the floor
+of every bound.
 
 Input: a GPU with its driver, the extra `cuda`; names of workloads.  Output:
 results/corun_floor.json: requests of a workload's first critical model, alone and beside its first
@@ -102,7 +102,7 @@ def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[dict[
         for clock, times, unit in zip(
             ("host", "gpu"), zip(*found, strict=True), middle, strict=True
         ):
-            row |= {f"{clock}_alone_us": round(unit, 1)}
+            row[f"{clock}_alone_us"] = round(unit, 1)
             row |= {f"{clock}_{k}": round(quantile(times, s) / unit, 4) for k, s in SHARES.items()}
         yield row
 

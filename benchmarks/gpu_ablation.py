@@ -252,7 +252,8 @@ def main() -> None:
     if args.smoke or args.no_save:
         return
     known = facts(dawn, args.commit)
-    print(common.merge("gpu_ablation", rows, ("case",), device=device.id, **known))
+    rows = [{"gpu": known["machine"].get("gpu"), **row} for row in rows]
+    print(common.merge("gpu_ablation", rows, ("gpu", "case"), device=device.id, **known))
 
 
 if __name__ == "__main__":

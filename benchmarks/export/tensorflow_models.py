@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-# Else its optimiser fuses what oneDNN has, and TF.js has not.
+# Otherwise TensorFlow's optimiser makes fused operations that only oneDNN has.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import numpy as np
@@ -148,7 +148,7 @@ def _pads_inside(graph: Any) -> None:
     nodes, readers = {node.name: node for node in graph.node}, _readers(graph)
     for conv in [node for node in graph.node if node.op in CONVOLUTIONS]:
         pad = nodes[conv.input[0]]
-        if pad.op != "Pad" or len(readers[pad.name]) > 1:
+        if pad.op != "Pad" or len(readers[pad.name]) > 1 or conv.attr["padding"].s != b"VALID":
             continue
         margins = tf.make_ndarray(nodes[pad.input[1]].attr["value"].tensor)
         conv.attr["padding"].s = b"EXPLICIT"

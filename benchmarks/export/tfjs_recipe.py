@@ -160,8 +160,11 @@ def rebuilt(
 
 
 def opened(folder: Path) -> tuple[dict[str, Any], bytes]:
-    recipe = json.loads(there(folder / RECIPE).read_text())
-    if recipe.get("format") != FORMAT:
+    try:
+        recipe = json.loads(there(folder / RECIPE).read_text())
+    except json.JSONDecodeError as error:
+        raise RecipeDamaged(f"{RECIPE}: {error}") from error
+    if recipe.get("format") != FORMAT or not {"sha256", "parts"} <= recipe.keys():
         raise RecipeDamaged(f"{RECIPE} is not of the format {FORMAT}")
     try:
         return recipe, lzma.decompress(there(folder / REST).read_bytes())

@@ -7,7 +7,8 @@ from dataclasses import replace
 from test_corun_policy import CRITICAL, KERNEL, NORMAL, Run, begin
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.elastic.policy import Arrived, Curve, Ended, Enqueue, Finished, Normal, Phase
+from tilewright.elastic.policy import Arrived, Curve, Ended, Enqueue, Finished, Gone, Normal, Phase
+from tilewright.elastic.policy.budgets import bounded
 
 #: A request that everybody may stay beside, within 5 %.
 FREE = replace(CRITICAL, phases=(Phase(1, 100.0, Curve(((0, 1.0), (EVERYBODY, 1.04)))),))
@@ -34,3 +35,32 @@ def test_kernels_are_plain_while_every_request_lets_everybody_stay() -> None:
 def test_no_kernel_is_plain_where_a_request_lets_fewer_stay() -> None:
     run = Run("tilewright", FREE, replace(CRITICAL, name="other"), NORMAL)
     assert run(Arrived(0, "normal", 0))[0] == Enqueue("normal", 0, EVERYBODY)
+
+
+def test_what_was_left_goes_on_in_the_form_that_knows_what_is_done() -> None:
+    nobody = replace(CRITICAL, phases=CRITICAL.phases[:1])
+    run = Run("tilewright", nobody, NORMAL)
+    run(Arrived(0, "normal", 0))
+    assert run(Arrived(1, "critical", 7)) == [begin(7, (0,))]
+    # both launches are left, the first after some of its work, which a plain one would do again
+    assert run(Ended(2, "normal", 0)) == run(Ended(3, "normal", 0)) == []
+    started = [a for a in run(Gone(4, "critical")) if isinstance(a, Enqueue)]
+    assert started == [Enqueue("normal", 0, EVERYBODY), Enqueue("normal", 1, EVERYBODY)]
+    assert run(Ended(5, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
+    run(Ended(6, "normal", 2))
+    run(Ended(7, "normal", 3))
+    # the next inference has nothing behind it
+    assert run(Arrived(8, "normal", 8))[0] == Enqueue("normal", 0, EVERYBODY, plain=True)
+
+
+def test_so_it_does_where_the_margin_lets_everybody_stay_again() -> None:
+    margin = next(m / 1000 for m in range(1000, 3000) if bounded(FREE, m / 1000) == (0,))
+    run = Run("tilewright", FREE, NORMAL)
+    run.state = replace(run.state, margins=(margin,))
+    run(Arrived(0, "normal", 0))
+    assert run(Arrived(1, "critical", 7)) == [begin(7, (0,))]
+    run(Ended(2, "normal", 0))
+    run(Ended(3, "normal", 0))
+    run.state = replace(run.state, margins=(1.0,))
+    started = [a for a in run(Finished(4, 7, 100.0)) if isinstance(a, Enqueue)]
+    assert [(a.kernel, a.plain) for a in started] == [(0, False), (1, False)]

@@ -114,7 +114,10 @@ def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(
     assert (row["ms"], row["default_ms"], row["uses"]) == (2.0, 3.0, ["packed dot"])
     assert row["tflops"] == round(2 * 64**3 / 2.0 / 1e9, 3)
     assert row["without"]["packed dot"] == 8.0
-    told = module("report_gpu_ablation").ablation({"rows": [row]}).splitlines()[-1]
+    rows = [{"gpu": "A", **row}, {"gpu": "B", **row, "case": "of another card"}]
+    told = module("report_gpu_ablation").ablation({"machine": {"gpu": "A"}, "rows": rows})
+    told = told.splitlines()[-1]
+    assert "another card" not in told
     assert "| 2,000.0 |" in told
     assert "| 1.50× | packed dot | – | 4.00× | – |" in told
 
@@ -138,12 +141,6 @@ def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) ->
     assert (row["ms"], row["schedule"]["form"]) == (2.0, "shuffle")
     assert "subgroups" in row["uses"]
     assert row["without"]["subgroups"] == 3.0
-
-
-def test_a_record_with_a_cold_default_says_so_until_it_is_measured_again() -> None:
-    details = module("report_gpu_ablation").details
-    assert "before the card was warm" in details({"commit": "25bfee29"})
-    assert details({"commit": "a later one"}) == ""
 
 
 def test_introductions_name_the_card() -> None:

@@ -137,8 +137,9 @@ class NormalPlan(Protocol):
         """A new inference, in the stream's order."""
 
     def start(self, number: int, workers: int, plain: bool = False) -> None:
-        """plain: in the form that nobody leaves, where there are two; all before it is complete, or
-        was started so"""
+        """plain: in the form that nobody leaves, where there are two.  All before it is complete or
+        was started so itself.  Nothing of it may have been computed in this inference yet, since a
+        later kernel of the run may have overwritten what it reads."""
 
     def complete_after(self, number: int) -> int:
         """How many kernels are complete, when the launch of this one has ended."""

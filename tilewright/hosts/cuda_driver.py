@@ -27,7 +27,7 @@ from tilewright.hosts.tensors import Array
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
-#: Threads record by turns, so that none begins to collect while another one records.
+#: Recordings take turns: while one runs, no other thread may turn collection on.
 _RECORDING = threading.RLock()
 
 

@@ -154,8 +154,8 @@ class ElasticPlan:
         return self.device.record(tasks * times)
 
     def recorded_plain(self, first: int, last: int) -> Callable[[], None]:
-        """The same kernels in their first form, which nobody leaves.  They do not look whether the
-        kernel before them is complete; behind them the last one is, and tells."""
+        """The same kernels in their first form, which nobody leaves: they do not look whether the
+        kernel before them is complete.  Afterwards the last one is marked complete and reported."""
         done = self._words.address + WORD * KERNEL * (last - 1) + WORD
         words = [SetWord(done, self._tiles[last - 1]), SetWord(self._told.address, last)]
         return self.device.record([*self._plain[first:last], *words])

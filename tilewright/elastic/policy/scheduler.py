@@ -163,13 +163,17 @@ class Scheduler:
             running = replace(state.running, held=False)
             state = replace(state, running=running)
             actions.append(Proceed(running.request.number, running.kernel))
-        normal = list(state.normal)
+        normal, everybody = list(state.normal), self._everybody_stays(state)
         for number, progress in enumerate(normal):
             for part, kernel in self._launches(state, progress):
-                flying = normal[number].flying
-                plain = self._nobody_leaves(state) and all(flight.plain for flight in flying)
+                now = normal[number]
+                plain = everybody and kernel >= now.elastic and all(f.plain for f in now.flying)
                 flight = Flight(kernel, part.workers, plain)
-                normal[number] = replace(normal[number], flying=(*flying, flight))
+                normal[number] = replace(
+                    now,
+                    flying=(*now.flying, flight),
+                    elastic=now.elastic if plain else max(now.elastic, kernel + 1),
+                )
                 state = replace(state, normal=tuple(normal))
                 actions.append(
                     Enqueue(progress.task.name, kernel, part.workers, part.tiles, part.fold, plain)
@@ -202,8 +206,9 @@ class Scheduler:
             return state.turn == progress.task.name
         return all(not p.backlog or p.task.priority <= progress.task.priority for p in state.normal)
 
-    def _nobody_leaves(self, state: Shares) -> bool:
-        """Whether no critical request, also none that may come, lets fewer than everybody stay."""
+    def _everybody_stays(self, state: Shares) -> bool:
+        """Whether the budgets of all critical tasks let everybody stay, also of those without a
+        request now."""
         return self.design.plain and all(
             budget == EVERYBODY
             for task, margin in zip(state.critical, state.margins, strict=True)
@@ -266,6 +271,7 @@ def _ended(state: Shares, event: Ended) -> Shares:
                 progress,
                 flying=progress.flying[1:],
                 complete=0 if done else max(progress.complete, event.complete),
+                elastic=0 if done else progress.elastic,
                 backlog=max(0, progress.backlog - done),
             )
         normal.append(progress)

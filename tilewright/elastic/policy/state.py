@@ -48,11 +48,14 @@ class Progress:
     """A normal task.
 
     backlog: inferences that are wanted;  complete: kernels of the present one that are done
+    elastic: behind the last kernel of the present inference that was started in the form that
+             workers leave, and so may be done in part
     """
 
     task: Normal
     backlog: int = 0
     complete: int = 0
+    elastic: int = 0
     flying: tuple[Flight, ...] = ()
 
     @property
