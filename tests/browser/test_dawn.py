@@ -140,6 +140,8 @@ def test_commands(dawn: Dawn, bundle: Path, tmp_path: Path, capsys: Any) -> None
     out = tmp_path / "out.npz"
     found = said("run", bundle, "--inputs", tmp_path / "in.npz", "--outputs", out)
     assert found["adapter"]["software"] == dawn.adapter["software"]
+    # what slows it down is told as the page tells it
+    assert any("is software" in said for said in found["lost"]) == dawn.adapter["software"]
     np.testing.assert_allclose(np.load(out)["y"], expected(inputs()), atol=1e-4)
     found = said("bench-kernel", "matmul", "32x16x8", "--runs", 4)
     assert (found["n"], found["gflops"] > 0, "ratio" in found) == (4, True, False)

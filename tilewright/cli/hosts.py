@@ -31,12 +31,14 @@ class Ran:
     """The result of one run; `milliseconds` is what the host itself measured.
 
     adapter: what WebGPU or CUDA ran on: `name`, `description`, and whether it is `software`
+    lost: sentences of the engine on what slows it down here, such as a feature that is not there
     """
 
     outputs: Arrays
     bucket: Mapping[str, int]
     milliseconds: float
     adapter: Mapping[str, Any] | None = None
+    lost: Sequence[str] = ()
 
 
 Runner = Callable[[Arrays], Ran]
@@ -205,8 +207,9 @@ def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[R
         model = browser.load(bundle, threads=threads)
 
         def run(inputs: Arrays) -> Ran:
-            found = model.run(inputs)
-            return Ran(found.outputs, found.bucket, found.milliseconds, model.info["adapter"])
+            found, info = model.run(inputs), model.info
+            adapter, lost = info["adapter"], tuple(info["lost"])
+            return Ran(found.outputs, found.bucket, found.milliseconds, adapter, lost)
 
         yield run
 

@@ -179,13 +179,14 @@ def run(
         "bucket": dict(ran.bucket),
         "milliseconds": ran.milliseconds,
         "adapter": ran.adapter,
+        "lost": list(ran.lost),
         "outputs": described,
         "file": None if outputs is None else str(outputs),
     }
     rows = ((d["name"], d["dtype"], "x".join(map(str, d["shape"]))) for d in described)
     place = f", written to {outputs}" if outputs else ""
     words = f"{ran.milliseconds:.2f} ms on {host}{_on(ran.adapter)}{place}"
-    return Answer(data, Group(table(("output", "type", "shape"), rows), words))
+    return Answer(data, Group(table(("output", "type", "shape"), rows), words, *ran.lost))
 
 
 def _on(adapter: Mapping[str, Any] | None) -> str:
