@@ -332,6 +332,7 @@ def test_the_page_shows_and_switches(
         layout = page.do("layout", screenshot=str(tmp_path / "page.png"))
         assert not layout["overflow"]
         assert layout["outside"] == []
+        before = page.do("chart")["runs"]
         page.do("select", selector="#device-choice", value="webgpu")
         page.do("text", selector="#device", contains="GPU (WebGPU")
         page.do("text", selector="#device-why", contains="As you chose")
@@ -339,6 +340,8 @@ def test_the_page_shows_and_switches(
         texts = page.wait("ready")["texts"]
         assert any(text.startswith("Making kernels: 0 of ") for text in texts), texts
         assert "SIMD" not in page.do("text", selector="#fact-variant", contains="core (")
+        # the processor's runs are not shown beside the GPU's
+        assert 0 < page.do("chart")["runs"] < before
         other = page.ask("hot soup")
         assert [hit["text"] for hit in other] == [hit["text"] for hit in ranking]
         page.do("select", selector="#device-choice", value="auto")

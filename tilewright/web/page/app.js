@@ -59,6 +59,7 @@ function change() {
   tuning.stop();
   model?.dispose();
   model = null;
+  latency.clear();
   start(collection);
 }
 

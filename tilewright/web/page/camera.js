@@ -142,6 +142,7 @@ element('retry').addEventListener('click', start);
 element('device-choice').addEventListener('change', () => {
   loading.abort();
   release();
+  latency.clear();
   start();
 });
 element('forget').addEventListener('click', async () => {

@@ -27,6 +27,17 @@ export class LatencyView {
     });
   }
 
+  /** Forgets all runs: those of another device tell nothing of this one. */
+  clear() {
+    cancelAnimationFrame(this.#frame);
+    this.#runs = [];
+    this.#total = this.#frame = 0;
+    element('latency-text').textContent = '';
+    const figure = element('latency');
+    figure.replaceChildren();
+    Object.assign(figure.dataset, { runs: 0, last: '', median: '' });
+  }
+
   #draw() {
     const times = this.#runs.map(({ milliseconds }) => milliseconds);
     const median = times.toSorted((a, b) => a - b)[times.length >> 1];
