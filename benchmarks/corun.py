@@ -46,6 +46,7 @@ from tilewright.elastic.workloads.models import model
 from tilewright.targets import target
 
 CUDA = "cuda"
+TUNED, NAIVE = "tuned", "naive"
 KEY = (
     "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "load", "seed",
     "max_slowdown",
@@ -83,7 +84,9 @@ def pairs_of(args: argparse.Namespace, folder: Path) -> Iterator[Pair]:
         found = Workload(
             (Stream(names[0], arrival),), tuple(Stream(n, ClosedLoop()) for n in names[1:])
         )
-        paths = [built(n, Path(m), folder, args) for n, m in zip(names, args.models, strict=True)]
+        paths = [
+            built(n, Path(m), folder, args.kernels) for n, m in zip(names, args.models, strict=True)
+        ]
         yield Pair(" + ".join(names), found.with_clients(args.clients), tuple(paths))
         return
     for name in args.pair or list(WORKLOADS):
@@ -91,14 +94,15 @@ def pairs_of(args: argparse.Namespace, folder: Path) -> Iterator[Pair]:
         rate = found.critical[0].arrival.rate
         if args.rate and rate:
             found = found.scaled(args.rate / rate)
-        bundles = (built(s.model, model(s.model), folder, args) for s in found.streams)
+        bundles = (built(s.model, model(s.model), folder, args.kernels) for s in found.streams)
         yield Pair(name, found, tuple(bundles))
 
 
-def built(name: str, source: Any, folder: Path, args: argparse.Namespace) -> Path:
+def built(name: str, source: Any, folder: Path, kernels: str = TUNED) -> Path:
+    """A model's bundle, compiled once."""
     path = folder / name
     if not path.exists():
-        schedule = naive(target(CUDA)) if args.kernels == "naive" else None
+        schedule = naive(target(CUDA)) if kernels == NAIVE else None
         options = Options(targets=(CUDA,), schedule=schedule)
         write(compile_model(source, options).contents, path)
     return path
@@ -261,7 +265,7 @@ def main() -> None:
         "--l2-persistence", action="store_true", help="critical weights stay in the L2 cache"
     )
     parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
-    parser.add_argument("--kernels", choices=("tuned", "naive"), default="tuned")
+    parser.add_argument("--kernels", choices=(TUNED, NAIVE), default=TUNED)
     parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--out", default="corun", help="results/NAME.json")

@@ -25,12 +25,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
-from corun import CUDA
+from corun import built
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
-from tilewright.bundle import write
-from tilewright.compiler import Options, compile_model
 from tilewright.elastic.agents import in_quiet
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.measure import GAP_S, Background
@@ -38,7 +36,7 @@ from tilewright.elastic.models import CriticalModel
 from tilewright.elastic.policy import Hold
 from tilewright.elastic.policy.curves import gaps
 from tilewright.elastic.policy.designs import SETTLE_US
-from tilewright.elastic.session import CorunSession, Guarded, Settings
+from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads import workload
 from tilewright.elastic.workloads.models import model
 from tilewright.hosts.cuda_devices import Mark, NvidiaDevice
@@ -83,14 +81,10 @@ def requests(
 
 def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[dict[str, Any]]:
     streams = workload(pair)
-    paths = []
-    for stream in (streams.critical[0], streams.normal[0]):
-        paths.append(folder / stream.model)
-        if not paths[-1].exists():
-            made = compile_model(model(stream.model), Options(targets=(CUDA,)))
-            write(made.contents, paths[-1])
+    names = [each[0].model for each in (streams.critical, streams.normal)]
+    critical_path, normal_path = (built(name, model(name), folder) for name in names)
     settings = Settings(sms=sms, max_slowdown=1e3, measure_seconds=1.0)
-    with CorunSession([Guarded(paths[0])], paths[1:], settings) as session:
+    with CorunSession(critical_path, [normal_path], settings) as session:
         critical = session.models[0]
         last = len(critical.launches)
         alone = requests(critical, Hold(EVERYBODY, 0, last), seconds)

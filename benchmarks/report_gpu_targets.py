@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from charts import table
@@ -73,10 +74,13 @@ def _smallest_share(records: Records) -> Figure:
     return None if None in shares else min(share for share in shares if share is not None)
 
 
+def _copied(records: Records) -> Figure:
+    return float(records["gpu"]["memory"]["copy"]["gb_per_s"])
+
+
 def _bits(shape: str) -> Callable[[Records], Figure]:
     weights = _product(f"GEMV {shape}, 4 bits, rows in bytes", "gb_per_s")
-    copied = lambda r: float(r["gpu"]["memory"]["copy"]["gb_per_s"])  # noqa: E731
-    return lambda records: _ratio(weights, copied, records)
+    return partial(_ratio, weights, _copied)
 
 
 def _prompt(clock: str) -> Callable[[Records], Figure]:

@@ -93,7 +93,7 @@ class Net:
         window = self.window(3)
         if window is None:
             return
-        sizes = zip(window["kernel_shape"], window["strides"], strict=True)  # type: ignore[call-overload]
+        sizes = list(zip(window["kernel_shape"], window["strides"], strict=True))  # type: ignore[call-overload]
         if "auto_pad" in window and any(stride > kernel for kernel, stride in sizes):
             return  # it may ask for less than no padding, which onnxruntime refuses for pools
         if self.rng.random() < 0.5:
@@ -102,7 +102,6 @@ class Net:
             del window["dilations"]
             if "auto_pad" not in window:
                 sides, pads = self.shape[2:], window["pads"]
-                sizes = zip(window["kernel_shape"], window["strides"], strict=True)  # type: ignore[call-overload]
                 self.counts = tuple(
                     (n + pads[i] + pads[i + 2] - k) // s + 1  # type: ignore[index]
                     for i, (n, (k, s)) in enumerate(zip(sides, sizes, strict=True))

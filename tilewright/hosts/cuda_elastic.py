@@ -104,7 +104,7 @@ class ElasticPlan:
             own = self._words.address + WORD * KERNEL * number
             # of the kernel before: its tiles, and the word that counts those that are done
             needed = tiles[number - 1] if number else 0
-            before = own + WORD - (WORD * KERNEL if number else 0)
+            before = self._done(max(0, number - 1))
             addresses = (budget.address, own, slots, self._saved.address, before, told)
             numbers = (needed, number, tiles[number], workers[number], self._slots, stride)
             more = (*map(ctypes.c_void_p, addresses), *map(ctypes.c_int, numbers))
@@ -122,6 +122,10 @@ class ElasticPlan:
         ]
         self._clear = Zeroes(self._words.address, self._words.size)
         self._plain, self._tiles = [launch for _, launch in plain], tiles
+
+    def _done(self, number: int) -> int:
+        """The address of the word that counts the tiles of a kernel that are done."""
+        return self._words.address + WORD * KERNEL * number + WORD
 
     @property
     def complete(self) -> int:
@@ -156,8 +160,8 @@ class ElasticPlan:
     def recorded_plain(self, first: int, last: int) -> Callable[[], None]:
         """The same kernels in their first form, which nobody leaves: they do not look whether the
         kernel before them is complete.  Afterwards the last one is marked complete and reported."""
-        done = self._words.address + WORD * KERNEL * (last - 1) + WORD
-        words = [SetWord(done, self._tiles[last - 1]), SetWord(self._told.address, last)]
+        done = SetWord(self._done(last - 1), self._tiles[last - 1])
+        words = [done, SetWord(self._told.address, last)]
         return self.device.record([*self._plain[first:last], *words])
 
     def run(self, again: Callable[[], None], rounds: int) -> int:
