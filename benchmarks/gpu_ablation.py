@@ -3,8 +3,14 @@
 Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu_ablation.json.  All candidates of
 a kernel that the device runs lie beside each other in one bundle and are timed by turns, by the
 GPU's own clock; without a feature the best is that of the candidates that do not need it.  A whole
-model is loaded again without the feature instead.  Inputs are zeros.  It checks no results: gpu.py
-does, and the tuner for every candidate.
+model is loaded again without the feature instead.  Inputs of kernels are zeros.  It checks no
+results: gpu.py does, and the tuner for every candidate.
+
+A feature is withheld alone.  What walks in bands has a twin that differs in nothing else.  Where
+another feature needs it (matrices of halves need f16 and subgroups), both sides of the comparison
+are without that one, too: `base` is then the time that `without` is over, `along` what both lack.
+Two things cannot be withheld alone and have no number, but are named in `inseparable`: what serves
+another feature only, and packed dot products of products of bytes, which have no tiles without.
 
     python benchmarks/gpu_ablation.py [--only GEMM] [--smoke] [--no-save]
 
@@ -31,25 +37,27 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import common
 from gpu import WGSL, facts
-from gpu_js_time import SMALL
+from gpu_ablation_models import Whole, wholes
 from products import CASES, READERS, Case
 from rows import subject_graph
 
-from benchmarks.peers.models import Text, roberta
 from tilewright.benchkernel import CANDIDATE, candidates, product_step, steps_of
 from tilewright.bundle import open_bundle, write
-from tilewright.compiler import compile_model
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import target as find_target
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.gpu.features import F16, MATRIX, PACKED, SUBGROUPS
-from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 
 Row = dict[str, Any]
-#: Whether a kernel needs the feature, by the names that it needs and its schedule's fields.
+#: Of each feature, whether a kernel or a model uses it.
+Way = tuple[bool, ...]
+#: Whether a kernel needs the feature, by the names that it needs and its schedule's fields; none
+#: needs one that comes after it.
 FEATURES: Mapping[str, Callable[[Collection[str], Mapping[str, Any]], bool]] = {
     "f16": lambda needs, _: F16 in needs,
     "packed dot": lambda needs, _: PACKED in needs,
@@ -69,6 +77,8 @@ SAME = 8
 #: Milliseconds of a timed run, runs of a candidate in a round, and rounds.
 RUN_MS, RUNS, ROUNDS = 20.0, 2, 3
 MOST_REPEATS = 512
+#: Candidates that took so many times the best of their kind run no further round.
+CLOSE = 1.25
 #: Seconds of runs before the first candidate: while candidates were compiled, the card fell to a
 #: fifth of its clock.
 WARM_S = 1.5
@@ -110,21 +120,28 @@ def little(case: Case) -> Case:
 def tried(
     step: KernelStep, device: DeviceClass, features: Collection[str], same: int = SAME
 ) -> list[Schedule]:
-    """The default and the first candidates of each set of features that the device has; where all
-    need one, also what engines run without any."""
+    """The default and the first candidates of each set of features that the device has, with their
+    twins."""
     space = space_of(step.kernel, device)
-    seen: Counter[tuple[bool, ...]] = Counter()
-    found = []
+    seen: Counter[Way] = Counter()
+    found: list[Schedule] = []
     for number in (0, *(n for n in space.trial_on(features) if n)):
         schedule = space.schedules[number]
         kind = used(schedule.features, schedule.to_json())
         seen[kind] += 1
         if seen[kind] <= same:
             found.append(schedule)
-    return found if any(not s.features for s in found) else [*found, Plain()]
+    twins = (straight(s) for s in found)
+    return list(dict.fromkeys((*found, *(t for t in twins if not t.objection(step.kernel)))))
 
 
-def used(needs: Collection[str], schedule: Mapping[str, Any]) -> tuple[bool, ...]:
+def straight(schedule: Schedule) -> Schedule:
+    """The same but for the order of its tiles: not in bands."""
+    banded: Any = schedule  # of a type with the field
+    return replace(banded, band=1) if schedule.to_json().get("band", 1) > 1 else schedule
+
+
+def used(needs: Collection[str], schedule: Mapping[str, Any]) -> Way:
     """Of each feature, whether a kernel needs it."""
     return tuple(needed(needs, schedule) for needed in FEATURES.values())
 
@@ -145,41 +162,102 @@ def needs_of(bundle: Path, features: Collection[str]) -> list[list[str]]:
 def measure(host: BrowserHost, subject: Subject, features: Collection[str], folder: Path) -> Row:
     # a copy of the rows as halves is shared, as in gpu.py
     write(candidates(subject.step, subject.schedules, WGSL, READERS).contents, folder)
+    needs, schedules = needs_of(folder, features), list(subject.schedules)
+    usual = schedules[0]
+    replaced = not set(needs[0]) <= usual.features
+    if replaced:  # engines that can do better than the default do
+        schedules[0] = better(subject.step.kernel, needs[0])
+    ways = [used(n, s.to_json()) for n, s in zip(needs, schedules, strict=True)]
     model = host.load(folder)
-    times = [ms / READERS for ms in by_turns(model, len(subject.schedules))]
+    times = by_turns(model, ways)
     model.dispose()
-    ways = [
-        used(needs, schedule.to_json())
-        for needs, schedule in zip(needs_of(folder, features), subject.schedules, strict=True)
-    ]
+    if replaced:
+        model = host.load(folder, features=sorted(usual.features))
+        times.append(milliseconds(model, {CANDIDATE: 0}))
+        model.dispose()
+        schedules.append(usual)
+        ways.append(used(usual.features, usual.to_json()))
+    times = [ms / READERS for ms in times]
     best = min(range(len(times)), key=times.__getitem__)
-    without = {
-        feature: round(min(t for t, way in zip(times, ways, strict=True) if not way[at]), 6)
-        for at, feature in enumerate(FEATURES)
-        if any(way[at] for way in ways)
-    }
     return {
         "case": subject.name, "candidates": len(times), "ms": round(times[best], 6),
         "tflops": round(subject.flops / times[best] / 1e9, 3), "default_ms": round(times[0], 6),
-        "schedule": subject.schedules[best].to_json(),
-        "uses": [f for f, uses in zip(FEATURES, ways[best], strict=True) if uses],
-        "without": without,
+        "schedule": schedules[best].to_json(),
+        "uses": named(ways[best]),
+        **worth(times, ways),
     }  # fmt: skip
 
 
-def by_turns(model: BrowserModel, count: int) -> list[float]:
-    """Milliseconds of each candidate by the GPU's clock; every other round begins at the end."""
-    found: list[list[float]] = [[] for _ in range(count)]
-    repeats = [repeats_of(model, {CANDIDATE: 0}), *[0] * (count - 1)]
-    begun = time.monotonic()
-    while time.monotonic() < begun + WARM_S:
-        model.time(RUNS, 0, {CANDIDATE: 0}, repeat=repeats[0])
+def better(kernel: Kernel, needs: Collection[str]) -> Schedule:
+    """What an engine takes instead of the default, by what it needs."""
+    wgsl: Any = find_target("wgsl")
+    ways: Sequence[Schedule] = wgsl.better(kernel)
+    return next(way for way in ways if way.features == set(needs))
+
+
+def named(way: Way) -> list[str]:
+    return [feature for feature, uses in zip(FEATURES, way, strict=True) if uses]
+
+
+def worth(times: Sequence[float], ways: Sequence[Way]) -> Row:
+    """Of each feature that something uses: the best time without it, what that is to be compared
+    with, and which other features both lack."""
+    row: Row = {"without": {}, "base": {}, "along": {}, "inseparable": {}}
+    for at, feature in enumerate(FEATURES):
+        along = dependents(at, ways)
+        names = [name for n, name in enumerate(FEATURES) if n in along]
+        able = [n for n, way in enumerate(ways) if not any(way[other] for other in along)]
+        without = [n for n in able if not ways[n][at]]
+        if not any(way[at] for way in ways):
+            continue
+        if len(without) == len(able):
+            row["inseparable"][feature] = names
+        elif not without:  # engines have a loop left, which lacks much more than the feature
+            row["inseparable"][feature] = ["tiles"]
+        else:
+            row["without"][feature] = round(min(times[n] for n in without), 6)
+            row["base"][feature] = round(min(times[n] for n in able), 6)
+            row["along"] |= {feature: names} if names else {}
+    return row
+
+
+def dependents(at: int, ways: Sequence[Way]) -> list[int]:
+    """The features that nothing uses without this one: they go with it."""
+    return [
+        n
+        for n in range(at + 1, len(FEATURES))
+        if any(way[n] for way in ways) and all(way[at] for way in ways if way[n])
+    ]
+
+
+def by_turns(model: BrowserModel, kinds: Sequence[Way]) -> list[float]:
+    """Milliseconds of each candidate by the GPU's clock; every other round begins at the end.  Each
+    runs in the first, then those that may be the best of their kind, and the default."""
+    found: list[list[float]] = [[] for _ in kinds]
+    repeats = [repeats_of(model, {CANDIDATE: 0}), *[0] * (len(kinds) - 1)]
+    warm(model, repeats[0], {CANDIDATE: 0})
+    numbers = [*range(len(kinds))]
     for number in range(ROUNDS):
-        for n in range(count)[:: -1 if number % 2 else 1]:
+        for n in numbers[:: -1 if number % 2 else 1]:
             if not repeats[n]:
                 repeats[n] = repeats_of(model, {CANDIDATE: n})
             found[n] += model.time(RUNS, 1, {CANDIDATE: n}, repeat=repeats[n]).milliseconds
+        numbers = [0, *close([statistics.median(times) for times in found], kinds)]
     return [statistics.median(times) for times in found]
+
+
+def close(times: Sequence[float], kinds: Sequence[Way]) -> Iterator[int]:
+    """The candidates but the first that are not much slower than the best of their kind."""
+    best: dict[Way, float] = {}
+    for kind, ms in zip(kinds, times, strict=True):
+        best[kind] = min(ms, best.get(kind, ms))
+    return (n for n in range(1, len(times)) if times[n] <= CLOSE * best[kinds[n]])
+
+
+def warm(model: BrowserModel, repeats: int, bucket: Mapping[str, int] | None = None) -> None:
+    begun = time.monotonic()
+    while time.monotonic() < begun + WARM_S:
+        model.time(RUNS, 0, bucket, repeat=repeats)
 
 
 def repeats_of(model: BrowserModel, bucket: Mapping[str, int] | None = None) -> int:
@@ -194,28 +272,47 @@ def repeats_of(model: BrowserModel, bucket: Mapping[str, int] | None = None) -> 
     return MOST_REPEATS
 
 
-def whole(host: BrowserHost, smoke: bool, folder: Path) -> Row:
-    """A 12-layer encoder with the compiler's defaults."""
-    write(compile_model(roberta(SMALL if smoke else Text()), WGSL).contents, folder)
-    times: dict[str, float] = {}
-    names: list[str] = []
-    known: Sequence[str] = ()
-    for feature in ("", *FEATURES):
-        if feature and feature not in names:
+def measure_whole(host: BrowserHost, whole: Whole, known: Sequence[str], folder: Path) -> Row:
+    """A model with what its build chooses by itself, loaded without each feature that it uses, then
+    without what needs that one.  Bands stay: no load withholds them."""
+    folder.mkdir()
+    write(whole.make(folder).contents, folder / "bundle")
+    loads: dict[frozenset[str], Way] = {}
+    times: dict[Way, float] = {}
+
+    def load(*withheld: str) -> Way:
+        key = frozenset(withheld)
+        if key not in loads:
+            left = [n for n in known if not any(FEATURES[name]([n], {}) for name in withheld)]
+            model = host.load(folder / "bundle", features=left)
+            loads[key] = way = used(model.info["variant"]["features"], {})
+            if way not in times:  # else it runs the same kernels
+                if whole.inputs:
+                    model.run(whole.inputs)
+                times[way] = round(milliseconds(model), 6)
+            model.dispose()
+        return loads[key]
+
+    every = load()
+    row: Row = {"case": whole.name, "candidates": 1, "ms": times[every], "default_ms": times[every]}
+    row |= {"uses": named(every), "without": {}, "base": {}, "along": {}, "inseparable": {}}
+    ways = [every, *(load(name) for name in named(every))]
+    for at, feature in ((n, name) for n, name in enumerate(FEATURES) if every[n]):
+        names = [list(FEATURES)[n] for n in dependents(at, ways)]
+        base = load(*names)
+        if not base[at]:
+            row["inseparable"][feature] = names
             continue
-        left = [n for n in known if not FEATURES[feature]([n], {})] if feature else None
-        model = host.load(folder, features=left)
-        repeats = repeats_of(model)
-        samples = model.time(RUNS * ROUNDS, 2, repeat=repeats).milliseconds
-        times[feature] = round(statistics.median(samples), 5)
-        if not feature:
-            known = model.info["adapter"]["features"]
-            uses = used(model.info["variant"]["features"], {})
-            names = [name for name, own in zip(FEATURES, uses, strict=True) if own]
-        model.dispose()
-    best = times.pop("")
-    about = {"case": "RoBERTa-base", "candidates": 1, "ms": best, "default_ms": best}
-    return {**about, "uses": names, "without": times}
+        row["without"][feature], row["base"][feature] = times[load(feature)], times[base]
+        row["along"] |= {feature: names} if names else {}
+    return row
+
+
+def milliseconds(model: BrowserModel, bucket: Mapping[str, int] | None = None) -> float:
+    """Of one run, by the GPU's clock."""
+    repeats = repeats_of(model, bucket)
+    warm(model, repeats, bucket)
+    return statistics.median(model.time(RUNS * ROUNDS, 1, bucket, repeat=repeats).milliseconds)
 
 
 def adapter_features(host: BrowserHost, folder: Path) -> list[str]:
@@ -228,6 +325,19 @@ def adapter_features(host: BrowserHost, folder: Path) -> list[str]:
     return found
 
 
+class Clock:
+    """Prints rows, and to stderr the seconds that each took."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def tell(self, row: Row) -> None:
+        print(json.dumps(row), flush=True)
+        now = time.monotonic()
+        print(f"{row['case']}: {now - self.last:.1f} s", file=sys.stderr, flush=True)
+        self.last = now
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="cases that begin so")
@@ -238,6 +348,7 @@ def main() -> None:
     asked = tuple(args.only) or ("",)
     dawn, rows = require_dawn(), []
     device = CLASSES.get(f"webgpu-{dawn.adapter['vendor']}", CLASSES["webgpu"])
+    clock = Clock()
     with tempfile.TemporaryDirectory(prefix="ablation-") as at, BrowserHost(dawn) as host:
         features = adapter_features(host, Path(at, "first"))
         for number, (name, step, flops) in enumerate(steps(args.smoke)):
@@ -245,10 +356,11 @@ def main() -> None:
                 same = 1 if args.smoke else SAME
                 subject = Subject(name, step, tried(step, device, features, same), flops)
                 rows.append(measure(host, subject, features, Path(at, str(number))))
-                print(json.dumps(rows[-1]), flush=True)
-        if "RoBERTa-base".startswith(asked):
-            rows.append(whole(host, args.smoke, Path(at, "whole")))
-            print(json.dumps(rows[-1]), flush=True)
+                clock.tell(rows[-1])
+        for number, whole in enumerate(wholes(args.smoke)):
+            if whole.name.startswith(asked):
+                rows.append(measure_whole(host, whole, features, Path(at, f"whole-{number}")))
+                clock.tell(rows[-1])
     if args.smoke or args.no_save:
         return
     known = facts(dawn, args.commit)

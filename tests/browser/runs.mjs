@@ -22,6 +22,16 @@ export const RUNS = {
     return { right, same: into === y && fresh !== y, codes, outcomes, kept: y.every((value) => value === 3) };
   }, size),
 
+  /** Runs of `engine`, x + x, with arrays of f16, f32 and f64; null where the page has no arrays of f16. */
+  halves: ({ page }, { size }) => page.evaluate(async (size) => {
+    const { engine, Float16Array } = /** @type {any} */ (globalThis);
+    if (!Float16Array) return null;
+    const x = Float16Array.from({ length: size }, (/** @type {any} */ _, /** @type {number} */ at) => at / 100 - 300);
+    const [half, single] = await Promise.all([x, Float32Array.from(x)].map(async (x) => (await engine.run({ x })).outputs.y.data));
+    const error = await engine.run({ x: new Float64Array(size) }).catch((/** @type {any} */ { message, hint }) => [message, hint]);
+    return { type: half.constructor.name, same: single.every((/** @type {number} */ value, /** @type {number} */ at) => value === half[at] && value === 2 * x[at]), error };
+  }, size),
+
   /** Runs of `engine` without and with arrays for its outputs: shapes and bytes of both. */
   outputs: ({ page }, { x }) => page.evaluate(async (given) => {
     const { engine } = globalThis;

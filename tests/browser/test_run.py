@@ -95,9 +95,9 @@ def test_larger_than_the_largest_bucket(load: Load) -> None:
 WRONG: dict[str, tuple[dict[str, Array | None], str, str, dict[str, Any]]] = {
     "missing": ({"long": None}, "long", "missing", {"expected": "i64 [2, 3]"}),
     "unknown": ({"y": normal(2)}, "y", "no input", {"known": ["x", "keep", "long", "short"]}),
-    "dtype": ({"x": np.ones((2, 3), np.int32)}, "x", "wrong type", {"expected": "f32"}),
-    "double": ({"x": np.ones((2, 3))}, "x", "wrong type", {"found": "Float64Array"}),
-    "no integers": ({"long": normal(2, 3)}, "long", "wrong type", {"expected": "i64"}),
+    "dtype": ({"x": np.ones((2, 3), np.int32)}, "x", "wrong type", {"expected": "float32"}),
+    "double": ({"x": np.ones((2, 3))}, "x", "wrong type", {"found": "float64"}),
+    "no integers": ({"long": normal(2, 3)}, "long", "wrong type", {"expected": "int64"}),
     "rank": ({"x": normal(6)}, "x", "wrong rank", {"expected": [2, 3], "found": [6]}),
     "size": ({"x": normal(3, 2)}, "x", "wrong size", {"expected": [2, 3], "found": [3, 2]}),
     "empty": ({"x": normal(0, 3)}, "x", "wrong size", {"elements": 0}),
@@ -257,6 +257,21 @@ def test_arrays_for_outputs(visit: Visit, library: Library, isolation: bool) -> 
     assert found["codes"] == ["input"] * 4
     assert found["outcomes"] == ["AbortError", "done"]
     assert found["kept"]
+
+
+def test_inputs_in_halves(visit: Visit, library: Library) -> None:
+    """Arrays of f16 are widened, where the page has such; outputs are f32."""
+    with serving({"doubled": library.path("doubled")}) as site:
+        page = visit(site.blank)
+        page.do("engine", url=site.bundle("doubled"), inputs={"x": DOUBLED}, show=False)
+        found = page.do("halves", size=DOUBLED)
+    if found is None:
+        pytest.skip("the browser has no Float16Array")
+    assert (found["type"], found["same"]) == ("Float32Array", True)
+    assert found["error"] == [
+        "Input 'x' has the wrong type: expected f32, found Float64Array",
+        "Give Float32Array or Float16Array or a plain array",
+    ]
 
 
 @pytest.mark.parametrize("isolation", [True, False])

@@ -145,19 +145,31 @@ def test_a_long_cache_is_read_as_far_as_it_is_valid(
 
 
 @on(*(host for host, target in TARGETS.items() if target == "wgsl"))
-def test_weights_in_several_buffers(open_host: Callable[[Path], Any], built: Built) -> None:
-    """On WebGPU a buffer has a largest size: here 64 KiB, so that the weights need several."""
-    sizes = replace(TINY, layers=3, hidden=192, room=32)
+def test_weights_and_caches_in_several_buffers(
+    open_host: Callable[[Path], Any], built: Built
+) -> None:
+    """On WebGPU a buffer has a largest size: here 64 KiB, so that weights need several, and caches
+    as well.  States are read, written and set to zero where they lie."""
+    sizes = replace(TINY, layers=3, hidden=192, room=120)
     folder = built(sizes, bank=2**16)
     path = folder / "bundle"
     facts = open_bundle(path).manifest.section("wgsl").facts
-    assert len(facts["banks"]["bytes"]) > 1
-    assert max(facts["banks"]["bytes"]) <= 2**16
+    for further in (facts["banks"], facts["annexes"]):
+        assert len(further["bytes"]) > 1
+        assert max(further["bytes"]) <= 2**16
+    assert facts["memory"]["bytes"] <= 2**16
     opened, ids = open_host(path), [5, 9, 2]
-    for _ in range(3):
-        got = opened.run(step(ids, 0)).outputs["logits"]
+    for past in (0, 3, 4):
+        got = opened.run(step(ids[past:], past)).outputs["logits"]
         np.testing.assert_allclose(got, whole(folder, sizes, ids), rtol=1e-4, atol=2e-5)
         ids.append(int(got.argmax()))
+    kept = {name: opened.state(name) for name in sizes.states}
+    opened.reset()
+    assert not any(opened.state(name).any() for name in kept)
+    for name, value in kept.items():
+        opened.set_state(name, value)
+    again = opened.run(step(ids[-1:], len(ids) - 1)).outputs["logits"]
+    np.testing.assert_allclose(again, whole(folder, sizes, ids), rtol=1e-4, atol=2e-5)
 
 
 def test_rows_may_be_rounded_to_bytes(

@@ -68,8 +68,12 @@ def answer(socket: ClientConnection, ask: dict) -> None:
             time.sleep(0.2 if MODE == "slow" else 0)  # the host looks more often than that
             socket.send(json.dumps({"progress": {"id": number, "loadedBytes": 1}}))
         info = {"url": params["url"], "options": params["options"]}
+        # Names as in ARRAYS of test_server_browser_host.py.
+        types = {"f32": "f32", "i64": "i64", "bool": "bool", "empty": "f32", "scalar": "i32"}
+        types |= {"big endian": "f32", "half": "f32"}
+        info["inputs"] = [{"name": n, "dtype": t, "shape": []} for n, t in types.items()]
         info |= {"name": "fake", "features": {"threads": params["options"].get("threads", 1)}}
-        result = {"handle": 1, "info": info}
+        result = {"handle": 1, "info": info, "states": []}
     elif ask["method"] == "run":
         if MODE == "crash":
             sys.exit("out of memory")

@@ -181,6 +181,22 @@ def test_run_to_an_extent(capsys: Capture, tmp_path: Path, model: Path, host: st
     assert "shapes already" in Called(capsys, *again).json["error"]["message"]
 
 
+@pytest.mark.parametrize("host", ["reference", "wasmtime"])
+def test_run_on_halves(capsys: Capture, tmp_path: Path, model: Path, host: str) -> None:
+    """A file may have inputs in f16; outputs are f32.  The shapes are theirs, too."""
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float16)
+    files = ("--inputs", save_inputs(tmp_path / "in.npz", x=x), "--outputs", tmp_path / "out.npz")
+    called = Called(capsys, "run", model, "--host", host, *files, "--json")
+    assert called.code == 0
+    assert called.json["outputs"] == [{"name": "y", "dtype": "float32", "shape": [5, 4]}]
+    found, want = np.load(tmp_path / "out.npz")["y"], np.maximum(x.astype(np.float32) @ WEIGHT, 0)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    wide = save_inputs(tmp_path / "wide.npz", x=x.astype(np.float64))
+    error = Called(capsys, "run", model, "--host", host, "--inputs", wide, "--json").json["error"]
+    assert error["message"] == "Input 'x' has the wrong type: expected float32, found float64"
+    assert error["hint"] == "Give float32 or float16, as of array.astype('float32')"
+
+
 def test_run_looks_at_the_output_first(capsys: Capture, tmp_path: Path) -> None:
     asked = ("run", "m.onnx", "--inputs", "in.npz", "--outputs", tmp_path / "missing" / "out.npz")
     called = Called(capsys, *asked, "--json")

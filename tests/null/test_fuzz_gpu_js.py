@@ -82,6 +82,10 @@ def banks(manifest: Any, sizes: Any, of: Any) -> None:
     section(manifest)["facts"]["banks"] = {"bytes": sizes, "of": of}
 
 
+def annexes(manifest: Any, sizes: Any, of: Any) -> None:
+    section(manifest)["facts"]["annexes"] = {"bytes": sizes, "of": of}
+
+
 #: Files that the manifest refers to at these places.
 CODE = ("targets", "wgsl", "builds", 0, "code")
 PLAN = ("targets", "wgsl", "builds", 0, "plans", 0)
@@ -102,6 +106,11 @@ FOUND: dict[str, tuple[tuple[Any, ...], Callable[[Any], object]]] = {
     "a tensor in no bank": ((), lambda m: banks(m, [64], [2])),
     "a tensor in too small a bank": ((), lambda m: banks(m, [0], [1] * 99)),
     "a step of no bank": (PLAN, lambda calls: calls[0].update(bank=1)),
+    "annexes that are a number": ((), lambda m: annexes(m, 5, [])),
+    "an annex of half a word": ((), lambda m: annexes(m, [66], [])),
+    "a state in no annex": ((), lambda m: annexes(m, [64], [2])),
+    "a step of no annex": (PLAN, lambda calls: calls[0].update(annexes=[1])),
+    "a step of no list of annexes": (PLAN, lambda calls: calls[0].update(annexes=1)),
     "more weights than memory": ((), lambda m: m["weights"].update(bytes=2**40, memory=0)),
     "fewer kernels than texts": ((), lambda m: section(m).update(slots=1)),
     "countless kernels": ((), lambda m: section(m).update(slots=2**40)),

@@ -78,7 +78,7 @@ def test_arrays_go_through(fake: pytest.MonkeyPatch, bundle: Path) -> None:
 
 def test_unknown_element_type(fake: pytest.MonkeyPatch, bundle: Path) -> None:
     with BrowserHost("chromium") as host, pytest.raises(InputError, match="complex64"):
-        host.load(bundle).run({"x": np.zeros(2, np.complex64)})
+        host.load(bundle).run({"f32": np.zeros(2, np.complex64)})
 
 
 def test_no_bundle(fake: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -112,8 +112,9 @@ Bank = Annotated[
         "--bank",
         metavar="BYTES",
         min=2**20,
-        help="On WebGPU: where a model needs more than this, its large weights lie in further "
-        "buffers of at most so many bytes. Every device has 134217728; by default 1073741824.",
+        help="On WebGPU: where a model needs more than this, large weights, and if need be states "
+        "and intermediate results, lie in further buffers of at most so many bytes. Every device "
+        "has 134217728; by default 1073741824.",
     ),
 ]
 Force = Annotated[

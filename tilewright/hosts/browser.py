@@ -15,13 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from tilewright.base.errors import HostError, TilewrightError
-from tilewright.bundle import is_bundle, open_bundle
+from tilewright.bundle import StateEntry, TensorInfo, is_bundle, open_bundle
 from tilewright.hosts.browser_link import RESTART, Json, Link, Progress, Reply, describe, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.hosts.browser_programs import PageProgram, program
+from tilewright.hosts.tensors import entry_of, state_array, widened
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
 
@@ -144,7 +146,9 @@ class BrowserHost:
         options = {k: v for k, v in wanted.items() if v is not None}
         params = {"url": f"/bundles/{name}/", "options": options}
         result = self.request("load", params, on_progress=on_progress).result
-        return BrowserModel(self, int(result["handle"]), result["info"])
+        info, states = result["info"], msgspec.convert(result["states"], list[StateEntry])
+        inputs = msgspec.convert(info["inputs"], list[TensorInfo])
+        return BrowserModel(self, int(result["handle"]), info, inputs, states)
 
     def request(
         self,
@@ -189,10 +193,13 @@ class BrowserModel:
     host: BrowserHost
     handle: int
     info: Json
+    inputs: Sequence[TensorInfo]
+    states: Sequence[StateEntry]
 
     def run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> RunResult:
         """One inference.  inputs: arrays by name.  Raises InputError, KernelTrap, HostError."""
-        described = [describe(name, array) for name, array in inputs.items()]
+        entries = (entry_of(self.inputs, name, "input") for name in inputs)
+        described = [describe(e.name, widened(e, inputs[e.name])) for e in entries]
         params = {"handle": self.handle, "inputs": [d for d, _ in described]}
         reply = self.host.request("run", params, tuple(data for _, data in described))
         found = reply.result
@@ -218,9 +225,10 @@ class BrowserModel:
         past: tokens that the caches hold;  end: ids that end the text;  inputs: of each run
         Raises InputError for a prompt that does not fit or a full cache, KernelTrap, HostError.
         """
+        given = {name: np.asarray(value).tolist() for name, value in (inputs or {}).items()}
         params: Json = {
             "handle": self.handle, "prompt": list(prompt), "past": past, "most": most,
-            "end": list(end), "inputs": {k: list(v) for k, v in (inputs or {}).items()},
+            "end": list(end), "inputs": given,
         }  # fmt: skip
         found = self.host.request("generate", params).result
         return found["tokens"], found["milliseconds"]
@@ -273,8 +281,8 @@ class BrowserModel:
         return found
 
     def set_state(self, name: str, value: np.ndarray[Any, Any]) -> None:
-        """Sets a state's contents; shape and dtype must match."""
-        described, data = describe(name, value)
+        """Sets a state's contents.  Raises InputError for what does not fit."""
+        described, data = describe(name, state_array(entry_of(self.states, name, "state"), value))
         self.host.request("set_state", {"handle": self.handle, "inputs": [described]}, (data,))
 
     def reset(self) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.base.dtypes import BY_NUMPY, DTYPES
-from tilewright.base.errors import HostError, InputError, TilewrightError
+from tilewright.base.errors import HostError, TilewrightError
 
 PROTOCOL = 1
 LOOK_SECONDS = 0.1
@@ -274,16 +274,8 @@ def page_error(plain: Json) -> TilewrightError:
 
 
 def describe(name: str, array: np.ndarray[Any, Any]) -> tuple[Json, memoryview]:
-    """A tensor's description and its bytes, row-major and little-endian.  Raises InputError."""
-    array = np.asarray(array)
-    dtype = BY_NUMPY.get(array.dtype.name)
-    if dtype is None:
-        raise InputError(
-            f"Input {name} has an unsupported element type",
-            hint=f"Supported are {', '.join(BY_NUMPY)}",
-            input=name,
-            dtype=array.dtype.name,
-        )
+    """The description of a tensor of a bundle, and its bytes, row-major and little-endian."""
+    dtype = BY_NUMPY[array.dtype.name]
     shape = list(array.shape)
     flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1)
     data = memoryview(flat.view(np.uint8).data)

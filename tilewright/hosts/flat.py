@@ -94,9 +94,9 @@ class FlatHost(ABC):
         return data.reshape(state.shape)
 
     def set_state(self, name: str, value: Any) -> None:
-        """Sets a state's contents.  Raises InputError for another shape or dtype."""
+        """Sets a state's contents.  Raises InputError for what does not fit."""
         number = state_number(self.bundle.manifest, name)
-        self._write(self._states[number], state_array(self.bundle.manifest, number, value))
+        self._write(self._states[number], state_array(self.bundle.manifest.states[number], value))
 
     def _submit(self, plan: int, extents: Sequence[int]) -> None:
         """Runs a plan to its end.  Raises KernelTrap."""

@@ -108,9 +108,10 @@ class PlanHost(ABC):
         return self._states[number].reshape(self.bundle.manifest.states[number].shape).copy()
 
     def set_state(self, name: str, value: Any) -> None:
-        """Sets a state's contents.  Raises InputError for another shape or dtype."""
+        """Sets a state's contents.  Raises InputError for what does not fit."""
         number = state_number(self.bundle.manifest, name)
-        self._states[number][:] = state_array(self.bundle.manifest, number, value).reshape(-1)
+        data = state_array(self.bundle.manifest.states[number], value)
+        self._states[number][:] = data.reshape(-1)
 
     def _value(self, value: Value) -> Array:
         if value.kind == "weight":

@@ -6,18 +6,26 @@ browser engine follows the same rules (docs/bundle.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import InputError
-from tilewright.bundle import Manifest, PlanEntry, TensorInfo
+from tilewright.bundle import Manifest, PlanEntry, StateEntry, TensorInfo
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Entry = TypeVar("Entry", TensorInfo, StateEntry)
+#: What an input or state takes besides its own element type, by NumPy's names: types without a
+#: number that it lacks.  The engine takes the same (web/engine/tensors.js).
+NARROWER = {
+    "float32": ("float16",),
+    "float64": ("float32", "float16"),
+    "int64": ("int32", "uint32"),
+}
 
 
 @dataclass(frozen=True)
@@ -69,14 +77,8 @@ def named_sizes(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, int]
 
     Raises InputError for a wrong name, rank or size.
     """
-    known = {info.name: info for info in manifest.inputs}
     for name in inputs:
-        if name not in known:
-            raise InputError(
-                f"the model has no input {name!r}",
-                hint=f"Its inputs are {', '.join(known)}",
-                expected=list(known),
-            )
+        entry_of(manifest.inputs, name, "input")
     sizes: dict[str, int] = {}
     for info in manifest.inputs:
         if info.name not in inputs:
@@ -104,19 +106,45 @@ def _check_shape(info: TensorInfo, shape: tuple[int, ...], sizes: dict[str, int]
         )
 
 
+def entry_of(entries: Sequence[Entry], name: str, kind: str) -> Entry:
+    """The input or state with this name.  Raises InputError if there is none."""
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    known = [entry.name for entry in entries]
+    raise InputError(
+        f"The model has no {kind} {name!r}",
+        hint=f"Its {kind}s are {', '.join(known) or 'none'}",
+        known=known,
+        **{kind: name},
+    )
+
+
+def widened(entry: TensorInfo | StateEntry, value: Any, kind: str = "input") -> Array:
+    """The array in the element type of the bundle.  Raises InputError where that has not all of
+    its numbers.
+
+    kind: what errors call the entry, as in the engine
+    """
+    given, own = np.asarray(value), DTYPES[entry.dtype].numpy
+    takes = (own, *NARROWER.get(own, ()))
+    if given.dtype.name not in takes:
+        raise InputError(
+            f"{kind.capitalize()} {entry.name!r} has the wrong type: "
+            f"expected {own}, found {given.dtype.name}",
+            hint=f"Give {' or '.join(takes)}, as of array.astype('{own}')",
+            expected=own,
+            found=given.dtype.name,
+            **{kind: entry.name},
+        )
+    return given.astype(own, copy=False)
+
+
 def fit(manifest: Manifest, plan: PlanEntry, inputs: Mapping[str, Any]) -> Iterator[Array]:
     """Each input as a contiguous array of the plan's shape, padded with zeros at the end."""
     for info, shape in zip(manifest.inputs, plan.inputs, strict=True):
-        given = np.asarray(inputs[info.name])
-        dtype = DTYPES[info.dtype]
-        if given.dtype.name != dtype.numpy:
-            raise InputError(
-                f"input {info.name!r} has the wrong element type",
-                hint=f"Convert it to {dtype.numpy}",
-                expected=dtype.numpy,
-                dtype=given.dtype.name,
-            )
-        whole = np.zeros(shape, dtype.numpy)
+        given = widened(info, inputs[info.name])
+        whole = np.zeros(shape, given.dtype)
         whole[tuple(slice(n) for n in given.shape)] = given
         yield whole
 
@@ -143,27 +171,19 @@ def collect(
 
 def state_number(manifest: Manifest, name: str) -> int:
     """The number of the state with this name.  Raises InputError if there is none."""
-    names = [state.name for state in manifest.states]
-    if name not in names:
-        raise InputError(
-            f"the model has no state {name!r}",
-            hint=f"Its states are {', '.join(names) or 'none'}",
-            expected=names,
-        )
-    return names.index(name)
+    return manifest.states.index(entry_of(manifest.states, name, "state"))
 
 
-def state_array(manifest: Manifest, number: int, value: Any) -> Array:
-    """New contents of a state as a contiguous array.  Raises InputError for another shape or
-    dtype."""
-    state, given = manifest.states[number], np.asarray(value)
-    dtype = DTYPES[state.dtype].numpy
-    if given.shape != state.shape or given.dtype.name != dtype:
+def state_array(state: StateEntry, value: Any) -> Array:
+    """New contents of a state as a contiguous array.  Raises InputError for another shape, or an
+    element type that does not fit."""
+    given = widened(state, value, "state")
+    if given.shape != state.shape:
         raise InputError(
-            f"state {state.name!r} has another shape or element type",
-            hint=f"Give {dtype} of shape {list(state.shape)}",
+            f"State {state.name!r} has the wrong shape",
+            hint=f"Give an array of shape {list(state.shape)}",
+            state=state.name,
             expected=list(state.shape),
             shape=list(given.shape),
-            dtype=given.dtype.name,
         )
     return np.ascontiguousarray(given)

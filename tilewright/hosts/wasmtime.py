@@ -271,9 +271,9 @@ class WasmtimeHost:
         return np.frombuffer(data, dtype.numpy).reshape(state.shape).copy()
 
     def set_state(self, name: str, value: Any) -> None:
-        """Sets a state's contents.  Raises InputError for another shape or dtype."""
+        """Sets a state's contents.  Raises InputError for what does not fit."""
         number = state_number(self.bundle.manifest, name)
-        data = state_array(self.bundle.manifest, number, value)
+        data = state_array(self.bundle.manifest.states[number], value)
         self.memory.write(data.tobytes(), self._states[number])
 
     def time(self, runs: int, plan: int = -1) -> list[float]:

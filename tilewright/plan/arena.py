@@ -1,14 +1,15 @@
 """Memory planning: fixed offsets in one arena, shared by values that live at different times.
 
 Input: buffers with sizes and the steps at which they are first written and last read.  Output: an
-offset for each and the arena's size, in the unit of the sizes (bytes or words).  Buffers overlap
-only if their lives do not.  Greedy by size, so the arena is small but not always minimal.
+offset for each and the arena's size, in the unit of the sizes (bytes or words); or of several
+arenas, where one may not be as large as all need.  Buffers overlap only if their lives do not.
+Greedy by size, so arenas are small but not always minimal.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -35,42 +36,91 @@ class Life:
         return range(self.first // RUN, self.last // RUN + 1)
 
 
-def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
-    """(offset of each buffer, size of the arena): largest first, at the lowest free offset."""
-    offsets = [0] * len(lives)
-    placed: defaultdict[int, list[int]] = defaultdict(list)
-    total = 0
+class _Room:
+    """Buffers at offsets of one memory; those of lives that meet lie apart."""
 
-    def neighbours(life: Life) -> Iterator[int]:
-        """Placed buffers whose life meets this one, each once."""
-        for run in life.runs:
-            for j in placed[run]:
-                if run == max(lives[j].runs.start, life.runs.start) and lives[j].meets(life):
-                    yield j
+    def __init__(self, lives: Sequence[Life]) -> None:
+        self._lives, self._offsets = lives, [0] * len(lives)
+        self._placed: defaultdict[int, list[int]] = defaultdict(list)
+        self.size = 0
 
-    for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first, i)):
-        size, at = align(lives[i].size), 0
+    def fit(self, i: int) -> int:
+        """The lowest free offset for buffer i."""
+        size, at = align(self._lives[i].size), 0
         for start, length in sorted(
-            (offsets[j], align(lives[j].size)) for j in neighbours(lives[i])
+            (self._offsets[j], align(self._lives[j].size)) for j in self._neighbours(self._lives[i])
         ):
             if at + size <= start:
                 break
             at = max(at, start + length)
-        offsets[i] = at
-        for run in lives[i].runs:
-            placed[run].append(i)
-        total = max(total, at + size)
-    return tuple(offsets), total
+        return at
+
+    def put(self, i: int, at: int) -> None:
+        self._offsets[i] = at
+        for run in self._lives[i].runs:
+            self._placed[run].append(i)
+        self.size = max(self.size, at + align(self._lives[i].size))
+
+    def _neighbours(self, life: Life) -> Iterator[int]:
+        """Placed buffers whose life meets this one, each once."""
+        for run in life.runs:
+            for j in self._placed[run]:
+                other = self._lives[j]
+                if run == max(other.runs.start, life.runs.start) and other.meets(life):
+                    yield j
+
+
+def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
+    """(offset of each buffer, size of the arena): largest first, at the lowest free offset."""
+    offsets, _, (size,) = spread(lives, None)
+    return offsets, size
+
+
+def spread(
+    lives: Sequence[Life], first: int | None, most: int = 0, kept: Collection[int] = ()
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """(offset of each buffer, its arena, size of each arena), in as many arenas as they need.
+
+    first: room of the first arena, None if it has no end;  most: room of each further one
+    kept:  buffers that lie in the first one even if it has no room for them
+    A buffer larger than `most` gets an arena of its own.
+    """
+    offsets, arenas = [0] * len(lives), [0] * len(lives)
+    rooms = [_Room(lives)]
+
+    def fits(i: int, arena: int, at: int) -> bool:
+        room = most if arena else first
+        return room is None or at + align(lives[i].size) <= room or (arena == 0 and i in kept)
+
+    for i in sorted(
+        range(len(lives)), key=lambda i: (i not in kept, -lives[i].size, lives[i].first, i)
+    ):
+        found = ((n, at) for n, room in enumerate(rooms) if fits(i, n, at := room.fit(i)))
+        arena, at = next(found, (len(rooms), 0))
+        if arena == len(rooms):
+            rooms.append(_Room(lives))
+        rooms[arena].put(i, at)
+        offsets[i], arenas[i] = at, arena
+    return tuple(offsets), tuple(arenas), tuple(room.size for room in rooms)
 
 
 def arena_of(plan: Plan, size: Callable[[Value], int]) -> tuple[tuple[int, ...], int]:
     """(offset of each value, size of the arena); weights and states lie elsewhere: their offset is
     0."""
-    inside = [i for i, v in enumerate(plan.values) if v.kind not in ("weight", "state")]
-    values = (plan.values[i] for i in inside)
-    offsets, total = place([Life(size(v), v.first, v.last) for v in values])
+    inside = movable(plan)
+    offsets, total = place(lives_of(plan, inside, size))
     found = dict(zip(inside, offsets, strict=True))
     return tuple(found.get(i, 0) for i in range(len(plan.values))), total
+
+
+def movable(plan: Plan) -> list[int]:
+    """Numbers of the values that lie in an arena."""
+    return [i for i, v in enumerate(plan.values) if v.kind not in ("weight", "state")]
+
+
+def lives_of(plan: Plan, numbers: Sequence[int], size: Callable[[Value], int]) -> list[Life]:
+    values = (plan.values[i] for i in numbers)
+    return [Life(size(v), v.first, v.last) for v in values]
 
 
 def row(sizes: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:

@@ -48,10 +48,10 @@ def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
     return found
 
 
-def in_scalars(fn: TileFn) -> bool:
-    """Whether it stores elements in memory one by one."""
+def stored_singly(fn: TileFn) -> frozenset[int]:
+    """Numbers of the buffers whose elements it stores one by one."""
     found = (s for s in statements(fn.body) if isinstance(s, Store) and s.buffer < len(fn.buffers))
-    return any(lanes_of(s.value) == 1 for s in found)
+    return frozenset(s.buffer for s in found if lanes_of(s.value) == 1)
 
 
 def alignments(fn: TileFn) -> dict[int, int]:
@@ -74,7 +74,7 @@ def wholes(fn: TileFn) -> dict[int, int]:
     only where it is written in vectors.
     """
     found = vectors(fn.body)
-    memory = range(len(fn.buffers)) if in_vectors(fn) and not in_scalars(fn) else ()
+    memory = range(len(fn.buffers)) if in_vectors(fn) and not stored_singly(fn) else ()
     shared = {n: lanes for n, lanes in found.items() if n >= len(fn.buffers)}
     if packs_bytes(fn):
         bytes_ = (n for n, s in enumerate(fn.scratch, len(fn.buffers)) if s.dtype in (I8, U8))

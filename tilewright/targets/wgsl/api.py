@@ -18,7 +18,6 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
-from tilewright.plan.arena import row
 from tilewright.targets.gpu import head_matrices, head_rows, matrices, rounded
 from tilewright.targets.gpu.features import FEATURES
 from tilewright.targets.gpu.target import GROUP, GroupTarget
@@ -27,19 +26,12 @@ from tilewright.targets.plain import PlainVariant
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.layouts import PACKING
-from tilewright.targets.wgsl.arenas import (
-    HEAD,
-    Arena,
-    arenas_of,
-    dense_of,
-    end_of_weights,
-    tensors_read,
-    words_of,
-)
-from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
+from tilewright.targets.wgsl.arenas import dense_of
+from tilewright.targets.wgsl.banks import WORD
 from tilewright.targets.wgsl.bytes import EACH
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
+from tilewright.targets.wgsl.layout import Layout, lay_out, layout_of
 from tilewright.targets.wgsl.steps import Steps
 
 
@@ -72,17 +64,7 @@ class Wgsl(GroupTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
-        dense = dense_of(program)
-        sizes = [-(-words_of(t) // dense.get(n, 1)) for n, t in enumerate(program.tensors)]
-        kept = [words_of(s) for s in program.states]
-        most = settings.get("bank", BANK) // WORD
-        words, end = row(sizes, HEAD)
-        banks = Banks((0,) * len(sizes), words)
-        arenas = arenas_of(program, settings)
-        if row(kept, end)[1] + max((arena.words for arena in arenas), default=0) > most:
-            banks, end = banks_of(*tensors_read(program, arenas), sizes, HEAD, most)
-        states, at = row(kept, end)
-        return self._section(program, codes, banks, states, at, arenas)
+        return self._section(program, codes, lay_out(program, settings))
 
     def exchange(
         self,
@@ -93,15 +75,8 @@ class Wgsl(GroupTarget):
         changed: frozenset[int],
         settings: Mapping[str, Any],
     ) -> Section:
-        """Where tensors lie is read from the old section: nobody asks for their table again."""
-        tensors, states = ([at // WORD for at in old.facts[n]] for n in ("tensors", "states"))
-        known = old.facts.get("banks", {"bytes": [], "of": [0] * len(tensors)})
-        sizes = tuple(size // WORD for size in known["bytes"])
-        banks = Banks(tuple(known["of"]), tuple(tensors), sizes)
-        at = end_of_weights(program, banks, states)
-        return self._section(
-            program, {variant: codes}, banks, states, at, arenas_of(program, settings)
-        )
+        layout = layout_of(program, old, settings)
+        return self._section(program, {variant: codes}, layout)
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
         ways = (matrices, head_matrices, head_rows, rounded)
@@ -111,12 +86,8 @@ class Wgsl(GroupTarget):
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        banks: Banks,
-        states: Sequence[int],
-        at: int,
-        arenas: Sequence[Arena],
+        layout: Layout,
     ) -> Section:
-        """The section, given where tensors lie, the first words of all states, and of the arena."""
         ((variant, listed),) = codes.items()
         texts = list(dict.fromkeys(str(code.body) for code in listed))
         dense = dense_of(program)
@@ -125,39 +96,27 @@ class Wgsl(GroupTarget):
             fits = (lambda _: True) if whole else (lambda loops: not in_vectors(loops))
             return self.able(listed[number], fits, frozenset())
 
-        steps = Steps(texts, able, banks, dense)
+        steps = Steps(texts, able, layout.banks, dense)
         plans, files = [], []
-        for plan, arena in zip(program.plans, arenas, strict=True):
-            words = [
-                banks.words[v.tensor] if v.kind == "weight"
-                else states[v.tensor] if v.kind == "state"
-                else at + offset
-                for v, offset in zip(plan.values, arena.offsets, strict=True)
-            ]  # fmt: skip
-            calls = steps.of(plan, arena.joints, words)
+        for plan, arena in zip(program.plans, layout.arenas, strict=True):
+            places = list(layout.places(plan, arena))
+            calls = steps.of(plan, arena.joints, places)
             saved = sum(call["joined"]["steps"] - 1 for call in calls if "joined" in call)
             plans.append({
-                "inputs": [words[i] * WORD for i in plan.inputs],
-                "outputs": [words[i] * WORD for i in plan.outputs],
+                "inputs": [places[i][0] * WORD for i in plan.inputs],
+                "outputs": [places[i][0] * WORD for i in plan.outputs],
                 "dispatches": len(calls) - saved,
             })  # fmt: skip
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
         code = json.dumps(list(steps.slots)).encode()
-        size = (at + max((arena.words for arena in arenas), default=0)) * WORD
         return Section(
             builds=(Build(variant, (), File(code, "json"), tuple(files), _facts(steps.needs)),),
             slots=len(steps.slots),
-            memory=size,
+            memory=layout.own * WORD,
             programs={},
             plans=tuple(plans),
             kernels=slots_of(codes),
-            facts={
-                "memory": {"bytes": size},
-                "tensors": [words * WORD for words in banks.words],
-                "states": [words * WORD for words in states],
-                **_dense_facts(dense),
-                **banks.to_facts(),
-            },
+            facts={**layout.to_facts(), **_dense_facts(dense)},
         )
 
 

@@ -26,11 +26,15 @@ HEAD = 64
 
 @dataclass(frozen=True)
 class Arena:
-    """A plan's joints, and where its values lie then, in words; `words` of all."""
+    """A plan's joints, and where its values lie then, in words; `words` of all.
+
+    of: of each value its annex (annexes.py); 0: the model's own buffer, of which `words` tell
+    """
 
     joints: tuple[Joint, ...]
     offsets: tuple[int, ...]
     words: int
+    of: tuple[int, ...]
 
 
 def arenas_of(program: Program, settings: Mapping[str, Any]) -> tuple[Arena, ...]:
@@ -38,7 +42,7 @@ def arenas_of(program: Program, settings: Mapping[str, Any]) -> tuple[Arena, ...
     joined = settings.get("joined", True)
     found = [joints(plan, program.kernels) if joined else () for plan in program.plans]
     return tuple(
-        Arena(own, *arena_of(lasting(plan, own), words_of))
+        Arena(own, *arena_of(lasting(plan, own), words_of), (0,) * len(plan.values))
         for plan, own in zip(program.plans, found, strict=True)
     )
 
@@ -64,14 +68,17 @@ def tensors_read(program: Program, arenas: Sequence[Arena]) -> tuple[Reads, Read
     return each, together
 
 
-def end_of_weights(program: Program, banks: Banks, states: Sequence[int]) -> int:
-    """The word behind weights and states in the model's own buffer."""
+def end_of_weights(program: Program, banks: Banks, states: Mapping[int, int]) -> int:
+    """The word behind weights and states in the model's own buffer.
+
+    states: the first words of those that lie there, by their numbers
+    """
     dense, ends = dense_of(program), [HEAD]
     for value in (v for plan in program.plans for v in plan.values if v.kind == "weight"):
         if not banks.of[value.tensor]:
             size = -(-words_of(value) // each_of(value, dense))
             ends.append(align(banks.words[value.tensor] + size))
-    ends += [align(at + words_of(s)) for at, s in zip(states, program.states, strict=True)]
+    ends += [align(at + words_of(program.states[n])) for n, at in states.items()]
     return max(ends)
 
 

@@ -55,7 +55,7 @@ def banks_of(
     of, bank, filled = [0] * len(sizes), 0, most
     ends: list[int] = []
     words = [0] * len(sizes)
-    large = [n for n, size in enumerate(sizes) if size >= min(LEAST, most // PART)]
+    large = [n for n, size in enumerate(sizes) if not small(size, most)]
     groups = _Groups({n: align(sizes[n]) for n in large}, most)
     for tensors in reads:
         groups.put_together(tensors)
@@ -77,11 +77,16 @@ def banks_of(
             of[n], words[n] = bank, filled
             filled += align(sizes[n])
         ends[-1] = filled
-    small = [n for n in range(len(sizes)) if not of[n]]
-    places, end = row([sizes[n] for n in small], head)
-    for n, place in zip(small, places, strict=True):
+    kept = [n for n in range(len(sizes)) if not of[n]]
+    places, end = row([sizes[n] for n in kept], head)
+    for n, place in zip(kept, places, strict=True):
         words[n] = place
     return Banks(tuple(of), tuple(words), tuple(ends)), end
+
+
+def small(words: int, most: int) -> bool:
+    """Whether a tensor or state stays in the model's own buffer in any case."""
+    return words < min(LEAST, most // PART)
 
 
 class _Groups:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Mapping
 
 from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
 from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
@@ -25,8 +26,9 @@ from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.gpu.target import group_of
-from tilewright.targets.gpu.vectors import in_scalars, packs_bytes, vectors
+from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
+from tilewright.targets.wgsl.arrays import MEMORY, Arrays, entry
 from tilewright.targets.wgsl.bytes import as_floats, element, in_bytes
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG, PACK, UNPACK
 from tilewright.targets.wgsl.features import head
@@ -46,14 +48,11 @@ TYPES = {
 
 
 class WgslDialect(Dialect):
-    """Buffer n begins at word `at(n)` of `memory`; scratch areas are arrays of the function.
-
-    An array that is read or written in vectors somewhere consists of vectors of 4; but not memory
-    where single elements are stored, since who writes to one may touch the whole vector.
+    """Buffer n begins at word `at(n)` of its array (arrays.py); scratch areas are arrays of the
+    function.  One that is read or written in vectors somewhere consists of vectors of 4.
     """
 
-    def __init__(self, fn: TileFn, apart: frozenset[int] = frozenset()) -> None:
-        """apart: numbers of the buffers that lie in another array, `weights`."""
+    def __init__(self, fn: TileFn, arrays: Arrays) -> None:
         self.buffers = len(fn.buffers)
         #: Those with two numbers in a word.
         self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.halves)
@@ -72,11 +71,7 @@ class WgslDialect(Dialect):
         )
         self.areas = fn.scratch
         self.lanes = vectors(fn.body)
-        #: Whether the whole memory is.
-        whole = {n for n in vectors(fn.body) if n < self.buffers}
-        self.apart = apart
-        self.vectors = bool(whole - apart) and not in_scalars(fn)
-        self.apart_vectors = bool(whole & apart)
+        self.arrays = arrays
 
     def words(self, dtype: DType, lanes: int = 4) -> bool:
         """Whether such a vector is made of words with four bytes each."""
@@ -160,14 +155,14 @@ class WgslDialect(Dialect):
     def load(self, buffer: int, at: str, dtype: DType, lanes: int) -> str:
         if buffer in self.halves:
             word = f"(u32({at}) >> 1u) + at({buffer}u)"
-            place = self._word(buffer, word, lanes)
+            place = self.arrays.word(buffer, word, lanes)
             if lanes == 1:
                 return _cut(f"half_at({place}, u32({at}))", dtype)
             if lanes == EIGHT:
                 return place
             return f"{'raw' if dtype == F16 else 'halves'}_at({place}, {word})"
         if buffer in self.bytes:
-            word = self._word(buffer, f"(u32({at}) >> 2u) + at({buffer}u)", 1)
+            word = self.arrays.word(buffer, f"(u32({at}) >> 2u) + at({buffer}u)", 1)
             return word if lanes > 1 else element(word, at, dtype)
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
@@ -183,7 +178,8 @@ class WgslDialect(Dialect):
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
         if buffer in self.halves:
             assert lanes == EIGHT, f"halves are stored by {EIGHT}, not {lanes}"
-            return f"{self._word(buffer, f'(u32({at}) >> 1u) + at({buffer}u)', lanes)} = {value};"
+            word = f"(u32({at}) >> 1u) + at({buffer}u)"
+            return f"{self.arrays.word(buffer, word, lanes)} = {value};"
         place = self._place(buffer, at, dtype, lanes)
         if buffer >= self.buffers:
             return f"{place} = {value};"
@@ -208,7 +204,7 @@ class WgslDialect(Dialect):
             return self._scratch(buffer, f"u32({at})", lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
         word = f"u32({at}){times} + at({buffer}u)" + (f" + {part}u" if part else "")
-        return self._word(buffer, word, lanes)
+        return self.arrays.word(buffer, word, lanes)
 
     def _scratch(self, number: int, at: str, lanes: int) -> str:
         """The same of a scratch area; its parts are arrays in an array."""
@@ -218,15 +214,7 @@ class WgslDialect(Dialect):
             name, at = f"{name}[({at}) / {size}]", f"({at}) % {size}"
         if self._each(number) == EIGHT:
             return f"{name}[({at}) >> 3u]"
-        return _element(name, at, number in self.wide, lanes)
-
-    def _word(self, buffer: int, word: str, lanes: int) -> str:
-        """A word of the array that a buffer lies in, or the vector of words that has it."""
-        if buffer in self.apart:
-            return _element("weights", word, self.apart_vectors, lanes)
-        if lanes > 1 and not self.vectors:
-            return f"four({word})"
-        return _element("memory", word, self.vectors, lanes)
+        return entry(name, at, number in self.wide, lanes)
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
         if self.words(dtype):
@@ -330,8 +318,8 @@ class WgslDialect(Dialect):
         if dtype == I64:
             number, wrong = f"i32({name}_long.x)", f"{name}_long.y != 0u || "
         head = f"let {name}_long = {value}; " if dtype == I64 else ""
-        told = "vec4<u32>(1u)" if self.vectors else "1u"  # words 1 to 3 are nobody's
-        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ memory[0] = {told}; return; }}"
+        told = "vec4<u32>(1u)" if MEMORY in self.arrays.wide else "1u"  # words 1 to 3 are nobody's
+        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ {MEMORY}[0] = {told}; return; }}"
         return f"{head}let {name} = {number}; {trap}"
 
 
@@ -343,36 +331,27 @@ def _cut(text: str, dtype: DType) -> str:
     return f"f16({text})" if dtype == F16 else text
 
 
-def _element(array: str, at: str, wide: bool, lanes: int) -> str:
-    """An element of an array of elements or, if it is wide, of vectors of 4; or a whole vector."""
-    if not wide:
-        return f"{array}[{at}]"
-    return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
-
-
 def module(
-    fn: TileFn, needs: frozenset[str] = frozenset(), apart: frozenset[int] = frozenset()
+    fn: TileFn, needs: frozenset[str] = frozenset(), apart: Mapping[int, str] | None = None
 ) -> str:
     """The kernel: the first word of memory is set if a gathered index lies outside its table.
 
-    needs: features that it asks for;  apart: numbers of the buffers that lie in the array of
-    binding 2
+    needs: features that it asks for;  apart: by the numbers of buffers that do not lie in the
+    model's own array, the names of theirs (arrays.py)
     """
-    dialect, group = WgslDialect(fn, apart), group_of(fn)
+    arrays, group = Arrays(fn, apart or {}), group_of(fn)
+    dialect = WgslDialect(fn, arrays)
     scalars = len(fn.scalars) if fn.counts else 0
     blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
     areas = [dialect.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
-    element, other = (
-        "vec4<u32>" if wide else "u32" for wide in (dialect.vectors, dialect.apart_vectors)
-    )
-    weights = f"@group(0) @binding(2) var<storage, read> weights: array<{other}>;"
     shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
+    own, *others = arrays.declared()
     lines = [
         *shared,
         f"struct Step {{ words: array<vec4<u32>, {blocks}> }}",
-        f"@group(0) @binding(0) var<storage, read_write> memory: array<{element}>;",
+        own,
         "@group(0) @binding(1) var<uniform> step: Step;",
-        *([weights] if apart else []),
+        *others,
         "fn word(n: u32) -> u32 { return step.words[n >> 2u][n & 3u]; }",
         "fn at(buffer: u32) -> u32 { return word(buffer + 1u); }",
         f"@compute @workgroup_size({group})",
@@ -397,4 +376,4 @@ def module(
     lines += body(fn, dialect)
     shared = [f"var<workgroup> shared_{name}: i32;" for name in dialect.uniforms]
     text = "\n".join([*shared, *lines])
-    return head(needs) + "\n".join([prelude(text), text, "}", ""])
+    return head(needs) + "\n".join([prelude(text), *arrays.functions(text), text, "}", ""])

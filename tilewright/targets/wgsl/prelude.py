@@ -78,11 +78,6 @@ fn i32_div(a: i32, b: i32) -> i32 {
   return a / b;
 }
 fn u32_div(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }
-// The whole vector with a word, where memory consists of words.
-fn four(word: u32) -> vec4<u32> {
-  let n = word & 0xfffffffcu;
-  return vec4<u32>(memory[n], memory[n + 1u], memory[n + 2u], memory[n + 3u]);
-}
 fn u8_at(word: u32, n: u32) -> u32 { return extractBits(word, (n & 3u) * 8u, 8u); }
 fn i8_at(word: u32, n: u32) -> i32 {
   return extractBits(bitcast<i32>(word), (n & 3u) * 8u, 8u);

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Step
 from tilewright.targets.gpu.joints import Joint, ways_of
 from tilewright.targets.gpu.target import group_of
@@ -19,6 +20,7 @@ from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import numbers_of
 from tilewright.targets.protocol import Code
 from tilewright.targets.wgsl.arenas import each_of
+from tilewright.targets.wgsl.arrays import MOST, WEIGHTS, annex
 from tilewright.targets.wgsl.banks import Banks
 from tilewright.targets.wgsl.emit import WORDS, module
 
@@ -28,20 +30,37 @@ Able = Callable[[int, bool], tuple[Code, ...]]
 
 @dataclass(frozen=True)
 class Lying:
-    """Where the buffers of a dispatch lie: the first word of each, and its bank."""
+    """Where the buffers of a dispatch lie: the first word of each, its bank, and its annex."""
 
     words: list[int]
     banks: list[int]
+    annexes: list[int]
 
     @classmethod
     def together(cls, parts: Sequence[Lying]) -> Lying:
         """The buffers of all, one after the other."""
-        return cls([w for p in parts for w in p.words], [b for p in parts for b in p.banks])
+        return cls(
+            [word for part in parts for word in part.words],
+            [bank for part in parts for bank in part.banks],
+            [annex for part in parts for annex in part.annexes],
+        )
 
     @property
-    def apart(self) -> frozenset[int]:
-        """Those in a bank."""
-        return frozenset(n for n, bank in enumerate(self.banks) if bank)
+    def bound(self) -> list[int]:
+        """The annexes, in the order of their bindings."""
+        return sorted({annex for annex in self.annexes if annex})
+
+    @property
+    def apart(self) -> dict[int, str]:
+        """The arrays of those that lie in a bank or annex."""
+        names = {number: annex(at) for at, number in enumerate(self.bound)}
+        banks = {n: WEIGHTS for n, bank in enumerate(self.banks) if bank}
+        return banks | {n: names[number] for n, number in enumerate(self.annexes) if number}
+
+    @property
+    def possible(self) -> bool:
+        """Whether one dispatch can bind all of them."""
+        return len({bank for bank in self.banks if bank}) <= 1 and len(self.bound) <= MOST
 
     @property
     def whole(self) -> bool:
@@ -50,8 +69,8 @@ class Lying:
 
     @property
     def fields(self) -> dict[str, Any]:
-        bank = max(self.banks)
-        return {"words": self.words} | ({"bank": bank} if bank else {})
+        more = {"bank": max(self.banks), "annexes": self.bound}
+        return {"words": self.words} | {name: found for name, found in more.items() if found}
 
 
 class Steps:
@@ -69,10 +88,21 @@ class Steps:
         self._able, self._banks, self._dense = cache(able), banks, dense
         self._joined = cache(_joined)
 
-    def of(self, plan: Plan, joints: Sequence[Joint], words: Sequence[int]) -> list[dict[str, Any]]:
-        """words: the first word of each value"""
-        found, lies = [], [self._lying(plan, step, words) for step in plan.steps]
+    def of(
+        self, plan: Plan, joints: Sequence[Joint], places: Sequence[tuple[int, int]]
+    ) -> list[dict[str, Any]]:
+        """places: the first word and the annex of each value, as of `Layout.places`
+
+        Raises MemoryLimit for a step with too many annexes.
+        """
+        found, lies = [], [self._lying(plan, step, places) for step in plan.steps]
         for step, lying in zip(plan.steps, lies, strict=True):
+            if not lying.possible:
+                raise MemoryLimit(
+                    f"a step of {len(lying.words)} tensors reads them from {len(lying.bound)} GPU "
+                    f"buffers, and {MOST} is the most",
+                    hint="Raise --bank, build smaller buckets, or join fewer tensors at a time",
+                )
             ways = self._able(step.kernel, lying.whole)
             *better, usual = (self._way(code, lying) for code in ways)
             found.append(usual | lying.fields | ({"better": better} if better else {}))
@@ -84,17 +114,18 @@ class Steps:
                 found[joint.first]["joined"] = own | lying.fields
         return found
 
-    def _lying(self, plan: Plan, step: Step, words: Sequence[int]) -> Lying:
+    def _lying(self, plan: Plan, step: Step, places: Sequence[tuple[int, int]]) -> Lying:
         values = [plan.values[a.value] for a in step.accesses]
         begin = [
-            words[a.value] + a.offset * WORDS[v.dtype.name] // each_of(v, self._dense)
+            places[a.value][0] + a.offset * WORDS[v.dtype.name] // each_of(v, self._dense)
             for a, v in zip(step.accesses, values, strict=True)
         ]
-        return Lying(begin, [self._banks.of[v.tensor] if v.kind == "weight" else 0 for v in values])
+        banks = [self._banks.of[v.tensor] if v.kind == "weight" else 0 for v in values]
+        return Lying(begin, banks, [places[a.value][1] for a in step.accesses])
 
     def _joining(self, joint: Joint, steps: Sequence[Step], lying: Lying) -> list[dict[str, Any]]:
-        """How one dispatch runs them; nothing where their weights lie in several banks."""
-        if len({bank for bank in lying.banks if bank}) > 1:
+        """How one dispatch runs them; nothing where it cannot bind all of their buffers."""
+        if not lying.possible:
             return []
         ways = tuple(self._able(step.kernel, True) for step in steps)
         codes = self._joined(replace(joint, first=0, last=len(steps) - 1), ways)

@@ -114,7 +114,7 @@ async function compared(engines, bucket) {
   });
   try {
     const { chosen, milliseconds, clear, late } = await raced({ wasm: timed('wasm'), webgpu: timed('webgpu') });
-    const why = late ? `${NAMES[late]} was not waited for any longer` : `${NAMES[chosen]} was faster ${clear ? 'in every run' : 'by the median; the times overlap'}`;
+    const why = late ? `The measurement ended before ${NAMES[late]} had answered; its time is at least this` : `${NAMES[chosen]} was faster ${clear ? 'in every run' : 'by the median; the times overlap'}`;
     return { chosen, milliseconds, why };
   } catch (thrown) {
     const failure = asError(thrown);

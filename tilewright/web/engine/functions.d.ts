@@ -57,26 +57,27 @@ export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scal
  * A step as the plan's file has it.  `tiles`: invocations, in workgroups of `group`; `words`: the first word of each buffer, the
  * output first.  In `tiles` and `scalars`, what follows an extent is given by the fields of kernel/extents.py's `Count`.
  */
-export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number };
+export type Dispatched = { slot: number; tiles: number | number[]; group: number; words: number[]; scalars: (number | number[])[]; bank?: number; annexes?: number[] };
 /** How a kernel runs a step, of which the device runs the first that it can: best first. */
-export type Way = Omit<Dispatched, 'words' | 'bank'>;
+export type Way = Omit<Dispatched, 'words' | 'bank' | 'annexes'>;
 /** The same with kernels that need features.  `joined`: kernels that run this step and those that follow, `steps` together. */
-export type Listed = Dispatched & { better?: Way[]; joined?: Pick<Dispatched, 'words' | 'bank'> & { steps: number; ways: Way[] } };
+export type Listed = Dispatched & { better?: Way[]; joined?: Pick<Dispatched, 'words' | 'bank' | 'annexes'> & { steps: number; ways: Way[] } };
 /** A step with the kernel that the device runs, and with the one that joins it to others. */
 export type GpuCall = Dispatched & { joined?: Dispatched & { steps: number } };
 /** A dispatch that runs the steps [first, last). */
 export type GpuPart = { first: number; last: number; dispatch: Dispatch };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
 /** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `foreign`: with buffers of the caller; `since`: errors of the device that there were when the work began; `encoder`: what was recorded before. */
-export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer; carries?: boolean; foreign?: boolean; since?: number; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
+export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer[]; carries?: boolean; foreign?: boolean; since?: number; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
 /** `problem`: what the device found wrong with the work, or null. */
 export type Scoped = <Value>(device: GPUDevice, work: () => Value) => { value: Value; problem: Promise<GPUError | null> };
 export type RequireMade = (problem: Promise<GPUError | null> | null, what: string, bytes: number, hint: string) => Promise<void>;
 export type Soundness = (device: GPUDevice) => { count(): number; require(since?: number): void };
-export type KeptStates = (device: GPUDevice, memory: GPUBuffer, places: Placed[]) => Promise<() => void>;
+export type KeptStates = (device: GPUDevice, memory: GPUBuffer[], places: Placed[]) => Promise<() => void>;
 export type Padded = (place: Placed, tensor?: Tensor) => any;
 export type InRow = (places: Placed[]) => Placed[];
-export type CopyPlaces = (encoder: GPUCommandEncoder, from: GPUBuffer, places: Placed[], to: GPUBuffer, others: Placed[]) => void;
+/** `from` and `to`: one buffer, or the model's own and its annexes. */
+export type CopyPlaces = (encoder: GPUCommandEncoder, from: GPUBuffer[], places: Placed[], to: GPUBuffer[], others: Placed[]) => void;
 export type RequireBuffer = (tensor: Pick<Wanted, 'name' | 'dtype' | 'shape'>, given: Required<BufferPlace>, usage: 'COPY_SRC' | 'COPY_DST') => void;
 /** As much of a typed array as `copyBox` uses. */
 export type Elements = { buffer: GPUBuffer; start: number; count: number; subarray(first: number, last?: number): Elements; set(from: Elements): void };
@@ -97,8 +98,11 @@ export type FindAdapter = (powerPreference?: GPUPowerPreference) => Promise<{ ad
 export type DeviceFor = (bytes: number, limits?: Limits, own?: GPUDevice | null) => Promise<{ device: GPUDevice; adapter: Adapter }>;
 export type AboutGpu = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => Adapter;
 export type FeaturesOf = (source: GPUAdapter | GPUDevice, info: Partial<GPUAdapterInfo>) => string[];
-/** `banks`: how many buffers of weights there are beside the model's own. */
-export type LayoutOf = (device: GPUDevice, banks?: number) => GPUBindGroupLayout;
+/** Bytes of the buffers beside the model's own; `of`: by tensor, or by state, which one it lies in, from 1 on. */
+export type Further = { sizes: number[]; of: number[] };
+export type FurtherOf = (given: any) => Further;
+/** `banks` and `annexes`: how many there are beside the model's own buffer. */
+export type LayoutOf = (device: GPUDevice, banks?: number, annexes?: number) => GPUBindGroupLayout;
 export type PipelineOf = (device: GPUDevice, layout: GPUBindGroupLayout, code: string) => Promise<GPUComputePipeline>;
 /** By slot, what its kernel needs, and what of that the device lacks; `names`: all of these. */
 export type Lack = { needs: Record<string, string[]>; bySlot: string[][]; names: string[] };
@@ -106,8 +110,8 @@ export type Lacking = (build: Build, slots: number, features: string[]) => Lack;
 export type Resolved = (calls: Listed[], lack: Lack) => GpuCall[];
 export type SlotsOf = (plans: GpuCall[][]) => number[];
 /** `path`: the plan's file; `memory`: its bytes. */
-export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents' | 'dims'>, lack: Lack, memory: number, banks?: number[]) => GpuCall[];
-export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: GpuCall[], steps: { spec: number }[], banks?: GPUBuffer[]) => {
+export type CallsOf = (calls: any, path: string, plan: Pick<PlacedPlan, 'steps' | 'extents' | 'dims'>, lack: Lack, memory: number, banks?: number[], annexes?: number[]) => GpuCall[];
+export type DispatchesOf = (device: GPUDevice, layout: GPUBindGroupLayout, memory: GPUBuffer, pipelines: GPUComputePipeline[], calls: GpuCall[], steps: { spec: number }[], further?: { banks: GPUBuffer[]; annexes: GPUBuffer[] }) => {
   /** Those of a whole run. */
   parts: () => GpuPart[];
   /** Those of the steps [first, last), which are joined only where all that one joins are among them. */
@@ -182,7 +186,7 @@ export type Losses = { threads: number; asked?: number; problems: string[]; cach
 /** The entry of this name; throws `input` if there is none. */
 export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset' | 'state') => Info;
 /** A typed array of the tensor's dtype: the caller's own if it already is one. */
-export type Convert = (info: TensorInfo, given: any) => TensorData;
+export type Convert = (info: TensorInfo, given: any, kind?: 'input' | 'state') => any;
 /** Whether an element of a plain array can be converted without loss. */
 export type Fits = (value: unknown, dtype: DType, range?: [number, number]) => boolean;
 /** The shape of an array given without one: at most one dimension may be open. */
@@ -259,9 +263,9 @@ export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
 export type SectionOf = (manifest: Manifest, target: string, form: Form) => any;
 export type ProgramOf = (manifest: Manifest) => WasmProgram;
-export type PlaceAll = (manifest: Manifest, section: Section) => { plans: PlacedPlan[]; states: Placed[] };
+export type PlaceAll = (manifest: Manifest, section: Section, annexes?: Further) => { plans: PlacedPlan[]; states: Placed[] };
 /** Joins tensors with their addresses, in the same order; `dims` has the sizes of open dimensions. */
-export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims?: Sizes) => Placed[];
+export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims?: Sizes, annexes?: number[]) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
 export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;

@@ -1,7 +1,7 @@
 // A WebGPU device and what the engine asks of it: room, pipelines, elements as words of 32 bits.
 // Input: the browser's GPU, sizes, WGSL.  Output: a device, pipelines, words; or a typed error.  It knows no bundle.
 
-import { count, requireCounts } from './bundle.js';
+import { count, requireCounts, requireForm } from './bundle.js';
 import { EngineError } from './errors.js';
 import { scoped } from './gpu_errors.js';
 import { elementsOf, isDtype } from './tensors.js';
@@ -14,10 +14,12 @@ export const SECTION = {
 };
 /** Of the files that it names. */
 export const TEXTS = [(/** @type {unknown} */ value) => typeof value === 'string'];
-/** Of the buffers beside the model's own, and in which one, from 1 on, each tensor lies. */
-export const BANKS = { bytes: [count], of: [count] };
+/** Of the buffers beside the model's own, and in which one, from 1 on, each tensor or state lies. */
+const FURTHER = { bytes: [count], of: [count] };
 export const TENSORS = [{ dtype: isDtype, shape: [count] }];
 export const WORD = 4;
+/** The binding of a dispatch's first annex, and how many it has at most: every device binds eight buffers to a kernel. */
+export const [ANNEX, MOST_ANNEXES] = [3, 6];
 
 /** What the engine asks of an adapter for kernels, and of its WGSL. @type {[GPUFeatureName[], string[]]} */
 const [FEATURES, LANGUAGE] = [/** @type {any} */ (['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix']), ['packed_4x8_integer_dot_product']];
@@ -67,7 +69,7 @@ export async function deviceFor(bytes, { features, powerPreference } = {}, own =
   if (bytes > most) {
     const [whose, hint] = own ? ['device', `Request the device with requiredLimits: { maxStorageBufferBindingSize: ${bytes}, maxBufferSize: ${bytes} }, or build`] : ['adapter', 'Build'];
     throw new EngineError('memory-limit', `The model needs one GPU buffer of ${bytes} bytes, and the limit of the ${whose} is ${most}`,
-      `${hint} the bundle with weights in several buffers (tilewright build --bank ${most}), smaller buckets or a smaller model`, { estimate: bytes, limit: most });
+      `${hint} the bundle with buffers of at most that (tilewright build --bank ${most}), with smaller buckets or from a smaller model`, { estimate: bytes, limit: most });
   }
   if (own) return { device: own, adapter: about };
   /** @type {GPUFeatureName[]} */
@@ -86,12 +88,20 @@ export function lossOf(device) {
   return loss;
 }
 
-/** The bindings of every kernel: the memory, the step's block, and a bank of weights if there are any. @type {T.LayoutOf} */
-export const layoutOf = (device, banks = 0) => device.createBindGroupLayout({
+/** What a section says of banks, or of annexes; nothing where there are none. @type {T.FurtherOf} */
+export function furtherOf(given = { bytes: [], of: [] }) {
+  const { bytes: sizes, of } = /** @type {{bytes: number[], of: number[]}} */ (requireForm(given, FURTHER, 'buffers'));
+  requireCounts('buffers', ...sizes.map((size) => size / WORD), sizes.length - Math.max(0, ...of));
+  return { sizes, of };
+}
+
+/** The bindings of every kernel: the memory, the step's block, a bank of weights if there are any, and annexes. @type {T.LayoutOf} */
+export const layoutOf = (device, banks = 0, annexes = 0) => device.createBindGroupLayout({
   entries: [
     { binding: 0, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'storage' } },
     { binding: 1, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'uniform' } },
     ...(banks ? [/** @type {const} */ ({ binding: 2, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'read-only-storage' } })] : []),
+    ...Array.from({ length: Math.min(annexes, MOST_ANNEXES) }, (_, n) => /** @type {const} */ ({ binding: ANNEX + n, visibility: GPUShaderStage.COMPUTE, buffer: { type: 'storage' } })),
   ],
 });
 

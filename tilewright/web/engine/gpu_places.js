@@ -28,7 +28,7 @@ export function inRow(places) {
   return places.map((place) => {
     const address = end;
     end += Math.ceil(bytesOf(place) / 8) * 8;
-    return { ...place, address };
+    return { ...place, address, annex: 0 };
   });
 }
 
@@ -36,9 +36,9 @@ export function inRow(places) {
 export const endOf = (row) => row.reduce((_, place) => place.address + bytesOf(place), FIRST);
 
 /** Records the copies of places to others of the same elements. @type {T.CopyPlaces} */
-export const copyPlaces = (encoder, from, places, to, others) => others.forEach(({ address }, at) => {
+export const copyPlaces = (encoder, from, places, to, others) => others.forEach(({ address, annex }, at) => {
   const bytes = bytesOf(places[at]);
-  if (bytes) encoder.copyBufferToBuffer(from, places[at].address, to, address, bytes);
+  if (bytes) encoder.copyBufferToBuffer(from[places[at].annex ?? 0], places[at].address, to[annex ?? 0], address, bytes);
 });
 
 /** Throws unless a buffer of the caller has room for a tensor, and the usage; what is no attribute of it, the device finds. @type {T.RequireBuffer} */

@@ -3,7 +3,7 @@
 
 import { count, requireCounts, requireForm } from './bundle.js';
 import { EngineError } from './errors.js';
-import { WORD } from './gpu_device.js';
+import { ANNEX, MOST_ANNEXES, WORD } from './gpu_device.js';
 
 /** WebGPU's default limits: workgroups per dimension, threads of one, bytes of a step's block, and of all. */
 const [MOST_GROUPS, MOST_THREADS, MOST_BLOCK, MOST_BLOCKS] = [65535, 256, 2 ** 16, 2 ** 28];
@@ -32,7 +32,7 @@ export const resolved = (calls, { bySlot }) => {
 };
 
 /** The steps of a plan, as the device runs them; throws `bundle-corrupt` if one is none that a device can run in this memory. @type {T.CallsOf} */
-export function callsOf(listed, path, { steps, extents, dims }, lack, memory, banks = []) {
+export function callsOf(listed, path, { steps, extents, dims }, lack, memory, banks = [], annexes = []) {
   requireCounts(path, ...extents.map((name) => dims[name]));
   const isNumber = (/** @type {any} */ value) => Array.isArray(value) ? value.length === 6 && value.every(count) && value[0] < extents.length && value[3] > 0
     : Number.isSafeInteger(value);
@@ -43,8 +43,10 @@ export function callsOf(listed, path, { steps, extents, dims }, lack, memory, ba
     scalars: [isNumber],
   };
   const lying = {
-    words: [(/** @type {number} */ word) => count(word) && word * WORD <= Math.max(memory, ...banks)],
+    words: [(/** @type {number} */ word) => count(word) && word * WORD <= Math.max(memory, ...banks, ...annexes)],
     bank: (/** @type {number | undefined} */ bank) => bank === undefined || (count(bank - 1) && bank <= banks.length),
+    annexes: (/** @type {unknown} */ bound) => bound === undefined || (Array.isArray(bound) && bound.length <= MOST_ANNEXES && new Set(bound).size === bound.length
+      && bound.every((annex) => count(annex - 1) && annex <= annexes.length)),
   };
   requireForm(listed, [{ ...way, ...lying }], path);
   for (const [at, { better, joined }] of listed.entries()) {
@@ -73,6 +75,9 @@ const everyOf = (calls) => [...calls, ...calls.flatMap(({ joined = [] }) => join
 /** Steps that one dispatch computes: the first of them, and the one behind the last. @type {(calls: T.GpuCall[]) => {first: number, last: number}[]} */
 export const jointsOf = (calls) => calls.flatMap(({ joined }, first) => (joined ? [{ first, last: first + joined.steps }] : []));
 
+/** Whether a step lies in the model's own buffer alone. @param {T.Dispatched} call */
+export const isAlone = ({ bank, annexes }) => !bank && !annexes;
+
 /** The slots of all of them. @type {T.SlotsOf} */
 export const slotsOf = (plans) => [...new Set(plans.flatMap(everyOf).map(({ slot }) => slot))];
 
@@ -83,18 +88,24 @@ const strideOf = (calls) => calls.reduce((most, { words, scalars }) => Math.max(
 export const blockBytesOf = (plans) => plans.map(everyOf).reduce((sum, every) => sum + strideOf(every) * Math.max(every.length, 1), 0);
 
 /** Every dispatch of a plan with its bindings, made once. @type {T.DispatchesOf} */
-export function planOf(device, layout, memory, pipelines, calls, steps, banks = []) {
+export function planOf(device, layout, memory, pipelines, calls, steps, { banks, annexes } = { banks: [], annexes: [] }) {
   const every = everyOf(calls);
   const stride = strideOf(every);
   const blocks = new Uint32Array(blockBytesOf([calls]) / WORD);
   const uniform = device.createBuffer({ size: blocks.byteLength, usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST });
   /** @type {T.Dispatch[]} */
-  const dispatches = every.map(({ slot, bank = 1 }, at) => ({
+  const dispatches = every.map(({ slot, bank = 1, annexes: own = [] }, at) => ({
     pipeline: pipelines[slot],
     bindings: device.createBindGroup({
       layout,
-      entries: [{ buffer: memory }, { buffer: uniform, offset: at * stride, size: stride }, ...banks.slice(bank - 1, bank).map((buffer) => ({ buffer }))]
-        .map((resource, binding) => ({ binding, resource })),
+      entries: [
+        { binding: 0, resource: { buffer: memory } },
+        { binding: 1, resource: { buffer: uniform, offset: at * stride, size: stride } },
+        ...banks.slice(bank - 1, bank).map((buffer) => ({ binding: 2, resource: { buffer } })),
+        // All have as many, each once: no buffer may be written through two bindings.
+        ...[...own.map((annex) => annexes[annex - 1]), ...annexes.filter((_, n) => !own.includes(n + 1))].slice(0, MOST_ANNEXES)
+          .map((buffer, n) => ({ binding: ANNEX + n, resource: { buffer } })),
+      ],
     }),
     groups: [0, 0],
   }));
@@ -104,8 +115,8 @@ export function planOf(device, layout, memory, pipelines, calls, steps, banks = 
   /** A kernel that reads vectors needs buffers that begin at whole ones; other steps keep the bundle's. @type {(at: number) => T.GpuTuned | undefined} */
   const tunedAt = (at) => {
     const found = at < steps.length ? tuned.get(steps[at].spec) : undefined;
-    // Nor is any made for weights in a bank.
-    return found && !calls[at].bank && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
+    // Nor is any made for banks and annexes.
+    return found && isAlone(calls[at]) && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
   };
   const joins = new Map(jointsOf(calls).map((joint, number) => [joint.first, { ...joint, dispatch: dispatches[calls.length + number] }]));
   /** What a whole run dispatches: a step with an exchanged kernel runs by itself, and so do those that are joined with it. @type {() => T.GpuPart[]} */

@@ -8,7 +8,8 @@ export type Sizes = Record<string, number>;
 /** Dimensions of the shape that are open have a name instead of a size. */
 export type TensorInfo = { name: string; dtype: DType; shape: (number | string)[] };
 /** A tensor at a byte address of the bundle's memory. */
-export type Placed = { name: string; dtype: DType; shape: number[]; address: number; bytes: number };
+/** `annex`: the further buffer of a GPU that it lies in, from 1 on; else it is the model's own. */
+export type Placed = { name: string; dtype: DType; shape: number[]; address: number; bytes: number; annex?: number };
 /** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
 export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number };
 export type Pointer = { format: number; tool: string; manifest: FileRef; signature?: string };

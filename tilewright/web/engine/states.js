@@ -2,7 +2,7 @@
 // Input: names and arrays.  Output: copies.  Memory is only changed between runs.
 
 import { EngineError } from './errors.js';
-import { arrayOf, elementsOf, regionOf, requireKnown } from './tensors.js';
+import { arrayOf, convert, elementsOf, regionOf, requireKnown } from './tensors.js';
 
 /** @type {T.MakeStates} */
 export function makeStates(places, enqueue, link, live) {
@@ -16,7 +16,8 @@ export function makeStates(places, enqueue, link, live) {
     read: async (name) => ask(requireKnown(name, places, 'state')),
     async write(name, data) {
       const place = requireKnown(name, places, 'state');
-      const array = arrayOf(place.dtype).from(data);
+      // A copy: the write may wait, and the caller's array may change.
+      const array = arrayOf(place.dtype).from(convert(place, data, 'state'));
       const expected = elementsOf(place.shape);
       if (array.length !== expected) {
         throw new EngineError('input', `State '${name}' has ${expected} elements, found ${array.length}`,

@@ -5,8 +5,8 @@ import { EngineError } from './errors.js';
 
 /** @type {T.Kinds} */
 const KINDS = {
-  f32: { array: Float32Array },
-  f64: { array: Float64Array, also: ['Float32Array'] },
+  f32: { array: Float32Array, also: ['Float16Array'] },
+  f64: { array: Float64Array, also: ['Float32Array', 'Float16Array'] },
   i8: { array: Int8Array, range: [-128, 127] },
   u8: { array: Uint8Array, also: ['Uint8ClampedArray'], range: [0, 255] },
   i16: { array: Int16Array, range: [-(2 ** 15), 2 ** 15 - 1] },
@@ -69,26 +69,26 @@ export function checkOutputs(infos, places, sizes, into) {
 const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @type {T.Convert} */
-function convert(info, given) {
+export function convert(info, given, kind = 'input') {
   // Of a frame (frames.js), or what an output of the run before was (webgpu.js).
   if (given?.pixels || given?.from) return given;
   const { name, dtype } = info;
   const { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
   const plain = found === 'Array';
-  const takes = [array.name, ...also];
+  const takes = [array.name, ...also.filter((type) => type in globalThis)];
   if (!plain && !takes.includes(found)) {
-    throw inputError(info, `has the wrong type: expected ${dtype}, found ${found}`,
-      `Give ${[...takes, 'a plain array'].join(' or ')}`, { expected: dtype, found });
+    throw new EngineError('input', `${kind === 'state' ? 'State' : 'Input'} '${name}' has the wrong type: expected ${dtype}, found ${found}`,
+      `Give ${[...takes, 'a plain array'].join(' or ')}`, { [kind]: name, expected: dtype, found });
   }
   const index = plain || dtype === 'bool' ? given.findIndex((/** @type {unknown} */ value) => !fits(value, dtype, range)) : -1;
   if (index >= 0) {
     const expected = range ? `an integer from ${range[0]} to ${range[1]}` : 'a number';
-    throw new EngineError('input', `Element ${index} of input '${name}' does not fit ${dtype}: expected ${expected}, found ${String(given[index])}`,
-      'Convert the values', { input: name, index, dtype });
+    throw new EngineError('input', `Element ${index} of ${kind} '${name}' does not fit ${dtype}: expected ${expected}, found ${String(given[index])}`,
+      'Convert the values', { [kind]: name, index, dtype });
   }
   if (dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
-  return plain ? array.from(given) : given;
+  return plain || found === 'Float16Array' ? new array(given) : given;
 }
 
 /** @type {T.Fits} */

@@ -302,7 +302,7 @@ export interface States {
   readonly names: string[];
   /** A copy of a state. */
   read(name: string): Promise<TensorData>;
-  /** Overwrites a state; rejects with `input` unless `data` has exactly as many elements. */
+  /** Overwrites a state with what an input of its dtype takes; rejects with `input` unless `data` has exactly as many elements. */
   write(name: string, data: InputData): Promise<void>;
   /** Sets all states to zero, as after a load. */
   reset(): Promise<void>;

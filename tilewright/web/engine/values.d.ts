@@ -5,6 +5,10 @@ import type { DType } from './manifest.js';
 export type Bytes = Uint8Array<ArrayBuffer>;
 export type TensorData =
   | Float32Array | Float64Array | Int8Array | Uint8Array | Uint8ClampedArray | Int32Array | BigInt64Array;
+/**
+ * Elements of an input or state: a plain array, a typed one of its dtype, or one without a number that the dtype lacks: `Float16Array` for f32
+ * (where the browser has it); this or `Float32Array` for f64; `Int32Array` or `Uint32Array` for i64; `Uint8ClampedArray` for u8.
+ */
 export type InputData = ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>;
 /** An input: a row-major array, with its shape if more than one dimension is open. */
 export type Input = InputData | { data: InputData; shape: number[] } | FrameInput | BufferInput;

@@ -4,7 +4,7 @@
 
 import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError, requireCount } from './errors.js';
-import { BANKS, deviceFor, layoutOf, lossOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD } from './gpu_device.js';
+import { deviceFor, furtherOf, layoutOf, lossOf, pipelineOf, requireRoom, SECTION, stored, TEXTS, widen, WORD } from './gpu_device.js';
 import { stampsOf } from './gpu_clock.js';
 import { isFull, refusedWork, requireMade, scoped, soundness } from './gpu_errors.js';
 import { bytesOf, copyIn, copyOut, copyPlaces, endOf, FIRST, inRow, padded, requireBuffer } from './gpu_places.js';
@@ -35,20 +35,21 @@ const MOST_KEPT = 64;
 /** @type {T.LoadBackend} */
 export async function load({ manifest, files, meter, reached }, limits, { gpu }) {
   const section = sectionOf(manifest, TARGET, SECTION);
-  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, halves = [], packed = [], banks: other = { bytes: [], of: [] } } } = section;
-  const { bytes: sizes, of: bankOf } = /** @type {{bytes: number[], of: number[]}} */ (requireForm(other, BANKS, TARGET));
+  const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors, halves = [], packed = [], ...further } } = section;
+  const [{ sizes, of: bankOf }, apart] = [furtherOf(further.banks), furtherOf(further.annexes)];
   for (const dense of [halves, packed]) requireForm(dense, [count], TARGET);
-  const total = sizes.reduce((sum, size) => sum + size, bytes);
+  const own = [bytes, ...apart.sizes];
+  const total = [...own, ...sizes].reduce((sum, size) => sum + size, 0);
   requireCounts('memory', section.builds.length - 1, MOST_SLOTS - slots, bytes / WORD - 1);
-  const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section) };
-  for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, bytes);
+  const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section, apart) };
+  for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, own[place.annex ?? 0]);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);
   if (limits.memoryLimit && total > limits.memoryLimit) {
     throw new EngineError('memory-limit', `The model needs ${total} bytes of GPU memory, and memoryLimit is ${limits.memoryLimit}`,
       'Raise memoryLimit, or build the bundle with smaller buckets or a smaller model', { estimate: total, limit: limits.memoryLimit });
   }
-  const { device, adapter } = await deviceFor(Math.max(bytes, ...sizes), limits, gpu);
+  const { device, adapter } = await deviceFor(Math.max(...own, ...sizes), limits, gpu);
   const loss = lossOf(device);
   const gone = () => new EngineError('host', `The GPU device was lost: ${loss.why || 'it did not answer'}`, gpu ? 'Load the bundle again, on a new device' : 'Load the bundle again', { lost: true });
   const orGone = (/** @type {unknown} */ error) => { throw loss.why ? gone() : error; };
@@ -60,7 +61,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   }
 
   meter.enter('code');
-  const layout = layoutOf(device, sizes.length);
+  const layout = layoutOf(device, sizes.length, apart.sizes.length);
   const texts = /** @type {string[]} */ (requireForm(await json(files, build.code), TEXTS, build.code.file));
   requireCounts(build.code.file, slots - texts.length);
   const listed = await Promise.all(program.plans.map(async (_, number) => json(files, build.plans[number] ?? {})));
@@ -71,7 +72,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   /** The steps with kernels that the device runs. @type {() => Promise<{lack: T.Lack, calls: T.GpuCall[][], used: number[]}>} */
   async function chosen() {
     const lack = lacking(build, texts.length, adapter.features);
-    const calls = program.plans.map((plan, number) => callsOf(listed[number], build.plans[number]?.file, plan, lack, bytes, sizes));
+    const calls = program.plans.map((plan, number) => callsOf(listed[number], build.plans[number]?.file, plan, lack, bytes, sizes, apart.sizes));
     const used = slotsOf(calls);
     /** @type {string[]} */
     const failed = [];
@@ -101,14 +102,14 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   reached('code');
 
   meter.enter('weights');
-  const { value: [memory, ...banks], problem: full } = scoped(device, () => [
-    device.createBuffer({ size: bytes, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }),
-    ...sizes.map((size) => device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST })),
-  ]);
+  const { value: made, problem: full } = scoped(device, () => [...own, ...sizes].map((size) => device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST })));
+  /** Where values lie, and weights alone. */
+  const [buffers, banks] = [made.slice(0, own.length), made.slice(own.length)];
+  const [memory, ...annexes] = buffers;
   await requireMade(full, 'the model', total, 'Close other tabs, or build smaller buckets');
   await upload(device, [memory, ...banks], manifest, { addresses: tensors, bankOf, halves, packed }, files).catch(orGone);
   const { value: { plans, carrier }, problem: crowded } = scoped(device, () => ({
-    plans: program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, banks)),
+    plans: program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, { banks, annexes })),
     carrier: device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }),
   }));
   // Unlike a buffer, a binding may be wrong for other reasons.
@@ -125,7 +126,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   let carried = [];
 
   /** Reads places back after what was recorded, into fresh arrays or those of `wanted`; word 0 of the memory tells whether a kernel trapped. @type {T.ReadPlaces} */
-  async function read(places, { wanted = places, from = memory, carries = false, foreign = false, since = sound?.count(), encoder = device.createCommandEncoder() } = {}) {
+  async function read(places, { wanted = places, from = buffers, carries = false, foreign = false, since = sound?.count(), encoder = device.createCommandEncoder() } = {}) {
     const row = inRow(places);
     const size = endOf(row);
     const known = idle?.size === size ? idle : null;
@@ -133,11 +134,11 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     const { value: back, problem: unmade } = known ? { value: known, problem: null }
       : scoped(device, () => device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST }));
     encoder.copyBufferToBuffer(memory, 0, back, 0, WORD);
-    copyPlaces(encoder, from, places, back, row);
+    copyPlaces(encoder, from, places, [back], row);
     const own = size > MOST_CARRIED ? [] : row;
     if (carries) {
       carried = own;
-      copyPlaces(encoder, from, places, carrier, carried);
+      copyPlaces(encoder, from, places, [carrier], carried);
     }
     const send = () => {
       device.queue.submit([encoder.finish()]);
@@ -176,7 +177,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     if (!output || bytesOf(output) !== bytesOf(place)) {
       throw new EngineError('input', `Input '${place.name}' cannot be what '${from}' was: the run before gave no such output`, 'Give an array', { input: place.name, from });
     }
-    copyPlaces(encoder, carrier, [output], memory, [place]);
+    copyPlaces(encoder, [carrier], [output], buffers, [place]);
   }
 
   const stopped = (/** @type {number} */ plan) => new EngineError('kernel-trap', 'A kernel stopped: an index is out of range',
@@ -255,7 +256,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     stamps.set(passes, own);
     const encoder = record(plan, first, last, times, { timed: own });
     own.resolve(encoder);
-    const { trapped, outputs: [{ data }] } = await read([{ name: '', dtype: 'i64', shape: [2 * passes], address: 0, bytes: 16 * passes }], { from: own.into, encoder });
+    const { trapped, outputs: [{ data }] } = await read([{ name: '', dtype: 'i64', shape: [2 * passes], address: 0, bytes: 16 * passes }], { from: [own.into], encoder });
     if (trapped) throw stopped(plan);
     return Array.from({ length: passes }, (_, n) => Number(data[2 * n + 1] - data[2 * n]) * NANO);
   }
@@ -337,7 +338,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       device.queue.submit([encoder.finish()]);
       const { steps } = program.plans[work.plan];
       // Runs that nobody asked for must not move what the page's next run goes on with.
-      const back = await keptStates(device, memory, program.states);
+      const back = await keptStates(device, buffers, program.states);
       try {
         if (only) {
           // What a kernel does not write must not look like the result of an earlier one.
@@ -369,7 +370,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
       // Writing to a lost device would say nothing.
       requireUsable();
       if (!data) return (await read([place])).outputs[0].data;
-      device.queue.writeBuffer(memory, place.address, widen(place.dtype, data));
+      device.queue.writeBuffer(buffers[place.annex ?? 0], place.address, widen(place.dtype, data));
       return null;
     },
 

@@ -85,7 +85,7 @@ export class Methods {
     const engine = await load(url, { ...options, signal, onProgress });
     const handle = this.#nextHandle++;
     this.#engines.set(handle, engine);
-    return { handle, info: engine.info };
+    return { handle, info: engine.info, states: engine.parts.manifest.states };
   }
 
   /**

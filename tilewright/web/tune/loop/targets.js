@@ -45,7 +45,7 @@ export async function findTargets(engine, pace, specs, asked) {
     const parts = new Map();
     for (const { spec, milliseconds } of steps) parts.set(spec, (parts.get(spec) ?? 0) + milliseconds / total);
     for (const [spec, part] of [...parts].sort((a, b) => b[1] - a[1])) {
-      const fits = specs.bytesOf(spec) <= MOST_BYTES;
+      const fits = specs.exchangeable(spec) && specs.bytesOf(spec) <= MOST_BYTES;
       if (targets.has(spec) || !fits || !(wanted ? wanted.has(spec) : part >= LEAST_SHARE)) continue;
       const step = steps.findIndex((found) => found.spec === spec);
       const { kernel, node, flops, milliseconds } = steps[step];

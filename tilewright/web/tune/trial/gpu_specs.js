@@ -3,7 +3,7 @@
 
 import { requireCounts, sectionOf } from '../../engine/bundle.js';
 import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';
-import { jointsOf, lacking, numberAt, resolved } from '../../engine/gpu_plan.js';
+import { isAlone, jointsOf, lacking, numberAt, resolved } from '../../engine/gpu_plan.js';
 import { elementsOf, sizesOf } from '../../engine/tensors.js';
 import { readKernels } from '../records/kernels.js';
 import { described, gathered, hasFloats } from './specs.js';
@@ -57,6 +57,11 @@ export async function openSpecs(engine) {
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
     joined: (spec) => plans.some(({ steps }, plan) => steps.some((step, number) => step.spec === spec && jointOf(plan, number))),
     firstOf: (plan, step) => jointOf(plan, step)?.first ?? step,
+    // Texts of other buffers are the bundle's own: no candidate is made for them.
+    exchangeable(spec) {
+      const own = plans.flatMap(({ steps }, plan) => steps.flatMap((step, number) => (step.spec === spec ? [calls[plan][number]] : [])));
+      return own.some(isAlone) && !own.some(({ annexes }) => annexes);
+    },
     code: () => file(build.code),
   };
 }

@@ -70,6 +70,7 @@ export async function openSpecs(engine) {
     bytesOf: (spec) => listed[spec].spec.buffers.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [dtype, size]) => sum + size * BYTES[dtype] + 1024, 0),
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
     joined: () => false,
+    exchangeable: () => true,
     firstOf: (_, step) => step,
     code: () => file(build.code),
   };
@@ -106,8 +107,9 @@ export function masksOf(data, factor = 1, found = new Set()) {
   if (Array.isArray(data)) {
     const [kind, dtype, what, more] = data;
     if (kind === 'load' && factor >= (isFloat(dtype) ? MASKING.float : MASKING.integer)) found.add(what);
-    if (kind === 'call' && what === 'mul' && isFloat(dtype)) {
-      const sizes = more.map((/** @type {any[]} */ [part, , value]) => (part === 'const' ? Math.abs(Number(value)) : 1));
+    // The file may be damaged.
+    if (kind === 'call' && what === 'mul' && isFloat(dtype) && Array.isArray(more)) {
+      const sizes = more.map((part) => (part?.[0] === 'const' ? Math.abs(Number(part[2])) : 1));
       return masksOf(more, factor * Math.max(...sizes), found);
     }
     // What a condition chooses is no factor any more; nor is what a function of its own makes of a number.

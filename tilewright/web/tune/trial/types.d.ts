@@ -40,6 +40,8 @@ export type OpenedSpecs = {
   joined: (spec: number) => boolean;
   /** The first of the steps that a run computes together with this one. */
   firstOf: (plan: number, step: number) => number;
+  /** Whether a candidate can take the place of the bundle's kernel in the page. */
+  exchangeable: (spec: number) => boolean;
   /** The bundle's own kernels: their module, or their texts. */
   code: () => Promise<ArrayBuffer>;
 };

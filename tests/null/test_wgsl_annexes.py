@@ -1,0 +1,118 @@
+"""Values and states in several buffers (targets/wgsl/annexes.py): no overlaps, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.skips import skipping
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.base.alignment import align
+from tilewright.base.errors import MemoryLimit
+from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.plan.arena import Life, spread
+from tilewright.targets import target
+from tilewright.targets.wgsl.arenas import words_of
+from tilewright.targets.wgsl.banks import WORD
+from tilewright.targets.wgsl.layout import lay_out
+
+#: Bytes of a buffer: two of the net's results do not fit.
+BANK = 5 * 2**14
+
+
+def compiled(path: Path, more: Mapping[str, Any]) -> Compiled:
+    return compile_model(path, Options(targets=("wgsl",), settings=more))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return skipping(tmp_path_factory.mktemp("annexes"))
+
+
+def test_one_buffer_is_the_rule(path: Path) -> None:
+    section = compiled(path, {}).made["wgsl"].section
+    assert "annexes" not in section.facts
+    assert not any("annex" in text for text in json.loads(section.builds[0].code.data))
+
+
+def test_values_that_live_together_do_not_overlap(path: Path) -> None:
+    made = compiled(path, {"bank": BANK})
+    section, (plan,) = made.made["wgsl"].section, made.program.plans
+    facts, calls = section.facts, json.loads(section.builds[0].plans[0].data)
+    sizes = [section.memory, *facts["annexes"]["bytes"]]
+    assert len(sizes) > 3
+    assert max(sizes) <= BANK
+    texts = json.loads(section.builds[0].code.data)
+    places: dict[int, tuple[int, int]] = {}
+    for call in calls:
+        bound, text = call.get("annexes", []), texts[call["slot"]]
+        assert [f"annex{n}: array" in text for n in range(7)] == [n < len(bound) for n in range(7)]
+    for number, (value, (word, annex)) in enumerate(zip(plan.values, placed(made), strict=True)):
+        if value.kind not in ("weight", "state"):
+            places[number] = annex, word
+            assert (word + words_of(value)) * WORD <= sizes[annex]
+    for a, b in combinations(places, 2):
+        one, other = plan.values[a], plan.values[b]
+        together = one.first <= other.last and other.first <= one.last
+        if together and places[a][0] == places[b][0]:
+            low, high = sorted((a, b), key=places.__getitem__)
+            assert places[low][1] + words_of(plan.values[low]) <= places[high][1]
+    moved = {n for call in calls for n in call.get("annexes", ())}
+    assert moved == set(range(1, len(sizes)))
+
+
+def placed(made: Compiled) -> list[tuple[int, int]]:
+    """The first word of each value, and its annex."""
+    layout = lay_out(made.program, {"bank": BANK})
+    return list(layout.places(made.program.plans[0], layout.arenas[0]))
+
+
+@pytest.mark.parametrize("bank", [BANK, 2 * BANK])
+def test_an_exchange_keeps_the_annexes(path: Path, bank: int) -> None:
+    made = compiled(path, {"bank": bank})
+    whole = made.made["wgsl"]
+    assert "annexes" in whole.section.facts
+    (variant,) = whole.codes
+    again = target("wgsl").exchange(
+        made.program, whole.section, variant, whole.codes[variant], frozenset(), {}
+    )
+    assert (again.facts, again.builds) == (whole.section.facts, whole.section.builds)
+
+
+def test_what_is_larger_than_a_buffer_is_refused(path: Path) -> None:
+    with pytest.raises(MemoryLimit, match=r"shape \[1, 66, 66, 4\] needs more") as caught:
+        compiled(path, {"bank": 2**14})
+    assert caught.value.facts == {"bytes": 4 * 66**2 * WORD, "limit": 2**14}
+
+
+LIVES = st.lists(
+    st.builds(
+        lambda size, first, length: Life(size, first, first + length),
+        st.integers(0, 400),
+        st.integers(-1, 12),
+        st.integers(0, 6),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=200, derandomize=True)
+@given(LIVES, st.integers(0, 700), st.sets(st.integers(0, 29), max_size=3))
+def test_buffers_in_several_arenas(lives: list[Life], first: int, kept: set[int]) -> None:
+    offsets, of, sizes = spread(lives, first, 512, kept)
+    for n, (life, at, arena) in enumerate(zip(lives, offsets, of, strict=True)):
+        assert at + align(life.size) <= sizes[arena]
+        assert arena == 0 or n not in kept
+    for a, b in combinations(range(len(lives)), 2):
+        if of[a] == of[b] and lives[a].meets(lives[b]) and lives[a].size and lives[b].size:
+            low, high = sorted((a, b), key=offsets.__getitem__)
+            assert offsets[low] + lives[low].size <= offsets[high]
+    assert all(size <= 512 for size in sizes[1:])
+    if not kept:
+        assert sizes[0] <= first

@@ -1,0 +1,119 @@
+"""Where everything of a model lies on a device: in its own buffer, in banks, and in annexes.
+
+Input: a program and the most bytes of a buffer, or an old section.  Output: for each value its
+buffer and first word.  One buffer is the rule.  Weights go to banks (banks.py) before states and
+values go to annexes (annexes.py), since kernels with annexes are not exchanged in a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.sections import Section
+from tilewright.plan import Plan, Program
+from tilewright.plan.arena import row
+from tilewright.targets.wgsl.annexes import (
+    Annexes,
+    States,
+    arenas_apart,
+    of_section,
+    require_fits,
+    states_apart,
+)
+from tilewright.targets.wgsl.arenas import (
+    HEAD,
+    Arena,
+    arenas_of,
+    dense_of,
+    end_of_weights,
+    tensors_read,
+    words_of,
+)
+from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
+
+
+@dataclass(frozen=True)
+class Layout:
+    """at: the word of the model's own buffer where values begin;  arenas: of the plans"""
+
+    banks: Banks
+    states: States
+    at: int
+    arenas: tuple[Arena, ...]
+    annexes: Annexes | None = None
+
+    @property
+    def own(self) -> int:
+        """Words of the model's own buffer."""
+        return self.at + max((arena.words for arena in self.arenas), default=0)
+
+    def places(self, plan: Plan, arena: Arena) -> Iterator[tuple[int, int]]:
+        """Of each value the first word, and the annex that it lies in (0: none)."""
+        for v, offset, annex in zip(plan.values, arena.offsets, arena.of, strict=True):
+            if v.kind == "weight":
+                yield self.banks.words[v.tensor], 0
+            elif v.kind == "state":
+                yield self.states.words[v.tensor], self.states.of[v.tensor]
+            else:
+                yield offset + (0 if annex else self.at), annex
+
+    def to_facts(self) -> dict[str, Any]:
+        """What a section says of it."""
+        annexes = self.annexes.to_facts(self.states) if self.annexes else {}
+        return {
+            "memory": {"bytes": self.own * WORD},
+            "tensors": [words * WORD for words in self.banks.words],
+            "states": [words * WORD for words in self.states.words],
+            **self.banks.to_facts(),
+            **annexes,
+        }
+
+
+def lay_out(program: Program, settings: Mapping[str, Any]) -> Layout:
+    """settings: "bank", the most bytes of a buffer if a model needs several
+
+    Raises MemoryLimit where that cannot be.
+    """
+    dense, most = dense_of(program), settings.get("bank", BANK) // WORD
+    sizes = [-(-words_of(t) // dense.get(n, 1)) for n, t in enumerate(program.tensors)]
+    arenas = arenas_of(program, settings)
+    words, end = row(sizes, HEAD)
+    found = _together(program, Banks((0,) * len(sizes), words), end, arenas)
+    if found.own > most:
+        banks, end = banks_of(*tensors_read(program, arenas), sizes, HEAD, most)
+        found = _together(program, banks, end, arenas)
+    if found.own > most:
+        found = _apart(program, found.banks, states_apart(program, end, most), arenas, most)
+        if "bank" in settings:
+            require_fits(program, found.own, found.annexes, most)
+    return found
+
+
+def layout_of(program: Program, section: Section, settings: Mapping[str, Any]) -> Layout:
+    """That of an old section, which says where tensors lie: nobody asks for their table again."""
+    facts = section.facts
+    tensors, words = ([at // WORD for at in facts[name]] for name in ("tensors", "states"))
+    known = facts.get("banks", {"bytes": [], "of": [0] * len(tensors)})
+    sizes = tuple(size // WORD for size in known["bytes"])
+    banks = Banks(tuple(known["of"]), tuple(tensors), sizes)
+    states, most = of_section(facts, words)
+    arenas = arenas_of(program, settings)
+    if most:
+        return _apart(program, banks, states, arenas, most)
+    return Layout(banks, states, end_of_weights(program, banks, states.own), arenas)
+
+
+def _together(program: Program, banks: Banks, end: int, arenas: tuple[Arena, ...]) -> Layout:
+    """States and values in the model's own buffer, behind its weights."""
+    words, at = row([words_of(s) for s in program.states], end)
+    return Layout(banks, States((0,) * len(words), words), at, arenas)
+
+
+def _apart(
+    program: Program, banks: Banks, states: States, arenas: Sequence[Arena], most: int
+) -> Layout:
+    at = end_of_weights(program, banks, states.own)
+    own, annexes = arenas_apart(program, arenas, states, most - at, most)
+    return Layout(banks, states, at, own, annexes)
