@@ -220,7 +220,9 @@ def test_a_preview_in_no_browser(capsys: Capture) -> None:
     [
         (("--host", "wasmtime"), 2, "Nothing can be tuned on wasmtime"),
         (("--host", "wasmtime"), 2, "tuned on chromium or firefox"),
-        (("--host", "wgpu"), 2, "tuned on chromium-webgpu or dawn"),
+        (("--host", "cuda-cpu"), 2, "Choose one of"),
+        (("--host", "wgpu", "--threads", "2"), 2, "The host wgpu has no threads"),
+        (("--host", "wgpu", "--objective", "traffic"), 2, "tunes for latency, not for traffic"),
         (("--host", "cuda"), 2, "Choose one of chromium, firefox, chromium-webgpu, node, dawn"),
         (("--host", "nowhere"), 2, "Unknown host"),
         (("--budget", "0"), 2, "--budget"),

@@ -80,6 +80,37 @@ def test_no_adapter(fake: Path) -> None:
     assert caught.value.facts["host"] == "dawn"
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("rubbish", "known keys are enable-dawn-features"),
+        ("enable-dawn-feature=allow_unsafe_apis", "did you mean enable-dawn-features"),
+        ("Backend=vulkan", "did you mean backend"),
+        ("backend=vulcan", "opengles"),
+        ("backend=", "KEY=VALUE"),
+        ("enable-dawn-features=use_dxc,allow_unsafe_api", "Did you mean allow_unsafe_apis"),
+        ("disable-dawn-features=nope", "lists Dawn's toggles"),
+    ],
+)
+def test_a_word_that_dawn_does_not_know(
+    fake: Path, monkeypatch: pytest.MonkeyPatch, word: str, hint: str
+) -> None:
+    """Dawn itself would say nothing, or something else; it is not even started."""
+    library = fake / "webgpu" / "dist" / "linux-x64" / "dawn.node"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"\x7fELF\0allow_unsafe_apis\0https://crbug.com/1\0use_dxc\0")
+    says(fake, f"echo '{json.dumps(GPU | {'software': False})}'")
+    monkeypatch.setenv("TILEWRIGHT_DAWN_OPTIONS", f"backend=vulkan {word}")
+    with pytest.raises(UsageError, match="TILEWRIGHT_DAWN_OPTIONS has the word") as caught:
+        require_dawn()
+    assert caught.value.facts["word"] == word
+    assert hint in caught.value.hint
+    assert not (fake / "asked").exists()
+    good = "verbose=1 adapter=llvm enable-dawn-features=allow_unsafe_apis,use_dxc"
+    monkeypatch.setenv("TILEWRIGHT_DAWN_OPTIONS", good)
+    assert require_dawn().options == tuple(good.split())
+
+
 def test_a_node_that_fails(fake: Path) -> None:
     says(fake, "echo no such flag >&2; exit 9")
     with pytest.raises(HostError, match=r"could not be started.*npm install webgpu") as caught:

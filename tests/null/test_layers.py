@@ -149,6 +149,8 @@ WORDS = {
     "elastic/watch.py": "CUDA's names in text for its compiler",
     "hosts/cuda_on_cpu/__init__.py": "the names of headers and folders",
     "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
+    "hosts/browser_dawn_options.py": "Dawn's name of a backend",
+    "hosts/wgpu_features.py": "WebGPU's names of features, as section and engine have them",
     "elastic/transform/device.py": "the names of CUDA's headers",
     "elastic/transform/rules.py": "the names of CUDA's objects in C++",
     "server/files.py": "the media type of WebAssembly files",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli_call import Called
 
+import tilewright
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.bundle.format import parse
-from tilewright.hosts import vulkan, wgpu
+from tilewright.cli.tune_here import facts
+from tilewright.hosts import vulkan, wgpu, wgpu_calls, wgpu_features
 from tilewright.kernel.extents import Count
+from tilewright.targets.classes import match
 
 
 def adapters(monkeypatch: pytest.MonkeyPatch, *known: tuple[str, str]) -> None:
@@ -50,8 +53,8 @@ def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("extent", [1, 5, 8, 9, 40])
 def test_numbers_follow_extents_as_in_the_plan(extent: int) -> None:
     count: Any = Count(0, 3, 2, 4, 6, 64)
-    assert wgpu._at(count.to_data(), [extent]) == count.at(extent)
-    assert wgpu._at(7, [extent]) == 7
+    assert wgpu_calls.number_at(count.to_data(), [extent]) == count.at(extent)
+    assert wgpu_calls.number_at(7, [extent]) == 7
 
 
 CALL = {"slot": 0, "tiles": 8, "group": 64, "words": [64], "scalars": [3, [0, 1, 0, 1, 8, 1]]}
@@ -86,11 +89,13 @@ def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
         create_bind_group=lambda **_: None,
         queue=SimpleNamespace(write_buffer=lambda *_: None),
     )
-    host: Any = SimpleNamespace(_device=device, _memory=SimpleNamespace(size=4096), _banks=[])
+    host: Any = SimpleNamespace(_device=device, _buffers=SimpleNamespace(bindings=lambda *_: None))
 
     def dispatched() -> Any:
-        steps = parse(json.dumps([CALL | wrong]).encode(), list[wgpu._Call], "a plan for WGSL")
-        made = wgpu._Dispatches(host, None, [None], steps)
+        steps = parse(
+            json.dumps([CALL | wrong]).encode(), list[wgpu_calls.WgpuCall], "a plan for WGSL"
+        )
+        made = wgpu._Dispatches(host, None, {0: None}, steps)
         made.resize([5])
         return made._groups
 
@@ -119,7 +124,101 @@ def test_the_smaller_limit_is_the_one_that_is_named(
     assert f"--bank {2**26}" in caught.value.hint
 
 
-def test_nothing_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
-    called = Called(capsys, "tune", "nowhere", "--host", "wgpu", "--json")
-    assert "the tuner is part of the page" in called.json["error"]["message"]
-    assert "dawn" in called.json["error"]["hint"]
+TWO = {"slot": 0, "tiles": 8, "group": 64, "words": [64], "scalars": []}
+WAY = {"slot": 1, "tiles": 2, "group": 32, "scalars": []}
+
+
+def steps(*listed: dict[str, Any]) -> list[wgpu_calls.WgpuCall]:
+    found: list[wgpu_calls.WgpuCall] = parse(
+        json.dumps(listed).encode(), list[wgpu_calls.WgpuCall], "a plan"
+    )
+    return found
+
+
+def test_a_step_runs_the_first_way_that_the_device_can() -> None:
+    calls = steps(TWO | {"better": [WAY | {"slot": 2}, WAY]})
+    for lacking, slot in (({}, 2), ({2: {"shader-f16"}}, 1), ({2: {"a"}, 1: {"b"}}, 0)):
+        (found,) = wgpu_calls.ways(calls, lacking)
+        assert (found.slot, found.tiles) == (slot, 2 if slot else 8)
+    with pytest.raises(HostError, match="a kernel needs c"):
+        wgpu_calls.ways(steps(TWO), {0: {"c"}})
+
+
+def test_joined_steps_run_as_one() -> None:
+    """Unless no way to do so can run, or one of them has another kernel."""
+    joined = {"steps": 2, "ways": [WAY], "words": [0, 64]}
+    calls = wgpu_calls.ways(steps(TWO | {"joined": joined}, TWO, TWO), {})
+    assert [call.slot for call in wgpu_calls.together(calls)] == [1, 0]
+    assert wgpu_calls.together(calls)[0].words == [0, 64]
+    alone = wgpu_calls.ways(steps(TWO | {"joined": joined}, TWO, TWO), {1: {"a"}})
+    for found in (alone, wgpu_calls.apart(calls)):
+        assert [call.slot for call in wgpu_calls.together(found)] == [0, 0, 0]
+    new = wgpu_calls.exchanged(calls, [5, 6, 7], {6: wgpu_calls.WgpuWay(9, 3, 16, [])})
+    assert [call.slot for call in wgpu_calls.together(new)] == [0, 9, 0]
+    with pytest.raises(ValueError, match="not there"):
+        wgpu_calls.ways(steps(TWO | {"joined": joined}), {})
+
+
+def test_steps_that_keep_their_kernel() -> None:
+    """Their buffers lie elsewhere, or not at whole vectors."""
+    new = {5: wgpu_calls.WgpuWay(9, 3, 16, [])}
+    for more in ({"bank": 1}, {"annexes": [1]}, {"words": [65]}):
+        (found,) = wgpu_calls.exchanged(steps(TWO | more), [5], new)
+        assert found.slot == 0
+
+
+class Device:
+    """What makes pipelines of all texts but those with certain words."""
+
+    def __init__(self, refused: str, features: set[str]) -> None:
+        self.refused, self.features = refused, features
+
+    def create_shader_module(self, code: str) -> str:
+        if any(word in code for word in self.refused.split("|")):
+            raise ValueError(code)
+        return code
+
+    def create_compute_pipeline(self, **_: Any) -> None: ...
+
+
+def adapter_of(refused: str, *features: str, shared: int = 16384, vendor: int = 0) -> Any:
+    def request(required_features: list[str], required_limits: dict[str, int]) -> Device:
+        assert set(required_features) <= set(features)
+        return Device(refused, set(required_features))
+
+    limits = {wgpu_features.SHARED_LIMIT: shared}
+    return SimpleNamespace(
+        features=features, limits=limits, info={"vendor_id": vendor}, request_device_sync=request
+    )
+
+
+def test_features_are_those_that_texts_can_use() -> None:
+    every = ("shader-f16", "subgroup", "timestamp-query")
+    found = wgpu_features.opened(adapter_of("enable subgroups", *every, shared=40000), {})
+    packed = "packed_4x8_integer_dot_product"
+    assert found.features == ("shader-f16", "subgroups", packed, "shared-memory-32768")
+    assert found.clock
+    assert found.text("enable f16;\nenable subgroups;\nfn") == "enable f16;\nfn"
+    found = wgpu_features.opened(adapter_of("f16|Shuffle|dot4", *every), {})
+    assert found.features == ()
+    found = wgpu_features.opened(adapter_of("none", "subgroup", vendor=0x10DE), {})
+    assert found.features == ("subgroups", packed, "subgroups-32")
+    assert not found.clock
+
+
+def test_what_is_lost_is_told_in_the_words_of_the_engine() -> None:
+    """One of the two must not change alone."""
+    found = wgpu_features.lost("A B", True, [{"b", "a"}, set(), {"b"}])
+    engine = (Path(tilewright.__file__).parent / "web" / "engine" / "webgpu.js").read_text()
+    for said in found:
+        told = said.replace("A B", "${adapter.name}").replace("a, b", "${lack.names.join(', ')}")
+        assert f"`{told}`" in engine
+    assert len(found) == 2
+    assert wgpu_features.lost("A B", False, []) == []
+
+
+def test_the_vendor_names_the_class() -> None:
+    for number, id in ((0x10DE, "webgpu-nvidia"), (0x8086, "webgpu-intel"), (1, "webgpu")):
+        info = {"device": "d", "description": "", "adapter_type": "CPU", "vendor_id": number}
+        about = wgpu.about(SimpleNamespace(info=info))
+        assert match(facts(about)).id == id

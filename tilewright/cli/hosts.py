@@ -30,8 +30,9 @@ LONGEST = 3600.0
 class Ran:
     """The result of one run; `milliseconds` is what the host itself measured.
 
-    adapter: what WebGPU or CUDA ran on: `name`, `description`, and whether it is `software`
-    lost: sentences of the engine on what slows it down here, such as a feature that is not there
+    adapter: what WebGPU or CUDA ran on: `name`, `description`, and whether it is `software`; of
+             WebGPU the `features` that kernels may use
+    lost: sentences of the host on what slows it down here, such as a feature that is not there
     """
 
     outputs: Arrays
@@ -154,7 +155,9 @@ def _wgpu_runner(_host: str, bundle: Path, _threads: int | None) -> Generator[Ru
     from tilewright.hosts.wgpu import WgpuHost
 
     host = WgpuHost(bundle)
-    yield lambda inputs: replace(_clocked(host.run, inputs), adapter=host.adapter)
+    yield lambda inputs: replace(
+        _clocked(host.run, inputs), adapter=host.adapter, lost=tuple(host.lost)
+    )
 
 
 def _wgpu_timers(_host: str, bundles: Sequence[Path], _threads: int) -> Generator[list[Timer]]:

@@ -186,7 +186,8 @@ def run(
     rows = ((d["name"], d["dtype"], "x".join(map(str, d["shape"]))) for d in described)
     place = f", written to {outputs}" if outputs else ""
     words = f"{ran.milliseconds:.2f} ms on {host}{_on(ran.adapter)}{place}"
-    return Answer(data, Group(table(("output", "type", "shape"), rows), words, *ran.lost))
+    said = (*_features(ran.adapter), *ran.lost)
+    return Answer(data, Group(table(("output", "type", "shape"), rows), words, *said))
 
 
 def _on(adapter: Mapping[str, Any] | None) -> str:
@@ -194,6 +195,13 @@ def _on(adapter: Mapping[str, Any] | None) -> str:
     if adapter is None:
         return ""
     return f" ({adapter['description'] or adapter['name']}{', software' * adapter['software']})"
+
+
+def _features(adapter: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """What of it kernels may use, where that differs."""
+    if adapter is None or "features" not in adapter:
+        return ()
+    return (f"Features of the adapter: {', '.join(adapter['features']) or 'none'}",)
 
 
 def show(

@@ -24,7 +24,7 @@ from tilewright.bundle import open_bundle, write
 from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Json, database_url
 from tilewright.cli.output import Answer, pairs, progress, table
-from tilewright.cli.tune import CANCELLED, TUNERS, TuningLog, check_tuner
+from tilewright.cli.tune import CANCELLED, PAGES, TuningLog, check_tuner
 from tilewright.tuning.fields import FIELDS, KEPT, NEVER, SHARED
 
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
@@ -37,7 +37,7 @@ def preview(
         Path | None,
         typer.Option(metavar="FOLDER", help="The bundle; without it, one product as an example."),
     ] = None,
-    host: Annotated[str, typer.Option(help=f"Where: {', '.join(TUNERS)}.")] = "chromium",
+    host: Annotated[str, typer.Option(help=f"Where: {', '.join(PAGES)}.")] = "chromium",
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 5,
     as_json: Json = False,
 ) -> Answer:
@@ -45,7 +45,7 @@ def preview(
 
     Server and store are on this machine, and nothing leaves it.
     """
-    check_tuner(host)
+    check_tuner(host, PAGES)
     if bundle is not None:
         open_bundle(bundle)
     from tilewright.cli.workers import makers

@@ -1,8 +1,9 @@
 """`tune`: tunes a bundle's kernels in a browser or on a GPU, and says what came of it.
 
 Input: a bundle, a host, a number of seconds.  Output: a table of kernels, a JSON report, and the
-winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/); what
-the model gained is the one figure that it takes by turns at the end.
+winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/), or on
+a host without a page by the one of this process (tune_here.py); what the model gained is the one
+figure that it takes by turns at the end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -29,7 +30,13 @@ from tilewright.targets.classes import find
 from tilewright.targets.protocol import FIXED
 from tilewright.tuning.candidates import kernels_of, space_of
 
-TUNERS = tuple(PROGRAMS)
+if TYPE_CHECKING:
+    from tilewright.server import Tuning
+
+#: Hosts that tune in this process.
+HERE = ("wgpu",)
+PAGES = tuple(PROGRAMS)
+TUNERS = (*PAGES, *HERE)
 CANCELLED = 130
 #: Events that a report keeps: all that is needed to draw latency against rounds.
 KEPT = ("trial", "swap", "rollback", "fault", "latency", "lost")
@@ -73,19 +80,15 @@ def tune(
         file.check()
     from tilewright.cli.serving import open_store
     from tilewright.cli.workers import makers
-    from tilewright.hosts.browser import BrowserHost
     from tilewright.server import Tuning
 
     tuning = Tuning(makers(1), open_store(store))
-    options: Plain = {"seconds": budget, "budget": 1, "report": bool(store), "objective": serves}
-    with progress(as_json) as show, BrowserHost(host, tuning=tuning) as browser:
-        model = browser.load(bundle, threads=threads)
-        if kernels is not None:
-            options["specs"] = hottest(model.profile(), kernels)
-        about = {"bundle": str(bundle), "name": model.info["name"], "host": host}
-        about |= {"objective": serves, "threads": model.info["features"]["threads"]}
+    given = {"seconds": budget, "report": bool(store), "objective": serves}
+    with progress(as_json) as show:
         session = TuningLog(budget, show)
-        summary = model.tune(options, session.take)
+        tuned = _here if host in HERE else _in_page
+        summary = tuned(host, bundle, tuning, given, threads, kernels, session)
+    about: Plain = {"bundle": str(bundle), "host": host, "objective": serves}
     found = [session.kernels.get(k["spec"], {}) | k for k in summary["kernels"]]
     # Before the class is known nothing has won.
     saved = save if summary["class"] else None
@@ -100,15 +103,54 @@ def tune(
     return Answer(data, Group(*view), CANCELLED if data["cancelled"] else 0)
 
 
-def check_tuner(host: str) -> None:
+def _in_page(
+    host: str,
+    bundle: Path,
+    tuning: Tuning,
+    given: Plain,
+    threads: int | None,
+    kernels: int | None,
+    session: TuningLog,
+) -> Plain:
+    """The summary of a session of the page's tuner."""
+    from tilewright.hosts.browser import BrowserHost
+
+    options = given | {"budget": 1}
+    with BrowserHost(host, tuning=tuning) as browser:
+        model = browser.load(bundle, threads=threads)
+        if kernels is not None:
+            options["specs"] = hottest(model.profile(), kernels)
+        about = {"name": model.info["name"], "threads": model.info["features"]["threads"]}
+        return about | model.tune(options, session.take)
+
+
+def _here(
+    host: str,
+    bundle: Path,
+    tuning: Tuning,
+    given: Plain,
+    threads: int | None,
+    kernels: int | None,
+    session: TuningLog,
+) -> Plain:
+    """The summary of a session in this process, whose threads are the device's own."""
+    if threads is not None:
+        raise UsageError(f"The host {host} has no threads", hint="Leave --threads out")
+    from tilewright.cli.tune_here import tune_here
+
+    return tune_here(bundle, tuning, kernels=kernels, on_event=session.take, **given)
+
+
+def check_tuner(host: str, tuners: Sequence[str] = TUNERS) -> None:
     """A UsageError that names the tuning hosts of the same code, where a host has no tuner."""
-    if host in TUNERS:
+    if host in tuners:
         return
-    able = [name for name in TUNERS if targets_of(name) == targets_of(host)]
+    able = [name for name in tuners if targets_of(name) == targets_of(host)]
     where = f"The same bundle can be tuned on {' or '.join(able)}"
     raise UsageError(
-        f"Nothing can be tuned on {host}: the tuner is part of the page, and {host} runs no page",
-        hint=where if able else f"Choose one of {', '.join(TUNERS)}",
+        f"Nothing can be tuned on {host}: it runs no page, which has a tuner"
+        + (", and its own sends what no page does" if host in HERE else ""),
+        hint=where if able else f"Choose one of {', '.join(tuners)}",
     )
 
 

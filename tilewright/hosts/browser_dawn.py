@@ -18,6 +18,7 @@ from typing import Any
 import tilewright
 from tilewright.base.errors import HostError
 from tilewright.hosts import vulkan
+from tilewright.hosts.browser_dawn_options import OPTIONS, checked
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "dawn.mjs"
 PROBE_SECONDS = 60.0
@@ -60,12 +61,13 @@ class Dawn:
 
 
 def require_dawn(options: tuple[str, ...] | None = None) -> Dawn:
-    """Node, Dawn and an adapter.  Raises HostError, with what is missing and how to get it.
+    """Node, Dawn and an adapter.  Raises HostError, with what is missing and how to get it, and
+    UsageError for a word that Dawn does not know.
 
     options: by default the words of TILEWRIGHT_DAWN_OPTIONS
     """
     node, package = installed_node(), _package()
-    words = _words() if options is None else options
+    words = checked(_words() if options is None else options, package)
     environment = _loader()
     for added in ({}, _software()):
         tried = {**environment, **added}
@@ -112,7 +114,7 @@ def _package() -> Path:
 
 
 def _words() -> tuple[str, ...]:
-    return tuple(os.environ.get("TILEWRIGHT_DAWN_OPTIONS", "").split())
+    return tuple(os.environ.get(OPTIONS, "").split())
 
 
 def _loader() -> dict[str, str]:

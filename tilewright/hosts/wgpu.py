@@ -2,7 +2,8 @@
 
 Input: a bundle with a section for WGSL, and input arrays.  Output: output arrays.  Memory is laid
 out as by the browser engine (web/engine/webgpu.js): one buffer of 32-bit words, one dispatch per
-step.  It is for checking that kernels hold under a second compiler of WGSL, and tunes nothing.
+step, each in the best way that the device has the features for (hosts/wgpu_features.py).
+`tilewright tune` exchanges kernels here (hosts/wgpu_bench.py tries them); pages tune by their own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES
@@ -24,13 +25,24 @@ from tilewright.bundle.stored import tensors_of
 from tilewright.hosts import vulkan
 from tilewright.hosts.flat import FlatHost
 from tilewright.hosts.tensors import Array
+from tilewright.hosts.wgpu_buffers import Buffers, sizes_of
+from tilewright.hosts.wgpu_calls import (
+    WgpuCall,
+    WgpuWay,
+    exchanged,
+    groups_of,
+    number_at,
+    together,
+    ways,
+)
+from tilewright.hosts.wgpu_features import lost, opened
 
 #: The target whose section it reads.
 TARGET = "wgsl"
 
 WORD = 4
-#: Defaults of WebGPU: most workgroups along a dimension, and the step of uniform offsets in bytes.
-MOST_GROUPS, ALIGNMENT = 65535, 256
+#: A default of WebGPU: the step of uniform offsets in bytes.
+ALIGNMENT = 256
 #: Bytes that a device has room for without asking.
 USUAL_BYTES = 2**27
 
@@ -72,22 +84,32 @@ def adapter() -> Any:
 
 
 def about(found: Any) -> dict[str, Any]:
-    """Name and description of an adapter, and whether it is software."""
+    """Name, vendor and description of an adapter, and whether it is software."""
     info = found.info
     return {
         "name": info["device"],
+        "vendor": VENDORS.get(info.get("vendor_id", 0), ""),
         "description": f"{info['device']} {info['description']}".strip(),
         "software": info["adapter_type"] == "CPU",
     }
 
 
+#: By the numbers of PCI and Khronos, as WebGPU spells them.  wgpu says no architecture.
+VENDORS = {
+    0x1002: "amd", 0x106B: "apple", 0x10DE: "nvidia", 0x13B5: "arm", 0x144D: "samsung",
+    0x5143: "qualcomm", 0x8086: "intel",
+}  # fmt: skip
 #: By their speed; a CPU is last.
 _ORDER = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2}
 
 
 class WgpuHost(FlatHost):
-    """One loaded bundle; `adapter` says what it runs on: `name`, `description`, `software`.
+    """One loaded bundle.
 
+    adapter: what it runs on: `name`, `vendor`, `description`, `software`, and `features` that
+             kernels may use
+    lost:    sentences on what slows it down here
+    calls:   of each plan its steps, as this device runs them
     Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
     """
 
@@ -102,61 +124,71 @@ class WgpuHost(FlatHost):
         api, (build,), facts = wgpu(), section.builds, section.facts
         if min(len(section.plans), len(build.plans)) < len(self.bundle.manifest.plans):
             raise ValueError("a plan is missing")
-        own, other = int(facts["memory"]["bytes"]), facts.get("banks", {"bytes": [], "of": []})
-        size = max(own, *other["bytes"], 0)
+        size = max(sizes_of(facts))
         sizes = ("max-storage-buffer-binding-size", "max-buffer-size")
         most = min(found.limits[name] for name in sizes)
         if size > most:
             raise MemoryLimit(
                 "the model needs a larger buffer than the adapter has",
-                hint=f"Build the bundle with weights in several buffers (--bank {most}), smaller "
-                "buckets or a smaller model",
+                hint=f"Build the bundle with buffers of at most that (--bank {most}), with smaller "
+                "buckets or from a smaller model",
                 bytes=size,
                 limit=most,
             )
         room = max(size, USUAL_BYTES)
         limits = {"max-storage-buffer-binding-size": room, "max-buffer-size": 2 * room}
         limits["max-buffer-size"] = min(2 * room, found.limits["max-buffer-size"])
-        self._device = found.request_device_sync(required_limits=limits)
-        usage = api.BufferUsage
-        self._memory, *self._banks = (
-            self._device.create_buffer(
-                size=n, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-            )
-            for n in (own, *other["bytes"])
-        )
-        self._places, self._states = section.plans, facts["states"]
-        of = other["of"] or [0] * len(facts["tensors"])
+        self.device = opened(found, limits)
+        self._device = self.device.device
+        self.adapter["features"] = list(self.device.features)
+        self._buffers = Buffers(api, self._device, facts)
+        self._places, self._states = section.plans, self._buffers.states
         halves, packed = (frozenset(facts.get(name, ())) for name in ("halves", "packed"))
-        everything = zip(of, facts["tensors"], tensors_of(self.bundle), strict=True)
-        for number, (bank, address, data) in enumerate(everything):
+        everything = zip(self._buffers.weights, tensors_of(self.bundle), strict=True)
+        for number, (address, data) in enumerate(everything):
             dense = np.float16 if number in halves else data.dtype if number in packed else None
-            self._write(address, _words_of(data, dense) if dense else data, bank)
-        compute = api.ShaderStage.COMPUTE
-        weights = {"type": "read-only-storage"}
-        uniform = {"type": "uniform", "has_dynamic_offset": True}
-        layout = self._device.create_bind_group_layout(
-            entries=[
-                {"binding": 0, "visibility": compute, "buffer": {"type": "storage"}},
-                {"binding": 1, "visibility": compute, "buffer": uniform},
-                *(
-                    [{"binding": 2, "visibility": compute, "buffer": weights}]
-                    if self._banks
-                    else []
-                ),
-            ]
-        )
+            self._write(address, _words_of(data, dense) if dense else data)
+        layout = self._buffers.layout()
         texts = parse(self.bundle.read(build.code), list[str], "the kernels for WGSL")
-        whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
-        read = [parse(self.bundle.read(ref), list[_Call], "a plan for WGSL") for ref in build.plans]
-        # kernels that are better on some devices ask for features that this host does not ask for
-        used = sorted({call.slot for calls in read for call in calls})
-        pipelines = {slot: self._pipeline(whole, texts[slot]) for slot in used}
-        self._plans = [_Dispatches(self, layout, pipelines, p) for p in read]
+        self._layouts = layout, self._device.create_pipeline_layout(bind_group_layouts=[layout])
+        needs = {int(slot): set(names) for slot, names in build.facts.get("needs", {}).items()}
+        lacking = {slot: names - set(self.device.features) for slot, names in needs.items()}
+        self.lost = lost(self.adapter["name"], self.adapter["software"], lacking.values())
+        self.calls = [
+            ways(parse(self.bundle.read(ref), list[WgpuCall], "a plan for WGSL"), lacking)
+            for ref in build.plans
+        ]
+        self._texts: list[str] = texts
+        self._pipelines: dict[int, Any] = {}
+        self._plans = [self.dispatches(calls) for calls in self.calls]
+
+    def use(self, kernels: Mapping[int, tuple[str, int, int]]) -> None:
+        """Runs these kernels by their numbers, each as text, invocations and threads of a group,
+        instead of the bundle's own.  Raises BundleCorrupt for one that makes no pipeline."""
+        new: dict[int, WgpuWay] = {}
+        for spec, (text, tiles, group) in kernels.items():
+            if text not in self._texts:
+                self._texts.append(text)
+            new[spec] = WgpuWay(self._texts.index(text), tiles, group, [])
+        self._plans = [
+            self.dispatches(exchanged(calls, [step.spec for step in plan.steps], new))
+            for calls, plan in zip(self.calls, self.bundle.manifest.plans, strict=True)
+        ]
+
+    def text(self, slot: int) -> str:
+        """The kernel of a slot."""
+        return self._texts[slot]
+
+    def dispatches(self, calls: Sequence[WgpuCall]) -> _Dispatches:
+        """What runs these steps; those that are joined run as one."""
+        run = together(calls)
+        for slot in {call.slot for call in run} - self._pipelines.keys():
+            self._pipelines[slot] = self._pipeline(self._layouts[1], self._texts[slot])
+        return _Dispatches(self, self._layouts[0], self._pipelines, run)
 
     def _pipeline(self, layout: Any, text: str) -> Any:
         try:
-            module = self._device.create_shader_module(code=text)
+            module = self._device.create_shader_module(code=self.device.text(text))
             stage = {"module": module, "entry_point": "main"}
             return self._device.create_compute_pipeline(layout=layout, compute=stage)
         except wgpu().GPUError as error:
@@ -169,13 +201,12 @@ class WgpuHost(FlatHost):
         dispatches.record(encoder)
         self._device.queue.submit([encoder.finish()])
 
-    def _write(self, address: int, data: Array, bank: int = 0) -> None:
-        """Elements of less than 32 bits take a word each.  bank: 0 is the model's own buffer."""
+    def _write(self, address: int, data: Array) -> None:
+        """Elements of less than 32 bits take a word each."""
         words = data if data.dtype.itemsize >= WORD else data.astype(np.int32)
         with reading("the section for WGSL"):  # its addresses may be outside of memory
             if words.size:
-                buffer = (self._memory, *self._banks)[bank]
-                self._device.queue.write_buffer(buffer, address, words.tobytes())
+                self._device.queue.write_buffer(*self._buffers.at(address), words.tobytes())
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
         kind: Any = np.dtype(DTYPES[dtype].numpy)
@@ -184,7 +215,7 @@ class WgpuHost(FlatHost):
             return np.zeros(0, kind)
         size = elements * words.itemsize
         with reading("the section for WGSL"):
-            data = self._device.queue.read_buffer(self._memory, address, size)
+            data = self._device.queue.read_buffer(*self._buffers.at(address), size)
         return np.frombuffer(data, words).astype(kind)
 
 
@@ -192,22 +223,6 @@ def _words_of(data: Array, kind: Any) -> Array:
     """Numbers of a narrow type as words of several, the first in the low bits."""
     narrow = data.astype(kind)
     return np.pad(narrow, (0, -data.size % (WORD // narrow.itemsize))).view(np.int32)
-
-
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-#: A number, or the fields of what follows an extent.
-_Number = int | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
-
-
-class _Call(msgspec.Struct, frozen=True):
-    """A step of a plan as the section has it (docs/bundle.md)."""
-
-    slot: _Count
-    tiles: _Number
-    group: Annotated[int, msgspec.Meta(ge=1, le=256)]
-    words: list[_Count]
-    scalars: list[_Number]
-    bank: _Count = 1
 
 
 class _Dispatches:
@@ -219,7 +234,7 @@ class _Dispatches:
         host: WgpuHost,
         layout: Any,
         pipelines: Mapping[int, Any],
-        calls: Sequence[_Call],
+        calls: Sequence[WgpuCall],
     ) -> None:
         self._device, self._calls = host._device, calls
         self._pipelines = [pipelines[call.slot] for call in calls]
@@ -231,45 +246,28 @@ class _Dispatches:
         size = self._blocks.nbytes
         self._uniform = self._device.create_buffer(size=size, usage=usage.UNIFORM | usage.COPY_DST)
         block = {"buffer": self._uniform, "offset": 0, "size": self._stride}
-        memory = {"buffer": host._memory, "offset": 0, "size": host._memory.size}
-        usual = [{"binding": 0, "resource": memory}, {"binding": 1, "resource": block}]
-        more: list[Any] = [
-            [{"binding": 2, "resource": {"buffer": bank, "offset": 0, "size": bank.size}}]
-            for bank in host._banks
-        ]
-        groups = [
-            self._device.create_bind_group(layout=layout, entries=usual + bank)
-            for bank in more or [[]]
-        ]
+        made = cache(partial(host._buffers.bindings, layout, block))
         with reading("a plan for WGSL"):
-            self._bindings = [groups[call.bank - 1] for call in calls]
+            self._bindings = [made(call.bank, tuple(call.annexes)) for call in calls]
 
     def resize(self, extents: Sequence[int]) -> None:
         """Raises BundleCorrupt for numbers that are none for a device."""
         with reading("a plan for WGSL"):
             for at, call in enumerate(self._calls):
-                count, *scalars = (_at(n, extents) for n in (call.tiles, *call.scalars))
+                count, *scalars = (number_at(n, extents) for n in (call.tiles, *call.scalars))
                 numbers = [count, *call.words, *scalars]
                 self._blocks[at, : len(numbers)] = np.array(numbers, np.int64).astype(np.uint32)
-                wanted = -(-count // call.group)
-                rows = max(1, -(-wanted // MOST_GROUPS))
-                if count < 0 or rows > MOST_GROUPS:
-                    raise ValueError(f"a step has {count} invocations")
-                self._groups[at] = (-(-wanted // rows), rows)
+                self._groups[at] = groups_of(count, call.group)
         self._device.queue.write_buffer(self._uniform, 0, self._blocks.tobytes())
 
     def record(self, encoder: Any) -> None:
         run = encoder.begin_compute_pass()
-        for at, (pipeline, groups) in enumerate(zip(self._pipelines, self._groups, strict=True)):
-            run.set_pipeline(pipeline)
-            run.set_bind_group(0, self._bindings[at], [at * self._stride])
-            run.dispatch_workgroups(*groups)
+        for at in range(len(self._calls)):
+            self.put(run, at)
         run.end()
 
-
-def _at(number: Any, extents: Sequence[int]) -> int:
-    """A number that is fixed, or min((extent * times + plus) // by, most) * each."""
-    if isinstance(number, int):
-        return number
-    extent, times, plus, by, most, each = number
-    return int(min((extents[extent] * times + plus) // by, most) * each)
+    def put(self, run: Any, at: int) -> None:
+        """One step into a compute pass."""
+        run.set_pipeline(self._pipelines[at])
+        run.set_bind_group(0, self._bindings[at], [at * self._stride])
+        run.dispatch_workgroups(*self._groups[at])

@@ -31,7 +31,7 @@ from tilewright.targets.wgsl.banks import WORD
 from tilewright.targets.wgsl.bytes import EACH
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
-from tilewright.targets.wgsl.layout import Layout, lay_out, layout_of
+from tilewright.targets.wgsl.layout import MemoryLayout, lay_out, layout_of
 from tilewright.targets.wgsl.steps import Steps
 
 
@@ -86,7 +86,7 @@ class Wgsl(GroupTarget):
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        layout: Layout,
+        layout: MemoryLayout,
     ) -> Section:
         ((variant, listed),) = codes.items()
         texts = list(dict.fromkeys(str(code.body) for code in listed))

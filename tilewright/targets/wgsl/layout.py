@@ -35,7 +35,7 @@ from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
 
 
 @dataclass(frozen=True)
-class Layout:
+class MemoryLayout:
     """at: the word of the model's own buffer where values begin;  arenas: of the plans"""
 
     banks: Banks
@@ -71,7 +71,7 @@ class Layout:
         }
 
 
-def lay_out(program: Program, settings: Mapping[str, Any]) -> Layout:
+def lay_out(program: Program, settings: Mapping[str, Any]) -> MemoryLayout:
     """settings: "bank", the most bytes of a buffer if a model needs several
 
     Raises MemoryLimit where that cannot be.
@@ -91,7 +91,7 @@ def lay_out(program: Program, settings: Mapping[str, Any]) -> Layout:
     return found
 
 
-def layout_of(program: Program, section: Section, settings: Mapping[str, Any]) -> Layout:
+def layout_of(program: Program, section: Section, settings: Mapping[str, Any]) -> MemoryLayout:
     """That of an old section, which says where tensors lie: nobody asks for their table again."""
     facts = section.facts
     tensors, words = ([at // WORD for at in facts[name]] for name in ("tensors", "states"))
@@ -102,18 +102,18 @@ def layout_of(program: Program, section: Section, settings: Mapping[str, Any]) -
     arenas = arenas_of(program, settings)
     if most:
         return _apart(program, banks, states, arenas, most)
-    return Layout(banks, states, end_of_weights(program, banks, states.own), arenas)
+    return MemoryLayout(banks, states, end_of_weights(program, banks, states.own), arenas)
 
 
-def _together(program: Program, banks: Banks, end: int, arenas: tuple[Arena, ...]) -> Layout:
+def _together(program: Program, banks: Banks, end: int, arenas: tuple[Arena, ...]) -> MemoryLayout:
     """States and values in the model's own buffer, behind its weights."""
     words, at = row([words_of(s) for s in program.states], end)
-    return Layout(banks, States((0,) * len(words), words), at, arenas)
+    return MemoryLayout(banks, States((0,) * len(words), words), at, arenas)
 
 
 def _apart(
     program: Program, banks: Banks, states: States, arenas: Sequence[Arena], most: int
-) -> Layout:
+) -> MemoryLayout:
     at = end_of_weights(program, banks, states.own)
     own, annexes = arenas_apart(program, arenas, states, most - at, most)
-    return Layout(banks, states, at, own, annexes)
+    return MemoryLayout(banks, states, at, own, annexes)

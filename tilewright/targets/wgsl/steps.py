@@ -91,7 +91,7 @@ class Steps:
     def of(
         self, plan: Plan, joints: Sequence[Joint], places: Sequence[tuple[int, int]]
     ) -> list[dict[str, Any]]:
-        """places: the first word and the annex of each value, as of `Layout.places`
+        """places: the first word and the annex of each value, as of `MemoryLayout.places`
 
         Raises MemoryLimit for a step with too many annexes.
         """

@@ -1,0 +1,72 @@
+"""The words that Dawn-in-Node takes, checked before it starts: it says nothing of those that it
+does not know.
+
+Input: words such as `enable-dawn-features=allow_unsafe_apis`, the npm package's folder.  Output:
+the same words, or a UsageError that names the wrong one and what is known.
+
+No list of toggles can be asked for.  But every toggle's name is a string of the package's library,
+so a name that is not among them is none; one that is there may still be another string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from tilewright.base.errors import UsageError
+
+OPTIONS = "TILEWRIGHT_DAWN_OPTIONS"
+BACKENDS = ("null", "webgpu", "d3d11", "d3d12", "metal", "vulkan", "opengl", "opengles")
+#: The keys whose values are lists of toggles.
+TOGGLES = ("enable-dawn-features", "disable-dawn-features")
+#: All keys, with what their values are.  An adapter that is not there is `_probe`'s affair.
+KEYS: Mapping[str, str] = {
+    **dict.fromkeys(TOGGLES, "names of toggles, with commas between them"),
+    "backend": f"one of {', '.join(BACKENDS)}",
+    "adapter": "a part of an adapter's name, without spaces",
+    "verbose": "1: says which adapter it takes",
+    "dlldir": "a folder, on Windows",
+}
+#: Where the toggles are documented.
+LISTED = "https://dawn.googlesource.com/dawn/+/refs/heads/main/src/dawn/native/Toggles.cpp"
+_NAME = rb"(?<=\0)[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?=\0)"
+
+
+def checked(words: Sequence[str], package: Path) -> tuple[str, ...]:
+    """The words, if Dawn knows them."""
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not value or key not in KEYS:
+            raise _wrong(word, f"Write KEY=VALUE; {_close(key, KEYS)}", list(KEYS))
+        if key == "backend" and value not in BACKENDS:
+            raise _wrong(word, f"A backend is {KEYS[key]}", list(BACKENDS))
+        if key in TOGGLES:
+            _check_toggles(word, value.split(","), package)
+    return tuple(words)
+
+
+def _check_toggles(word: str, names: Sequence[str], package: Path) -> None:
+    """Libraries of all platforms that are there count: most packages have several."""
+    libraries = [path.read_bytes() for path in sorted(package.glob("dist/*/dawn.node"))]
+    for name in names:
+        if libraries and not any(b"\0%s\0" % name.encode() in data for data in libraries):
+            known = {found.decode() for data in libraries for found in re.findall(_NAME, data)}
+            near = get_close_matches(name, known, 3)
+            hint = f"Did you mean {' or '.join(near)}? " if near else ""
+            raise _wrong(word, f"{hint}{LISTED} lists Dawn's toggles", near, toggle=name)
+
+
+def _close(key: str, known: Mapping[str, str]) -> str:
+    near = get_close_matches(key, known, 1)
+    every = "known keys are " + ", ".join(f"{name} ({what})" for name, what in known.items())
+    return f"did you mean {near[0]}? {every}" if near else every
+
+
+def _wrong(word: str, hint: str, known: list[str], **facts: str) -> UsageError:
+    what = f"no toggle {facts['toggle']!r}" if facts else "no such option"
+    return UsageError(
+        f"{OPTIONS} has the word {word!r}, and Dawn has {what}",
+        hint=hint, word=word, known=known, **facts,
+    )  # fmt: skip

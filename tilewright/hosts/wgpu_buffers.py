@@ -1,0 +1,92 @@
+"""A model's buffers on the device of the wgpu host: its own, annexes of values, banks of weights.
+
+Input: a device, the facts of a section (docs/bundle.md).  Output: buffers, and what kernels bind.
+Addresses count on from one buffer to the next, in that order.  The engine does so in web/engine/.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+#: The binding of a dispatch's first annex, and how many it has at most.
+ANNEX, MOST_ANNEXES = 3, 6
+
+
+class Buffers:
+    """states, weights: the addresses of all states and tensors."""
+
+    def __init__(self, api: Any, device: Any, facts: Mapping[str, Any]) -> None:
+        self._api, self._device = api, device
+        usage = api.BufferUsage.STORAGE | api.BufferUsage.COPY_SRC | api.BufferUsage.COPY_DST
+        sizes = sizes_of(facts)
+        self._made = [device.create_buffer(size=size, usage=usage) for size in sizes]
+        self._begin = [0, *accumulate(sizes)][:-1]
+        self._apart = 1 + len(_bytes(facts, "annexes"))
+        self.states = self._addresses(facts, "annexes", "states", 0)
+        self.weights = self._addresses(facts, "banks", "tensors", self._apart - 1)
+
+    def at(self, address: int) -> tuple[Any, int]:
+        """The buffer that an address lies in, and the byte there."""
+        number = bisect_right(self._begin, address) - 1
+        return self._made[number], address - self._begin[number]
+
+    def layout(self) -> Any:
+        kinds: list[tuple[int, dict[str, Any]]] = [
+            (0, {"type": "storage"}),
+            (1, {"type": "uniform", "has_dynamic_offset": True}),
+            *((2, {"type": "read-only-storage"}) for _ in self._banks[:1]),
+            *((ANNEX + n, {"type": "storage"}) for n in range(len(self._annexes[:MOST_ANNEXES]))),
+        ]
+        compute = self._api.ShaderStage.COMPUTE
+        return self._device.create_bind_group_layout(
+            entries=[{"binding": n, "visibility": compute, "buffer": kind} for n, kind in kinds]
+        )
+
+    def bindings(self, layout: Any, block: Any, bank: int, annexes: Sequence[int]) -> Any:
+        """What a dispatch binds.  block: of its numbers;  bank, annexes: as its step says
+
+        All dispatches have as many annexes, each once: no buffer may be written through two
+        bindings.
+        """
+        others = (n for n in range(1, 1 + len(self._annexes)) if n not in annexes)
+        bound = [self._annexes[n - 1] for n in (*annexes, *others)][:MOST_ANNEXES]
+        resources = [
+            (0, _whole(self._made[0])),
+            (1, block),
+            *((2, _whole(self._banks[max(bank, 1) - 1])) for _ in self._banks[:1]),
+            *((ANNEX + n, _whole(buffer)) for n, buffer in enumerate(bound)),
+        ]
+        entries = [{"binding": n, "resource": resource} for n, resource in resources]
+        return self._device.create_bind_group(layout=layout, entries=entries)
+
+    @property
+    def _annexes(self) -> list[Any]:
+        return self._made[1 : self._apart]
+
+    @property
+    def _banks(self) -> list[Any]:
+        return self._made[self._apart :]
+
+    def _addresses(self, facts: Mapping[str, Any], kind: str, of: str, before: int) -> list[int]:
+        """before: buffers between the model's own and the first of these"""
+        numbers = facts.get(kind, {}).get("of", [0] * len(facts[of]))
+        begin = [0, *self._begin[before + 1 :]]
+        return [begin[n] + at for n, at in zip(numbers, facts[of], strict=True)]
+
+
+def sizes_of(facts: Mapping[str, Any]) -> list[int]:
+    """Bytes of all buffers, the model's own first."""
+    further = (_bytes(facts, kind) for kind in ("annexes", "banks"))
+    return [int(facts["memory"]["bytes"]), *(size for sizes in further for size in sizes)]
+
+
+def _bytes(facts: Mapping[str, Any], kind: str) -> list[int]:
+    found: list[int] = facts.get(kind, {}).get("bytes", [])
+    return found
+
+
+def _whole(buffer: Any) -> dict[str, Any]:
+    return {"buffer": buffer, "offset": 0, "size": buffer.size}

@@ -1,0 +1,145 @@
+"""The steps of a plan for WGSL as the wgpu host dispatches them: each in the best way that the
+device has the features for, several at once where a kernel joins them.
+
+Input: a plan's steps as the section has them (docs/bundle.md), what the device lacks.  Output: the
+same as `WgpuCall`s that it can run.  The engine does so in web/engine/gpu_plan.js.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from tilewright.base.errors import HostError
+from tilewright.bundle.format import REBUILD
+
+#: Words of a vector.
+LANES = 4
+#: WebGPU's default limit of workgroups along a dimension.
+MOST_GROUPS = 65535
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+#: A number, or the fields of what follows an extent.
+_Number = int | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
+
+
+class WgpuWay(msgspec.Struct, frozen=True):
+    """A kernel that a step can run."""
+
+    slot: _Count
+    tiles: _Number
+    group: Annotated[int, msgspec.Meta(ge=1, le=256)]
+    scalars: list[_Number]
+
+
+class JoinedSteps(msgspec.Struct, frozen=True):
+    """How one dispatch runs so many steps, with the buffers of all of them."""
+
+    steps: Annotated[int, msgspec.Meta(ge=2)]
+    ways: list[WgpuWay]
+    words: list[_Count]
+    bank: _Count = 0
+    annexes: list[_Count] = []
+
+
+class WgpuCall(WgpuWay, frozen=True):
+    """A step of a plan.  better: other ways, the best first, for devices that have their features;
+    bank, annexes: where buffers outside of the model's own lie"""
+
+    words: list[_Count] = []
+    bank: _Count = 0
+    annexes: list[_Count] = []
+    better: list[WgpuWay] = []
+    joined: JoinedSteps | None = None
+
+
+def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> list[WgpuCall]:
+    """The steps with the best kernel that the device can run, which is their own if no other is.
+
+    lacking: by slot, the features that the device has not.  Raises HostError for a step that has
+    none; ValueError for one that joins steps that are not there.
+    """
+
+    def best(found: Sequence[WgpuWay]) -> WgpuWay | None:
+        return next((way for way in found if not lacking.get(way.slot)), None)
+
+    taken = []
+    for at, call in enumerate(calls):
+        joined = best(call.joined.ways) if call.joined else None
+        if call.joined and at + call.joined.steps > len(calls):
+            raise ValueError("a step joins others that are not there")
+        way = best([*call.better, call])
+        if way is None:
+            missing = sorted(lacking[call.slot])
+            raise HostError(
+                f"a kernel needs {', '.join(missing)}, which this device lacks",
+                hint=REBUILD, missing=missing,
+            )  # fmt: skip
+        whole = call.joined and joined and msgspec.structs.replace(call.joined, ways=[joined])
+        taken.append(msgspec.structs.replace(call, **_fields(way), better=[], joined=whole))
+    return taken
+
+
+def together(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
+    """What a run dispatches: where one dispatch runs several steps, that one."""
+    found, at = [], 0
+    while at < len(calls):
+        call, joined = calls[at], calls[at].joined
+        at += joined.steps if joined else 1
+        if joined:
+            (way,) = joined.ways
+            call = msgspec.structs.replace(
+                call, **_fields(way), words=joined.words, bank=joined.bank, annexes=joined.annexes
+            )
+        found.append(call)
+    return found
+
+
+def apart(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
+    """The same, where each step runs by itself."""
+    return [msgspec.structs.replace(call, joined=None) for call in calls]
+
+
+def takes(call: WgpuCall) -> bool:
+    """Whether a step can run another kernel: those are made for the model's own buffer, and may
+    read vectors."""
+    return not (call.bank or call.annexes or any(word % LANES for word in call.words))
+
+
+def exchanged(
+    calls: Sequence[WgpuCall], specs: Sequence[int], kernels: Mapping[int, WgpuWay]
+) -> list[WgpuCall]:
+    """The steps with these kernels by their numbers, which keep the run-time scalars; what is
+    joined with such a step runs by itself."""
+    new = [spec in kernels and takes(c) for c, spec in zip(calls, specs, strict=True)]
+    found = []
+    for at, (call, spec) in enumerate(zip(calls, specs, strict=True)):
+        if new[at]:
+            way = kernels[spec]
+            call = msgspec.structs.replace(call, slot=way.slot, tiles=way.tiles, group=way.group)
+        if call.joined and any(new[at : at + call.joined.steps]):
+            call = msgspec.structs.replace(call, joined=None)
+        found.append(call)
+    return found
+
+
+def number_at(number: Any, extents: Sequence[int]) -> int:
+    """A number that is fixed, or min((extent * times + plus) // by, most) * each."""
+    if isinstance(number, int):
+        return number
+    extent, times, plus, by, most, each = number
+    return int(min((extents[extent] * times + plus) // by, most) * each)
+
+
+def groups_of(count: int, group: int) -> tuple[int, int]:
+    """Workgroups in two dimensions, which together are enough.  Raises ValueError if none are."""
+    wanted = -(-count // group)
+    rows = max(1, -(-wanted // MOST_GROUPS))
+    if count < 0 or rows > MOST_GROUPS:
+        raise ValueError(f"a step has {count} invocations")
+    return -(-wanted // rows), rows
+
+
+def _fields(way: WgpuWay) -> dict[str, Any]:
+    return {name: getattr(way, name) for name in WgpuWay.__struct_fields__}

@@ -1,0 +1,69 @@
+"""What time work takes on a device of wgpu: by its own clock, else by waiting for the work.
+
+Input: a device, a function that records work into a compute pass.  Output: milliseconds; NaN where
+the clock did not advance.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.hosts.wgpu_features import WgpuDevice
+
+#: Milliseconds of a batch that one run is timed in: by the device's clock, and by waiting, which
+#: itself takes up to a millisecond.
+STAMPED, WAITED = 3.0, 12.0
+_STAMPS = 16
+
+
+class Clock:
+    """batch: milliseconds that a timed run should take at least"""
+
+    def __init__(self, opened: WgpuDevice, usage: Any) -> None:
+        self._device, self._set = opened.device, None
+        self.batch = STAMPED if opened.clock else WAITED
+        if opened.clock:
+            self._set = self._device.create_query_set(type="timestamp", count=2)
+            self._into = self._device.create_buffer(
+                size=_STAMPS, usage=usage.QUERY_RESOLVE | usage.COPY_SRC
+            )
+            self._tick = _tick(self._device.queue)
+
+    def milliseconds(self, record: Callable[[Any], None]) -> float:
+        """Of work that `record` puts into a compute pass."""
+        encoder = self._device.create_command_encoder()
+        writes = self._set and {
+            "query_set": self._set,
+            "beginning_of_pass_write_index": 0,
+            "end_of_pass_write_index": 1,
+        }
+        run = encoder.begin_compute_pass(timestamp_writes=writes)
+        record(run)
+        run.end()
+        if self._set:
+            encoder.resolve_query_set(self._set, 0, 2, self._into, 0)
+        start = time.perf_counter()
+        self._device.queue.submit([encoder.finish()])
+        if self._set:
+            begin, end = np.frombuffer(self._device.queue.read_buffer(self._into), np.uint64)
+            spent = (int(end) - int(begin)) * self._tick / 1e6
+        else:
+            self._device.queue.on_submitted_work_done_sync()
+            spent = (time.perf_counter() - start) * 1e3
+        return spent if spent > 0 else math.nan
+
+
+def _tick(queue: Any) -> float:
+    """Nanoseconds of a tick.  wgpu-native leaves stamps as the driver gives them, and wgpu has no
+    function for that; without it they are taken as nanoseconds, and ratios are right anyway."""
+    try:
+        from wgpu.backends.wgpu_native import lib  # type: ignore[import-untyped]
+
+        return float(lib.wgpuQueueGetTimestampPeriod(queue._internal)) or 1.0
+    except (ImportError, AttributeError):
+        return 1.0

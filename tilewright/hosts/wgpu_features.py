@@ -1,0 +1,115 @@
+"""A device of the wgpu host with the features that kernels may use, as bundles name them.
+
+Input: an adapter, limits.  Output: `WgpuDevice`, with texts as naga takes them.
+What an adapter claims is not believed: a text that uses the feature must become a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: By the engine's name (web/engine/gpu_device.js): wgpu's, "" where no device is asked for it; the
+#: line by which a text asks; and an expression of u32 that uses it.
+FEATURES: Mapping[str, tuple[str, str, str]] = {
+    "shader-f16": ("shader-f16", "enable f16;\n", "u32(f16(x) * 2.0h)"),
+    # naga knows subgroups, but not yet the line that asks for them
+    "subgroups": ("subgroup", "enable subgroups;\n", "subgroupShuffleXor(x, 1u)"),
+    "packed_4x8_integer_dot_product": (
+        "", "requires packed_4x8_integer_dot_product;\n", "dot4U8Packed(x, x)",
+    ),
+}  # fmt: skip
+#: Asked for where it is there: the device's own clock.
+CLOCK = "timestamp-query"
+#: Threads of a subgroup that kernels may ask for; wgpu cannot ask for one of several.
+SIZES = (4, 8, 16, 32, 64, 128)
+#: By the vendor's number in PCI, where all of its GPUs are alike: NVIDIA's and Apple's.
+ALIKE = {0x10DE: 32, 0x106B: 32}
+#: Bytes that a group shares of kernels that ask for more than every device has.
+SHARED, SHARED_LIMIT = (32768, 49152), "max-compute-workgroup-storage-size"
+PROBE = """\
+{line}@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
+@compute @workgroup_size(32)
+fn main(@builtin(local_invocation_index) n: u32) {{ let x = memory[n]; memory[n] = {use}; }}
+"""
+
+
+@dataclass(frozen=True)
+class WgpuDevice:
+    """A device.
+
+    features: that kernels may use, by the engine's names
+    without: lines that texts of these must not have here
+    clock: whether it has one of its own
+    """
+
+    device: Any
+    features: tuple[str, ...]
+    without: tuple[str, ...]
+    clock: bool
+
+    def text(self, given: str) -> str:
+        """A kernel's text as this device takes it."""
+        for line in self.without:
+            given = given.replace(line, "", 1)
+        return given
+
+
+def opened(found: Any, limits: Mapping[str, int]) -> WgpuDevice:
+    """The device of an adapter, with these limits and all features that kernels may use."""
+    known = {own for own, _, _ in FEATURES.values() if own in found.features}
+    most = max((n for n in SHARED if found.limits.get(SHARED_LIMIT, 0) >= n), default=0)
+    device = found.request_device_sync(
+        required_features=sorted({*known, *({CLOCK} & set(found.features))}),
+        required_limits={**limits, **({SHARED_LIMIT: most} if most else {})},
+    )
+    had, without = [], []
+    for name, (own, line, use) in FEATURES.items():
+        if own and own not in known:
+            continue
+        taken = next((head for head in (line, "") if _works(device, head, use)), None)
+        if taken is not None:
+            had.append(name)
+            without += [] if taken else [line]
+    sizes = _size(found.info) if "subgroups" in had else ()
+    shared = (f"shared-memory-{n}" for n in SHARED if n <= most)
+    return WgpuDevice(
+        device, (*had, *sizes, *shared), tuple(without), CLOCK in set(device.features)
+    )
+
+
+def _works(device: Any, line: str, use: str) -> bool:
+    """Whether a text becomes a pipeline; wgpu raises errors of several classes."""
+    try:
+        module = device.create_shader_module(code=PROBE.format(line=line, use=use))
+        device.create_compute_pipeline(
+            layout="auto", compute={"module": module, "entry_point": "main"}
+        )
+    except Exception:
+        return False
+    return True
+
+
+def _size(info: Mapping[str, Any]) -> Iterator[str]:
+    """The one size of all subgroups, where that is known: of several nobody could choose.
+
+    wgpu 0.32 tells no sizes, so it is the vendor's, if all GPUs of a vendor have the same.
+    """
+    least, most = (info.get(f"subgroup_{end}_size", 0) for end in ("min", "max"))
+    size = least if least == most and least else ALIKE.get(info.get("vendor_id", 0), 0)
+    yield from (f"subgroups-{n}" for n in SIZES if n == size)
+
+
+def lost(name: str, software: bool, lacking: Iterable[Collection[str]]) -> list[str]:
+    """What slows kernels down here, in the engine's sentences (web/engine/webgpu.js).
+
+    lacking: of each kernel, what the device has not
+    """
+    lacks = ", ".join(sorted({name for names in lacking for name in names}))
+    found = [f"The WebGPU adapter {name} is software: kernels run on the CPU."] * software
+    if lacks:
+        found.append(
+            f"The fastest kernels are not used: they need {lacks}, which the adapter {name} lacks."
+        )
+    return found

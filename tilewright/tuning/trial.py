@@ -1,0 +1,178 @@
+"""Trials of a kernel's candidates in this process, as the page's worker makes them
+(web/tune/trial): first right, then fast.
+
+Input: a place where kernels run (`TrialBench`), a kernel, the one in use, candidates.  Output:
+verdicts.
+A kernel that never ends is not caught here: a page may end its worker, a process only itself.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilewright.base.errors import BundleCorrupt
+from tilewright.kernel.spec import Kernel
+from tilewright.tuning.inputs import (
+    DOUBTS,
+    MOST_DOUBT,
+    SETS,
+    Array,
+    allowed,
+    dense,
+    difference,
+    inputs_of,
+    rounds,
+    shaken,
+    spread,
+)
+from tilewright.tuning.pairs import LONG, NOTHING, Judgement, Over, Pair, contest
+
+#: Seconds that a comparison may take; a candidate slower by this factor is not compared further.
+LIMIT, FAR = 0.65, 1.5
+#: The most runs in one submission, and looks whose shortest is a rough time.
+MOST_TIMES, LOOKS = 2048, 3
+
+
+@dataclass(frozen=True)
+class TrialBuffer:
+    """A buffer as a device has it (`inputs.dense`)."""
+
+    dtype: str
+    size: int
+    dense: str
+
+
+class TrialBench(Protocol):
+    """A device's place for trials (hosts/wgpu_bench.py)."""
+
+    @property
+    def batch(self) -> float: ...
+    def runner(self, text: str, tiles: int) -> Any: ...
+    def lay(self, buffers: Sequence[Any], scalars: Sequence[int]) -> None: ...
+    def begin(self, inputs: Sequence[Array]) -> None: ...
+    def run(self, runner: Any) -> tuple[Array, str]: ...
+    def milliseconds(self, runner: Any, times: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class TrialVerdict:
+    """verdict: as of the tuning socket;  why: in words, of a bad one;  runner: the candidate"""
+
+    verdict: str
+    why: str = ""
+    found: Judgement = NOTHING
+    runner: Any = None
+
+
+@dataclass
+class _Set:
+    inputs: list[Array]
+    wanted: Array
+    most: float
+    doubted: bool = False
+
+
+class Trials:
+    """One kernel, whose `own` is what the model runs: every candidate must compute the same.
+
+    Raises KeyError for an index out of range of the own kernel; MemoryLimit.
+    """
+
+    def __init__(self, bench: TrialBench, kernel: Kernel, own: Any, scalars: Sequence[int]) -> None:
+        self._bench, self._kernel = bench, kernel
+        laid = [TrialBuffer(b.dtype.name, b.size, dense(b)) for b in kernel.buffers]
+        bench.lay(laid, scalars)
+        self._own = self.current = own
+        self._sets: dict[str, _Set] = {}
+        for number, name in enumerate(SETS):
+            inputs = inputs_of(kernel, name, number)
+            bench.begin(inputs)
+            wanted, wrong = bench.run(own)
+            # a right kernel may trap on unusual numbers; then the set is dropped
+            if not wrong:
+                most = allowed(wanted, rounds=rounds(kernel))
+                self._sets[name] = _Set(inputs, wanted, most)
+
+    @property
+    def ready(self) -> bool:
+        """Whether anything can be compared."""
+        return SETS[0] in self._sets
+
+    def attempt(self, text: str, tiles: int) -> TrialVerdict:
+        """A candidate against the kernel in use."""
+        try:
+            runner = self._bench.runner(text, tiles)
+        except BundleCorrupt as error:
+            return TrialVerdict("refused", error.message)
+        wrong = self._check(runner)
+        if wrong:
+            return TrialVerdict("trapped" if "trapped" in wrong else "wrong", wrong)
+        self._bench.begin(self._sets[SETS[0]].inputs)
+        times = self.rough(self.current), self.rough(runner)
+        if times[1] > FAR * times[0]:
+            ratio = times[0] / times[1]
+            return TrialVerdict("slower", "", Judgement(ratio, ratio, ratio, *times), runner)
+        if not all(map(math.isfinite, times)):
+            return TrialVerdict("same", "undecided: the clock did not advance")
+        verdict, found = contest(self._pairs(runner, times), _limit, long=sum(times) > LONG)
+        return TrialVerdict(verdict, "", found, runner)
+
+    def rough(self, runner: Any) -> float:
+        """Milliseconds of one run, by the shortest of some batches."""
+        times, found = 1, math.inf
+        for _ in range(LOOKS):
+            spent = self._bench.milliseconds(runner, times)
+            if not math.isfinite(spent):
+                continue
+            found = min(found, spent)
+            times = self._times(found)
+        return found
+
+    def _times(self, milliseconds: float) -> int:
+        """How often a kernel runs in a batch."""
+        wanted = self._bench.batch / max(milliseconds, 1e-4)
+        return max(1, min(MOST_TIMES, round(wanted)))
+
+    def _pairs(self, runner: Any, rough: Pair) -> Callable[[bool], Pair | None]:
+        sides = self.current, runner
+        times = [self._times(ms) for ms in rough]
+
+        def measure(second_first: bool) -> Pair | None:
+            found = [math.nan, math.nan]
+            for side in (1, 0) if second_first else (0, 1):
+                found[side] = self._bench.milliseconds(sides[side], times[side])
+            return (found[0], found[1]) if all(map(math.isfinite, found)) else None
+
+        return measure
+
+    def _check(self, runner: Any) -> str:
+        """What is wrong with a kernel by all input sets, or ""."""
+        for name, given in self._sets.items():
+            self._bench.begin(given.inputs)
+            found, wrong = self._bench.run(runner)
+            wrong = wrong or self._differs(given, found)
+            if wrong:
+                return f"on {name} inputs {wrong}"
+        return ""
+
+    def _differs(self, given: _Set, found: Array) -> str:
+        """Where it does, the tolerance is raised once, by how exact the own kernel can be."""
+        wrong = difference(found, given.wanted, given.most)
+        if not wrong or given.wanted.dtype.kind != "f" or given.doubted:
+            return wrong
+        given.doubted = True
+        self._bench.begin(shaken(given.inputs, 7))
+        other, trapped = self._bench.run(self._own)
+        if not trapped:
+            doubt = DOUBTS * spread(other, given.wanted)
+            given.most += min(doubt, MOST_DOUBT * given.most)
+        return difference(found, given.wanted, given.most)
+
+
+def _limit() -> Over:
+    begin = time.monotonic()
+    return lambda times: time.monotonic() - begin > times * LIMIT
