@@ -346,26 +346,31 @@ def main() -> None:
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
     asked = tuple(args.only) or ("",)
-    dawn, rows = require_dawn(), []
+    dawn, clock = require_dawn(), Clock()
     device = CLASSES.get(f"webgpu-{dawn.adapter['vendor']}", CLASSES["webgpu"])
-    clock = Clock()
+    known = {"device": device.id, **facts(dawn, args.commit)}
+
+    def keep(row: Row) -> None:
+        """At once: a run on a lent GPU may be cut off."""
+        clock.tell(row)
+        if not (args.smoke or args.no_save):
+            common.merge(
+                "gpu_ablation",
+                [{"gpu": known["machine"].get("gpu"), **row}],
+                ("gpu", "case"),
+                **known,
+            )
+
     with tempfile.TemporaryDirectory(prefix="ablation-") as at, BrowserHost(dawn) as host:
         features = adapter_features(host, Path(at, "first"))
         for number, (name, step, flops) in enumerate(steps(args.smoke)):
             if name.startswith(asked):
                 same = 1 if args.smoke else SAME
                 subject = Subject(name, step, tried(step, device, features, same), flops)
-                rows.append(measure(host, subject, features, Path(at, str(number))))
-                clock.tell(rows[-1])
+                keep(measure(host, subject, features, Path(at, str(number))))
         for number, whole in enumerate(wholes(args.smoke)):
             if whole.name.startswith(asked):
-                rows.append(measure_whole(host, whole, features, Path(at, f"whole-{number}")))
-                clock.tell(rows[-1])
-    if args.smoke or args.no_save:
-        return
-    known = facts(dawn, args.commit)
-    rows = [{"gpu": known["machine"].get("gpu"), **row} for row in rows]
-    print(common.merge("gpu_ablation", rows, ("gpu", "case"), device=device.id, **known))
+                keep(measure_whole(host, whole, features, Path(at, f"whole-{number}")))
 
 
 if __name__ == "__main__":

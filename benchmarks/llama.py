@@ -39,6 +39,8 @@ from tilewright.targets.wgsl.banks import BANK
 
 #: How it is built: what may be narrower than the model says, and whether steps are joined.
 BUILDING = ("halves", "bytes", "apart")
+#: A row replaces one that has the same of these.
+SAME = ("layers", "width", "bits", "prompt", *BUILDING)
 #: Steps of a profile that are printed.
 SLOWEST = 15
 
@@ -179,7 +181,7 @@ def run(sizes: Sizes, args: argparse.Namespace, folder: Path, row: dict[str, Any
         print(json.dumps(row), flush=True)
     if args.smoke:
         return
-    print(common.save("llama", [row], **facts(dawn, args.commit)))
+    print(common.merge("llama", [row], SAME, **facts(dawn, args.commit)))
 
 
 if __name__ == "__main__":
