@@ -270,7 +270,7 @@ def test_inputs_in_halves(visit: Visit, library: Library) -> None:
     assert (found["type"], found["same"]) == ("Float32Array", True)
     assert found["error"] == [
         "Input 'x' has the wrong type: expected f32, found Float64Array",
-        "Give Float32Array or Float16Array or a plain array",
+        "Give Float32Array or Float16Array or Array",
     ]
 
 

@@ -26,7 +26,7 @@ const engine = {
   },
 };
 const pace = { latest: -1, get spent() { return spent; }, job: (work) => work() };
-const specs = { bytesOf: () => 1, gathers: (spec) => gathers.includes(spec), joined: (spec) => joined.includes(spec) };
+const specs = { bytesOf: () => 1, gathers: (spec) => gathers.includes(spec), exchangeable: () => true, joined: (spec) => joined.includes(spec) };
 const found = await findTargets(engine, pace, specs);
 const told = [...found.values()].map(({ spec, plan, part, share, milliseconds, whole, joined }) => ({ spec, plan, part, share, milliseconds, whole, joined }));
 console.log(JSON.stringify({ ran, told }));

@@ -121,7 +121,7 @@ class CriticalModel:
 
 
 #: Microseconds for which kernels run that are started by one call, at least.
-RUN_US = 150.0
+RUN_US = 300.0
 
 
 class NormalPlan(Protocol):

@@ -81,7 +81,8 @@ class RoundedSchedule(ThinSchedule):
 
     form = "rounded"
     fan: ClassVar[int] = 8
-    r0: int = 2
+    chained: ClassVar[int] = 2
+    r0: int = 4
     y1: int = 32
     slices: int = 32
     r1: int = 0

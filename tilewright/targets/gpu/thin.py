@@ -56,6 +56,8 @@ class ThinSchedule(Schedule):
     form = "thin"
     #: Slices of which one adds up all, at a time.
     fan: ClassVar[int] = 2
+    #: r0 at most where the same group reduces the row first, or computes two products.
+    chained: ClassVar[int] = 8
     r0: int = 4
     y1: int = 8
     slices: int = 128
@@ -251,6 +253,7 @@ S = TypeVar("S", bound=ThinSchedule)
 def for_chain(chain: Chain, schedule: S) -> S | None:
     """The schedule with whole panels for each product, by as many threads; None if none fits."""
     ops, count = operands(chain.last), len(chain.products)
+    schedule = replace(schedule, r0=min(schedule.r0, schedule.chained))
     least = count * max(LANES, panel_of(chain.last, ops))
     if count == 1:
         found = schedule

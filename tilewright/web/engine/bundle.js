@@ -59,22 +59,21 @@ export function sectionOf(manifest, target, form) {
 }
 
 /** Plans and states with their addresses in a target's memory. @type {T.PlaceAll} */
-export function placed(manifest, { plans: places, facts: { memory, states } }, { sizes, of } = { sizes: [], of: [] }) {
+export function placed(manifest, { plans: places, facts: { memory, states } }) {
   requireCounts('plans', manifest.plans.length - 1, places.length - manifest.plans.length);
   /** @type {T.PlaceEach} */
-  const listed = (infos, addresses, dims = {}, annexes = []) => infos.map(({ name, dtype, shape: open }, at) => {
+  const listed = (infos, addresses, dims = {}) => infos.map(({ name, dtype, shape: open }, at) => {
     const shape = /** @type {number[]} */ (open.map((size) => (count(size) ? size : dims[size])));
     const { BYTES_PER_ELEMENT: each } = arrayOf(dtype);
     const [address, bytes] = [addresses[at], elementsOf(shape) * each];
-    const annex = annexes[at] ?? 0;
-    requireCounts(name, ...shape, address / each, [memory.bytes, ...sizes][annex] - address - bytes);
-    return { name, dtype, shape, address, bytes, ...(annex && { annex }) };
+    requireCounts(name, ...shape, address / each, memory.bytes - address - bytes);
+    return { name, dtype, shape, address, bytes };
   });
   const plans = manifest.plans.map(({ dims, steps }, at) => {
     const { address, inputs, outputs } = places[at];
     return { dims, steps, extents: manifest.extents, address, inputs: listed(manifest.inputs, inputs, dims), outputs: listed(manifest.outputs, outputs, dims) };
   });
-  return { plans, states: listed(manifest.states, states, {}, of) };
+  return { plans, states: listed(manifest.states, states) };
 }
 
 /** @type {T.ReadJson} */

@@ -186,14 +186,14 @@ export type Losses = { threads: number; asked?: number; problems: string[]; cach
 /** The entry of this name; throws `input` if there is none. */
 export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset' | 'state') => Info;
 /** A typed array of the tensor's dtype: the caller's own if it already is one. */
-export type Convert = (info: TensorInfo, given: any, kind?: 'input' | 'state') => any;
+export type Convert = (info: TensorInfo, given: any, kind?: 'Input' | 'State') => any;
 /** Whether an element of a plain array can be converted without loss. */
 export type Fits = (value: unknown, dtype: DType, range?: [number, number]) => boolean;
 /** The shape of an array given without one: at most one dimension may be open. */
 export type InferShape = (info: TensorInfo, elements: number) => number[];
 /** Checks a shape against the manifest, and adds the sizes of its named dimensions to `sizes`. */
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
-export type InputError = (info: TensorInfo, problem: string, hint: string, facts: ErrorFacts) => Error;
+export type InputError = (info: { name: string }, problem: string, hint: string, facts: ErrorFacts, kind?: 'Input' | 'Output' | 'State') => Error;
 /** Reads bundle.json and the manifest. */
 export type Inspect = (url: string | URL, options?: Pick<Limits, 'key'>) => Promise<Manifest & { digest: string }>;
 export type ReadManifestOf = (...parts: Parameters<Inspect>) => ReturnType<Inspect>;
@@ -263,9 +263,9 @@ export type ReadPointer = (bytes: Uint8Array, place: string) => Pointer;
 export type ReadManifest = (bytes: Uint8Array, place: string) => Manifest;
 export type SectionOf = (manifest: Manifest, target: string, form: Form) => any;
 export type ProgramOf = (manifest: Manifest) => WasmProgram;
-export type PlaceAll = (manifest: Manifest, section: Section, annexes?: Further) => { plans: PlacedPlan[]; states: Placed[] };
+export type PlaceAll = (manifest: Manifest, section: Section) => { plans: PlacedPlan[]; states: Placed[] };
 /** Joins tensors with their addresses, in the same order; `dims` has the sizes of open dimensions. */
-export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims?: Sizes, annexes?: number[]) => Placed[];
+export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims?: Sizes) => Placed[];
 export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
 export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;

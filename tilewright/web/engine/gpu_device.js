@@ -4,7 +4,7 @@
 import { count, requireCounts, requireForm } from './bundle.js';
 import { EngineError } from './errors.js';
 import { scoped } from './gpu_errors.js';
-import { elementsOf, isDtype } from './tensors.js';
+import { arrayOf, elementsOf, isDtype } from './tensors.js';
 
 /** What the backend relies on in the section `wgsl`. */
 export const SECTION = {
@@ -131,4 +131,7 @@ export const requireRoom = ({ name, dtype, shape, address }, bytes) => (
 export const stored = (dtype) => (dtype === 'f32' || dtype === 'i64' ? dtype : 'i32');
 
 /** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */
-export const widen = (dtype, array) => (stored(dtype) === dtype ? array : Int32Array.from(array));
+export function widen(dtype, array) {
+  const words = arrayOf(stored(dtype));
+  return array instanceof words ? array : words.from(array);
+}

@@ -1,8 +1,7 @@
 // States (values that a model keeps between runs, such as a KV cache): read, write, reset.
 // Input: names and arrays.  Output: copies.  Memory is only changed between runs.
 
-import { EngineError } from './errors.js';
-import { arrayOf, convert, elementsOf, regionOf, requireKnown } from './tensors.js';
+import { arrayOf, convert, elementsOf, inputError, regionOf, requireKnown } from './tensors.js';
 
 /** @type {T.MakeStates} */
 export function makeStates(places, enqueue, link, live) {
@@ -17,12 +16,9 @@ export function makeStates(places, enqueue, link, live) {
     async write(name, data) {
       const place = requireKnown(name, places, 'state');
       // A copy: the write may wait, and the caller's array may change.
-      const array = arrayOf(place.dtype).from(convert(place, data, 'state'));
-      const expected = elementsOf(place.shape);
-      if (array.length !== expected) {
-        throw new EngineError('input', `State '${name}' has ${expected} elements, found ${array.length}`,
-          `Give ${expected} elements`, { state: name, expected, found: array.length });
-      }
+      const array = arrayOf(place.dtype).from(convert(place, data, 'State'));
+      const [expected, found] = [elementsOf(place.shape), array.length];
+      if (found !== expected) throw inputError(place, `has the wrong size: expected ${expected} elements, found ${found}`, 'Give what the shape says, row by row', { expected, found }, 'State');
       await ask(place, array);
     },
     async reset() {

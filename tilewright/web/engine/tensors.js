@@ -6,7 +6,7 @@ import { EngineError } from './errors.js';
 /** @type {T.Kinds} */
 const KINDS = {
   f32: { array: Float32Array, also: ['Float16Array'] },
-  f64: { array: Float64Array, also: ['Float32Array', 'Float16Array'] },
+  f64: { array: Float64Array, also: ['Float16Array', 'Float32Array'] },
   i8: { array: Int8Array, range: [-128, 127] },
   u8: { array: Uint8Array, also: ['Uint8ClampedArray'], range: [0, 255] },
   i16: { array: Int16Array, range: [-(2 ** 15), 2 ** 15 - 1] },
@@ -60,8 +60,7 @@ export function checkOutputs(infos, places, sizes, into) {
     const expected = `${arrayOf(dtype).name} of ${elementsOf(shape)} elements`;
     if (data === undefined || (data instanceof arrayOf(dtype) && data.length === elementsOf(shape))) return { name, dtype, shape, data };
     const found = `${typeName(data)} of ${data?.length ?? 'no'} elements`;
-    throw new EngineError('input', `The array for output '${name}' does not fit: expected ${expected}, found ${found}`,
-      'Give an array as runs return it', { input: name, expected, found });
+    throw inputError(infos[at], `has the wrong array: expected ${expected}, found ${found}`, 'Give what runs return', { expected, found }, 'Output');
   });
 }
 
@@ -69,26 +68,24 @@ export function checkOutputs(infos, places, sizes, into) {
 const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @type {T.Convert} */
-export function convert(info, given, kind = 'input') {
+export function convert(info, given, kind) {
   // Of a frame (frames.js), or what an output of the run before was (webgpu.js).
   if (given?.pixels || given?.from) return given;
-  const { name, dtype } = info;
-  const { array, also = [], range } = KINDS[dtype];
+  const { dtype } = info, { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
   const plain = found === 'Array';
-  const takes = [array.name, ...also.filter((type) => type in globalThis)];
-  if (!plain && !takes.includes(found)) {
-    throw new EngineError('input', `${kind === 'state' ? 'State' : 'Input'} '${name}' has the wrong type: expected ${dtype}, found ${found}`,
-      `Give ${[...takes, 'a plain array'].join(' or ')}`, { [kind]: name, expected: dtype, found });
+  const takes = [array.name, ...also, 'Array'];
+  if (!takes.includes(found)) {
+    throw inputError(info, `has the wrong type: expected ${dtype}, found ${found}`,
+      `Give ${takes.join(' or ')}`, { expected: dtype, found }, kind);
   }
   const index = plain || dtype === 'bool' ? given.findIndex((/** @type {unknown} */ value) => !fits(value, dtype, range)) : -1;
   if (index >= 0) {
     const expected = range ? `an integer from ${range[0]} to ${range[1]}` : 'a number';
-    throw new EngineError('input', `Element ${index} of ${kind} '${name}' does not fit ${dtype}: expected ${expected}, found ${String(given[index])}`,
-      'Convert the values', { [kind]: name, index, dtype });
+    throw inputError(info, `has the wrong element ${index}: expected ${expected}, found ${String(given[index])}`, 'Convert it', { index, dtype }, kind);
   }
   if (dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
-  return plain || found === 'Float16Array' ? new array(given) : given;
+  return plain ? array.from(given) : given;
 }
 
 /** @type {T.Fits} */
@@ -129,7 +126,7 @@ function checkShape(info, shape, elements, sizes) {
 const describe = (info) => `${info.dtype} [${info.shape.join(', ')}]`;
 
 /** @type {T.InputError} */
-const inputError = ({ name }, problem, hint, facts) => new EngineError('input', `Input '${name}' ${problem}`, hint, { input: name, ...facts });
+export const inputError = ({ name }, problem, hint, facts, kind = 'Input') => new EngineError('input', `${kind} '${name}' ${problem}`, hint, { [kind.toLowerCase()]: name, ...facts });
 
 /** @type {T.PickPlan} */
 export function pickPlan(plans, sizes) {

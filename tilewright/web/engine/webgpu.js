@@ -41,7 +41,8 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   const own = [bytes, ...apart.sizes];
   const total = [...own, ...sizes].reduce((sum, size) => sum + size, 0);
   requireCounts('memory', section.builds.length - 1, MOST_SLOTS - slots, bytes / WORD - 1);
-  const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, section, apart) };
+  const program = { builds: [], slots, memory: { ...rest, bytes, scratch_bytes: 0 }, ...placed(manifest, { ...section, facts: { ...section.facts, memory: { ...rest, bytes: Math.max(...own) } } }) };
+  program.states.forEach((place, at) => (place.annex = apart.of[at]));
   for (const place of [...program.states, ...program.plans.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])]) requireRoom(place, own[place.annex ?? 0]);
   const wanted = [build.code, ...build.plans, manifest.weights.tensors, ...manifest.weights.shards];
   meter.total += wanted.reduce((sum, ref) => sum + ref.bytes, 0);

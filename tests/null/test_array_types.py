@@ -93,15 +93,15 @@ def test_python_takes_what_the_engine_takes(dtype: Any, engine: Any) -> None:
 def test_halves_of_the_engine(engine: Any) -> None:
     """Where there are arrays of f16, and in the words of an error only there."""
     assert engine["found"]["f32 Float16Array"] == {
-        "same": False, "numbers": [1, 1], "own": True,
+        "same": True, "numbers": [1, 1], "own": False,
     }  # fmt: skip
     assert engine["found"]["f32 Float32Array"]["same"]
     assert engine["state"] == [0.5, -2]
     words = "State 'h' has the wrong type: expected f32, found Float64Array"
     assert engine["wrong"]["message"] == words
-    assert engine["wrong"]["hint"] == "Give Float32Array or Float16Array or a plain array"
+    assert engine["wrong"]["hint"] == "Give Float32Array or Float16Array or Array"
     assert engine["wrong"]["facts"] == {"state": "h", "expected": "f32", "found": "Float64Array"}
-    assert engine["without"] == "Give Float32Array or a plain array"
+    assert engine["without"] == "Give Float32Array or Float16Array or Array"
 
 
 def test_numbers_of_another_byte_order() -> None:
