@@ -103,7 +103,9 @@ def facts(dawn: Dawn, commit: str = "") -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help="cases that begin so")
+    parser.add_argument(
+        "--only", action="append", default=[], help="cases that begin so; others keep their rows"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="K0 right, and nothing is written")
     parser.add_argument("--copy-bytes", type=int, default=COPY_BYTES)
@@ -122,11 +124,9 @@ def main() -> None:
             rows.append(measure(ours, torch, case, args.rounds))
             ours.model.dispose()
             print(rows[-1], flush=True)
-    if args.only:
-        return
     known = facts(dawn, args.commit) | moved
     known["versions"] |= software(dawn, torch)
-    print(common.save("gpu", rows, **known))
+    print(common.merge("gpu", rows, ("case",), **known))
 
 
 def smoke(host: BrowserHost, dawn: Dawn, folder: Path) -> None:
