@@ -8,10 +8,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
-from helpers.skips import skipping
+from helpers.skips import SIDE, skipping
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 from tilewright.base.alignment import align
 from tilewright.base.errors import MemoryLimit
@@ -45,7 +47,8 @@ def test_values_that_live_together_do_not_overlap(path: Path) -> None:
     made = compiled(path, {"bank": BANK})
     section, (plan,) = made.made["wgsl"].section, made.program.plans
     facts, calls = section.facts, json.loads(section.builds[0].plans[0].data)
-    sizes = [section.memory, *facts["annexes"]["bytes"]]
+    sizes = [facts["memory"]["bytes"], *facts["annexes"]["bytes"]]
+    assert section.memory == sum(sizes)
     assert len(sizes) > 3
     assert max(sizes) <= BANK
     texts = json.loads(section.builds[0].code.data)
@@ -89,6 +92,36 @@ def test_what_is_larger_than_a_buffer_is_refused(path: Path) -> None:
     with pytest.raises(MemoryLimit, match=r"shape \[1, 66, 66, 4\] needs more") as caught:
         compiled(path, {"bank": 2**14})
     assert caught.value.facts == {"bytes": 4 * 66**2 * WORD, "limit": 2**14}
+
+
+def saved(folder: Path, nodes: list[onnx.NodeProto], inputs: int, side: int) -> Path:
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [info(f"x{n}", TensorProto.FLOAT, (side, side)) for n in range(inputs)],
+        [info("y", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def test_inputs_stay_in_the_first_buffer(tmp_path: Path) -> None:
+    """Also where nothing else would lie in another one."""
+    path = saved(tmp_path, [helper.make_node("Add", ["x0", "x1"], ["y"])], 2, SIDE)
+    with pytest.raises(MemoryLimit, match="what inputs, outputs and small tensors share"):
+        compiled(path, {"bank": 2**15})
+
+
+def test_a_kernel_of_too_many_buffers_is_named(tmp_path: Path) -> None:
+    """Eight results that are read together, of which no two fit one buffer."""
+    nodes = [
+        helper.make_node("MatMul", [f"t{n - 1}" if n else "x0", "x0"], [f"t{n}"]) for n in range(8)
+    ]
+    nodes = [*nodes, helper.make_node("Sum", [f"t{n}" for n in range(8)], ["s"], name="all")]
+    nodes.append(helper.make_node("ReduceMean", ["s"], ["y"], axes=[0], keepdims=0))
+    with pytest.raises(MemoryLimit, match="further GPU buffers, and 6 is the most") as caught:
+        compiled(saved(tmp_path, nodes, 1, SIDE), {"bank": 6 * SIDE**2})
+    assert caught.value.facts["limit"] == 6
 
 
 LIVES = st.lists(

@@ -48,7 +48,7 @@ def test_tensors_do_not_overlap(path: Path) -> None:
     made = compiled(path, BANK)
     section = made.made["wgsl"].section
     facts = section.facts
-    sizes = [section.memory, *facts["banks"]["bytes"]]
+    sizes = [facts["memory"]["bytes"], *facts["banks"]["bytes"]]
     assert len(sizes) > 2
     placed = zip(facts["banks"]["of"], facts["tensors"], made.program.tensors, strict=True)
     ends: dict[int, int] = {}

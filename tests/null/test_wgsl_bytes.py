@@ -36,7 +36,7 @@ def test_a_section_names_them_and_a_word_has_four(name: str) -> None:
     program, section = compiled(name).program, compiled(name).made["wgsl"].section
     narrow = [n for n, t in enumerate(program.tensors) if t.dtype.size == 1]
     assert section.facts["packed"] == narrow
-    ends = sorted([*section.facts["tensors"], section.memory])
+    ends = sorted([*section.facts["tensors"], section.facts["memory"]["bytes"]])
     for n in narrow:
         begin = section.facts["tensors"][n]
         assert ends[ends.index(begin) + 1] - begin < program.tensors[n].bytes + 256

@@ -118,7 +118,7 @@ def require_fits(program: Program, own: int, annexes: Annexes | None, most: int)
         )
     else:
         what, need = "what inputs, outputs and small tensors share", own
-    if max(own, *sizes) > most:
+    if max((own, *sizes)) > most:
         raise MemoryLimit(
             f"{what} needs more than one GPU buffer",
             hint="Raise --bank, build smaller buckets, or split what is large in the model",

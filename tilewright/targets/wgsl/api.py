@@ -112,7 +112,7 @@ class Wgsl(GroupTarget):
         return Section(
             builds=(Build(variant, (), File(code, "json"), tuple(files), _facts(steps.needs)),),
             slots=len(steps.slots),
-            memory=layout.own * WORD,
+            memory=layout.total * WORD,
             programs={},
             plans=tuple(plans),
             kernels=slots_of(codes),

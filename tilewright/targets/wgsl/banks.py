@@ -42,6 +42,7 @@ def banks_of(
     reads: Sequence[Sequence[int]],
     joined: Sequence[Sequence[int]],
     sizes: Sequence[int],
+    shapes: Sequence[Sequence[int]],
     head: int,
     most: int,
 ) -> tuple[Banks, int]:
@@ -49,7 +50,8 @@ def banks_of(
 
     reads: the tensors that each step reads;  joined: those of steps that one dispatch may compute,
            which lie together where they fit
-    sizes: words of each tensor;  head: words before them;  most: words of a buffer
+    sizes, shapes: words and shape of each tensor;  head: words before them
+    most:   words of a buffer
     Raises MemoryLimit where tensors that a step reads together need more.
     """
     of, bank, filled = [0] * len(sizes), 0, most
@@ -64,9 +66,11 @@ def banks_of(
     for group in groups.all():
         need = sum(align(sizes[n]) for n in group)
         if need > most:
+            largest = max(group, key=sizes.__getitem__)
             raise MemoryLimit(
-                "weights that one kernel reads need more than one GPU buffer",
-                hint="Quantise the largest tensor of the model, or split it",
+                "weights that one kernel reads need more than one GPU buffer, the largest of shape "
+                f"{list(shapes[largest])}",
+                hint="Raise --bank, or quantise that tensor or split it in the model",
                 bytes=need * WORD,
                 limit=most * WORD,
             )

@@ -49,6 +49,11 @@ class MemoryLayout:
         """Words of the model's own buffer."""
         return self.at + max((arena.words for arena in self.arenas), default=0)
 
+    @property
+    def total(self) -> int:
+        """Words of all buffers."""
+        return self.own + sum(self.banks.sizes) + sum(self.annexes.sizes if self.annexes else ())
+
     def places(self, plan: Plan, arena: Arena) -> Iterator[tuple[int, int]]:
         """Of each value the first word, and the annex that it lies in (0: none)."""
         for v, offset, annex in zip(plan.values, arena.offsets, arena.of, strict=True):
@@ -82,7 +87,8 @@ def lay_out(program: Program, settings: Mapping[str, Any]) -> MemoryLayout:
     words, end = row(sizes, HEAD)
     found = _together(program, Banks((0,) * len(sizes), words), end, arenas)
     if found.own > most:
-        banks, end = banks_of(*tensors_read(program, arenas), sizes, HEAD, most)
+        shapes = [t.shape for t in program.tensors]
+        banks, end = banks_of(*tensors_read(program, arenas), sizes, shapes, HEAD, most)
         found = _together(program, banks, end, arenas)
     if found.own > most:
         found = _apart(program, found.banks, states_apart(program, end, most), arenas, most)

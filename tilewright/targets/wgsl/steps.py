@@ -99,9 +99,12 @@ class Steps:
         for step, lying in zip(plan.steps, lies, strict=True):
             if not lying.possible:
                 raise MemoryLimit(
-                    f"a step of {len(lying.words)} tensors reads them from {len(lying.bound)} GPU "
-                    f"buffers, and {MOST} is the most",
+                    f"the kernel of {step.node or 'a node'} reads and writes {len(lying.words)} "
+                    f"tensors in {len(lying.bound)} further GPU buffers, and {MOST} is the most",
                     hint="Raise --bank, build smaller buckets, or join fewer tensors at a time",
+                    node=step.node,
+                    buffers=len(lying.bound),
+                    limit=MOST,
                 )
             ways = self._able(step.kernel, lying.whole)
             *better, usual = (self._way(code, lying) for code in ways)

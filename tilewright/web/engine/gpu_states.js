@@ -8,7 +8,11 @@ import { bytesOf, copyPlaces } from './gpu_places.js';
 export async function keptStates(device, memory, places) {
   const bytes = places.map(bytesOf);
   const { value: copies, problem } = scoped(device, () => bytes.map((size) => device.createBuffer({ size, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST })));
-  await requireMade(problem, 'a copy of the states', bytes.reduce((sum, size) => sum + size, 0), 'Close other tabs: the states must be there again after runs that are timed');
+  const drop = () => copies.forEach((copy) => copy.destroy());
+  await requireMade(problem, 'a copy of the states', bytes.reduce((sum, size) => sum + size, 0), 'Close other tabs: the states must be there again after runs that are timed').catch((error) => {
+    drop();
+    throw error;
+  });
   const kept = places.map((place, annex) => ({ ...place, address: 0, annex }));
   const move = (/** @type {boolean} */ back) => {
     const encoder = device.createCommandEncoder();
@@ -19,6 +23,6 @@ export async function keptStates(device, memory, places) {
   move(false);
   return () => {
     move(true);
-    copies.forEach((copy) => copy.destroy());
+    drop();
   };
 }

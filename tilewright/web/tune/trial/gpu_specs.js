@@ -25,10 +25,11 @@ export async function openSpecs(engine) {
 
   const joints = calls.map(jointsOf);
 
-  /** A step of the specification, if possible one that runs its usual kernel. @param {number} spec */
+  /** A step of the specification, if possible one that runs its usual kernel in the model's own buffer. @param {number} spec */
   function stepOf(spec) {
     const all = plans.flatMap(({ steps }, plan) => steps.flatMap((step, number) => (step.spec === spec ? [{ plan, step, call: calls[plan][number] }] : [])));
-    return all.find(({ call }) => call.words.every((/** @type {number} */ word) => word % LANES === 0)) ?? all[0];
+    const own = all.filter(({ call }) => isAlone(call));
+    return own.find(({ call }) => call.words.every((/** @type {number} */ word) => word % LANES === 0)) ?? own[0] ?? all[0];
   }
 
   /** The steps that a run computes together with this one. @param {number} plan @param {number} step */
