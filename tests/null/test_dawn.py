@@ -90,6 +90,9 @@ def test_no_adapter(fake: Path) -> None:
         ("backend=", "KEY=VALUE"),
         ("enable-dawn-features=use_dxc,allow_unsafe_api", "Did you mean allow_unsafe_apis"),
         ("disable-dawn-features=nope", "lists Dawn's toggles"),
+        ("disable-dawn-features=use_dxc,,", "lists Dawn's toggles"),
+        ("enable-dawn-features=ALLOW_UNSAFE_APIS", "Did you mean allow_unsafe_apis"),
+        ("verbose=ja", "verbose=1"),
     ],
 )
 def test_a_word_that_dawn_does_not_know(

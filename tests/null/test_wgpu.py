@@ -89,7 +89,13 @@ def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
         create_bind_group=lambda **_: None,
         queue=SimpleNamespace(write_buffer=lambda *_: None),
     )
-    host: Any = SimpleNamespace(_device=device, _buffers=SimpleNamespace(bindings=lambda *_: None))
+    host: Any = SimpleNamespace(
+        _device=device,
+        _buffers=SimpleNamespace(
+            bindings=lambda *_: None,
+            require_call=lambda *_: None,
+        ),
+    )
 
     def dispatched() -> Any:
         steps = parse(

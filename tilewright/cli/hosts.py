@@ -160,9 +160,11 @@ def _wgpu_runner(_host: str, bundle: Path, _threads: int | None) -> Generator[Ru
     )
 
 
-def _wgpu_timers(_host: str, bundles: Sequence[Path], _threads: int) -> Generator[list[Timer]]:
+def _wgpu_timers(host: str, bundles: Sequence[Path], threads: int) -> Generator[list[Timer]]:
     from tilewright.hosts.wgpu import WgpuHost
 
+    if threads > 1:
+        raise UsageError(f"The host {host} has no threads", hint="Leave --threads out")
     yield [WgpuHost(bundle).time for bundle in bundles]
 
 

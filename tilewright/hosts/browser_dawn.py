@@ -150,9 +150,11 @@ def _probe(
         )
     except (OSError, subprocess.SubprocessError) as error:
         stderr = getattr(error, "stderr", None) or ""
+        asked = [word for word in options if word.startswith(("adapter=", "backend="))]
+        again = f"Use Node 20.19 or later, and install the package again: npm install {PACKAGE}"
         raise HostError(
-            "Dawn could not be started",
-            hint=f"Use Node 20.19 or later, and install the package again: npm install {PACKAGE}",
+            "Dawn could not be started" + f" with {' '.join(asked)}" * bool(asked),
+            hint=f"Leave {' '.join(asked)} out of {OPTIONS}" if asked else again,
             host="dawn",
             path=str(node),
             package=str(package),

@@ -42,6 +42,8 @@ def checked(words: Sequence[str], package: Path) -> tuple[str, ...]:
             raise _wrong(word, f"Write KEY=VALUE; {_close(key, KEYS)}", list(KEYS))
         if key == "backend" and value not in BACKENDS:
             raise _wrong(word, f"A backend is {KEYS[key]}", list(BACKENDS))
+        if key == "verbose" and value not in ("0", "1"):
+            raise _wrong(word, "Write verbose=1", ["0", "1"])
         if key in TOGGLES:
             _check_toggles(word, value.split(","), package)
     return tuple(words)
@@ -51,9 +53,10 @@ def _check_toggles(word: str, names: Sequence[str], package: Path) -> None:
     """Libraries of all platforms that are there count: most packages have several."""
     libraries = [path.read_bytes() for path in sorted(package.glob("dist/*/dawn.node"))]
     for name in names:
-        if libraries and not any(b"\0%s\0" % name.encode() in data for data in libraries):
+        there = not libraries or any(b"\0%s\0" % name.encode() in data for data in libraries)
+        if not name or not there:
             known = {found.decode() for data in libraries for found in re.findall(_NAME, data)}
-            near = get_close_matches(name, known, 3)
+            near = get_close_matches(name.lower(), known, 3)
             hint = f"Did you mean {' or '.join(near)}? " if near else ""
             raise _wrong(word, f"{hint}{LISTED} lists Dawn's toggles", near, toggle=name)
 

@@ -35,6 +35,7 @@ from tilewright.hosts.wgpu_calls import (
     together,
     ways,
 )
+from tilewright.hosts.wgpu_errors import working
 from tilewright.hosts.wgpu_features import lost, opened
 
 #: The target whose section it reads.
@@ -117,7 +118,7 @@ class WgpuHost(FlatHost):
         self.bundle = open_bundle(path)
         found = adapter()
         self.adapter = about(found)
-        with reading("the section for WGSL"):
+        with working(), reading("the section for WGSL"):
             self._load(found, self.bundle.manifest.section(TARGET))
 
     def _load(self, found: Any, section: SectionEntry) -> None:
@@ -143,6 +144,8 @@ class WgpuHost(FlatHost):
         self.adapter["features"] = list(self.device.features)
         self._buffers = Buffers(api, self._device, facts)
         self._places, self._states = section.plans, self._buffers.states
+        for plan in section.plans:
+            self._buffers.require_own([*plan["inputs"], *plan["outputs"]])
         halves, packed = (frozenset(facts.get(name, ())) for name in ("halves", "packed"))
         everything = zip(self._buffers.weights, tensors_of(self.bundle), strict=True)
         for number, (address, data) in enumerate(everything):
@@ -197,16 +200,18 @@ class WgpuHost(FlatHost):
     def _execute(self, plan: int, extents: Sequence[int]) -> None:
         dispatches = self._plans[plan]
         dispatches.resize(extents)
-        encoder = self._device.create_command_encoder()
-        dispatches.record(encoder)
-        self._device.queue.submit([encoder.finish()])
+        with working():
+            encoder = self._device.create_command_encoder()
+            dispatches.record(encoder)
+            self._device.queue.submit([encoder.finish()])
 
     def _write(self, address: int, data: Array) -> None:
         """Elements of less than 32 bits take a word each."""
         words = data if data.dtype.itemsize >= WORD else data.astype(np.int32)
-        with reading("the section for WGSL"):  # its addresses may be outside of memory
+        with working(), reading("the section for WGSL"):  # addresses may be outside of memory
             if words.size:
-                self._device.queue.write_buffer(*self._buffers.at(address), words.tobytes())
+                place = self._buffers.at(address, words.nbytes)
+                self._device.queue.write_buffer(*place, words.tobytes())
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
         kind: Any = np.dtype(DTYPES[dtype].numpy)
@@ -214,8 +219,8 @@ class WgpuHost(FlatHost):
         if not elements:
             return np.zeros(0, kind)
         size = elements * words.itemsize
-        with reading("the section for WGSL"):
-            data = self._device.queue.read_buffer(*self._buffers.at(address), size)
+        with working(), reading("the section for WGSL"):
+            data = self._device.queue.read_buffer(*self._buffers.at(address, size), size)
         return np.frombuffer(data, words).astype(kind)
 
 
@@ -248,6 +253,8 @@ class _Dispatches:
         block = {"buffer": self._uniform, "offset": 0, "size": self._stride}
         made = cache(partial(host._buffers.bindings, layout, block))
         with reading("a plan for WGSL"):
+            for call in calls:
+                host._buffers.require_call(call.words, call.bank, call.annexes)
             self._bindings = [made(call.bank, tuple(call.annexes)) for call in calls]
 
     def resize(self, extents: Sequence[int]) -> None:

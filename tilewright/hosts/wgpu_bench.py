@@ -21,6 +21,7 @@ from tilewright.bundle.format import REBUILD
 from tilewright.hosts.tensors import Array
 from tilewright.hosts.wgpu_calls import groups_of
 from tilewright.hosts.wgpu_clock import Clock
+from tilewright.hosts.wgpu_errors import working
 from tilewright.hosts.wgpu_features import WgpuDevice
 
 #: Words of a canary, and of what buffers begin at.
@@ -92,6 +93,7 @@ class KernelBench:
             raise BundleCorrupt(f"a kernel is not valid WGSL: {error}", hint=REBUILD) from error
         return Runner(text, tiles, int(group[1]) if group else 1, made)
 
+    @working()
     def lay(self, buffers: Sequence[Lain], scalars: Sequence[int]) -> None:
         """Makes room.  The first buffer is the output.  Raises MemoryLimit."""
         self._buffers, self._begins, at = tuple(buffers), [], ROOM
@@ -120,6 +122,7 @@ class KernelBench:
             ],
         )
 
+    @working()
     def begin(self, inputs: Sequence[Array]) -> None:
         """Writes the inputs, and marks everything else."""
         image = np.full(self._words, MARK, np.uint32)
@@ -129,6 +132,7 @@ class KernelBench:
         self._image = image
         self._device.queue.write_buffer(self._memory, 0, image.tobytes())
 
+    @working()
     def run(self, runner: Runner) -> tuple[Array, str]:
         """The output after one run, and what is wrong with all else: "" for nothing."""
         self._write(runner)
@@ -149,6 +153,7 @@ class KernelBench:
         self._write(runner)
         return self.clock.milliseconds(lambda run: self._record(run, runner, times)) / times
 
+    @working()
     def _write(self, runner: Runner) -> None:
         block = np.array([runner.tiles, *self._scalars], np.int64).astype(np.uint32)
         self._device.queue.write_buffer(self._block, 0, block.tobytes())

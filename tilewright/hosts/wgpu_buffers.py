@@ -7,19 +7,24 @@ Addresses count on from one buffer to the next, in that order.  The engine does 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 #: The binding of a dispatch's first annex, and how many it has at most.
 ANNEX, MOST_ANNEXES = 3, 6
+WORD = 4
 
 
 class Buffers:
-    """states, weights: the addresses of all states and tensors."""
+    """states, weights: the addresses of all states and tensors.
+
+    Raises ValueError for facts that are none of buffers, as the engine does (gpu_device.js).
+    """
 
     def __init__(self, api: Any, device: Any, facts: Mapping[str, Any]) -> None:
         self._api, self._device = api, device
+        _require(all(size > 0 and size % WORD == 0 for size in sizes_of(facts)), "a buffer's size")
         usage = api.BufferUsage.STORAGE | api.BufferUsage.COPY_SRC | api.BufferUsage.COPY_DST
         sizes = sizes_of(facts)
         self._made = [device.create_buffer(size=size, usage=usage) for size in sizes]
@@ -28,10 +33,26 @@ class Buffers:
         self.states = self._addresses(facts, "annexes", "states", 0)
         self.weights = self._addresses(facts, "banks", "tensors", self._apart - 1)
 
-    def at(self, address: int) -> tuple[Any, int]:
-        """The buffer that an address lies in, and the byte there."""
+    def at(self, address: int, size: int) -> tuple[Any, int]:
+        """The buffer that so many bytes from an address on lie in, and the first one's place."""
         number = bisect_right(self._begin, address) - 1
-        return self._made[number], address - self._begin[number]
+        buffer, place = self._made[number], address - self._begin[number]
+        _require(0 <= place <= buffer.size - size, "an address")
+        return buffer, place
+
+    def require_own(self, addresses: Iterable[int]) -> None:
+        """Raises ValueError for one beyond the model's own buffer, as of inputs and outputs."""
+        own = self._made[0].size
+        _require(all(0 <= at <= own for at in addresses), "the place of an input or output")
+
+    def require_call(self, words: Sequence[int], bank: int, annexes: Sequence[int]) -> None:
+        """Raises ValueError for a step whose buffers are none of these (as gpu_plan.js does)."""
+        known = range(1, 1 + len(self._annexes))
+        most = max(buffer.size for buffer in self._made) // WORD
+        _require(all(0 <= word <= most for word in words), "a step's words")
+        _require(0 <= bank <= len(self._banks), "a step's bank")
+        once = len(set(annexes)) == len(annexes) <= MOST_ANNEXES
+        _require(once and all(n in known for n in annexes), "a step's annexes")
 
     def layout(self) -> Any:
         kinds: list[tuple[int, dict[str, Any]]] = [
@@ -73,7 +94,10 @@ class Buffers:
     def _addresses(self, facts: Mapping[str, Any], kind: str, of: str, before: int) -> list[int]:
         """before: buffers between the model's own and the first of these"""
         numbers = facts.get(kind, {}).get("of", [0] * len(facts[of]))
-        begin = [0, *self._begin[before + 1 :]]
+        last = len(_bytes(facts, kind))
+        begin, sizes = [0, *self._begin[before + 1 :]], [self._made[0].size, *_bytes(facts, kind)]
+        for n, at in zip(numbers, facts[of], strict=True):
+            _require(0 <= n <= last and 0 <= at <= sizes[n] and at % WORD == 0, f"one of {of}")
         return [begin[n] + at for n, at in zip(numbers, facts[of], strict=True)]
 
 
@@ -86,6 +110,11 @@ def sizes_of(facts: Mapping[str, Any]) -> list[int]:
 def _bytes(facts: Mapping[str, Any], kind: str) -> list[int]:
     found: list[int] = facts.get(kind, {}).get("bytes", [])
     return found
+
+
+def _require(right: bool, what: str) -> None:
+    if not right:
+        raise ValueError(f"{what} is none of the model's buffers")
 
 
 def _whole(buffer: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.hosts.wgpu_errors import working
 from tilewright.hosts.wgpu_features import WgpuDevice
 
 #: Milliseconds of a batch that one run is timed in: by the device's clock, and by waiting, which
@@ -34,6 +35,7 @@ class Clock:
             )
             self._tick = _tick(self._device.queue)
 
+    @working()
     def milliseconds(self, record: Callable[[Any], None]) -> float:
         """Of work that `record` puts into a compute pass."""
         encoder = self._device.create_command_encoder()
