@@ -305,3 +305,10 @@ def test_winners_for_relink(
         back = {"spec": 0, "default": {"candidate": own}, "current": {"candidate": 0}}
         found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)
         assert found["schedules"] == {"0": schedules[0].to_json()}
+
+
+def test_what_is_not_tuned_is_said() -> None:
+    shares = [{"share": 0.3}, {"share": 0.2}, {"share": None}]
+    assert command._left_out(shares).startswith("Not tuned: kernels with 50% of the time")
+    assert command._left_out([{"share": 0.97}]) == ""
+    assert command._left_out([{}]) == ""

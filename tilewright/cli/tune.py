@@ -95,7 +95,8 @@ def tune(
     data = about | summary | {"kernels": found, "saved": None if saved is None else str(saved)}
     if report is not None:
         files[report].write_json(data | {"events": session.events, "sent": session.sent})
-    view: list[RenderableType] = [_view(data), _words(data)]
+    rest = "" if kernels is not None else _left_out(found)
+    view: list[RenderableType] = [_view(data), *([rest] if rest else []), _words(data)]
     if saved is not None:
         files[saved].write_json(winners(data, kernels_of(open_bundle(bundle))))
     elif save is not None:
@@ -139,6 +140,22 @@ def _here(
     from tilewright.cli.tune_here import tune_here
 
     return tune_here(bundle, tuning, kernels=kernels, on_event=session.take, **given)
+
+
+#: A smaller share of the time is not worth a sentence.
+LITTLE = 0.05
+
+
+def _left_out(kernels: Sequence[Plain]) -> str:
+    """What share of the time is in kernels that were not tuned, where it is much of it."""
+    known = [kernel["share"] for kernel in kernels if kernel.get("share") is not None]
+    rest = 1 - sum(known)
+    if not known or rest < LITTLE:
+        return ""
+    return (
+        f"Not tuned: kernels with {rest:.0%} of the time. They are short, too large to try, or on "
+        "WebGPU in several buffers (docs/language-models.md)"
+    )
 
 
 def check_tuner(host: str, tuners: Sequence[str] = TUNERS) -> None:
