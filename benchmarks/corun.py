@@ -7,6 +7,7 @@ settings and cards stay.  What was refused is a row with an `error`.
 
 * p50, p99, p999: the critical model's latency, waiting included, over its time alone;
   `service_p50`, ...: from its begin, which a bound is on;
+* gaps: the policy knew how soon requests may follow each other;
 * normal_share: normal work as share of what critical requests leave possible;
 * total_over_sequential: all requests per second, over what turns would give;
 * occupancy: of resident warps, by watched kernels in a short run of its own (`--occupancy`).
@@ -49,7 +50,7 @@ CUDA = "cuda"
 TUNED, NAIVE = "tuned", "naive"
 KEY = (
     "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "load", "seed",
-    "max_slowdown",
+    "max_slowdown", "gaps",
 )  # fmt: skip
 #: Whose occupancy is compared.
 OCCUPIED = ("sequential", "tilewright")
@@ -131,6 +132,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
     critical, normal = pair.parted
     if args.paper_load and pair.name in PAPER_LOADS:
         pair = at_paper_load(pair, args, sms)
+    arrivals = [stream.arrival for stream in pair.workload.critical]
     for name in args.policy or list(DESIGNS):
         promises = DESIGNS[name].promises
         for bound in args.bound or BOUNDS if promises else (None,):
@@ -142,6 +144,8 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 phases=args.phases,
                 ahead=args.ahead,
                 l2_persistence=args.l2_persistence,
+                gap_s=min(1 / a.rate if a.rate else 0.0 for a in arrivals),
+                gaps=not args.any_time,
                 measure_seconds=args.measure,
             )
             try:
@@ -174,6 +178,9 @@ def setting(
         "load": PAPER_LOADS.get(pair.name) if args.paper_load else None,
         "seed": seed,
         "max_slowdown": bound,
+        "gaps": not args.any_time
+        and DESIGNS[policy].plain
+        and all(s.arrival.least_gap for s in pair.workload.critical),
     }
 
 
@@ -264,6 +271,7 @@ def main() -> None:
     parser.add_argument(
         "--l2-persistence", action="store_true", help="critical weights stay in the L2 cache"
     )
+    parser.add_argument("--any-time", action="store_true", help="nobody knows least gaps")
     parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
     parser.add_argument("--kernels", choices=(TUNED, NAIVE), default=TUNED)
     parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")

@@ -2,11 +2,19 @@
 of every bound.
 
 Input: a GPU with its driver, the extra `cuda`; names of workloads.  Output:
-results/corun_floor.json: requests of a workload's first critical model, alone and beside its first
-normal model with a budget of 0, by the host's clock (from the call to the answer) and by the GPU's
-(between events around its kernels), over the median alone.  What the GPU's clock tells is workers
-that leave, kernels that are started in vain and weights that left the caches; the rest is the
-host's.
+results/corun_floor.json: requests of a workload's first critical model, over the median of those
+that come with pauses and have nothing beside them:
+
+    nothing, no pauses            one after the other
+    nothing                       with pauses of 0.3 ms on average, as before all others
+    nothing, 10 ms between        with longer ones
+    nothing, cold caches          as much memory as the L2 cache has was written before each
+    normal work, budget 0         beside the first normal model, which must leave
+    normal work, weights kept     the same, the critical weights in a part of the L2 cache
+
+By the host's clock, from the call to the answer, and by the GPU's, from the first to the last
+kernel of the model.  What the GPU's clock tells is kernels that are started in vain and caches; the
+rest is workers that leave, and the host.
 
     python benchmarks/corun_floor.py [--pair MDTB-A] [--sms 8] [--seconds 3]
 """
@@ -14,11 +22,13 @@ host's.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,69 +39,101 @@ from corun import built
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
-from tilewright.elastic.agents import in_quiet
-from tilewright.elastic.coordinator import now_us
-from tilewright.elastic.measure import GAP_S, Background
+from tilewright.elastic.measure import GAP_S, Background, requests
 from tilewright.elastic.models import CriticalModel
 from tilewright.elastic.policy import Hold
-from tilewright.elastic.policy.curves import gaps
 from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads import workload
 from tilewright.elastic.workloads.models import model
-from tilewright.hosts.cuda_devices import Mark, NvidiaDevice
+from tilewright.hosts.cuda_devices import Launch, Zeroes
 
 KEY = ("gpu", "pair", "sms", "beside")
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p995": 0.995}
+ALONE, BESIDE, KEPT = "nothing", "normal work, budget 0", "normal work, weights kept"
+#: More than the L2 cache of any card.
+COLD_BYTES = 192 << 20
+STAMP = """
+extern "C" __global__ void k(volatile unsigned *to) {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  *to = (unsigned)now;
+}
+"""
+
+#: Of one request, in microseconds: by the host's clock, by the GPU's.
+Took = tuple[float, float]
 
 
-def requests(
-    critical: CriticalModel, held: Hold, seconds: float, busy: Background | None = None
-) -> list[tuple[float, float]]:
-    """Microseconds by the host's and by the GPU's clock of requests, as an agent makes them."""
-    device = critical.device
-    assert isinstance(device, NvidiaDevice)
-    driver, stream = device.driver, device.stream
-    begin, end = driver.event(), driver.event()
+class Stamped:
+    """A critical model with a kernel before and one behind its own, which write the time."""
 
-    def start() -> None:
-        driver.mark(begin, stream)
-        critical.start_parts([held], SETTLE_US, beside=1)
-        driver.mark(end, stream)
+    def __init__(self, critical: CriticalModel) -> None:
+        device = critical.device
+        (kernel,) = device.compile("", [STAMP])
+        self.critical, self._words = critical, [device.words() for _ in range(2)]
+        first, last = (Launch(kernel, 1, 1, (ctypes.c_void_p(w.address),)) for w in self._words)
+        critical.launches = [first, *critical.launches, last]
 
-    def wait(mark: Mark) -> None:
-        while not mark.passed():
-            pass
+    def hold(self, budget: int) -> Hold:
+        return Hold(budget, 0, len(self.critical.launches), waits=budget < EVERYBODY)
 
-    def once() -> float:
-        begun = now_us()
-        in_quiet(device, start, wait, alone=not held.budget)
-        return now_us() - begun
+    def gpu_us(self) -> float:
+        """Of the last request."""
+        first, last = (int(word.value[0]) for word in self._words)
+        return (last - first) % 2**32 / 1e3
 
-    found, pauses, stop = list[tuple[float, float]](), gaps(GAP_S), time.monotonic() + seconds
+
+def timed(
+    stamped: Stamped,
+    budget: int,
+    seconds: float,
+    busy: Background | None = None,
+    gap_s: float = GAP_S,
+    before: Callable[[], None] = lambda: None,
+) -> list[Took]:
+    once = requests(stamped.critical, stamped.hold(budget), SETTLE_US, busy, 0.0, gap_s, before)
+    found, stop = list[Took](), time.monotonic() + seconds
     while time.monotonic() < stop:
-        if busy is not None:
-            time.sleep(next(pauses))
-        took = once() if busy is None else busy.around(once)
-        found.append((took, 1e3 * driver.between(begin, end)))
-    for event in (begin, end):
-        driver.forget(event)
+        found.append((once(), stamped.gpu_us()))
     return found
+
+
+def beside(session: CorunSession, stamped: Stamped, seconds: float) -> list[Took]:
+    with session.background(budget=0) as busy:
+        return timed(stamped, 0, seconds, busy)
+
+
+def measured(
+    paths: tuple[Path, Path], sms: int, seconds: float
+) -> Iterator[tuple[str, list[Took]]]:
+    critical, normal = paths
+    settings = partial(Settings, sms=sms, max_slowdown=1e3, measure_seconds=0.5)
+    with CorunSession(critical, [normal], settings()) as session:
+        stamped = Stamped(session.models[0])
+        device = stamped.critical.device
+        yield ALONE, timed(stamped, EVERYBODY, seconds)
+        yield f"{ALONE}, no pauses", timed(stamped, EVERYBODY, seconds, gap_s=0.0)
+        yield f"{ALONE}, 10 ms between", timed(stamped, EVERYBODY, 2 * seconds, gap_s=0.01)
+        memory = device.memory(COLD_BYTES)
+
+        def cold() -> None:
+            device.start(Zeroes(memory.address, memory.size))
+            device.wait()
+
+        yield f"{ALONE}, cold caches", timed(stamped, EVERYBODY, seconds, before=cold)
+        yield BESIDE, beside(session, stamped, seconds)
+    with CorunSession(critical, [normal], settings(l2_persistence=True)) as session:
+        yield KEPT, beside(session, Stamped(session.models[0]), seconds)
 
 
 def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[dict[str, Any]]:
     streams = workload(pair)
     names = [each[0].model for each in (streams.critical, streams.normal)]
-    critical_path, normal_path = (built(name, model(name), folder) for name in names)
-    settings = Settings(sms=sms, max_slowdown=1e3, measure_seconds=1.0)
-    with CorunSession(critical_path, [normal_path], settings) as session:
-        critical = session.models[0]
-        last = len(critical.launches)
-        alone = requests(critical, Hold(EVERYBODY, 0, last), seconds)
-        with session.background(budget=0) as busy:
-            beside = requests(critical, Hold(0, 0, last, waits=True), seconds, busy)
-    middle = [statistics.median(times) for times in zip(*alone, strict=True)]
-    for name, found in (("nothing", alone), ("normal work, budget 0", beside)):
+    critical, normal = (built(name, model(name), folder) for name in names)
+    middle: list[float] = []
+    for name, found in measured((critical, normal), sms, seconds):
+        middle = middle or [statistics.median(times) for times in zip(*found, strict=True)]
         row: dict[str, Any] = {"pair": pair, "sms": sms, "beside": name, "n": len(found)}
         for clock, times, unit in zip(
             ("host", "gpu"), zip(*found, strict=True), middle, strict=True

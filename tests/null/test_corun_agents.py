@@ -20,13 +20,14 @@ from tilewright.benchkernel import product
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.elastic import measure
-from tilewright.elastic.agents import QUIET, CriticalAgent, NormalAgent
+from tilewright.elastic.agents import LAST_US, QUIET, CriticalAgent, NormalAgent, Quiet
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, ElasticKernels, Recording, critical_task
 from tilewright.elastic.policy import (
     DESIGNS,
     Action,
     Arrived,
+    Begin,
     Critical,
     Curve,
     Ended,
@@ -38,8 +39,10 @@ from tilewright.elastic.policy import (
     Overdue,
     Phase,
     Scheduler,
+    Shares,
     design,
 )
+from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop
 from tilewright.hosts.cuda import CudaHost
@@ -176,7 +179,7 @@ def test_a_refused_request_is_an_error(bundles: tuple[Path, Path]) -> None:
 
 
 class Counted:
-    """A mark that is passed at the third look, each of which may give others their turn."""
+    """A mark that is passed at the third look."""
 
     def __init__(self) -> None:
         self.looks: list[bool] = []
@@ -188,20 +191,91 @@ class Counted:
     def wait(self) -> None: ...
 
 
-@pytest.mark.parametrize(("curve", "quiet"), [(((0, 1.0), (4, 3.0)), True),
-                                              (((0, 1.0), (4, 1.0)), False)])  # fmt: skip
-def test_the_last_look_of_a_request_that_runs_alone_is_quiet(
+@pytest.mark.parametrize(
+    ("curve", "solo_us", "turns"),
+    [
+        pytest.param(((0, 1.0), (4, 3.0)), 1e6, 0, id="nobody may stay"),
+        pytest.param(((0, 1.0), (4, 1.0)), 1e6, 2, id="some may stay"),
+        pytest.param(((0, 1.0), (4, 1.0)), LAST_US, 0, id="some may stay, but it ends soon"),
+    ],
+)
+def test_others_have_turns_in_a_request_only_if_they_may_run_and_it_does_not_end_soon(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
-    curve: tuple[tuple[int, float], ...], quiet: bool,
+    curve: tuple[tuple[int, float], ...], solo_us: float, turns: int,
 ) -> None:  # fmt: skip
-    pair = Pair(bundles, critical_task("critical", (Phase(2, 1e6, Curve(curve)),)))
+    pair = Pair(bundles, critical_task("critical", (Phase(2, solo_us, Curve(curve)),)))
+    given: list[None] = []
     try:
         mark = Counted()
-        monkeypatch.setattr(pair.model.device, "mark", lambda: mark)
+        monkeypatch.setattr(pair.model, "start", lambda *_: mark)
+        monkeypatch.setattr(Quiet, "turn", lambda quiet: given.append(None))
         pair.agent.request()
-        assert mark.looks == [quiet] * 3
+        assert mark.looks == [True] * 3
+        assert len(given) == turns
     finally:
         pair.close()
+
+
+def test_a_turn_lets_those_go_on_who_wait() -> None:
+    quiet, went = Quiet(), list[int]()
+
+    def waits(number: int) -> None:
+        quiet.wait()
+        went.append(number)
+
+    with quiet:
+        threads = [threading.Thread(target=waits, args=(n,), daemon=True) for n in range(2)]
+        threads[0].start()
+        while quiet._waiting < 1:
+            time.sleep(0.001)
+        assert not went
+        quiet.turn()
+        threads[0].join(5)
+        assert went == [0]
+        # who comes later waits for the next turn, or for the end
+        threads[1].start()
+        time.sleep(0.02)
+        assert went == [0]
+    threads[1].join(5)
+    assert went == [0, 1]
+
+
+def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile() -> None:
+    told: list[Action] = []
+    both = (critical_task("one", (Phase(2, 10.0),)), critical_task("two", (Phase(2, 10.0),)))
+    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as coordinator:
+        for each in both:
+            coordinator.join(each, told.append)
+        begin = coordinator.at_once("one", 1)
+        assert begin == Begin(1, "one", (0,), SETTLE_US, 0)
+        # one at a time
+        assert coordinator.at_once("two", 2) is None
+        coordinator.post(Arrived(now_us(), "two", 2))
+        assert not told
+        coordinator.post(Arrived(now_us(), "one", 1))
+        assert told == [begin]
+        coordinator.post(Finished(now_us(), 1, 1.0))
+        assert [action.request for action in told if isinstance(action, Begin)] == [1, 2]
+        assert coordinator.at_once("one", 3) is None
+        coordinator.post(Finished(now_us(), 2, 1.0))
+        # one that comes to nothing
+        assert coordinator.at_once("one", 4) is not None
+        coordinator.post(Arrived(now_us(), "two", 5))
+        coordinator.post(Finished(now_us(), 4, 0.0))
+        assert told[-1] == Begin(5, "two", (0,), SETTLE_US, 0)
+
+
+def test_what_begins_at_once_is_what_the_event_leads_to() -> None:
+    for name in DESIGNS:
+        scheduler, state = Scheduler(design(name), Gpu(2)), Shares()
+        for each in (task(max_slowdown=1.5), Normal("normal", (COST,))):
+            state = scheduler.joined(state, each)
+        begin = scheduler.at_once(state, "critical", 3)
+        _, actions = scheduler.step(state, Arrived(0, "critical", 3))
+        assert begin in (None, *actions)
+        assert begin is not None or design(name).turns or design(name).by_kernels
+    late = scheduler.joined(Shares(), task(deadline_ms=1e6))
+    assert scheduler.at_once(late, "critical", 3) is None
 
 
 def test_nothing_normal_is_started_in_the_quiet(pair: Pair) -> None:
@@ -229,8 +303,7 @@ def test_a_request_that_never_ends_is_reported_and_normal_work_goes_on(
     try:
         pair.normal.ask()
         with monkeypatch.context() as patched:
-            patched.setattr(pair.model.device, "mark", Stuck)
-            patched.setattr(pair.model, "start", lambda *_: pair.budget.set(0))
+            patched.setattr(pair.model, "start", lambda *_: pair.budget.set(0) or Stuck())
             with pytest.raises(TaskOverdue, match="lease"):
                 pair.agent.request()
         done = pair.normal.inferences
@@ -292,7 +365,7 @@ def test_a_start_that_fails_lets_everybody_stay(
     host = CudaHost(bundles[0], CpuDevice(1))
     budget = Budget(host.device)
     model = CriticalModel(host, budget)
-    monkeypatch.setattr(model, "_run", lambda parts: Recording(fails))
+    monkeypatch.setattr(model, "_run", lambda parts: Recording(fails, host.device.words(4)))
     seen: list[int] = []
     monkeypatch.setattr(host.device, "start", lambda work: seen.append(work.value))
     with pytest.raises(HostError):
@@ -319,9 +392,10 @@ def test_budgets_are_set_before_phases(
     two = (Phase(1, 1.0), Phase(1, 1.0))
     model.prepare(two)
     for budgets, settle_us, wanted in (
-        ((0, 3), 0.0, [(0, 0, 0), (0,), (3, 0, 0), (3,)]),
-        ((5, 5), 0.0, [(5, 0, 0), (5,), (5, 0, 0), (5,)]),
-        ((5, 0), 1.0, [(5, 2, 1000), (5,), (0, 2, 1000), (0,)]),
+        ((0, 3), 0.0, [(0,), (0, 0, 0), (0,), (3, 0, 0), (3,)]),
+        ((5, 5), 0.0, [(5,), (5, 0, 0), (5,), (5, 0, 0), (5,)]),
+        ((5, 0), 1.0, [(5,), (5, 2, 1000), (5,), (0, 2, 1000), (0,)]),
+        ((EVERYBODY, 0), 0.0, [(EVERYBODY,), (EVERYBODY, 0, 0), (EVERYBODY,), (0, 0, 0), (0,)]),
     ):
         seen.clear()
         model.start(two, budgets, settle_us, beside=2 if settle_us else 0)

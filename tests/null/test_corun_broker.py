@@ -94,7 +94,7 @@ def test_events_and_actions_go_there_and_back(served: Served) -> None:
         remote.join(NORMAL, normal.append)
         number = remote.request()
         remote.post(Arrived(now_us(), "normal", remote.request()))
-        assert normal.next() == Enqueue("normal", 0, EVERYBODY)
+        assert normal.next() == Enqueue("normal", 0, EVERYBODY, begins=True)
         assert normal.next() == Enqueue("normal", 1, EVERYBODY)
         remote.post(Arrived(now_us(), "critical", number))
         assert critical.next() == Begin(number, "critical", (4,), SETTLE_US, 1)

@@ -81,7 +81,7 @@ def begin(request: int, budgets: tuple[int, ...]) -> Begin:
 def test_idle_time_goes_to_normal_tasks_at_once() -> None:
     run = Run("tilewright", CRITICAL, NORMAL)
     assert run(Arrived(0, "normal", 0)) == [
-        Enqueue("normal", 0, EVERYBODY), Enqueue("normal", 1, EVERYBODY)
+        Enqueue("normal", 0, EVERYBODY, begins=True), Enqueue("normal", 1, EVERYBODY)
     ]  # fmt: skip
     assert run(Ended(1, "normal", 1)) == [Enqueue("normal", 2, EVERYBODY)]
 
@@ -99,7 +99,10 @@ def test_normal_launches_are_held_back_where_the_budget_is_0() -> None:
 def test_normal_work_goes_on_within_the_budget() -> None:
     run = Run("tilewright", CRITICAL, NORMAL)
     assert run(Arrived(0, "critical", 1)) == [begin(1, (0, 4))]
-    assert run(Arrived(1, "normal", 2)) == [Enqueue("normal", 0, 4), Enqueue("normal", 1, 4)]
+    assert run(Arrived(1, "normal", 2)) == [
+        Enqueue("normal", 0, 4, begins=True),
+        Enqueue("normal", 1, 4),
+    ]
 
 
 def test_a_kernel_that_was_left_is_launched_before_the_one_behind_it() -> None:
@@ -273,7 +276,7 @@ def test_barriers_hold_the_next_critical_kernel_until_normal_ones_end() -> None:
         Begin(1, "critical", (EVERYBODY,) * 2, 0.0, 1),
         Proceed(1, 0),
     ]
-    assert run(Arrived(0, "normal", 2)) == [Enqueue("normal", 0, EVERYBODY)]
+    assert run(Arrived(0, "normal", 2)) == [Enqueue("normal", 0, EVERYBODY, begins=True)]
     assert run(Reached(1, 1, 1)) == []
     assert run(Ended(2, "normal", 1)) == [Proceed(1, 1), Enqueue("normal", 1, EVERYBODY)]
 
@@ -283,7 +286,7 @@ def test_a_kernel_that_does_not_fit_waits_for_the_boundary() -> None:
     run = Run("boundary", CRITICAL, Normal("large", (KERNEL,)), Normal("small", (small,)))
     run(Arrived(0, "critical", 1))
     assert run(Arrived(0, "large", 2)) == []
-    assert run(Arrived(0, "small", 3)) == [Enqueue("small", 0, EVERYBODY)]
+    assert run(Arrived(0, "small", 3)) == [Enqueue("small", 0, EVERYBODY, begins=True)]
 
 
 def test_policies_by_name() -> None:

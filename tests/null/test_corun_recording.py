@@ -69,4 +69,4 @@ def test_who_is_waited_for_is_read_when_kernels_run(bundles: tuple[Path, Path]) 
         model.start((Phase(2, 1.0),), (1,), settle_us=3.0, beside=beside)
         (wait,) = (task for task in device.ran if isinstance(task, Settle))
         seen.append(np.frombuffer(device.read(wait.told, WORD * TOLD), np.uint32).tolist())
-    assert seen == [[1, 2, 3000, 0], [1, 1, 3000, 0]]
+    assert seen == [[1, 2, 3000, 1], [1, 1, 3000, 2]]

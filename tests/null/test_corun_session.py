@@ -92,7 +92,7 @@ def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
     measure.save([CURVES], curves)
 
     def stuck(self: CorunSession, *args: Any, **more: Any) -> Any:
-        monkeypatch.setattr(self.models[0].device, "mark", Stuck)
+        monkeypatch.setattr(self.models[0], "start", lambda *_: Stuck())
         return run(self, *args, **more)
 
     monkeypatch.setattr(CorunSession, "run", stuck)

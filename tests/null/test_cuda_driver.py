@@ -12,9 +12,10 @@ import pytest
 
 from tilewright.base.errors import HostError
 from tilewright.hosts import cuda_devices
-from tilewright.hosts.cuda_devices import Launch, NvidiaDevice, Settle
-from tilewright.hosts.cuda_driver import Driver, uncollected
-from tilewright.hosts.cuda_settle import SETTLE
+from tilewright.hosts.cuda_devices import Launch, NvidiaDevice, Release, Settle
+from tilewright.hosts.cuda_driver import Driver
+from tilewright.hosts.cuda_graphs import Graphs, uncollected
+from tilewright.hosts.cuda_settle import RELEASE, SETTLE
 
 
 class Said:
@@ -41,12 +42,13 @@ class Said:
 def driver(said: Said) -> Driver:
     made = object.__new__(Driver)
     made._api, made.sms = said, 4
+    made.graphs = Graphs(said, made._do)
     return made
 
 
 def test_graphs_are_given_back() -> None:
     said = Said(cuStreamEndCapture=(7,), cuGraphInstantiate=(9,))
-    run = driver(said).graph(lambda: None, "stream")
+    run = driver(said).graphs.recorded(lambda: None, "stream")
     run()
     assert ("cuGraphLaunch", 9, "stream") in said.calls
     assert ("cuGraphDestroy", 7) in said.calls
@@ -56,6 +58,28 @@ def test_graphs_are_given_back() -> None:
     assert ("cuGraphExecDestroy", 9) in said.calls
 
 
+def test_a_word_is_written_before_what_was_recorded() -> None:
+    api = pytest.importorskip("cuda.bindings.driver")
+    results = {
+        "cuStreamEndCapture": (7,), "cuGraphInstantiate": (9,), "cuGraphGetRootNodes": (["root"], 1),
+        "cuGraphAddBatchMemOpNode": ("node",), "cuCtxGetCurrent": (api.CUcontext(),),
+    }  # fmt: skip
+    said = Said(api, **results)
+    run = driver(said).graphs.recorded_after(256, lambda: None, "stream")
+    assert ("cuGraphAddDependencies", 7, ["node"], ["root"], None, 1) in said.calls
+    assert ("cuGraphDestroy", 7) not in said.calls
+    said.calls.clear()
+    for value in (3, 3, 0):
+        run(value)
+    written, launched = "cuGraphExecBatchMemOpNodeSetParams", "cuGraphLaunch"
+    assert [call[0] for call in said.calls] == [written, launched, launched, written, launched]
+    params = [call[3].paramArray[0].writeValue for call in said.calls if call[0] == written]
+    assert [(int(p.address), int(p.value)) for p in params] == [(256, 3), (256, 0)]
+    del run
+    gc.collect()
+    assert {("cuGraphDestroy", 7), ("cuGraphExecDestroy", 9)} <= set(said.calls)
+
+
 def test_a_recording_that_fails_is_ended() -> None:
     said = Said(cuStreamEndCapture=(7,))
 
@@ -63,7 +87,7 @@ def test_a_recording_that_fails_is_ended() -> None:
         raise ValueError("no launch")
 
     with pytest.raises(ValueError, match="no launch"):
-        driver(said).graph(fails, "stream")
+        driver(said).graphs.recorded(fails, "stream")
     assert [call[0] for call in said.calls] == [
         "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphDestroy",
     ]  # fmt: skip
@@ -116,7 +140,11 @@ class Noting:
         self.said.append(("load", code))
         return code
 
-    def graph(self, start: Callable[[], None], stream: str) -> Callable[[], None]:
+    @property
+    def graphs(self) -> Noting:
+        return self
+
+    def recorded(self, start: Callable[[], None], stream: str) -> Callable[[], None]:
         self.said.append(("begin",))
         start()
         return lambda: None
@@ -126,13 +154,17 @@ class Noting:
         self.said.append((launch.kernel, launch.blocks, launch.group, values, stream))
 
 
-def test_the_kernel_that_sets_budgets_is_loaded_once_and_before_a_recording(
+def test_the_kernels_around_a_request_are_loaded_once_and_before_a_recording(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cuda_devices, "cubin", lambda text, capability: text)
     noting: Any = Noting()
     device = NvidiaDevice(noting)
     for _ in range(2):
-        device.record([Settle(256, 512)])
-    recorded = [("begin",), (SETTLE, 1, 1, (256, 512), "stream")]
-    assert noting.said == [("load", SETTLE), *recorded, *recorded]
+        device.record([Settle(256, 512), Release(256, 512, 768)])
+    recorded = [
+        ("begin",),
+        (SETTLE, 1, 1, (256, 512), "stream"),
+        (RELEASE, 1, 1, (256, 512, 768), "stream"),
+    ]
+    assert noting.said == [("load", SETTLE), ("load", RELEASE), *recorded, *recorded]

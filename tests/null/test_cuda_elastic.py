@@ -343,6 +343,7 @@ def test_sent_away_on_a_gpu(name: str, tmp_path: Path) -> None:
     for _ in range(inferences):
         case.host.give(case.inputs)
         case.plan.begin()
+        device.wait()
         while case.plan.complete < len(case.plan.steps):
             case.budget.set(int(rng.choice([0, 1, 2, EVERYBODY])))
             for step in case.plan.steps[case.plan.complete :]:

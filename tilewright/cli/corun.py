@@ -106,6 +106,7 @@ def corun(
         phases=phases,
         watched=bool(files),
         l2_persistence=l2_persistence,
+        gap_s=1 / rate if rate else 0.0,
         measure_seconds=min(4.0, seconds),
     )
     sources = [_arrival(arrival, one.rate) for one in chosen]

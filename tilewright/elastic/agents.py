@@ -11,12 +11,12 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import HostError, TaskOverdue, TilewrightError
 from tilewright.elastic.coordinator import Coordination, now_us
-from tilewright.elastic.models import CriticalModel, NormalPlan
+from tilewright.elastic.models import REST_S, SPIN_S, CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -36,11 +36,6 @@ from tilewright.elastic.policy import (
 )
 from tilewright.hosts.cuda_devices import CudaDevice, Mark
 
-#: Seconds for which a critical thread looks without rest whether its request has ended.
-SPIN_S = 0.02
-#: Between two looks after that.
-REST_S = 1e-4
-
 
 class Quiet:
     """Threads of normal models stay out of the interpreter while it is entered.
@@ -51,6 +46,7 @@ class Quiet:
 
     def __init__(self) -> None:
         self._lock, self._over, self._entered = threading.Lock(), threading.Event(), 0
+        self._waiting = 0
         self._over.set()
 
     def __enter__(self) -> None:
@@ -65,29 +61,57 @@ class Quiet:
                 self._over.set()
 
     def wait(self) -> None:
-        """Until nobody has entered it."""
+        """Until nobody has entered it, or who did gives a turn."""
+        if self._over.is_set():
+            return
+        with self._lock:
+            self._waiting += 1
         self._over.wait()
+        with self._lock:
+            self._waiting -= 1
+
+    def turn(self) -> None:
+        """Lets those go on who wait now, while the caller stays in."""
+        if self._waiting:
+            with self._lock:
+                self._over.set()
+                if self._entered:
+                    self._over.clear()
+        time.sleep(0)
 
 
 #: Of this process, as the interpreter is.
 QUIET = Quiet()
 
 
+#: Microseconds before its end from which on nobody else has a turn in a request.
+LAST_US = 200.0
+
+
 def in_quiet(
-    device: CudaDevice, start: Callable[[], None], wait: Callable[[Mark], None], alone: bool
+    start: Callable[[], Mark], turns_us: float = 0.0, look: Callable[[], None] = lambda: None
 ) -> None:
     """Starts a critical request and waits for its end.
 
-    alone: no normal work may run meanwhile, so nobody needs the interpreter
+    turns_us: for so long threads of normal models have turns, if there is something to do; 0: no
+              normal work may run meanwhile
+    look: called again and again; what it raises ends the wait
     """
+    begun = time.perf_counter()
     with QUIET:
-        start()
-        mark = device.mark()
-        if alone:
-            wait(mark)
-            # one more look would give others their turn before the caller reads the clock
-            return
-    wait(mark)
+        mark = start()
+        while not mark.passed():
+            look()
+            spent = time.perf_counter() - begun
+            if spent > SPIN_S:
+                time.sleep(REST_S)
+            elif 1e6 * spent < turns_us:
+                QUIET.turn()
+
+
+def turns(solo_us: float, budgets: Sequence[int]) -> float:
+    """For how long others have turns in a request that takes so long alone."""
+    return solo_us - LAST_US if any(budgets) else 0.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +136,7 @@ class CriticalAgent:
         self.noticed: list[Noticed] = []
         self._told: dict[int, deque[Action]] = {}
         self._changed = threading.Condition()
-        self._running = threading.Lock()
+        self._running, self._here = threading.Lock(), threading.local()
         model.prepare(task.phases, by_kernels)
         coordination.join(task, self._sink)
 
@@ -126,23 +150,25 @@ class CriticalAgent:
                 inputs
         Raises AdmissionRefused, TaskOverdue, and what `before` or the device raises.
         """
-        self.model.device.use()
-        number = self._coordination.request()
         arrived = now_us() if arrived is None else arrived
+        if not hasattr(self._here, "used"):
+            self.model.device.use()
+            self._here.used = True
+        number = self._coordination.request()
         self._told[number] = deque()
         begun = None
         try:
-            with QUIET:
-                self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
-            begin = self._next(number)
-            assert isinstance(begin, Begin)
+            begin = self._coordination.at_once(self.task.name, number)
+            early = begin is not None
+            if begin is None:
+                begin = self._arrive(number, arrived)
             with self._running:
                 before()
                 begun = now_us()
                 if self._by_kernels:
                     self._step_by_step(number)
                 else:
-                    self._at_once(number, begin)
+                    self._whole(number, begin, arrived if early else None)
             ended = now_us()
             return Answered(ended - arrived, ended - begun)
         finally:
@@ -153,12 +179,24 @@ class CriticalAgent:
                 del self._told[number]
             self._coordination.post(Finished(ended, number, took))
 
-    def _at_once(self, number: int, begin: Begin) -> None:
-        def start() -> None:
-            self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)
+    def _arrive(self, number: int, arrived: float) -> Begin:
+        with QUIET:
+            self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
+        begin = self._next(number)
+        assert isinstance(begin, Begin)
+        return begin
 
-        alone = not any(begin.budgets)
-        in_quiet(self.model.device, start, lambda mark: self._wait(number, mark), alone)
+    def _whole(self, number: int, begin: Begin, arrived: float | None) -> None:
+        """arrived: of a request of which the coordinator has not been told yet"""
+
+        def start() -> Mark:
+            mark = self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)
+            if arrived is not None:  # the GPU is at work meanwhile
+                decided = self._arrive(number, arrived)
+                assert decided.budgets == begin.budgets, "the state has not changed"
+            return mark
+
+        in_quiet(start, turns(self.task.solo_us, begin.budgets), lambda: self._look(number))
 
     def _step_by_step(self, number: int) -> None:
         for kernel in range(len(self.task.kernels)):
@@ -167,15 +205,16 @@ class CriticalAgent:
             action = self._next(number)
             assert isinstance(action, Proceed)
             self.model.start_kernel(action.kernel)
-            self._wait(number, self.model.device.mark())
+            start, mark = time.perf_counter(), self.model.device.mark()
+            while not mark.passed():
+                self._look(number)
+                if time.perf_counter() - start > SPIN_S:
+                    time.sleep(REST_S)
 
-    def _wait(self, number: int, mark: Mark) -> None:
-        start = time.perf_counter()
-        while not mark.passed():
-            if any(isinstance(action, Overdue) for action in tuple(self._told[number])):
-                raise self._overdue()
-            if time.perf_counter() - start > SPIN_S:
-                time.sleep(REST_S)
+    def _look(self, number: int) -> None:
+        told = self._told[number]
+        if told and any(isinstance(action, Overdue) for action in tuple(told)):
+            raise self._overdue()
 
     def _next(self, number: int) -> Action:
         with self._changed:
@@ -209,6 +248,7 @@ class CriticalAgent:
 @dataclass(frozen=True)
 class _Flying:
     kernel: int
+    plain: bool
     mark: Mark
 
 
@@ -284,7 +324,6 @@ class NormalAgent:
     def _serve(self) -> None:
         try:
             self._device.use()
-            self._plan.begin()
             self._loop()
         except BaseException as error:
             self._failed = error
@@ -302,18 +341,22 @@ class NormalAgent:
                 self._wanted.clear()
             QUIET.wait()
             for action in wanted:
+                if action.begins:
+                    self._plan.begin()
                 self._plan.start(action.kernel, action.workers, action.plain)
-                flying.append(_Flying(action.kernel, self._device.mark()))
+                flying.append(_Flying(action.kernel, action.plain, self._device.mark()))
                 self.launches += 1
             if flying:
                 first = flying.popleft()
                 first.mark.wait()
                 QUIET.wait()
-                self._ended(self._plan.complete_after(first.kernel))
+                if first.plain:  # the plan itself may be an inference further already
+                    self._ended(first.kernel + 1)
+                else:
+                    self._ended(self._plan.complete_after(first.kernel))
 
     def _ended(self, complete: int) -> None:
         if complete == len(self._plan.ends):
             self.inferences += 1
             self._between(self.inferences)
-            self._plan.begin()
         self._coordination.post(Ended(now_us(), self.task.name, complete))

@@ -57,6 +57,9 @@ class ChangedDevice:
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         return self._device.record([self._with_args(task) for task in tasks])
 
+    def record_after(self, address: int, tasks: Sequence[Task]) -> Callable[[int], None]:
+        return self._device.record_after(address, [self._with_args(task) for task in tasks])
+
     def _with_args(self, task: Task) -> Task:
         if not isinstance(task, Launch):
             return task

@@ -54,6 +54,10 @@ class Coordination(Protocol):
     def request(self) -> int:
         """A new number of a request."""
 
+    def at_once(self, task: str, request: int) -> Begin | None:
+        """A critical request that may begin now, before its `Arrived`: that, or its `Finished` if
+        it comes to nothing, must follow.  None: post `Arrived`, and wait for its turn."""
+
 
 class Coordinator:
     """allow: sets the budget word at once, whatever the streams have to do
@@ -74,6 +78,9 @@ class Coordinator:
         #: Critical requests that are open, and their tasks.
         self._tasks: dict[int, str] = {}
         self._failed: Exception | None = None
+        #: The request that has begun before its event; arrivals of others come after that.
+        self._claimed: int | None = None
+        self._deferred: list[Arrived] = []
         self._numbers = count()
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -99,6 +106,15 @@ class Coordinator:
     def request(self) -> int:
         return next(self._numbers)
 
+    def at_once(self, task: str, request: int) -> Begin | None:
+        with self._lock:
+            if self._claimed is not None:
+                return None
+            begin = self.scheduler.at_once(self._state, task, request)
+            if begin is not None:
+                self._claimed = request
+            return begin
+
     def join(self, task: Critical | Normal, sink: Sink) -> None:
         with self._lock:
             self._state = self.scheduler.joined(self._state, task)
@@ -108,10 +124,25 @@ class Coordinator:
         """Raises the first error of an action, also one that the watchdog met; all actions are
         carried out before."""
         with self._lock:
+            if self._defers(event):
+                return
             self._step(event)
+            if isinstance(event, Arrived | Finished) and event.request == self._claimed:
+                self._claimed, deferred = None, self._deferred
+                self._deferred = []
+                for each in deferred:
+                    self._step(each)
             failed, self._failed = self._failed, None
             if failed is not None:
                 raise failed
+
+    def _defers(self, event: Event) -> bool:
+        if self._claimed is None or not isinstance(event, Arrived):
+            return False
+        if event.request == self._claimed or self._state.task(event.task) is None:
+            return False
+        self._deferred.append(event)
+        return True
 
     def _step(self, event: Event) -> None:
         """Errors of actions are kept, the first one of them."""

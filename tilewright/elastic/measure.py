@@ -17,7 +17,7 @@ import msgspec
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
-from tilewright.elastic.agents import NormalAgent, in_quiet
+from tilewright.elastic.agents import NormalAgent, in_quiet, turns
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
@@ -34,14 +34,15 @@ from tilewright.elastic.policy import (
 )
 from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
-from tilewright.hosts.cuda_devices import CudaDevice, Launch, Mark
+from tilewright.hosts.cuda_devices import CudaDevice, Launch
 
 #: Runs of one measurement: so many, unless time is over, and these in any case.
 MOST_RUNS, LEAST_RUNS = 30, 3
 #: Launches of a kernel by which it is timed.
 IN_A_ROW = 8
-#: Seconds between two requests of a curve, on average.
-GAP_S = 3e-4
+#: Seconds between two requests of a curve, on average; those of a model alone have longer gaps
+#: at most, where its requests come so seldom.
+GAP_S, LONGEST_GAP_S = 3e-4, 0.01
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -132,10 +133,13 @@ def _timed(model: CriticalModel, launch: Launch) -> Callable[[], float]:
     return lambda: 1e3 * model.device.milliseconds(run) / IN_A_ROW
 
 
-def solo(model: CriticalModel, seconds: float = 1.0) -> float:
-    """Microseconds of a request with nothing beside it, by the host's clock: the median."""
-    whole = Hold(EVERYBODY, 0, len(model.launches))
-    return statistics.median(_requests(model, whole, 0.0, MOST_RUNS, seconds))
+def solo(model: CriticalModel, seconds: float = 1.0, gap_s: float = 0.0) -> float:
+    """Microseconds of a request with nothing beside it, by the host's clock: the median.
+
+    gap_s: between requests: a thread that wakes up is slower, and the longer it slept the more
+    """
+    once = requests(model, Hold(EVERYBODY, 0, len(model.launches)), 0.0, gap_s=gap_s)
+    return statistics.median(repeated(once, MOST_RUNS, seconds, LEAST_RUNS))
 
 
 def measure(
@@ -149,21 +153,29 @@ def measure(
     phases: int = 1,
     steps: int = LEVELS,
     settle_us: float = 0.0,
-    requests: int = REQUESTS,
+    most: int = REQUESTS,
     seconds: float = 10.0,
+    gap_s: float = 0.0,
 ) -> Measured:
     """Runs each phase with each budget while the normal model runs all the time.
 
     settle_us: as the policy's `Begin` will have it
     phases: parts of the critical model with a curve of their own, at most
     seconds: after which a point has fewer requests, but three at least
+    gap_s: between requests of the model alone, as they will come
     """
     times = kernel_times(model, seconds / 8)
     counts = divided(times, phases)
     tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
+
+    def some(once: Callable[[], float]) -> list[float]:
+        return repeated(once, most, each, LEAST_RUNS)
+
     alone = [
-        statistics.median(_requests(model, Hold(EVERYBODY, *part), 0.0, requests, each))
+        statistics.median(
+            some(requests(model, Hold(EVERYBODY, *part), 0.0, gap_s=min(gap_s, GAP_S)))
+        )
         for part in _parts(counts)
     ]
     points: list[list[tuple[int, float]]] = [[] for _ in counts]
@@ -171,9 +183,9 @@ def measure(
         with Background(normal, normal_device, allow, budget, sms) as busy:
             for number, part in enumerate(_parts(counts)):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
-                took = _requests(model, held, settle_us, requests, each, busy)
+                took = some(requests(model, held, settle_us, busy, turns(alone[number], [budget])))
                 points[number].append((budget, covering(took) / alone[number]))
-    whole = solo(model, seconds / 8)
+    whole = solo(model, seconds / 8, min(gap_s, LONGEST_GAP_S))
     scale = whole / sum(alone)
     found = (
         Phase(count, us * scale, Curve(tuple(curve)))
@@ -227,30 +239,32 @@ class Background:
             self._coordinator.post(Finished(now_us(), number, 0.0))
 
 
-def _requests(
+def requests(
     model: CriticalModel,
     held: Hold,
     settle_us: float,
-    requests: int,
-    seconds: float,
     busy: Background | None = None,
-) -> list[float]:
-    """Microseconds of a part of the model, by the host's clock, as of an agent's requests."""
+    turns_us: float = 0.0,
+    gap_s: float = GAP_S,
+    before: Callable[[], None] = lambda: None,
+) -> Callable[[], float]:
+    """A request of a part of the model, as an agent makes it: each call gives microseconds by the
+    host's clock.
 
-    def wait(mark: Mark) -> None:
-        while not mark.passed():
-            pass
+    turns_us: as of `in_quiet`;  gap_s: the mean of pauses before each, of changing length
+    before: called before the pause
+    """
 
     def once() -> float:
         begun = now_us()
-        start = partial(model.start_parts, [held], settle_us, beside=1)
-        in_quiet(model.device, start, wait, alone=not held.budget)
+        in_quiet(partial(model.start_parts, [held], settle_us, beside=1), turns_us)
         return now_us() - begun
 
-    def beside(busy: Background) -> float:
-        time.sleep(next(pauses))
-        return busy.around(once)
+    def timed() -> float:
+        before()
+        if gap_s:
+            time.sleep(next(between))
+        return once() if busy is None else busy.around(once)
 
-    pauses = gaps(GAP_S)
-    timed = once if busy is None else partial(beside, busy)
-    return repeated(timed, requests, seconds, LEAST_RUNS)
+    between = gaps(gap_s)
+    return timed

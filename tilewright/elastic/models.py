@@ -6,29 +6,68 @@ complete.  Who may run when is decided by the policy.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
-import numpy as np
-
 from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import TOLD, HostWords, Launch, Task
+from tilewright.hosts.cuda_devices import (
+    TOLD,
+    CudaDevice,
+    HostWords,
+    Launch,
+    Release,
+    Task,
+)
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.cuda_l2 import Window
-from tilewright.hosts.tensors import largest_extents
+from tilewright.hosts.tensors import Array, largest_extents
+
+#: Seconds for which a critical thread looks without rest whether its request has ended.
+SPIN_S = 0.02
+#: Between two looks after that.
+REST_S = 1e-4
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording; where budgets are set, `told` has what each part of it reads."""
+    """A recording, and the words that its parts read; `start` is given the first budget."""
 
-    start: Callable[[], None]
-    told: HostWords | None = None
+    start: Callable[[int], None]
+    told: HostWords
+
+
+class Answer:
+    """The end of a critical request, which the GPU tells by a word in the host's memory.
+
+    Looking for it is no call of the driver: beside normal work such a call takes up to 200 us, and
+    threads of Python take turns at each of them.
+    """
+
+    def __init__(self, word: Array, number: int, device: CudaDevice) -> None:
+        self._word, self._number, self._device = word, number, device
+        self._asks = time.perf_counter() + SPIN_S
+
+    def passed(self) -> bool:
+        """Raises HostError if the device has failed, for then the word never comes."""
+        if int(self._word[0]) == self._number:
+            return True
+        if time.perf_counter() > self._asks:
+            self._device.mark()
+            self._asks = time.perf_counter() + SPIN_S
+        return False
+
+    def wait(self) -> None:
+        """The same."""
+        spins = self._asks
+        while not self.passed():
+            if time.perf_counter() > spins:
+                time.sleep(REST_S)
 
 
 class CriticalModel:
@@ -36,7 +75,8 @@ class CriticalModel:
     budget and waits for who must leave; in the end everybody may stay.
 
     A request is one CUDA graph, started by one call: between two calls of a thread another one may
-    have its turn, and then the GPU waits, too.
+    have its turn, and then the GPU waits, too.  The first budget is written without a kernel, which
+    might find no room until somebody has left.
 
     budget: that normal kernels look at; None: theirs are plain, and nobody leaves
     window: what its kernels keep in the L2 cache
@@ -56,7 +96,11 @@ class CriticalModel:
             extents = largest_extents(host.bundle.manifest)
         steps = host.steps(plan, extents)
         self.launches = [replace(launch, window=window) for _, launch in steps]
+        self._ended, self._requests = self.device.words(), 0
         self._runs: dict[tuple[tuple[int, int], ...], Recording] = {}
+        #: What a choice of budgets comes to, of the phases that were prepared.
+        self._phases: Sequence[Phase] | None = None
+        self._choices: dict[tuple[tuple[int, ...], float], tuple[Hold, ...]] = {}
         self._kernels: dict[int, Callable[[], None]] = {}
 
     def prepare(self, phases: Sequence[Phase], by_kernels: bool = False) -> None:
@@ -67,6 +111,8 @@ class CriticalModel:
                 self._kernel(number)
         else:
             self._run(holds(phases, (EVERYBODY,) * len(phases), 0.0))
+            self._phases = phases
+            self._choices.clear()
 
     def start(
         self,
@@ -74,26 +120,34 @@ class CriticalModel:
         budgets: Sequence[int],
         settle_us: float = 0.0,
         beside: int = 0,
-    ) -> None:
+    ) -> Answer:
         """One inference on the present inputs; the last one has ended.  Returns at once on a GPU.
 
         Also where a launch fails, everybody may stay afterwards.
         settle_us, beside: as of the policy's `Begin`
         """
-        self.start_parts(holds(phases, budgets, settle_us), settle_us, beside)
+        if phases is not self._phases:
+            return self.start_parts(holds(phases, budgets, settle_us), settle_us, beside)
+        key = (tuple(budgets), settle_us)
+        if key not in self._choices:
+            self._choices[key] = tuple(holds(phases, budgets, settle_us))
+        return self.start_parts(self._choices[key], settle_us, beside)
 
-    def start_parts(self, parts: Sequence[Hold], settle_us: float = 0.0, beside: int = 0) -> None:
+    def start_parts(self, parts: Sequence[Hold], settle_us: float = 0.0, beside: int = 0) -> Answer:
         """The same of some kernels only, for a measurement."""
         run, most_ns = self._run(parts), round(1e3 * settle_us)
-        if run.told is not None:
-            numbers = [(part.budget, beside, most_ns if part.waits else 0, 0) for part in parts]
-            run.told.value[:] = np.array(numbers, np.uint32).reshape(-1)
+        self._requests = number = (self._requests + 1) % 2**32
+        told, at = run.told.value, 0
+        for part in parts:
+            told[at : at + TOLD] = (part.budget, beside, most_ns if part.waits else 0, number)
+            at += TOLD
         try:
-            run.start()
+            run.start(parts[0].budget)
         except BaseException:
             if self._budget is not None:
                 self.device.start(self._budget.task(EVERYBODY))
             raise
+        return Answer(self._ended.value, number, self.device)
 
     def start_kernel(self, number: int) -> None:
         self._kernel(number)()
@@ -111,13 +165,17 @@ class CriticalModel:
         return self._runs[key]
 
     def _recorded(self, parts: Sequence[tuple[int, int]]) -> Recording:
-        kernels = [self.launches[first:last] for first, last in parts]
-        if self._budget is None:
-            return Recording(self.device.record([task for part in kernels for task in part]))
         told, tasks = self.device.words(TOLD * len(parts)), list[Task]()
-        for number, part in enumerate(kernels):
-            tasks += [self._budget.settle(told.address + TOLD * WORD * number), *part]
-        return Recording(self.device.record([*tasks, self._budget.task(EVERYBODY)]), told)
+        for number, (first, last) in enumerate(parts):
+            if self._budget is not None:
+                tasks.append(self._budget.settle(told.address + TOLD * WORD * number))
+            tasks += self.launches[first:last]
+        words = 0 if self._budget is None else self._budget.address
+        tasks.append(Release(words, told.address, self._ended.address))
+        if words:
+            return Recording(self.device.record_after(words, tasks), told)
+        run = self.device.record(tasks)
+        return Recording(lambda budget: run(), told)
 
 
 #: Microseconds for which kernels run that are started by one call, at least.
@@ -134,7 +192,8 @@ class NormalPlan(Protocol):
     def ends(self) -> Sequence[int]: ...
 
     def begin(self) -> None:
-        """A new inference, in the stream's order."""
+        """A new inference, in the stream's order: the one before it may still run, if nothing of it
+        can be left."""
 
     def start(self, number: int, workers: int, plain: bool = False) -> None:
         """plain: in the form that nobody leaves, where there are two.  All before it is complete or
@@ -227,7 +286,7 @@ def costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ..
     for (slot, launch), took in zip(steps, microseconds, strict=True):
         tile = took / -(-launch.blocks // host.residents(slot, launch))
         chunk = tile / max(1, host.forms[slot].chunks)
-        found.append(KernelCost(launch.blocks, launch.group, tile, chunk))
+        found.append(KernelCost(launch.blocks, launch.group, tile, chunk, whole_us=took))
     return tuple(found)
 
 
@@ -244,8 +303,12 @@ def run_ends(microseconds: Sequence[float], least: float = RUN_US) -> list[int]:
 
 def run_cost(kernels: Sequence[KernelCost]) -> KernelCost:
     """Of kernels that are started by one call."""
-    chunk = max(kernel.chunk_us for kernel in kernels)
-    return replace(kernels[0], tile_us=sum(kernel.tile_us for kernel in kernels), chunk_us=chunk)
+    return replace(
+        kernels[0],
+        tile_us=sum(kernel.tile_us for kernel in kernels),
+        chunk_us=max(kernel.chunk_us for kernel in kernels),
+        whole_us=sum(kernel.whole_us for kernel in kernels),
+    )
 
 
 def critical_task(
@@ -258,6 +321,7 @@ def critical_task(
     deadline_ms: float | None = None,
     rate_hz: float | None = None,
     lease_ms: float = 0.0,
+    gap_ms: float = 0.0,
 ) -> Critical:
     """A critical task with times as people give them."""
     return Critical(
@@ -269,4 +333,5 @@ def critical_task(
         None if deadline_ms is None else deadline_ms * 1e3,
         rate_hz,
         lease_ms * 1e3,
+        gap_ms * 1e3,
     )

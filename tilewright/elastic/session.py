@@ -59,6 +59,9 @@ class Settings:
     """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
     steps: points of a curve beyond 0;  watched: kernels tell where they run when
     l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
+    gap_s: between critical requests, as they will come; 0: one after the other.  Their models are
+           measured alone in the same way
+    gaps: the policy knows the least gap between requests, where the arrivals have one
     """
 
     policy: str = "tilewright"
@@ -72,6 +75,8 @@ class Settings:
     ahead: int = 2
     watched: bool = False
     l2_persistence: bool = False
+    gap_s: float = 0.0
+    gaps: bool = True
     measure_seconds: float = 4.0
 
 
@@ -244,6 +249,7 @@ class CorunSession:
             steps=self.settings.steps if elastic else 1,
             settle_us=self.design.settle_us,
             seconds=self.settings.measure_seconds / len(self.models),
+            gap_s=self.settings.gap_s,
         )
 
     def background(self, budget: int) -> Background:
@@ -328,6 +334,7 @@ class CorunSession:
             priority=self.guarded[number].priority,
             deadline_ms=deadline,
             rate_hz=arrival.rate or None,
+            gap_ms=1e3 * arrival.least_gap if self.settings.gaps else 0.0,
             lease_ms=self.settings.lease_ms,
         )
 

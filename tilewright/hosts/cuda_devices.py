@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewright.base.budget import ALIVE, BLOCK, BUDGET, WORD
+from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
 from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.cuda_driver import Driver, cubin
 from tilewright.hosts.cuda_l2 import Window
 from tilewright.hosts.cuda_on_cpu import Kernels
-from tilewright.hosts.cuda_settle import SETTLE
+from tilewright.hosts.cuda_settle import RELEASE, SETTLE
 from tilewright.hosts.tensors import Array
 
 #: The least compute capability that kernels are written for.
@@ -67,17 +67,31 @@ class Settle:
 
     address: of the words of base/budget.py
     told: address of `TOLD` numbers (`CudaDevice.words`), which are read at each run, so that a
-          recording serves any of them: the budget, how many tasks, nanoseconds, nothing
+          recording serves any of them: the budget, how many tasks, nanoseconds, and the number
+          of the request, which `Release` reads
     """
 
     address: int
     told: int
 
 
-#: Numbers that `Settle` reads.
+@dataclass(frozen=True)
+class Release:
+    """A kernel lets everybody stay, and tells the host that a request has ended.
+
+    address: of the words of base/budget.py; 0: there is no budget
+    told: as of `Settle`;  ended: address of the word that becomes the request's number
+    """
+
+    address: int
+    told: int
+    ended: int
+
+
+#: Numbers that `Settle` and `Release` read.
 TOLD = 4
 #: What a device does one after the other.
-Task = Launch | Zeroes | SetWord | Settle
+Task = Launch | Zeroes | SetWord | Settle | Release
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +166,9 @@ class CudaDevice(Protocol):
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
         """What starts these, one after the other."""
+
+    def record_after(self, address: int, tasks: Sequence[Task]) -> Callable[[int], None]:
+        """The same after a word of 32 bits has become what the call gives, without a kernel."""
 
     def milliseconds(self, run: Callable[[], None]) -> float:
         """How long the device takes for what is started, by its own clock."""
@@ -239,6 +256,12 @@ class CpuDevice:
             while words[ALIVE] > words[BUDGET] * beside and time.perf_counter() < until:
                 time.sleep(0)
             return
+        if isinstance(task, Release):
+            if task.address:
+                (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)[BUDGET] = EVERYBODY
+            number = (ctypes.c_uint32 * TOLD).from_address(task.told)[TOLD - 1]
+            ctypes.c_uint32.from_address(task.ended).value = number
+            return
         kernels, name = task.kernel
         kernels.run(
             name, [task.blocks], [task.group], task.args, shared=task.shared,
@@ -258,6 +281,15 @@ class CpuDevice:
         def run() -> None:
             for task in tasks:
                 self.start(task)
+
+        return run
+
+    def record_after(self, address: int, tasks: Sequence[Task]) -> Callable[[int], None]:
+        rest = self.record(tasks)
+
+        def run(value: int) -> None:
+            self.start(SetWord(address, value))
+            rest()
 
         return run
 
@@ -337,12 +369,19 @@ class NvidiaDevice:
         elif isinstance(task, Settle):
             args = tuple(map(ctypes.c_void_p, (task.address, task.told)))
             self.driver.launch(Launch(self._settling, 1, 1, args), self.stream)
+        elif isinstance(task, Release):
+            args = tuple(map(ctypes.c_void_p, (task.address, task.told, task.ended)))
+            self.driver.launch(Launch(self._releasing, 1, 1, args), self.stream)
         else:
             self.driver.launch(task, self.stream)
 
     @cached_property
     def _settling(self) -> Any:
         return self.compile("", [SETTLE])[0]
+
+    @cached_property
+    def _releasing(self) -> Any:
+        return self.compile("", [RELEASE])[0]
 
     def wait(self) -> None:
         self.driver.wait(self.stream)
@@ -354,8 +393,17 @@ class NvidiaDevice:
         return _EventMark(self.driver, self.stream)
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        return self.driver.graphs.recorded(self._started(tasks), self.stream)
+
+    def record_after(self, address: int, tasks: Sequence[Task]) -> Callable[[int], None]:
+        return self.driver.graphs.recorded_after(address, self._started(tasks), self.stream)
+
+    def _started(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        # no kernel can be loaded while a graph is recorded
         if any(isinstance(task, Settle) for task in tasks):
-            _ = self._settling  # no kernel can be loaded while a graph is recorded
+            _ = self._settling
+        if any(isinstance(task, Release) for task in tasks):
+            _ = self._releasing
 
         def all_tasks() -> None:
             for task in tasks:
@@ -365,7 +413,7 @@ class NvidiaDevice:
                 else:
                     self.start(task)
 
-        return self.driver.graph(all_tasks, self.stream)
+        return all_tasks
 
     def milliseconds(self, run: Callable[[], None]) -> float:
         return self.driver.milliseconds(run, self.stream)

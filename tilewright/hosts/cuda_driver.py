@@ -7,13 +7,9 @@ of the package (`tilewright[cuda]`).
 from __future__ import annotations
 
 import ctypes
-import gc
 import hashlib
 import os
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,27 +17,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import HostError
+from tilewright.hosts.cuda_graphs import Graphs
 from tilewright.hosts.cuda_l2 import L2Cache
 from tilewright.hosts.tensors import Array
 
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
 HINT = "Install NVIDIA's driver, or choose another host"
-#: Recordings take turns: while one runs, no other thread may turn collection on.
-_RECORDING = threading.RLock()
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile, in any thread: freeing it would end a recording."""
-    with _RECORDING:
-        was = gc.isenabled()
-        gc.disable()
-        try:
-            yield
-        finally:
-            if was:
-                gc.enable()
 
 
 @cache
@@ -156,6 +138,7 @@ class Driver:
         )
         self.sms = self._attribute("MULTIPROCESSOR_COUNT")
         self.shared_bytes = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.graphs = Graphs(self._api, self._do)
         self.l2 = L2Cache(self._api, self._do, self._attribute)
         self._green = None
         if sms is not None:
@@ -347,35 +330,6 @@ class Driver:
         kind = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
         own = self._api.CUkernel(int(kernel))
         return int(self._do("cuKernelGetAttribute", kind, own, self._device))
-
-    def graph(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
-        """Records what `start` starts on the stream, as a CUDA graph that lives as long as what is
-        returned.  What `start` raises ends the recording."""
-        kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        with uncollected():
-            self._do("cuStreamBeginCapture", stream, kind)
-            try:
-                start()
-            except BaseException:
-                _, graph = self._api.cuStreamEndCapture(stream)
-                self._destroyed(graph)
-                raise
-            graph = self._do("cuStreamEndCapture", stream)
-        try:
-            ready = self._do("cuGraphInstantiate", graph, 0)
-        finally:
-            self._destroyed(graph)
-
-        def run() -> None:
-            self._do("cuGraphLaunch", ready, stream)
-
-        weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
-        return run
-
-    def _destroyed(self, graph: Any) -> None:
-        """A graph that was made executable is of no more use; one that failed may be null."""
-        if graph is not None and int(graph):
-            self._api.cuGraphDestroy(graph)
 
     def milliseconds(self, run: Callable[[], None], stream: Any) -> float:
         """Between two events of the stream, around what `run` starts there."""

@@ -137,9 +137,9 @@ class ElasticPlan:
         return int(self._told.value[0])
 
     def begin(self) -> None:
-        """A new inference; nothing of the last one may still run."""
-        self._told.value[0] = 0
+        """A new inference, in the stream's order."""
         self.device.start(self._clear)
+        self.device.start(SetWord(self._told.address, 0))
 
     def start(self, number: int, workers: int = EVERYBODY) -> None:
         """Starts a kernel, or goes on with it.  It leaves at once if the one before it is not
@@ -171,6 +171,7 @@ class ElasticPlan:
         rounds: more are an error, since each computes something
         """
         self.begin()
+        self.device.wait()
         for count in range(1, rounds + 1):
             again()
             for step in self.steps[self.complete :]:

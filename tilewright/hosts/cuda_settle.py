@@ -1,12 +1,13 @@
-"""The kernel by which a critical request sets the budget of normal work, and waits for it.
+"""The kernels around a critical request: one sets the budget of normal work and waits for it, one
+lets everybody stay and tells the host.
 
-Input: the words of base/budget.py, numbers that the host tells (`Settle` in cuda_devices.py).
-Output: text of CUDA C++ for NVRTC.  It starts nothing.
+Input: the words of base/budget.py, numbers that the host tells (`Settle`, `Release` in
+cuda_devices.py).  Output: text of CUDA C++ for NVRTC.  It starts nothing.
 """
 
 from __future__ import annotations
 
-from tilewright.base.budget import ALIVE, BUDGET
+from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY
 
 #: Sets the budget, then waits until no more workers are alive than may stay, and no longer than so
 #: many nanoseconds: nobody who dies without counting himself out holds a stream.  What it is told
@@ -19,12 +20,23 @@ __device__ inline unsigned long long nanoseconds() {
 }
 extern "C" __global__ void k(volatile int *words, const unsigned *told) {
   const unsigned long long begun = nanoseconds();
-  unsigned budget, beside, most, none;
+  unsigned budget, beside, most, number;
   asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(budget), "=r"(beside), "=r"(most), "=r"(none) : "l"(told));
+               : "=r"(budget), "=r"(beside), "=r"(most), "=r"(number) : "l"(told));
   words[_BUDGET] = budget;
   __threadfence();
   while (words[_ALIVE] > (long long)words[_BUDGET] * beside && nanoseconds() - begun < most)
     __nanosleep(100);
 }
 """.replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
+
+#: Lets everybody stay, then writes the request's number where the host looks for it: that is seen
+#: earlier than an event, and without a call of the driver.  words: null where there is no budget.
+RELEASE = """
+extern "C" __global__ void k(volatile int *words, const unsigned *told, volatile unsigned *ended) {
+  const unsigned number = ((const volatile unsigned *)told)[3];
+  if (words != nullptr) words[_BUDGET] = _EVERYBODY;
+  __threadfence_system();
+  *ended = number;
+}
+""".replace("_BUDGET", str(BUDGET)).replace("_EVERYBODY", str(EVERYBODY))

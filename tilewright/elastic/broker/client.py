@@ -95,6 +95,10 @@ class RemoteCoordinator:
     def request(self) -> int:
         return next(self._numbers)
 
+    def at_once(self, task: str, request: int) -> Begin | None:
+        """Only the broker knows."""
+        return None
+
     def join(self, task: Critical | Normal, sink: Sink) -> None:
         with self._joining:
             self._sinks[task.name] = sink

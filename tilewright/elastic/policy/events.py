@@ -103,7 +103,7 @@ class Enqueue:
 
     workers: at most;  tiles: that this launch takes at most; 0: all that are left
     fold: logical threads whose work a thread does
-    plain: in the form that nobody leaves
+    plain: in the form that nobody leaves;  begins: a new inference
     """
 
     task: str
@@ -112,6 +112,7 @@ class Enqueue:
     tiles: int = 0
     fold: int = 1
     plain: bool = False
+    begins: bool = False
 
 
 @slotted

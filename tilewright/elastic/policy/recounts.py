@@ -7,8 +7,8 @@ Input: the state and its time.  Output: the state, and the action once no launch
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
+from tilewright.base.record import changed
 from tilewright.elastic.policy.events import Action, Recount
 from tilewright.elastic.policy.state import Shares
 
@@ -26,7 +26,7 @@ def left(state: Shares, tasks: Collection[str], died: bool = False) -> Shares:
     """
     flying = any(p.flying for p in state.normal if p.task.name in tasks)
     if flying and (died or state.recount is not None):
-        return replace(state, recount=state.now + DEAD_US)
+        return changed(state, recount=state.now + DEAD_US)
     return state
 
 
@@ -39,7 +39,7 @@ def recounted(state: Shares) -> tuple[Shares, tuple[Action, ...]]:
     if state.recount is None or state.now < state.recount:
         return state, ()
     if not any(progress.flying for progress in state.normal):
-        return replace(state, recount=None), (Recount(),)
+        return changed(state, recount=None), (Recount(),)
     if state.now >= state.recount + PAUSE_US:
-        return replace(state, recount=state.now + DEAD_US), ()
+        return changed(state, recount=state.now + DEAD_US), ()
     return state, ()

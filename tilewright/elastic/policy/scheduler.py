@@ -10,12 +10,13 @@ on the time alone, and two critical models side by side would have none.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused
+from tilewright.base.record import changed
 from tilewright.elastic.policy.admission import admit, disturbing, keeps, late
 from tilewright.elastic.policy.budgets import corrected
 from tilewright.elastic.policy.designs import ALL, Allotment, Beside, Design
@@ -44,6 +45,9 @@ from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
 
 #: A clock that jumps further than this between two events has jumped: time counts up to here.
 MOST_STEP_US = 200_000.0
+#: Kernels that nobody leaves have ended so long before a request may come: it may be told late of
+#: the one before it, and kernels take a little longer than alone.
+LEAD_US, LONGER = 100.0, 1.1
 
 T = TypeVar("T")
 Answer = tuple[Shares, tuple[Action, ...]]
@@ -70,23 +74,24 @@ class Scheduler:
             refusal = disturbing(task.name, state.critical) if self.design.promises else None
             if refusal is not None:
                 raise refusal
-            return replace(state, normal=(*state.normal, Progress(task)))
+            return changed(state, normal=(*state.normal, Progress(task)))
         if self.design.promises:
             admit(task, state.critical)
-        return replace(
+        return changed(
             state,
             critical=(*state.critical, task),
             margins=(*state.margins, 1.0),
+            due=(*state.due, state.now),
             evidence=(*state.evidence, ()),
         )
 
     def step(self, state: Shares, event: Event) -> Answer:
         """What follows from an event.  Events of tasks and requests that are not known are none."""
         passed = min(max(0.0, event.now - state.now), MOST_STEP_US)
-        state = replace(state, now=max(state.now, event.now))
+        state = changed(state, now=max(state.now, event.now))
         if state.running is not None:
             spent = state.running.spent_us + passed
-            state = replace(state, running=replace(state.running, spent_us=spent))
+            state = changed(state, running=changed(state.running, spent_us=spent))
         match event:
             case Arrived():
                 state, actions = self._arrived(state, event)
@@ -103,32 +108,45 @@ class Scheduler:
         state, more = self._go_on(state)
         return state, (*actions, *more)
 
+    def at_once(self, state: Shares, task: str, request: int) -> Begin | None:
+        """What `Arrived` will lead to, if nothing stands in the way of a request that came now; it
+        takes a tenth of the time.  None: ask by the event."""
+        critical, design = state.task(task), self.design
+        if critical is None or critical.deadline_us is not None or state.running or state.waiting:
+            return None
+        if design.turns or design.by_kernels:
+            return None
+        budgets = design.budgets(critical, state.margins[state.critical.index(critical)])
+        return Begin(request, task, budgets, design.settle_us, len(state.normal))
+
     def _arrived(self, state: Shares, event: Arrived) -> Answer:
         task = state.task(event.task)
         if task is None:
             more = tuple(
-                replace(p, backlog=p.backlog + 1) if p.task.name == event.task else p
+                changed(p, backlog=p.backlog + 1) if p.task.name == event.task else p
                 for p in state.normal
             )
-            return replace(state, normal=more), ()
+            return changed(state, normal=more), ()
         came = event.now if event.came is None else min(event.came, event.now)
+        due = _with(state.due, state.critical.index(task), came + task.gap_us)
+        state = changed(state, due=due)
         deadline = None if task.deadline_us is None else came + task.deadline_us
         request = Request(event.request, task.name, came, deadline)
         waiting = tuple(sorted((*state.waiting, request), key=lambda r: _order(state, r)))
         refusal = late(list(_ends(state, waiting)), task.name)
         if self.design.promises and refusal is not None:
             return state, (Refuse(event.request, refusal),)
-        return replace(state, waiting=waiting), ()
+        return changed(state, waiting=waiting), ()
 
     def _reached(self, state: Shares, event: Reached) -> Shares:
         running = state.running
         if running is None or running.request.number != event.request:
             return state
-        return replace(state, running=replace(running, kernel=event.kernel, held=True))
+        return changed(state, running=changed(running, kernel=event.kernel, held=True))
 
     def _finished(self, state: Shares, event: Finished) -> Answer:
         waiting = tuple(r for r in state.waiting if r.number != event.request)
-        state = replace(state, waiting=waiting, overdue=state.overdue - {event.request})
+        state = changed(state, waiting=waiting, overdue=state.overdue - {event.request})
         running = state.running
         if running is None or running.request.number != event.request:
             return state, ()
@@ -138,7 +156,7 @@ class Scheduler:
             else margin
             for task, margin in zip(state.critical, state.margins, strict=True)
         )
-        state = replace(state, running=None, margins=margins)
+        state = changed(state, running=None, margins=margins)
         return _noticed(state, running, event.took_us) if self.design.promises else (state, ())
 
     def _go_on(self, state: Shares) -> Answer:
@@ -155,29 +173,23 @@ class Scheduler:
             budgets = self.design.budgets(task, margin)
             beside = any(progress.flying for progress in state.normal)
             running = Running(first, budgets, held=self.design.by_kernels, beside=beside)
-            state = replace(state, waiting=tuple(rest), running=running)
+            state = changed(state, waiting=tuple(rest), running=running)
             actions.append(
                 Begin(first.number, task.name, budgets, self.design.settle_us, len(state.normal))
             )
         if state.running is not None and state.running.held and self._passes(state):
-            running = replace(state.running, held=False)
-            state = replace(state, running=running)
+            running = changed(state.running, held=False)
+            state = changed(state, running=running)
             actions.append(Proceed(running.request.number, running.kernel))
-        normal, everybody = list(state.normal), self._everybody_stays(state)
-        for number, progress in enumerate(normal):
-            for part, kernel in self._launches(state, progress):
-                now = normal[number]
-                plain = everybody and kernel >= now.elastic and all(f.plain for f in now.flying)
-                flight = Flight(kernel, part.workers, plain)
-                normal[number] = replace(
-                    now,
-                    flying=(*now.flying, flight),
-                    elastic=now.elastic if plain else max(now.elastic, kernel + 1),
+        everybody = self._everybody_stays(state)
+        for number in range(len(state.normal)):
+            while (launch := self._launch(state, state.normal[number], everybody)) is not None:
+                state = changed(
+                    state, normal=_with(state.normal, number, self._with_launch(state, launch))
                 )
-                state = replace(state, normal=tuple(normal))
-                actions.append(
-                    Enqueue(progress.task.name, kernel, part.workers, part.tiles, part.fold, plain)
-                )
+                actions.append(launch)
+                if launch.tiles:
+                    break
         return state, tuple(actions)
 
     def _critical_turn(self, state: Shares) -> bool:
@@ -186,20 +198,47 @@ class Scheduler:
     def _passes(self, state: Shares) -> bool:
         return not self.design.barriers or not any(p.flying for p in state.normal)
 
-    def _launches(self, state: Shares, progress: Progress) -> Iterator[tuple[Allotment, int]]:
-        """Kernels of a normal task that start now."""
+    def _launch(self, state: Shares, progress: Progress, everybody: bool) -> Enqueue | None:
+        """The kernel of a normal task that starts now."""
         if not progress.backlog or paused(state) or not self._normal_turn(state, progress):
-            return
-        kernels, flying = progress.task.kernels, len(progress.flying)
-        kernel = progress.following
-        while flying < self._most_ahead(state) and kernel < len(kernels):
-            part = self._part(state, progress, kernels[kernel])
-            if part is None or (part.tiles and flying):
-                return
-            yield part, kernel
-            if part.tiles:
-                return
-            flying, kernel = flying + 1, kernel + 1
+            return None
+        if len(progress.flying) >= self._most_ahead(state):
+            return None
+        task, never = progress.task, self.design.leave == "never"
+        ahead, kernel = divmod(progress.following, len(task.kernels))
+        if ahead >= progress.backlog:
+            return None
+        part = self._part(state, progress, task.kernels[kernel])
+        if part is None or (part.tiles and progress.flying):
+            return None
+        quiet = everybody or self._quiet(state, task.kernels[kernel])
+        follows = all(flight.stays for flight in progress.flying)
+        # what was started in elastic form may be done in part, and the plain form begins anew
+        fresh = ahead > 0 or kernel >= progress.elastic
+        plain = quiet and follows and fresh
+        if ahead and (self.design.turns or not (plain or never)):
+            return None
+        if quiet and fresh and not (plain or everybody):
+            return None  # those in flight end soon, and then it is plain
+        begins = not kernel and (ahead > 0 or not progress.elastic)
+        return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
+
+    def _with_launch(self, state: Shares, launch: Enqueue) -> Progress:
+        progress = next(p for p in state.normal if p.task.name == launch.task)
+        stays = launch.plain or self.design.leave == "never"
+        return changed(
+            progress,
+            flying=(*progress.flying, Flight(launch.kernel, launch.workers, stays)),
+            elastic=progress.elastic if stays else max(progress.elastic, launch.kernel + 1),
+        )
+
+    def _quiet(self, state: Shares, kernel: KernelCost) -> bool:
+        """Whether this kernel ends before a critical request may come, behind those in flight."""
+        if not self.design.plain or state.running is not None or state.waiting:
+            return False
+        flights = (p.task.kernels[f.kernel] for p in state.normal for f in p.flying)
+        pending = sum(each.alone_us(self.gpu) for each in (*flights, kernel))
+        return state.now + LONGER * pending + LEAD_US <= min(state.due, default=inf)
 
     def _normal_turn(self, state: Shares, progress: Progress) -> bool:
         if self.design.turns:
@@ -236,7 +275,7 @@ class Scheduler:
                 critical,
                 max(running.budgets, default=0),
                 sum(min(f.workers, k.residents(self.gpu), k.tiles) for k, f in flights),
-                sum(k.tile_us * -(-k.tiles // k.residents(self.gpu)) for k, _ in flights),
+                sum(k.alone_us(self.gpu) for k, _ in flights),
                 0.0 if task is None else task.solo_us,
             )
         )
@@ -267,7 +306,7 @@ def _ended(state: Shares, event: Ended) -> Shares:
     for progress in state.normal:
         if progress.task.name == event.task and progress.flying:
             done = event.complete >= len(progress.task.kernels)
-            progress = replace(
+            progress = changed(
                 progress,
                 flying=progress.flying[1:],
                 complete=0 if done else max(progress.complete, event.complete),
@@ -275,7 +314,7 @@ def _ended(state: Shares, event: Ended) -> Shares:
                 backlog=max(0, progress.backlog - done),
             )
         normal.append(progress)
-    return replace(state, normal=tuple(normal))
+    return changed(state, normal=tuple(normal))
 
 
 def _noticed(state: Shares, running: Running, took_us: float) -> Answer:
@@ -287,13 +326,13 @@ def _noticed(state: Shares, running: Running, took_us: float) -> Answer:
     number, over = state.critical.index(task), took_us > task.longest_us
     found, others = watched(state.evidence[number], budgets, took_us / task.solo_us, over)
     if not found.enough:
-        return replace(state, evidence=_with(state.evidence, number, (*others, found))), ()
+        return changed(state, evidence=_with(state.evidence, number, (*others, found))), ()
     better = with_found(task, budgets, found.found)
     notice = Noticed(
         task.name, budgets, found.requests, len(found.slowdowns), expected(task.phases, budgets),
         found.found, keeps(better),
     )  # fmt: skip
-    state = replace(
+    state = changed(
         state,
         critical=_with(state.critical, number, better),
         evidence=_with(state.evidence, number, others),
@@ -306,7 +345,7 @@ def _noticed(state: Shares, running: Running, took_us: float) -> Answer:
         if (error := disturbing(progress.task.name, state.critical)) is not None
     )
     state = left(state, [progress.task.name for progress in state.normal])
-    return replace(state, normal=()), (notice, *ended)
+    return changed(state, normal=()), (notice, *ended)
 
 
 def _with(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
@@ -320,7 +359,7 @@ def _overdue(state: Shares) -> Answer:
     if running is None or task is None or running.spent_us <= task.lease:
         return state, ()
     number = running.request.number
-    state = replace(state, running=None, overdue=state.overdue | {number})
+    state = changed(state, running=None, overdue=state.overdue | {number})
     return state, (Overdue(number, task.name), Allow(EVERYBODY))
 
 
@@ -328,10 +367,11 @@ def _gone(state: Shares, event: Gone) -> Answer:
     """Without the task.  If its request ran, everybody may stay again."""
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
-    state = replace(
+    state = changed(
         left(state, [event.task], event.died),
         critical=tuple(state.critical[n] for n in kept),
         margins=tuple(state.margins[n] for n in kept),
+        due=tuple(state.due[n] for n in kept),
         evidence=tuple(state.evidence[n] for n in kept),
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),
@@ -351,4 +391,4 @@ def _turned(state: Shares) -> Shares:
     names = list(wanting)
     first = names.index(state.turn) + 1 if state.turn in wanting else 0
     following = (name for name in names[first:] + names[:first] if wanting[name])
-    return replace(state, turn=next(following, state.turn))
+    return changed(state, turn=next(following, state.turn))

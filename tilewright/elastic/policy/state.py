@@ -36,11 +36,11 @@ class Running:
 
 @slotted
 class Flight:
-    """A launch of a normal kernel that has not ended; plain: in the form that nobody leaves."""
+    """A launch of a normal kernel that has not ended; stays: nobody leaves it."""
 
     kernel: int
     workers: int
-    plain: bool = False
+    stays: bool = False
 
 
 @slotted
@@ -60,11 +60,12 @@ class Progress:
 
     @property
     def following(self) -> int:
-        """The kernel to start next.  A launch whose kernel comes before what is complete in its
-        place does nothing: the one before it was left, and comes again."""
+        """The kernel to start next; those of the next inference count on.  A launch whose kernel
+        comes before what is complete in its place does nothing: the one before it was left, and
+        comes again."""
         kernel = self.complete
         for flight in self.flying:
-            kernel += flight.kernel == kernel
+            kernel += flight.kernel == kernel % len(self.task.kernels)
         return kernel
 
     @property
@@ -79,6 +80,7 @@ class Shares:
 
     waiting: critical requests in the order in which they will run
     margins, evidence: by critical task;  turn: the name of whose turn it is, where tasks take turns
+    due: by critical task, when its next request may come
     overdue: requests that outlived their lease
     recount: from when on workers are counted anew; None: all have counted themselves
     """
@@ -89,6 +91,7 @@ class Shares:
     waiting: tuple[Request, ...] = ()
     running: Running | None = None
     margins: tuple[float, ...] = ()
+    due: tuple[float, ...] = ()
     evidence: tuple[tuple[Evidence, ...], ...] = ()
     turn: str = ""
     overdue: frozenset[int] = frozenset()

@@ -52,6 +52,7 @@ class KernelCost:
     tiles: blocks of the plain form;  threads: of a block;  tile_us: a block alone on an SM
     chunk_us: between two looks at the budget; where a tile is not divided, tile_us
     compute: share of an SM's throughput that one block uses, memory: the same of all bandwidth
+    whole_us: the launch alone, as measured; 0: by its tiles
     Raises UsageError for numbers that no kernel has.
     """
 
@@ -61,8 +62,10 @@ class KernelCost:
     chunk_us: float
     compute: float = 0.25
     memory: float = 0.0
+    whole_us: float = 0.0
 
     def __post_init__(self) -> None:
+        _within("whole_us", self.whole_us, 0)
         _within("tiles", self.tiles, 1)
         _within("threads", self.threads, 1)
         _above_zero("tile_us", self.tile_us)
@@ -73,6 +76,10 @@ class KernelCost:
     def residents(self, gpu: Gpu) -> int:
         """Blocks that the GPU runs at once, at most."""
         return gpu.sms * max(1, min(gpu.blocks, gpu.threads // self.threads))
+
+    def alone_us(self, gpu: Gpu) -> float:
+        """The launch with nothing beside it."""
+        return self.whole_us or self.tile_us * -(-self.tiles // self.residents(gpu))
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,8 @@ class Critical:
 
     kernels: its costs, where a policy plans by kernels;  priority: larger is sooner
     deadline_us: from arrival to answer;  rate_hz: of its requests, at most; None: not known
+    gap_us: from one request to the next, at least; 0: they may come at any time.  If one comes
+            earlier it is answered all the same, but its bound may be exceeded
     lease_us: normal work is held back for one request no longer than this; 0: by its solo time
     Raises UsageError for numbers that no model has.
     """
@@ -147,6 +156,7 @@ class Critical:
     deadline_us: float | None = None
     rate_hz: float | None = None
     lease_us: float = 0.0
+    gap_us: float = 0.0
 
     def __post_init__(self) -> None:
         _within("phases", len(self.phases), 1, MOST_PHASES)
@@ -154,6 +164,7 @@ class Critical:
         _within("deadline_us", self.deadline_us or 0.0, 0)
         _within("rate_hz", self.rate_hz or 0.0, 0)
         _within("lease_us", self.lease_us, 0)
+        _within("gap_us", self.gap_us, 0)
 
     @cached_property
     def solo_us(self) -> float:

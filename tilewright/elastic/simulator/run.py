@@ -6,6 +6,7 @@ input gives the same outcome, bit by bit.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,24 +100,31 @@ class Outcome:
 
 @dataclass
 class _NormalRun:
+    """begun: inferences that have not ended, the oldest one first: the kernels of each"""
+
     task: Normal
-    runs: list[KernelRun] = field(default_factory=list)
+    begun: deque[list[KernelRun]] = field(default_factory=deque)
     inferences: int = 0
     again: int = 0
 
     def begin(self) -> None:
-        self.runs = [KernelRun(cost) for cost in self.task.kernels]
+        self.begun.append([KernelRun(cost) for cost in self.task.kernels])
 
-    @property
     def complete(self) -> int:
-        return next((n for n, run in enumerate(self.runs) if not run.complete), len(self.runs))
+        """Kernels of the oldest inference that are; one that is complete ends."""
+        runs = self.begun[0]
+        complete = next((n for n, run in enumerate(runs) if not run.complete), len(runs))
+        if complete == len(runs):
+            self.inferences += 1
+            self.again += sum(run.again for run in self.begun.popleft())
+        return complete
 
     @property
     def progress(self) -> float:
-        """Inferences, the present one by the work that is done."""
-        whole = sum(run.cost.tiles * run.cost.tile_us for run in self.runs)
-        done = sum(run.done * run.cost.tile_us for run in self.runs)
-        return self.inferences + (done / whole if whole and self.complete < len(self.runs) else 0)
+        """Inferences, those that have not ended by the work that is done."""
+        whole = sum(cost.tiles * cost.tile_us for cost in self.task.kernels)
+        done = sum(run.done * run.cost.tile_us for runs in self.begun for run in runs)
+        return self.inferences + done / whole
 
 
 class Simulation:
@@ -176,7 +184,10 @@ class Simulation:
             tuple(self._noticed),
             self._counts["refused"],
             self._counts["overdue"],
-            sum(run.again + sum(k.again for k in run.runs) for run in self._normal.values()),
+            sum(
+                run.again + sum(k.again for runs in run.begun for k in runs)
+                for run in self._normal.values()
+            ),
             self._gpu.worked,
             self._gpu.held,
             tuple(self._gpu.spans),
@@ -271,9 +282,9 @@ class Simulation:
     def _enqueue(self, action: Enqueue) -> None:
         normal = self._normal[action.task]
         leave = "never" if action.plain else self._scheduler.design.leave
-        if not normal.runs:
+        if action.begins:
             normal.begin()
-        run, before = normal.runs[action.kernel], normal.runs[: action.kernel]
+        run, before = normal.begun[-1][action.kernel], normal.begun[-1][: action.kernel]
         self._gpu.put(
             self._streams[action.task],
             KernelLaunch(
@@ -291,11 +302,7 @@ class Simulation:
         )
 
     def _ended(self, normal: _NormalRun) -> None:
-        complete, name = normal.complete, normal.task.name
-        if complete == len(normal.runs):
-            normal.inferences += 1
-            normal.again += sum(run.again for run in normal.runs)
-            normal.begin()
+        complete, name = normal.complete(), normal.task.name
         self._post(Ended(self._gpu.now, name, complete))
         if complete == len(normal.task.kernels) and self._sources[name].clients:
             self._arrival(name)()

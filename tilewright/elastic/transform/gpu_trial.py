@@ -158,7 +158,7 @@ class GpuTrial:
 
     def _graph(self, run: Callable[[], None]) -> float:
         """As one CUDA graph, so that the time of launches does not count."""
-        whole = self.driver.graph(run, self.device.stream)
+        whole = self.driver.graphs.recorded(run, self.device.stream)
         whole()
         self.device.wait()
         return self.device.milliseconds(whole)

@@ -28,6 +28,11 @@ class Arrival(ABC):
     def rate(self) -> float:
         """Requests per second in the long run; 0 for closed loops, whose rate is found."""
 
+    @property
+    def least_gap(self) -> float:
+        """Seconds between two requests that are certain; 0: they may come at any time."""
+        return 0.0
+
     @abstractmethod
     def times(self, seconds: float, seed: int) -> tuple[float, ...]:
         """When requests come before `seconds`, ascending; a closed loop has none of its own."""
@@ -83,6 +88,10 @@ class Uniform(Arrival):
     @property
     def rate(self) -> float:
         return self.per_second
+
+    @property
+    def least_gap(self) -> float:
+        return 1 / self.per_second
 
     def times(self, seconds: float, seed: int) -> tuple[float, ...]:
         first = random.Random(seed).random()
@@ -158,6 +167,10 @@ class Synthetic(_ByGaps):
     @property
     def rate(self) -> float:
         return 1 / self.mean
+
+    @property
+    def least_gap(self) -> float:
+        return self.least
 
     def gap(self, rng: random.Random) -> float:
         span = self.most - self.least

@@ -1,0 +1,117 @@
+"""CUDA graphs: what is recorded once and started by one call.
+
+Input: calls of the driver (cuda_driver.py), a function that starts work on a stream.  Output:
+functions that start all of it again.  The graph lives as long as the function.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: Recordings take turns: while one runs, no other thread may turn collection on.
+_RECORDING = threading.RLock()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile, in any thread: freeing it would end a recording."""
+    with _RECORDING:
+        was = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was:
+                gc.enable()
+
+
+class Graphs:
+    """call: of the driver, by name"""
+
+    def __init__(self, api: Any, call: Callable[..., Any]) -> None:
+        self._api, self._call = api, call
+
+    def recorded(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
+        """What `start` starts on the stream.  What it raises ends the recording."""
+        graph = self._captured(start, stream)
+        try:
+            ready = self._call("cuGraphInstantiate", graph, 0)
+        finally:
+            self._destroyed(graph)
+
+        def run() -> None:
+            self._call("cuGraphLaunch", ready, stream)
+
+        weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
+        return run
+
+    def recorded_after(
+        self, address: int, start: Callable[[], None], stream: Any
+    ) -> Callable[[int], None]:
+        """The same after a word of 32 bits has become what the call gives.  No kernel writes it: it
+        is written also where no multiprocessor has room."""
+        graph, value = self._captured(start, stream), 0
+        try:
+            context = self._call("cuCtxGetCurrent")
+            first = self._first(graph)
+            node = self._call(
+                "cuGraphAddBatchMemOpNode", graph, [], 0, self._written(context, address, value)
+            )
+            self._call("cuGraphAddDependencies", graph, [node], [first], None, 1)
+            ready = self._call("cuGraphInstantiate", graph, 0)
+        except BaseException:
+            self._destroyed(graph)
+            raise
+
+        def run(given: int) -> None:
+            nonlocal value
+            if given != value:
+                params = self._written(context, address, given)
+                self._call("cuGraphExecBatchMemOpNodeSetParams", ready, node, params)
+                value = given
+            self._call("cuGraphLaunch", ready, stream)
+
+        # the node belongs to the graph, which must live to be changed
+        weakref.finalize(run, self._destroyed, graph)
+        weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
+        return run
+
+    def _captured(self, start: Callable[[], None], stream: Any) -> Any:
+        kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        with uncollected():
+            self._call("cuStreamBeginCapture", stream, kind)
+            try:
+                start()
+            except BaseException:
+                _, graph = self._api.cuStreamEndCapture(stream)
+                self._destroyed(graph)
+                raise
+            return self._call("cuStreamEndCapture", stream)
+
+    def _first(self, graph: Any) -> Any:
+        """Its one root: what is recorded on one stream is a chain."""
+        nodes, _ = self._call("cuGraphGetRootNodes", graph, 1)
+        return nodes[0]
+
+    def _written(self, context: Any, address: int, value: int) -> Any:
+        api = self._api
+        kind = api.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WRITE_VALUE_32
+        operation = api.CUstreamBatchMemOpParams()
+        operation.operation = kind
+        write = operation.writeValue
+        write.operation, write.address, write.value, write.flags = kind, address, value, 0
+        operation.writeValue = write
+        params = api.CUDA_BATCH_MEM_OP_NODE_PARAMS()
+        params.ctx, params.count, params.flags = context, 1, 0
+        params.paramArray = [operation]
+        return params
+
+    def _destroyed(self, graph: Any) -> None:
+        """A graph that was made executable is of no more use; one that failed may be null."""
+        if graph is not None and int(graph):
+            self._api.cuGraphDestroy(graph)
