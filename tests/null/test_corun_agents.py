@@ -194,12 +194,12 @@ class Counted:
 @pytest.mark.parametrize(
     ("curve", "solo_us", "turns"),
     [
-        pytest.param(((0, 1.0), (4, 3.0)), 1e6, 0, id="nobody may stay"),
+        pytest.param(((0, 1.0), (4, 3.0)), 1e6, 2, id="nobody may stay"),
         pytest.param(((0, 1.0), (4, 1.0)), 1e6, 2, id="some may stay"),
-        pytest.param(((0, 1.0), (4, 1.0)), LAST_US, 0, id="some may stay, but it ends soon"),
+        pytest.param(((0, 1.0), (4, 1.0)), LAST_US / 2, 0, id="it ends soon"),
     ],
 )
-def test_others_have_turns_in_a_request_only_if_they_may_run_and_it_does_not_end_soon(
+def test_others_have_turns_in_a_request_until_it_ends_soon(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
     curve: tuple[tuple[int, float], ...], solo_us: float, turns: int,
 ) -> None:  # fmt: skip

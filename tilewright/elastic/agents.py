@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.base.errors import HostError, TaskOverdue, TilewrightError
@@ -84,7 +84,8 @@ class Quiet:
 QUIET = Quiet()
 
 
-#: Microseconds before its end from which on nobody else has a turn in a request.
+#: Microseconds before its end from which on nobody else has a turn in a request.  Before that
+#: threads of normal models see what was left, so that they can go on at once afterwards.
 LAST_US = 200.0
 
 
@@ -93,8 +94,7 @@ def in_quiet(
 ) -> None:
     """Starts a critical request and waits for its end.
 
-    turns_us: for so long threads of normal models have turns, if there is something to do; 0: no
-              normal work may run meanwhile
+    turns_us: for so long threads of normal models have turns, if there is something to do
     look: called again and again; what it raises ends the wait
     """
     begun = time.perf_counter()
@@ -107,11 +107,6 @@ def in_quiet(
                 time.sleep(REST_S)
             elif 1e6 * spent < turns_us:
                 QUIET.turn()
-
-
-def turns(solo_us: float, budgets: Sequence[int]) -> float:
-    """For how long others have turns in a request that takes so long alone."""
-    return solo_us - LAST_US if any(budgets) else 0.0
 
 
 @dataclass(frozen=True)
@@ -196,7 +191,7 @@ class CriticalAgent:
                 assert decided.budgets == begin.budgets, "the state has not changed"
             return mark
 
-        in_quiet(start, turns(self.task.solo_us, begin.budgets), lambda: self._look(number))
+        in_quiet(start, self.task.solo_us - LAST_US, lambda: self._look(number))
 
     def _step_by_step(self, number: int) -> None:
         for kernel in range(len(self.task.kernels)):

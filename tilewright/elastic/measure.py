@@ -17,7 +17,7 @@ import msgspec
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
-from tilewright.elastic.agents import NormalAgent, in_quiet, turns
+from tilewright.elastic.agents import LAST_US, NormalAgent, in_quiet
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
@@ -43,6 +43,10 @@ IN_A_ROW = 8
 #: Seconds between two requests of a curve, on average; those of a model alone have longer gaps
 #: at most, where its requests come so seldom.
 GAP_S, LONGEST_GAP_S = 3e-4, 0.01
+
+
+#: Seconds that a normal model is waited for before it is measured beside, at most.
+WARM_S = 2.0
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -181,9 +185,10 @@ def measure(
     points: list[list[tuple[int, float]]] = [[] for _ in counts]
     for budget in tried:
         with Background(normal, normal_device, allow, budget, sms) as busy:
+            busy.warmed()
             for number, part in enumerate(_parts(counts)):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
-                took = some(requests(model, held, settle_us, busy, turns(alone[number], [budget])))
+                took = some(requests(model, held, settle_us, busy, alone[number] - LAST_US))
                 points[number].append((budget, covering(took) / alone[number]))
     whole = solo(model, seconds / 8, min(gap_s, LONGEST_GAP_S))
     scale = whole / sum(alone)
@@ -228,6 +233,13 @@ class Background:
             self._agent.close()
         finally:
             self._coordinator.close()
+
+    def warmed(self) -> None:
+        """Waits until an inference has ended: kernels are loaded when they first run."""
+        until = time.perf_counter() + WARM_S
+        while not self._agent.inferences and time.perf_counter() < until:
+            self._agent.check()
+            time.sleep(1e-3)
 
     def around(self, run: Callable[[], float]) -> float:
         """A request as the policy sees it: normal work is launched or not as it will be."""
