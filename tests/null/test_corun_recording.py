@@ -70,3 +70,33 @@ def test_who_is_waited_for_is_read_when_kernels_run(bundles: tuple[Path, Path]) 
         (wait,) = (task for task in device.ran if isinstance(task, Settle))
         seen.append(np.frombuffer(device.read(wait.told, WORD * TOLD), np.uint32).tolist())
     assert seen == [[1, 2, 3000, 1], [1, 1, 3000, 2]]
+
+
+class Late(CpuDevice):
+    """Runs what is recorded when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.pending: list[Callable[[], None]] = []
+
+    def record_after(self, address: int, tasks: Sequence[Task]) -> Callable[[int], None]:
+        run = super().record_after(address, tasks)
+        return lambda value: self.pending.append(lambda: run(value))
+
+
+def test_a_request_that_nobody_waits_for_does_not_answer_the_next_one(
+    bundles: tuple[Path, Path],
+) -> None:
+    device = Late()
+    model = CriticalModel(CudaHost(bundles[0], device), Budget(device))
+    phases = (Phase(2, 1.0),)
+    model.prepare(phases)
+    for _ in range(2):
+        first = model.start(phases, (0,))
+        second = model.start(phases, (0,))
+        assert not first.passed()
+        device.pending.pop(0)()
+        assert first.passed()
+        assert not second.passed()
+        device.pending.pop(0)()
+        assert second.passed()

@@ -10,7 +10,7 @@ import pytest
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.elastic.models import ElasticRuns, run_ends
+from tilewright.elastic.models import ElasticKernels, ElasticRuns, run_ends
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
@@ -44,17 +44,19 @@ def test_what_is_left_is_done_by_the_next_call(
         assert calls > len(ends) if looks == 1 else calls == len(ends) or looks < 1000
 
 
+@pytest.mark.parametrize("form", ["runs", "kernels"])
 @pytest.mark.parametrize(
     "device", [lambda: CpuDevice(1), pytest.param(NvidiaDevice, marks=pytest.mark.gpu)]
 )
 def test_calls_that_nobody_leaves_and_others_follow_each_other(
-    bundles: tuple[Path, Path], device: Callable[[], CudaDevice]
+    bundles: tuple[Path, Path], device: Callable[[], CudaDevice], form: str
 ) -> None:
     host = CudaHost(bundles[1], device())
     given = {i.name: np.ones(i.shape, np.float32) for i in host.bundle.manifest.inputs}
     want = host.run(given).outputs
     budget = Budget(host.device)
-    plan = ElasticRuns(ElasticPlan(host, budget), (1, 2))
+    elastic = ElasticPlan(host, budget)
+    plan = ElasticRuns(elastic, (1, 2)) if form == "runs" else ElasticKernels(elastic)
     for plain in ((True, True), (True, False), (False, True)):
         plan.begin()
         for number in (0, 1):

@@ -61,8 +61,9 @@ def test_graphs_are_given_back() -> None:
 def test_a_word_is_written_before_what_was_recorded() -> None:
     api = pytest.importorskip("cuda.bindings.driver")
     results = {
-        "cuStreamEndCapture": (7,), "cuGraphInstantiate": (9,), "cuGraphGetRootNodes": (["root"], 1),
-        "cuGraphAddBatchMemOpNode": ("node",), "cuCtxGetCurrent": (api.CUcontext(),),
+        "cuStreamEndCapture": (7,), "cuGraphInstantiate": (9,),
+        "cuGraphGetRootNodes": (["root"], 1), "cuGraphAddBatchMemOpNode": ("node",),
+        "cuCtxGetCurrent": (api.CUcontext(),),
     }  # fmt: skip
     said = Said(api, **results)
     run = driver(said).graphs.recorded_after(256, lambda: None, "stream")

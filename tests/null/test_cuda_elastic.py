@@ -364,7 +364,10 @@ def test_nvidias_compiler_takes_the_second_form(
 ) -> None:
     kernel = KERNELS[name]()
     code = CUDA.code(kernel, CUDA.default(kernel, CUDA.variant.name))
-    assert nvrtc(prelude() + TURNS + elastic(code.loops).text, "sm_90")
+    text = prelude() + TURNS + elastic(code.loops).text
+    assert nvrtc(text, "sm_90")
+    # as scripts/gpu-sanitize has it compiled
+    assert nvrtc("#define WAITED\n" + text, "sm_90")
 
 
 def test_a_buffer_of_more_than_2_to_the_31_elements_compiles(

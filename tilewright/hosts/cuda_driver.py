@@ -23,6 +23,8 @@ from tilewright.hosts.tensors import Array
 
 #: Products and sums are not contracted: where a kernel wants that, it says so.
 OPTIONS = ("--fmad=false", "-std=c++17")
+#: The environment variable with further options of NVRTC, for tools that look at kernels.
+MORE_OPTIONS = "TILEWRIGHT_NVRTC_OPTIONS"
 HINT = "Install NVIDIA's driver, or choose another host"
 
 
@@ -52,6 +54,7 @@ def cubin(text: str, capability: tuple[int, int]) -> bytes:
     # what only Hopper has is not in the plain name
     own = "a" if capability == (9, 0) else ""
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}{own}", *OPTIONS]
+    options += os.environ.get(MORE_OPTIONS, "").split()
     version = _done(nvrtc, nvrtc.nvrtcVersion())
     key = hashlib.sha256(repr((text, options, version)).encode()).hexdigest()
     kept = cache_folder() / f"{key}.cubin"

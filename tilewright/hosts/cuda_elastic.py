@@ -147,6 +147,11 @@ class ElasticPlan:
         launch = self.steps[number].launch
         self.device.start(replace(launch, blocks=min(workers, launch.blocks)))
 
+    def start_plain(self, number: int) -> None:
+        """Starts a kernel in its first form, as `recorded_plain` does."""
+        for task in self._plain_tasks(number, number + 1):
+            self.device.start(task)
+
     def recorded(
         self, first: int | None = None, last: int | None = None, times: int = 1
     ) -> Callable[[], None]:
@@ -160,9 +165,11 @@ class ElasticPlan:
     def recorded_plain(self, first: int, last: int) -> Callable[[], None]:
         """The same kernels in their first form, which nobody leaves: they do not look whether the
         kernel before them is complete.  Afterwards the last one is marked complete and reported."""
+        return self.device.record(self._plain_tasks(first, last))
+
+    def _plain_tasks(self, first: int, last: int) -> list[Task]:
         done = SetWord(self._done(last - 1), self._tiles[last - 1])
-        words = [done, SetWord(self._told.address, last)]
-        return self.device.record([*self._plain[first:last], *words])
+        return [*self._plain[first:last], done, SetWord(self._told.address, last)]
 
     def run(self, again: Callable[[], None], rounds: int) -> int:
         """One inference to its end; the rounds of launches that it took.

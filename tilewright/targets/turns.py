@@ -49,12 +49,16 @@ __device__ inline void add(unsigned *at, unsigned n) {
 // The block of base/budget.py as it was at the last request whose answer has come.  It comes to
 // shared memory by itself: who waits for a register also waits for what others wait for then.
 // Nobody waits for it but who ends, since shared memory is then another's.  That a word is either
-// the old one or the new one meanwhile is how devices work; PTX does not promise it.
+// the old one or the new one meanwhile is how devices work; PTX does not promise it.  WAITED: it is
+// waited for, so that tools that look for races find those of others alone (scripts/gpu-sanitize).
 struct alignas(16) Asked { unsigned budget, more[3]; };
 __device__ inline void ask(const Turn &t, Asked &asked) {
 #if !defined(CUDA_ON_CPU) && __CUDA_ARCH__ >= 800
   const unsigned at = (unsigned)__cvta_generic_to_shared(&asked);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(t.budget));
+#ifdef WAITED
+  asm volatile("cp.async.wait_all;");
+#endif
 #else
   asked.budget = budget_of(t);
 #endif
