@@ -89,19 +89,24 @@ def timed(
     budget: int,
     seconds: float,
     busy: Background | None = None,
+    expected_us: float | None = None,
     gap_s: float = GAP_S,
     before: Callable[[], None] = lambda: None,
 ) -> list[Took]:
-    once = requests(stamped.critical, stamped.hold(budget), SETTLE_US, busy, 0.0, gap_s, before)
+    once = requests(
+        stamped.critical, stamped.hold(budget), SETTLE_US, busy, gap_s=gap_s, before=before
+    )
     found, stop = list[Took](), time.monotonic() + seconds
     while time.monotonic() < stop:
         found.append((once(), stamped.gpu_us()))
     return found
 
 
-def beside(session: CorunSession, stamped: Stamped, seconds: float) -> list[Took]:
+def beside(
+    session: CorunSession, stamped: Stamped, seconds: float, expected_us: float
+) -> list[Took]:
     with session.background(budget=0) as busy:
-        return timed(stamped, 0, seconds, busy)
+        return timed(stamped, 0, seconds, busy, expected_us)
 
 
 def measured(
@@ -112,7 +117,9 @@ def measured(
     with CorunSession(critical, [normal], settings()) as session:
         stamped = Stamped(session.models[0])
         device = stamped.critical.device
-        yield ALONE, timed(stamped, EVERYBODY, seconds)
+        alone = timed(stamped, EVERYBODY, seconds)
+        expected_us = statistics.median(host for host, _ in alone)
+        yield ALONE, alone
         yield f"{ALONE}, no pauses", timed(stamped, EVERYBODY, seconds, gap_s=0.0)
         yield f"{ALONE}, 10 ms between", timed(stamped, EVERYBODY, 2 * seconds, gap_s=0.01)
         memory = device.memory(COLD_BYTES)
@@ -122,9 +129,9 @@ def measured(
             device.wait()
 
         yield f"{ALONE}, cold caches", timed(stamped, EVERYBODY, seconds, before=cold)
-        yield BESIDE, beside(session, stamped, seconds)
+        yield BESIDE, beside(session, stamped, seconds, expected_us)
     with CorunSession(critical, [normal], settings(l2_persistence=True)) as session:
-        yield KEPT, beside(session, Stamped(session.models[0]), seconds)
+        yield KEPT, beside(session, Stamped(session.models[0]), seconds, expected_us)
 
 
 def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[dict[str, Any]]:

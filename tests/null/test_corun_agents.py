@@ -32,6 +32,7 @@ from tilewright.elastic.policy import (
     Curve,
     Ended,
     Enqueue,
+    Event,
     Finished,
     Gpu,
     KernelCost,
@@ -263,6 +264,84 @@ def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile(
         coordinator.post(Arrived(now_us(), "two", 5))
         coordinator.post(Finished(now_us(), 4, 0.0))
         assert told[-1] == Begin(5, "two", (0,), SETTLE_US, 0)
+
+
+def test_a_request_that_is_given_up_before_its_turn_does_not_come_later() -> None:
+    told: list[Action] = []
+    both = (critical_task("one", (Phase(2, 10.0),)), critical_task("two", (Phase(2, 10.0),)))
+    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as coordinator:
+        for each in both:
+            coordinator.join(each, told.append)
+        assert coordinator.at_once("one", 1) is not None
+        coordinator.post(Arrived(now_us(), "two", 2))
+        coordinator.post(Finished(now_us(), 2, 0.0))
+        coordinator.post(Arrived(now_us(), "one", 1))
+        coordinator.post(Finished(now_us(), 1, 1.0))
+        assert coordinator.state.running is None
+        assert not coordinator.state.waiting
+
+
+def test_an_error_of_another_action_ends_a_request_after_its_kernels(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = Counted()
+    post = pair.coordinator.post
+
+    def fails(event: Event) -> None:
+        post(event)
+        if isinstance(event, Arrived):
+            raise HostError("another task's sink failed", hint="Look there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pair.model, "start", lambda *_: mark)
+        patched.setattr(pair.coordinator, "post", fails)
+        with pytest.raises(HostError, match="another"):
+            pair.agent.request()
+        assert len(mark.looks) == 3
+    assert pair.agent.request().took_us > 0
+
+
+def test_each_inference_is_counted_once_however_late_the_host_looks(pair: Pair) -> None:
+    """On this device both launches have ended before the first one is looked at."""
+    pair.normal._between = lambda count: None
+    begun: list[None] = []
+    begin = pair.plan.begin
+    pair.plan.begin = lambda: begun.append(None) or begin()  # type: ignore[method-assign, func-returns-value]
+    asked = 0
+    for more in (1, 3, 2):
+        asked += more
+        pair.normal.ask(more)
+        while pair.normal.inferences < asked:
+            pair.normal.check()
+        time.sleep(0.05)
+        assert pair.normal.inferences == len(begun) == asked
+
+
+class After:
+    """A mark that is passed some seconds after it was made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.perf_counter() + seconds
+
+    def passed(self) -> bool:
+        return time.perf_counter() > self._at
+
+    def wait(self) -> None: ...
+
+
+def test_normal_work_goes_on_beside_a_long_request_that_everybody_may_stay_beside(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = Phase(2, 5e3, Curve(((0, 1.0), (EVERYBODY, 1.01))))
+    pair = Pair(bundles, critical_task("critical", (free,), lease_ms=5e3))
+    try:
+        monkeypatch.setattr(pair.model, "start", lambda *_: After(0.4))
+        pair.normal.ask(50)
+        before = pair.normal.inferences
+        pair.agent.request()
+        assert pair.normal.inferences > before + 2
+    finally:
+        pair.close()
 
 
 def test_what_begins_at_once_is_what_the_event_leads_to() -> None:

@@ -106,7 +106,7 @@ def corun(
         phases=phases,
         watched=bool(files),
         l2_persistence=l2_persistence,
-        gap_s=1 / rate if rate else 0.0,
+        gap_s=min(1 / one.rate if one.rate else 0.0 for one in chosen),
         measure_seconds=min(4.0, seconds),
     )
     sources = [_arrival(arrival, one.rate) for one in chosen]

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import HostError, TaskOverdue, TilewrightError
@@ -84,29 +84,58 @@ class Quiet:
 QUIET = Quiet()
 
 
-#: Microseconds before its end from which on nobody else has a turn in a request.  Before that
-#: threads of normal models see what was left, so that they can go on at once afterwards.
-LAST_US = 200.0
+#: Microseconds before and after its expected end in which nobody else has a turn in a request.
+#: Before that threads of normal models see what was left, so that they go on at once afterwards.
+LAST_US, LATER_US = 200.0, 400.0
+
+
+def watch(
+    mark: Mark, look: Callable[[], None], turns: Callable[[float], bool] = lambda spent_us: False
+) -> None:
+    """Waits for a mark, at first without rest.
+
+    look: called again and again; what it raises ends the wait
+    turns: whether threads of normal models have turns now, so many microseconds after the begin
+    """
+    begun = time.perf_counter()
+    while not mark.passed():
+        look()
+        spent = time.perf_counter() - begun
+        if turns(1e6 * spent):
+            QUIET.turn()
+        if spent > SPIN_S:
+            time.sleep(REST_S)
 
 
 def in_quiet(
-    start: Callable[[], Mark], turns_us: float = 0.0, look: Callable[[], None] = lambda: None
+    start: Callable[[], Mark],
+    expected_us: float | None = None,
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Starts a critical request and waits for its end.
 
-    turns_us: for so long threads of normal models have turns, if there is something to do
-    look: called again and again; what it raises ends the wait
+    expected_us: what it takes, about; None: nobody else has a turn meanwhile
+    look: as of `watch`
     """
-    begun = time.perf_counter()
+
+    def turns(spent_us: float) -> bool:
+        return expected_us is not None and not (
+            expected_us - LAST_US <= spent_us <= expected_us + LATER_US
+        )
+
     with QUIET:
-        mark = start()
-        while not mark.passed():
-            look()
-            spent = time.perf_counter() - begun
-            if spent > SPIN_S:
-                time.sleep(REST_S)
-            elif 1e6 * spent < turns_us:
-                QUIET.turn()
+        watch(start(), look, turns)
+
+
+#: The device that a thread works with.
+_CURRENT = threading.local()
+
+
+def _use(device: CudaDevice) -> None:
+    """As `device.use`, which is a call of the driver, where it is not what the thread has."""
+    if getattr(_CURRENT, "device", None) is not device:
+        device.use()
+        _CURRENT.device = device
 
 
 @dataclass(frozen=True)
@@ -131,34 +160,35 @@ class CriticalAgent:
         self.noticed: list[Noticed] = []
         self._told: dict[int, deque[Action]] = {}
         self._changed = threading.Condition()
-        self._running, self._here = threading.Lock(), threading.local()
+        self._running = threading.Lock()
         model.prepare(task.phases, by_kernels)
         coordination.join(task, self._sink)
 
     def request(
-        self, before: Callable[[], None] = lambda: None, arrived: float | None = None
+        self, before: Callable[[], None] | None = None, arrived: float | None = None
     ) -> Answered:
         """One inference; returns when it is answered.
 
         arrived: when it came, in microseconds of now_us; None: now
         before: called when it is the request's turn, before its first kernel, such as to give the
-                inputs
+                inputs; None: they are given, and the request may begin before it is decided
         Raises AdmissionRefused, TaskOverdue, and what `before` or the device raises.
         """
         arrived = now_us() if arrived is None else arrived
-        if not hasattr(self._here, "used"):
-            self.model.device.use()
-            self._here.used = True
+        _use(self.model.device)
         number = self._coordination.request()
         self._told[number] = deque()
         begun = None
         try:
-            begin = self._coordination.at_once(self.task.name, number)
+            begin = None
+            if before is None:
+                begin = self._coordination.at_once(self.task.name, number)
             early = begin is not None
             if begin is None:
                 begin = self._arrive(number, arrived)
             with self._running:
-                before()
+                if before is not None:
+                    before()
                 begun = now_us()
                 if self._by_kernels:
                     self._step_by_step(number)
@@ -184,14 +214,21 @@ class CriticalAgent:
     def _whole(self, number: int, begin: Begin, arrived: float | None) -> None:
         """arrived: of a request of which the coordinator has not been told yet"""
 
+        failed: Exception | None = None
+
         def start() -> Mark:
+            nonlocal failed
             mark = self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)
-            if arrived is not None:  # the GPU is at work meanwhile
-                decided = self._arrive(number, arrived)
-                assert decided.budgets == begin.budgets, "the state has not changed"
+            if arrived is not None:  # the GPU is at work meanwhile; what is decided is known
+                try:
+                    self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
+                except Exception as error:
+                    failed = error
             return mark
 
-        in_quiet(start, self.task.solo_us - LAST_US, lambda: self._look(number))
+        in_quiet(start, self.task.solo_us, lambda: self._look(number))
+        if failed is not None:
+            raise failed
 
     def _step_by_step(self, number: int) -> None:
         for kernel in range(len(self.task.kernels)):
@@ -200,11 +237,7 @@ class CriticalAgent:
             action = self._next(number)
             assert isinstance(action, Proceed)
             self.model.start_kernel(action.kernel)
-            start, mark = time.perf_counter(), self.model.device.mark()
-            while not mark.passed():
-                self._look(number)
-                if time.perf_counter() - start > SPIN_S:
-                    time.sleep(REST_S)
+            watch(self.model.device.mark(), lambda: self._look(number))
 
     def _look(self, number: int) -> None:
         told = self._told[number]
@@ -242,8 +275,7 @@ class CriticalAgent:
 
 @dataclass(frozen=True)
 class _Flying:
-    kernel: int
-    plain: bool
+    action: Enqueue
     mark: Mark
 
 
@@ -252,7 +284,8 @@ class NormalAgent:
 
     withdrawn: why it may not run any longer, beside a critical model whose bound it breaks; asking
                for more is in vain then
-    between: called with the number of inferences so far, after each of them, in the agent's thread
+    between: called with the number of inferences so far, after each of them, in the agent's thread;
+             the next one may have begun, if it has been asked for
     """
 
     def __init__(
@@ -339,16 +372,26 @@ class NormalAgent:
                 if action.begins:
                     self._plan.begin()
                 self._plan.start(action.kernel, action.workers, action.plain)
-                flying.append(_Flying(action.kernel, action.plain, self._device.mark()))
+                flying.append(_Flying(action, self._device.mark()))
                 self.launches += 1
             if flying:
                 first = flying.popleft()
                 first.mark.wait()
                 QUIET.wait()
-                if first.plain:  # the plan itself may be an inference further already
-                    self._ended(first.kernel + 1)
-                else:
-                    self._ended(self._plan.complete_after(first.kernel))
+                self._ended(self._complete(first.action, flying))
+
+    def _complete(self, ended: Enqueue, behind: Sequence[_Flying]) -> int:
+        """Kernels of the inference that are complete, as a launch has ended and others are yet to.
+
+        The host may look late.  So the inference is complete only with its last launch, and a plan
+        that is an inference further already is not asked.
+        """
+        if ended.plain:
+            return ended.kernel + 1
+        complete = self._plan.complete_after(ended.kernel)
+        if behind and not behind[0].action.begins:
+            return min(complete, len(self._plan.ends) - 1)
+        return complete
 
     def _ended(self, complete: int) -> None:
         if complete == len(self._plan.ends):

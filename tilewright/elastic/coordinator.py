@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from tilewright.elastic.policy import (
     Action,
@@ -124,8 +124,11 @@ class Coordinator:
         """Raises the first error of an action, also one that the watchdog met; all actions are
         carried out before."""
         with self._lock:
-            if self._defers(event):
+            if self._comes_later(event):
+                self._deferred.append(event)
                 return
+            if isinstance(event, Finished):
+                self._deferred = [e for e in self._deferred if e.request != event.request]
             self._step(event)
             if isinstance(event, Arrived | Finished) and event.request == self._claimed:
                 self._claimed, deferred = None, self._deferred
@@ -136,13 +139,14 @@ class Coordinator:
             if failed is not None:
                 raise failed
 
-    def _defers(self, event: Event) -> bool:
-        if self._claimed is None or not isinstance(event, Arrived):
-            return False
-        if event.request == self._claimed or self._state.task(event.task) is None:
-            return False
-        self._deferred.append(event)
-        return True
+    def _comes_later(self, event: Event) -> TypeGuard[Arrived]:
+        """Whether it is a critical request, and another one has begun before its event."""
+        return (
+            self._claimed is not None
+            and isinstance(event, Arrived)
+            and event.request != self._claimed
+            and self._state.task(event.task) is not None
+        )
 
     def _step(self, event: Event) -> None:
         """Errors of actions are kept, the first one of them."""

@@ -17,7 +17,7 @@ import msgspec
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
-from tilewright.elastic.agents import LAST_US, NormalAgent, in_quiet
+from tilewright.elastic.agents import NormalAgent, in_quiet
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
@@ -40,8 +40,8 @@ from tilewright.hosts.cuda_devices import CudaDevice, Launch
 MOST_RUNS, LEAST_RUNS = 30, 3
 #: Launches of a kernel by which it is timed.
 IN_A_ROW = 8
-#: Seconds between two requests of a curve, on average; those of a model alone have longer gaps
-#: at most, where its requests come so seldom.
+#: Seconds between two requests of a curve, on average; a model alone is measured with the gaps of
+#: its requests, up to LONGEST_GAP_S.
 GAP_S, LONGEST_GAP_S = 3e-4, 0.01
 
 
@@ -188,7 +188,7 @@ def measure(
             busy.warmed()
             for number, part in enumerate(_parts(counts)):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
-                took = some(requests(model, held, settle_us, busy, alone[number] - LAST_US))
+                took = some(requests(model, held, settle_us, busy, alone[number]))
                 points[number].append((budget, covering(took) / alone[number]))
     whole = solo(model, seconds / 8, min(gap_s, LONGEST_GAP_S))
     scale = whole / sum(alone)
@@ -256,20 +256,20 @@ def requests(
     held: Hold,
     settle_us: float,
     busy: Background | None = None,
-    turns_us: float = 0.0,
+    expected_us: float | None = None,
     gap_s: float = GAP_S,
     before: Callable[[], None] = lambda: None,
 ) -> Callable[[], float]:
     """A request of a part of the model, as an agent makes it: each call gives microseconds by the
     host's clock.
 
-    turns_us: as of `in_quiet`;  gap_s: the mean of pauses before each, of changing length
+    expected_us: as of `in_quiet`;  gap_s: the mean of pauses before each, of changing length
     before: called before the pause
     """
 
     def once() -> float:
         begun = now_us()
-        in_quiet(partial(model.start_parts, [held], settle_us, beside=1), turns_us)
+        in_quiet(partial(model.start_parts, [held], settle_us, beside=1), expected_us)
         return now_us() - begun
 
     def timed() -> float:

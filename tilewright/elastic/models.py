@@ -58,16 +58,13 @@ class Answer:
         if int(self._word[0]) == self._number:
             return True
         if time.perf_counter() > self._asks:
-            self._device.mark()
+            self._device.mark()  # only for its error
             self._asks = time.perf_counter() + SPIN_S
         return False
 
     def wait(self) -> None:
-        """The same."""
-        spins = self._asks
         while not self.passed():
-            if time.perf_counter() > spins:
-                time.sleep(REST_S)
+            time.sleep(REST_S)
 
 
 class CriticalModel:

@@ -109,8 +109,8 @@ class Scheduler:
         return state, (*actions, *more)
 
     def at_once(self, state: Shares, task: str, request: int) -> Begin | None:
-        """What `Arrived` will lead to, if nothing stands in the way of a request that came now; it
-        takes a tenth of the time.  None: ask by the event."""
+        """What `Arrived` will lead to, if nothing stands in the way of a request that came now.  To
+        ask this takes a tenth of the time of a step.  None: ask by the event."""
         critical, design = state.task(task), self.design
         if critical is None or critical.deadline_us is not None or state.running or state.waiting:
             return None

@@ -60,7 +60,8 @@ class Progress:
 
     @property
     def following(self) -> int:
-        """The kernel to start next; those of the next inference count on.  A launch whose kernel
+        """The kernel to start next; kernels of the next inference have numbers behind the last one
+        of this.  A launch whose kernel
         comes before what is complete in its place does nothing: the one before it was left, and
         comes again."""
         kernel = self.complete
