@@ -46,7 +46,7 @@ from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads import workload
 from tilewright.elastic.workloads.models import model
-from tilewright.hosts.cuda_devices import Launch, Zeroes
+from tilewright.hosts.cuda_tasks import Launch, Zeroes
 
 KEY = ("gpu", "pair", "sms", "beside")
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p995": 0.995}

@@ -39,9 +39,10 @@ from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.elastic.workloads.models import model
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import Launch, NvidiaDevice
+from tilewright.hosts.cuda_devices import NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.cuda_tasks import Launch
 
 RUNS = 5
 MODELS = ("AlexNet", "SqueezeNet", "ResNet-50", "MobileNetV2", "BERT-base")

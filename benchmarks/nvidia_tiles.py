@@ -32,7 +32,8 @@ from products import RUN_MS, Case, matmul
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, Launch, NvidiaDevice, Zeroes
+from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
+from tilewright.hosts.cuda_tasks import Launch, Zeroes
 from tilewright.targets.cuda import warps
 from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.emit import dynamic_of

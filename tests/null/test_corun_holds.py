@@ -25,7 +25,8 @@ from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.simulator import levels, phases, simulate
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.workloads.metrics import above
-from tilewright.hosts.cuda_devices import TOLD, CpuDevice, Settle, SetWord
+from tilewright.hosts.cuda_devices import CpuDevice
+from tilewright.hosts.cuda_tasks import TOLD, Settle, SetWord
 
 OURS = design("tilewright")
 GPU = Gpu(4)

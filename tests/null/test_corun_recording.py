@@ -16,8 +16,9 @@ from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, critical_task
 from tilewright.elastic.policy import Curve, Gone, Gpu, Normal, Phase, Scheduler, design
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import TOLD, CpuDevice, Settle, Task
+from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_elastic import Budget
+from tilewright.hosts.cuda_tasks import TOLD, Settle, Task
 
 CURVE = Curve(((0, 1.0), (2, 1.02), (4, 1.04), (EVERYBODY, 2.0)))
 

@@ -12,10 +12,11 @@ import pytest
 
 from tilewright.base.errors import HostError
 from tilewright.hosts import cuda_devices
-from tilewright.hosts.cuda_devices import Launch, NvidiaDevice, Release, Settle
+from tilewright.hosts.cuda_devices import NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_graphs import Graphs, uncollected
 from tilewright.hosts.cuda_settle import RELEASE, SETTLE
+from tilewright.hosts.cuda_tasks import Launch, Release, Settle
 
 
 class Said:

@@ -22,10 +22,11 @@ from tilewright.elastic.models import CriticalModel
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.elastic.weights import KeptWeights
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice, Launch, NvidiaDevice, Task
+from tilewright.hosts.cuda_devices import CpuDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_l2 import L2Cache, Window
+from tilewright.hosts.cuda_tasks import Launch, Task
 
 MB = 1 << 20
 WINDOW = Window(4096, 100, 0.5)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.base.errors import CompilerBug
-from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWords, Launch, Mark, Task
+from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWords, Mark
+from tilewright.hosts.cuda_tasks import Launch, Task
 from tilewright.hosts.tensors import Array
 
 #: A kernel's begin: its parameters, and the line that opens its body.

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from tilewright.elastic.changed import Change, ChangedDevice
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, HostWords, Launch
+from tilewright.hosts.cuda_devices import CudaDevice, HostWords
 from tilewright.hosts.cuda_elastic import Budget
+from tilewright.hosts.cuda_tasks import Launch
 
 #: Launches whose answers are told apart: more than are ever in flight.
 WORDS = 8

@@ -34,7 +34,8 @@ from tilewright.elastic.policy import (
 )
 from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
-from tilewright.hosts.cuda_devices import CudaDevice, Launch
+from tilewright.hosts.cuda_devices import CudaDevice
+from tilewright.hosts.cuda_tasks import Launch
 
 #: Runs of one measurement: so many, unless time is over, and these in any case.
 MOST_RUNS, LEAST_RUNS = 30, 3

@@ -16,16 +16,10 @@ from typing import Protocol
 from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import (
-    TOLD,
-    CudaDevice,
-    HostWords,
-    Launch,
-    Release,
-    Task,
-)
+from tilewright.hosts.cuda_devices import CudaDevice, HostWords
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.cuda_l2 import Window
+from tilewright.hosts.cuda_tasks import TOLD, Launch, Release, Task
 from tilewright.hosts.tensors import Array, largest_extents
 
 #: Seconds for which a critical thread looks without rest whether its request has ended.
@@ -42,7 +36,7 @@ class Recording:
     told: HostWords
 
 
-class Answer:
+class RequestEnd:
     """The end of a critical request, which the GPU tells by a word in the host's memory.
 
     Looking for it is no call of the driver: beside normal work such a call takes up to 200 us, and
@@ -94,7 +88,7 @@ class CriticalModel:
         steps = host.steps(plan, extents)
         self.launches = [replace(launch, window=window) for _, launch in steps]
         self._ended, self._requests = self.device.words(), 0
-        self._last: Answer | None = None
+        self._last: RequestEnd | None = None
         self._left: list[Recording] = []
         self._runs: dict[tuple[tuple[int, int], ...], Recording] = {}
         #: What a choice of budgets comes to, of the phases that were prepared.
@@ -119,7 +113,7 @@ class CriticalModel:
         budgets: Sequence[int],
         settle_us: float = 0.0,
         beside: int = 0,
-    ) -> Answer:
+    ) -> RequestEnd:
         """One inference on the present inputs; the last one has ended.  Returns at once on a GPU.
 
         Also where a launch fails, everybody may stay afterwards.
@@ -132,7 +126,9 @@ class CriticalModel:
             self._choices[key] = tuple(holds(phases, budgets, settle_us))
         return self.start_parts(self._choices[key], settle_us, beside)
 
-    def start_parts(self, parts: Sequence[Hold], settle_us: float = 0.0, beside: int = 0) -> Answer:
+    def start_parts(
+        self, parts: Sequence[Hold], settle_us: float = 0.0, beside: int = 0
+    ) -> RequestEnd:
         """The same of some kernels only, for a measurement."""
         if self._last is None or self._last.passed():
             self._left.clear()
@@ -152,7 +148,7 @@ class CriticalModel:
             if self._budget is not None:
                 self.device.start(self._budget.task(EVERYBODY))
             raise
-        self._last = Answer(self._ended.value, number, self.device)
+        self._last = RequestEnd(self._ended.value, number, self.device)
         return self._last
 
     def start_kernel(self, number: int) -> None:

@@ -43,9 +43,10 @@ from tilewright.elastic.watch import Watch, watched
 from tilewright.elastic.weights import KeptWeights
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, Launch, NvidiaDevice, SetWord
+from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.cuda_tasks import Launch, SetWord
 from tilewright.hosts.tensors import largest_extents
 
 #: Threads that make an SM of the CPU.

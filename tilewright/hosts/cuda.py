@@ -23,7 +23,8 @@ from tilewright.base.errors import BundleVersion
 from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import parse, reading
 from tilewright.bundle.stored import tensors_of
-from tilewright.hosts.cuda_devices import CudaDevice, Launch, NvidiaDevice
+from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
+from tilewright.hosts.cuda_tasks import Launch
 from tilewright.hosts.flat import FlatHost
 from tilewright.hosts.plans import number_at
 from tilewright.hosts.tensors import Array, largest_extents

@@ -19,79 +19,13 @@ import numpy as np
 from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
 from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.cuda_driver import Driver, cubin
-from tilewright.hosts.cuda_l2 import Window
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.cuda_settle import RELEASE, SETTLE
+from tilewright.hosts.cuda_tasks import TOLD, Launch, Release, Settle, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import Array
 
 #: The least compute capability that kernels are written for.
 LEAST = (7, 0)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel on blocks of `group` threads.
-
-    args: of its parameters' types;  shared: bytes of dynamic shared memory
-    window: memory that stays in a GPU's L2 cache meanwhile; the CPU knows none
-    """
-
-    kernel: Any
-    blocks: int
-    group: int
-    args: tuple[Any, ...]
-    shared: int = 0
-    window: Window | None = None
-
-
-@dataclass(frozen=True)
-class Zeroes:
-    """So many bytes of memory become 0."""
-
-    address: int
-    size: int
-
-
-@dataclass(frozen=True)
-class SetWord:
-    """A number of 32 bits is written, in the stream's order and without a kernel."""
-
-    address: int
-    value: int
-
-
-@dataclass(frozen=True)
-class Settle:
-    """A kernel sets the budget.  Then the stream goes on when no more workers are alive than some
-    tasks may keep under it, or after some time.
-
-    address: of the words of base/budget.py
-    told: address of `TOLD` numbers (`CudaDevice.words`), which are read at each run, so that a
-          recording serves any of them: the budget, how many tasks, nanoseconds, and the number
-          of the request, which `Release` reads
-    """
-
-    address: int
-    told: int
-
-
-@dataclass(frozen=True)
-class Release:
-    """A kernel lets everybody stay, and tells the host that a request has ended.
-
-    address: of the words of base/budget.py; 0: there is no budget
-    told: as of `Settle`;  ended: address of the word that becomes the request's number
-    """
-
-    address: int
-    told: int
-    ended: int
-
-
-#: Numbers that `Settle` and `Release` read.
-TOLD = 4
-#: What a device does one after the other.
-Task = Launch | Zeroes | SetWord | Settle | Release
 
 
 @dataclass(frozen=True, eq=False)

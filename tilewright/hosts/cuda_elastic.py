@@ -16,14 +16,8 @@ import numpy as np
 from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import (
-    CudaDevice,
-    Launch,
-    Settle,
-    SetWord,
-    Task,
-    Zeroes,
-)
+from tilewright.hosts.cuda_devices import CudaDevice
+from tilewright.hosts.cuda_tasks import Launch, Settle, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import largest_extents
 
 

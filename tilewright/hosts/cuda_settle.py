@@ -2,7 +2,7 @@
 lets everybody stay and tells the host.
 
 Input: the words of base/budget.py, numbers that the host tells (`Settle`, `Release` in
-cuda_devices.py).  Output: text of CUDA C++ for NVRTC.  It starts nothing.
+cuda_tasks.py).  Output: text of CUDA C++ for NVRTC.  It starts nothing.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ __device__ inline void unclaimed(const Turn &t, int *task, int own) {
     if (tile >= firsts) tile = (tile + 1) % step;
   }
 }
-// Who waits for workers that must leave reads how many are alive (hosts/cuda_devices.py: Settle).
+// Who waits for workers that must leave reads how many are alive (hosts/cuda_tasks.py: Settle).
 __device__ inline void counted_out(const Turn &t) { add(t.budget + ALIVE, -1u); }
 // The first task.  The worker's own first tile is claimed before it knows whether it may begin, so
 // that all answers come at once; who must not, or goes on with a tile that was left, gives it back.

@@ -17,8 +17,9 @@ from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import alone, each_of, shard, tasks_of
 from tilewright.elastic.transform.trial import TrialLaunch, names_of_forms
-from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice, Zeroes
+from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
+from tilewright.hosts.cuda_tasks import Zeroes
 
 
 class GpuTrial:

@@ -1,0 +1,215 @@
+"""Critical requests that begin before they are decided, whose turn it is, and what is counted.
+
+On the CPU device; nothing here is timed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from test_corun_agents import COST, Pair, task
+from test_corun_agents import bundles as bundles
+from test_corun_agents import pair as pair
+
+from tilewright.base.budget import EVERYBODY
+from tilewright.base.errors import HostError
+from tilewright.elastic.agents import LAST_US, QUIET, Quiet
+from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.models import critical_task
+from tilewright.elastic.policy import (
+    DESIGNS,
+    Action,
+    Arrived,
+    Begin,
+    Curve,
+    Event,
+    Finished,
+    Gpu,
+    Normal,
+    Phase,
+    Scheduler,
+    Shares,
+    design,
+)
+from tilewright.elastic.policy.designs import SETTLE_US
+
+
+class Counted:
+    """A mark that is passed at the third look."""
+
+    def __init__(self) -> None:
+        self.looks: list[bool] = []
+
+    def passed(self) -> bool:
+        self.looks.append(bool(QUIET._entered))
+        return len(self.looks) >= 3
+
+    def wait(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("curve", "solo_us", "turns"),
+    [
+        pytest.param(((0, 1.0), (4, 3.0)), 1e6, 2, id="nobody may stay"),
+        pytest.param(((0, 1.0), (4, 1.0)), 1e6, 2, id="some may stay"),
+        pytest.param(((0, 1.0), (4, 1.0)), LAST_US / 2, 0, id="it ends soon"),
+    ],
+)
+def test_others_have_turns_in_a_request_until_it_ends_soon(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
+    curve: tuple[tuple[int, float], ...], solo_us: float, turns: int,
+) -> None:  # fmt: skip
+    pair = Pair(bundles, critical_task("critical", (Phase(2, solo_us, Curve(curve)),)))
+    given: list[None] = []
+    try:
+        mark = Counted()
+        monkeypatch.setattr(pair.model, "start", lambda *_: mark)
+        monkeypatch.setattr(Quiet, "turn", lambda quiet: given.append(None))
+        pair.agent.request()
+        assert mark.looks == [True] * 3
+        assert len(given) == turns
+    finally:
+        pair.close()
+
+
+def test_a_turn_lets_those_go_on_who_wait() -> None:
+    quiet, went = Quiet(), list[int]()
+
+    def waits(number: int) -> None:
+        quiet.wait()
+        went.append(number)
+
+    with quiet:
+        threads = [threading.Thread(target=waits, args=(n,), daemon=True) for n in range(2)]
+        threads[0].start()
+        while quiet._waiting < 1:
+            time.sleep(0.001)
+        assert not went
+        quiet.turn()
+        threads[0].join(5)
+        assert went == [0]
+        # who comes later waits for the next turn, or for the end
+        threads[1].start()
+        time.sleep(0.02)
+        assert went == [0]
+    threads[1].join(5)
+    assert went == [0, 1]
+
+
+def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile() -> None:
+    told: list[Action] = []
+    both = (critical_task("one", (Phase(2, 10.0),)), critical_task("two", (Phase(2, 10.0),)))
+    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as coordinator:
+        for each in both:
+            coordinator.join(each, told.append)
+        begin = coordinator.at_once("one", 1)
+        assert begin == Begin(1, "one", (0,), SETTLE_US, 0)
+        # one at a time
+        assert coordinator.at_once("two", 2) is None
+        coordinator.post(Arrived(now_us(), "two", 2))
+        assert not told
+        coordinator.post(Arrived(now_us(), "one", 1))
+        assert told == [begin]
+        coordinator.post(Finished(now_us(), 1, 1.0))
+        assert [action.request for action in told if isinstance(action, Begin)] == [1, 2]
+        assert coordinator.at_once("one", 3) is None
+        coordinator.post(Finished(now_us(), 2, 1.0))
+        # one that comes to nothing
+        assert coordinator.at_once("one", 4) is not None
+        coordinator.post(Arrived(now_us(), "two", 5))
+        coordinator.post(Finished(now_us(), 4, 0.0))
+        assert told[-1] == Begin(5, "two", (0,), SETTLE_US, 0)
+
+
+def test_a_request_that_is_given_up_before_its_turn_does_not_come_later() -> None:
+    told: list[Action] = []
+    both = (critical_task("one", (Phase(2, 10.0),)), critical_task("two", (Phase(2, 10.0),)))
+    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as coordinator:
+        for each in both:
+            coordinator.join(each, told.append)
+        assert coordinator.at_once("one", 1) is not None
+        coordinator.post(Arrived(now_us(), "two", 2))
+        coordinator.post(Finished(now_us(), 2, 0.0))
+        coordinator.post(Arrived(now_us(), "one", 1))
+        coordinator.post(Finished(now_us(), 1, 1.0))
+        assert coordinator.state.running is None
+        assert not coordinator.state.waiting
+
+
+def test_an_error_of_another_action_ends_a_request_after_its_kernels(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = Counted()
+    post = pair.coordinator.post
+
+    def fails(event: Event) -> None:
+        post(event)
+        if isinstance(event, Arrived):
+            raise HostError("another task's sink failed", hint="Look there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pair.model, "start", lambda *_: mark)
+        patched.setattr(pair.coordinator, "post", fails)
+        with pytest.raises(HostError, match="another"):
+            pair.agent.request()
+        assert len(mark.looks) == 3
+    assert pair.agent.request().took_us > 0
+
+
+def test_each_inference_is_counted_once_however_late_the_host_looks(pair: Pair) -> None:
+    """On this device both launches have ended before the first one is looked at."""
+    pair.normal._between = lambda count: None
+    begun: list[None] = []
+    begin = pair.plan.begin
+    pair.plan.begin = lambda: begun.append(None) or begin()  # type: ignore[method-assign, func-returns-value]
+    asked = 0
+    for more in (1, 3, 2):
+        asked += more
+        pair.normal.ask(more)
+        while pair.normal.inferences < asked:
+            pair.normal.check()
+        time.sleep(0.05)
+        assert pair.normal.inferences == len(begun) == asked
+
+
+class After:
+    """A mark that is passed some seconds after it was made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.perf_counter() + seconds
+
+    def passed(self) -> bool:
+        return time.perf_counter() > self._at
+
+    def wait(self) -> None: ...
+
+
+def test_normal_work_goes_on_beside_a_long_request_that_everybody_may_stay_beside(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = Phase(2, 5e3, Curve(((0, 1.0), (EVERYBODY, 1.01))))
+    pair = Pair(bundles, critical_task("critical", (free,), lease_ms=5e3))
+    try:
+        monkeypatch.setattr(pair.model, "start", lambda *_: After(0.4))
+        pair.normal.ask(50)
+        before = pair.normal.inferences
+        pair.agent.request()
+        assert pair.normal.inferences > before + 2
+    finally:
+        pair.close()
+
+
+def test_what_begins_at_once_is_what_the_event_leads_to() -> None:
+    for name in DESIGNS:
+        scheduler, state = Scheduler(design(name), Gpu(2)), Shares()
+        for each in (task(max_slowdown=1.5), Normal("normal", (COST,))):
+            state = scheduler.joined(state, each)
+        begin = scheduler.at_once(state, "critical", 3)
+        _, actions = scheduler.step(state, Arrived(0, "critical", 3))
+        assert begin in (None, *actions)
+        assert begin is not None or design(name).turns or design(name).by_kernels
+    late = scheduler.joined(Shares(), task(deadline_ms=1e6))
+    assert scheduler.at_once(late, "critical", 3) is None
