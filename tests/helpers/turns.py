@@ -33,7 +33,7 @@ PERIOD = 30
 #: Where most of the time goes.  Of what the marks leave of a file there, a run takes one case of
 #: so many.
 SHARES = {
-    "tests/browser/": 4, "tests/conformance/": 4, "tests/null/test_cli_": 2,
+    "tests/browser/": 6, "tests/conformance/": 6, "tests/null/test_cli_": 2,
     "tests/null/test_corun_": 2, "tests/null/test_cuda_": 3, "tests/null/test_extents_": 2,
     "tests/null/test_fuzz_": 3, "tests/null/test_gpu_": 3, "tests/null/test_import_": 2,
     "tests/null/test_kernel_": 2, "tests/null/test_transform_": 2, "tests/null/test_tune_": 3,
