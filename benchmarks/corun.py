@@ -144,7 +144,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 phases=args.phases,
                 ahead=args.ahead,
                 l2_persistence=args.l2_persistence,
-                gap_s=min(1 / a.rate if a.rate else 0.0 for a in arrivals),
+                gap_s=min(arrival.mean_gap for arrival in arrivals),
                 gaps=not args.any_time,
                 measure_seconds=args.measure,
             )

@@ -46,6 +46,7 @@ from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads import workload
 from tilewright.elastic.workloads.models import model
+from tilewright.hosts.cuda_settle import CLOCK
 from tilewright.hosts.cuda_tasks import Launch, Zeroes
 
 KEY = ("gpu", "pair", "sms", "beside")
@@ -53,13 +54,10 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p995": 0.995}
 ALONE, BESIDE, KEPT = "nothing", "normal work, budget 0", "normal work, weights kept"
 #: More than the L2 cache of any card.
 COLD_BYTES = 192 << 20
-STAMP = """
-extern "C" __global__ void k(volatile unsigned *to) {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  *to = (unsigned)now;
-}
-"""
+STAMP = (
+    CLOCK
+    + 'extern "C" __global__ void k(volatile unsigned *to) { *to = (unsigned)nanoseconds(); }\n'
+)
 
 #: Of one request, in microseconds: by the host's clock, by the GPU's.
 Took = tuple[float, float]
@@ -93,9 +91,8 @@ def timed(
     gap_s: float = GAP_S,
     before: Callable[[], None] = lambda: None,
 ) -> list[Took]:
-    once = requests(
-        stamped.critical, stamped.hold(budget), SETTLE_US, busy, gap_s=gap_s, before=before
-    )
+    held = stamped.hold(budget)
+    once = requests(stamped.critical, held, SETTLE_US, busy, expected_us, gap_s, before)
     found, stop = list[Took](), time.monotonic() + seconds
     while time.monotonic() < stop:
         found.append((once(), stamped.gpu_us()))

@@ -27,6 +27,13 @@ install_packages() {
   fi
 }
 
+# PYTHON: the one that was named, for a machine whose packages suffice, or that of .venv/.
+need_given_python() {
+  if [ -n "${PYTHON:-}" ]; then return; fi
+  need_python
+  PYTHON=python
+}
+
 need_uv() {
   if have uv && uv --version >/dev/null 2>&1; then return; fi
   # A bare Debian has Python without ensurepip, and its pip may not install outside an environment

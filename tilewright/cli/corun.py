@@ -99,6 +99,7 @@ def corun(
     files = [(path, Output(path, _ours, force)) for path in (trace, timeline) if path is not None]
     for _, file in files:
         file.check()
+    sources = [_arrival(arrival, one.rate) for one in chosen]
     settings = Settings(
         policy=policy,
         kind="cpu" if device == "cpu" else "gpu",
@@ -106,10 +107,9 @@ def corun(
         phases=phases,
         watched=bool(files),
         l2_persistence=l2_persistence,
-        gap_s=min(1 / one.rate if one.rate else 0.0 for one in chosen),
+        gap_s=min(source.mean_gap for source in sources),
         measure_seconds=min(4.0, seconds),
     )
-    sources = [_arrival(arrival, one.rate) for one in chosen]
     known = measure.load(curves) if curves is not None and curves.is_file() else None
     with (
         _bundles([*(one.path for one in chosen), *normal]) as paths,

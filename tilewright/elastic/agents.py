@@ -180,12 +180,8 @@ class CriticalAgent:
         self._told[number] = deque()
         begun = None
         try:
-            begin = None
-            if before is None:
-                begin = self._coordination.at_once(self.task.name, number)
-            early = begin is not None
-            if begin is None:
-                begin = self._arrive(number, arrived)
+            early = self._coordination.at_once(self.task.name, number) if before is None else None
+            begin = early or self._arrive(number, arrived)
             with self._running:
                 if before is not None:
                     before()
@@ -193,7 +189,7 @@ class CriticalAgent:
                 if self._by_kernels:
                     self._step_by_step(number)
                 else:
-                    self._whole(number, begin, arrived if early else None)
+                    self._whole(number, begin, arrived if early is not None else None)
             ended = now_us()
             return Answered(ended - arrived, ended - begun)
         finally:

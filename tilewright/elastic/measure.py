@@ -44,8 +44,6 @@ IN_A_ROW = 8
 #: Seconds between two requests of a curve, on average; a model alone is measured with the gaps of
 #: its requests, up to LONGEST_GAP_S.
 GAP_S, LONGEST_GAP_S = 3e-4, 0.01
-
-
 #: Seconds that a normal model is waited for before it is measured beside, at most.
 WARM_S = 2.0
 

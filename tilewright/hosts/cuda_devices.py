@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,8 @@ from tilewright.hosts.tensors import Array
 
 #: The least compute capability that kernels are written for.
 LEAST = (7, 0)
+#: The kernels around a critical request; their parameters are the fields of these tasks.
+AROUND: Mapping[type[Settle | Release], str] = {Settle: SETTLE, Release: RELEASE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +258,7 @@ class NvidiaDevice:
                 host="cuda",
             )
         self.stream = self.driver.stream(urgent) if stream is None else stream
+        self._loaded: dict[type[Settle | Release], Any] = {}
 
     def memory(self, size: int) -> DeviceMemory:
         address = self.driver.allocate(size)
@@ -300,22 +303,17 @@ class NvidiaDevice:
             self.driver.zero(task.address, task.size, self.stream)
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
-        elif isinstance(task, Settle):
-            args = tuple(map(ctypes.c_void_p, (task.address, task.told)))
-            self.driver.launch(Launch(self._settling, 1, 1, args), self.stream)
-        elif isinstance(task, Release):
-            args = tuple(map(ctypes.c_void_p, (task.address, task.told, task.ended)))
-            self.driver.launch(Launch(self._releasing, 1, 1, args), self.stream)
+        elif isinstance(task, Settle | Release):
+            args = tuple(map(ctypes.c_void_p, astuple(task)))
+            self.driver.launch(Launch(self._around(type(task)), 1, 1, args), self.stream)
         else:
             self.driver.launch(task, self.stream)
 
-    @cached_property
-    def _settling(self) -> Any:
-        return self.compile("", [SETTLE])[0]
-
-    @cached_property
-    def _releasing(self) -> Any:
-        return self.compile("", [RELEASE])[0]
+    def _around(self, kind: type[Settle | Release]) -> Any:
+        """The kernel of such a task."""
+        if kind not in self._loaded:
+            (self._loaded[kind],) = self.compile("", [AROUND[kind]])
+        return self._loaded[kind]
 
     def wait(self) -> None:
         self.driver.wait(self.stream)
@@ -334,10 +332,9 @@ class NvidiaDevice:
 
     def _started(self, tasks: Sequence[Task]) -> Callable[[], None]:
         # no kernel can be loaded while a graph is recorded
-        if any(isinstance(task, Settle) for task in tasks):
-            _ = self._settling
-        if any(isinstance(task, Release) for task in tasks):
-            _ = self._releasing
+        for task in tasks:
+            if isinstance(task, Settle | Release):
+                self._around(type(task))
 
         def all_tasks() -> None:
             for task in tasks:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY
 
-#: Sets the budget, then waits until no more workers are alive than may stay, and no longer than so
-#: many nanoseconds: nobody who dies without counting himself out holds a stream.  What it is told
-#: lies in the host's memory, and is read at once.
-SETTLE = """
+#: The time, as the device tells it.
+CLOCK = """
 __device__ inline unsigned long long nanoseconds() {
   unsigned long long found;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(found));
   return found;
 }
-extern "C" __global__ void k(volatile int *words, const unsigned *told) {
+"""
+
+#: Sets the budget, then waits until no more workers are alive than may stay, and no longer than so
+#: many nanoseconds: nobody who dies without counting himself out holds a stream.  What it is told
+#: lies in the host's memory, and is read at once.
+SETTLE = (
+    CLOCK
+    + """extern "C" __global__ void k(volatile int *words, const unsigned *told) {
   const unsigned long long begun = nanoseconds();
   unsigned budget, beside, most, number;
   asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -29,6 +34,7 @@ extern "C" __global__ void k(volatile int *words, const unsigned *told) {
     __nanosleep(100);
 }
 """.replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
+)
 
 #: Lets everybody stay, then writes the request's number where the host looks for it: that is seen
 #: earlier than an event, and without a call of the driver.  words: null where there is no budget.

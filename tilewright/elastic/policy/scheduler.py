@@ -184,9 +184,8 @@ class Scheduler:
         everybody = self._everybody_stays(state)
         for number in range(len(state.normal)):
             while (launch := self._launch(state, state.normal[number], everybody)) is not None:
-                state = changed(
-                    state, normal=_with(state.normal, number, self._with_launch(state, launch))
-                )
+                progress = self._with_launch(state.normal[number], launch)
+                state = changed(state, normal=_with(state.normal, number, progress))
                 actions.append(launch)
                 if launch.tiles:
                     break
@@ -223,8 +222,7 @@ class Scheduler:
         begins = not kernel and (ahead > 0 or not progress.elastic)
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 
-    def _with_launch(self, state: Shares, launch: Enqueue) -> Progress:
-        progress = next(p for p in state.normal if p.task.name == launch.task)
+    def _with_launch(self, progress: Progress, launch: Enqueue) -> Progress:
         stays = launch.plain or self.design.leave == "never"
         return changed(
             progress,

@@ -110,8 +110,8 @@ class _NormalRun:
     def begin(self) -> None:
         self.begun.append([KernelRun(cost) for cost in self.task.kernels])
 
-    def complete(self) -> int:
-        """Kernels of the oldest inference that are; one that is complete ends."""
+    def launch_ended(self) -> int:
+        """Kernels of the oldest inference that are complete; if these are all it has ended."""
         runs = self.begun[0]
         complete = next((n for n, run in enumerate(runs) if not run.complete), len(runs))
         if complete == len(runs):
@@ -302,7 +302,7 @@ class Simulation:
         )
 
     def _ended(self, normal: _NormalRun) -> None:
-        complete, name = normal.complete(), normal.task.name
+        complete, name = normal.launch_ended(), normal.task.name
         self._post(Ended(self._gpu.now, name, complete))
         if complete == len(normal.task.kernels) and self._sources[name].clients:
             self._arrival(name)()

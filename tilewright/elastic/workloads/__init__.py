@@ -42,7 +42,7 @@ class Stream:
         """The deadline that counts, in seconds; None if requests have none."""
         if self.deadline is not None or not self.arrival.rate:
             return self.deadline
-        return 1 / self.arrival.rate
+        return self.arrival.mean_gap
 
     def scaled(self, factor: float) -> Stream:
         """The same at another rate; a deadline of its own scales, too."""

@@ -29,6 +29,11 @@ class Arrival(ABC):
         """Requests per second in the long run; 0 for closed loops, whose rate is found."""
 
     @property
+    def mean_gap(self) -> float:
+        """Seconds between two requests on average; 0: they come one after the other."""
+        return 1 / self.rate if self.rate else 0.0
+
+    @property
     def least_gap(self) -> float:
         """Seconds between two requests that are certain; 0: they may come at any time."""
         return 0.0
