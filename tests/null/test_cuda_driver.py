@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from tilewright.base.errors import HostError
-from tilewright.hosts import cuda_devices
+from tilewright.hosts import cuda_devices, cuda_driver
 from tilewright.hosts.cuda_devices import NvidiaDevice
-from tilewright.hosts.cuda_driver import Driver
+from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_graphs import Graphs, uncollected
 from tilewright.hosts.cuda_settle import RELEASE, SETTLE
 from tilewright.hosts.cuda_tasks import Launch, Release, Settle
@@ -159,7 +160,7 @@ class Noting:
 def test_the_kernels_around_a_request_are_loaded_once_and_before_a_recording(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda_devices, "cubin", lambda text, capability: text)
+    monkeypatch.setattr(cuda_devices, "cubins", lambda texts, capability: texts)
     noting: Any = Noting()
     device = NvidiaDevice(noting)
     for _ in range(2):
@@ -170,3 +171,29 @@ def test_the_kernels_around_a_request_are_loaded_once_and_before_a_recording(
         (RELEASE, 1, 1, (256, 512, 768), "stream"),
     ]
     assert noting.said == [("load", SETTLE), ("load", RELEASE), *recorded, *recorded]
+
+
+def test_texts_are_compiled_at_once_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(2, timeout=30)
+    seen = list[str]()
+
+    def compiled(text: str, capability: tuple[int, int]) -> bytes:
+        seen.append(text)
+        together.wait()
+        return text.encode()
+
+    monkeypatch.setattr(cuda_driver, "cubin", compiled)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert cubins(["a", "b", "a"], (9, 0)) == [b"a", b"b", b"a"]
+    assert sorted(seen) == ["a", "b"]
+
+
+def test_the_first_text_that_fails_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(text: str, capability: tuple[int, int]) -> bytes:
+        if text == "bad":
+            raise HostError("NVRTC refuses a kernel", hint="Report this", host="cuda")
+        return b""
+
+    monkeypatch.setattr(cuda_driver, "cubin", compiled)
+    with pytest.raises(HostError, match="refuses"):
+        cubins(["good", "bad", "good"], (9, 0))

@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
 from tilewright.base.errors import HostError, MemoryLimit
-from tilewright.hosts.cuda_driver import Driver, cubin
+from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.cuda_settle import RELEASE, SETTLE
 from tilewright.hosts.cuda_tasks import TOLD, Launch, Release, Settle, SetWord, Task, Zeroes
@@ -280,7 +280,7 @@ class NvidiaDevice:
         return self.driver.download(address, size, self.stream)
 
     def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
-        made = (cubin(prelude + text, self.capability) for text in texts)
+        made = cubins([prelude + text for text in texts], self.capability)
         given = shared or [0] * len(texts)
         return [self.driver.function(code, "k", n) for code, n in zip(made, given, strict=True)]
 

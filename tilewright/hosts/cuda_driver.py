@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,15 @@ def cache_folder() -> Path:
     return Path(base) / "tilewright" / "cuda"
 
 
+def cubins(texts: Sequence[str], capability: tuple[int, int]) -> list[bytes]:
+    """Texts compiled for a GPU, on all processors.  Raises HostError."""
+    different = list(dict.fromkeys(texts))
+    with ThreadPoolExecutor(os.cpu_count() or 1, "tilewright-nvrtc") as pool:
+        made = pool.map(lambda text: cubin(text, capability), different)
+        found = dict(zip(different, made, strict=True))
+    return [found[text] for text in texts]
+
+
 def cubin(text: str, capability: tuple[int, int]) -> bytes:
     """A text compiled for a GPU, once: it is kept on disk.  Raises HostError."""
     _, nvrtc = bindings()
@@ -62,7 +73,7 @@ def cubin(text: str, capability: tuple[int, int]) -> bytes:
         return kept.read_bytes()
     code = compiled(text, options)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    beside = kept.with_suffix(f".{os.getpid()}")
+    beside = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     beside.write_bytes(code)
     beside.replace(kept)
     return code
