@@ -136,15 +136,6 @@ def _timed(model: CriticalModel, launch: Launch) -> Callable[[], float]:
     return lambda: 1e3 * model.device.milliseconds(run) / IN_A_ROW
 
 
-def solo(model: CriticalModel, seconds: float = 1.0, gap_s: float = 0.0) -> float:
-    """Microseconds of a request with nothing beside it, by the host's clock: the median.
-
-    gap_s: between requests: a thread that wakes up is slower, and the longer it slept the more
-    """
-    once = requests(model, Hold(EVERYBODY, 0, len(model.launches)), 0.0, gap_s=gap_s)
-    return statistics.median(repeated(once, MOST_RUNS, seconds, LEAST_RUNS))
-
-
 def measure(
     model: CriticalModel,
     normal: NormalPlan,
@@ -160,7 +151,8 @@ def measure(
     seconds: float = 10.0,
     gap_s: float = 0.0,
 ) -> Measured:
-    """Runs each phase with each budget while the normal model runs all the time.
+    """Runs each phase with each budget while the normal model runs all the time, and before each
+    budget the model alone: a host's pace changes within seconds.
 
     settle_us: as the policy's `Begin` will have it
     phases: parts of the critical model with a curve of their own, at most
@@ -169,34 +161,41 @@ def measure(
     """
     times = kernel_times(model, seconds / 8)
     counts = divided(times, phases)
+    parts = _parts(counts)
     tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
 
-    def some(once: Callable[[], float]) -> list[float]:
-        return repeated(once, most, each, LEAST_RUNS)
+    def by_turns(once: Callable[[], float], seconds: float) -> list[float]:
+        return repeated(once, -(-most // len(tried)), seconds / len(tried), LEAST_RUNS)
 
-    alone = [
-        statistics.median(
-            some(requests(model, Hold(EVERYBODY, *part), 0.0, gap_s=min(gap_s, GAP_S)))
-        )
-        for part in _parts(counts)
+    entire = requests(
+        model, Hold(EVERYBODY, 0, len(model.launches)), 0.0, gap_s=min(gap_s, LONGEST_GAP_S)
+    )
+    singly = [
+        requests(model, Hold(EVERYBODY, *part), 0.0, gap_s=min(gap_s, GAP_S)) for part in parts
     ]
-    points: list[list[tuple[int, float]]] = [[] for _ in counts]
+    whole = list[float]()
+    alone: list[list[float]] = [[] for _ in parts]
+    beside: list[list[tuple[int, float]]] = [[] for _ in parts]
     for budget in tried:
+        whole += by_turns(entire, seconds / 8)
+        for once, took in zip(singly, alone, strict=True):
+            took += by_turns(once, each)
         with Background(normal, normal_device, allow, budget, sms) as busy:
             busy.warmed()
-            for number, part in enumerate(_parts(counts)):
+            for part, took, points in zip(parts, alone, beside, strict=True):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
-                took = some(requests(model, held, settle_us, busy, alone[number]))
-                points[number].append((budget, covering(took) / alone[number]))
-    whole = solo(model, seconds / 8, min(gap_s, LONGEST_GAP_S))
-    scale = whole / sum(alone)
+                once = requests(model, held, settle_us, busy, statistics.median(took))
+                points.append((budget, covering(repeated(once, most, each, LEAST_RUNS))))
+    solo_us = statistics.median(whole)
+    alone_us = [statistics.median(took) for took in alone]
+    scale = solo_us / sum(alone_us)
     found = (
-        Phase(count, us * scale, Curve(tuple(curve)))
-        for count, us, curve in zip(counts, alone, points, strict=True)
+        Phase(count, us * scale, Curve(tuple((budget, worst / us) for budget, worst in points)))
+        for count, us, points in zip(counts, alone_us, beside, strict=True)
     )
     return Measured(
-        model.device.name, sms, workers, whole, tuple(times), tuple(found)
+        model.device.name, sms, workers, solo_us, tuple(times), tuple(found)
     )  # fmt: skip
 
 

@@ -1,0 +1,50 @@
+"""Slowdown curves on a host whose pace changes while they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tilewright.elastic import measure as module
+from tilewright.elastic.measure import measure
+from tilewright.elastic.policy import Hold
+
+
+class Host:
+    """Requests take 100 µs, 120 beside normal work, and half as long again at the end.
+
+    budgets: tried so far
+    """
+
+    def __init__(self) -> None:
+        self.budgets = list[int]()
+
+    def background(self, plan: Any, device: Any, allow: Any, budget: int, sms: int) -> Any:
+        self.budgets.append(budget)
+        return nullcontext(SimpleNamespace(warmed=lambda: None))
+
+    def requests(
+        self, model: Any, held: Hold, settle_us: float, busy: Any = None, *_: Any, **__: Any
+    ) -> Callable[[], float]:
+        def once() -> float:
+            return (120.0 if busy else 100.0) * (1.5 if len(self.budgets) >= 5 else 1.0)
+
+        return once
+
+
+def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host()
+    model: Any = SimpleNamespace(launches=[0], device=SimpleNamespace(name="a device"))
+    monkeypatch.setattr(module, "kernel_times", lambda model, seconds: [90.0])
+    monkeypatch.setattr(module, "requests", host.requests)
+    monkeypatch.setattr(module, "Background", host.background)
+    nothing: Any = None
+    found = measure(model, nothing, nothing, lambda _: None, sms=8, workers=64, seconds=0.1)
+    assert len(host.budgets) == 7
+    assert found.solo_us == 100.0
+    (phase,) = found.phases
+    assert (phase.solo_us, phase.curve.points[0]) == (100.0, (0, 1.2))
