@@ -9,7 +9,7 @@ that come with pauses and have nothing beside them:
     nothing                       with pauses of 0.3 ms on average, as before all others
     nothing, 10 ms between        with longer ones
     nothing, cold caches          as much memory as the L2 cache has was written before each
-    normal work, budget 0         beside the first normal model, which must leave
+    normal work, budget 0         beside the normal models, which must leave
     normal work, weights kept     the same, the critical weights in a part of the L2 cache
 
 By the host's clock, from the call to the answer, and by the GPU's, from the first to the last

@@ -23,7 +23,7 @@ class Host:
     def __init__(self) -> None:
         self.budgets = list[int]()
 
-    def background(self, plan: Any, device: Any, allow: Any, budget: int, sms: int) -> Any:
+    def background(self, normal: Any, allow: Any, budget: int, sms: int) -> Any:
         self.budgets.append(budget)
         return nullcontext(SimpleNamespace(warmed=lambda: None))
 
@@ -42,8 +42,7 @@ def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "kernel_times", lambda model, seconds: [90.0])
     monkeypatch.setattr(module, "requests", host.requests)
     monkeypatch.setattr(module, "Background", host.background)
-    nothing: Any = None
-    found = measure(model, nothing, nothing, lambda _: None, sms=8, workers=64, seconds=0.1)
+    found = measure(model, [], lambda _: None, sms=8, workers=64, seconds=0.1)
     assert len(host.budgets) == 7
     assert found.solo_us == 100.0
     (phase,) = found.phases

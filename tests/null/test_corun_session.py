@@ -6,6 +6,7 @@ Nothing here is timed.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cli_call import Called
 from test_corun_agents import Stuck
 from test_corun_agents import bundles as bundles
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.cli.critical import view
 from tilewright.elastic import measure
@@ -51,6 +53,19 @@ def test_several_critical_models_have_bounds_of_their_own(session: CorunSession)
     assert result.inferences[0] >= 0
     solo = sum(len(c.answered) * c.solo_us for c in result.critical)
     assert result.duty == pytest.approx(solo / (result.seconds * 1e6))
+
+
+def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]) -> None:
+    critical, normal = bundles
+    with CorunSession(critical, [normal, normal], SETTINGS) as made:
+        (curves,) = made.measured
+        assert [budget for budget, _ in curves.phases[0].curve.points] == [0, EVERYBODY]
+        with made.background(EVERYBODY) as busy:
+            until = time.monotonic() + PATIENCE
+            while not all(agent.inferences for agent in busy.agents):
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            assert len(busy.agents) == 2
 
 
 def test_their_tasks_go_by_priority(session: CorunSession) -> None:

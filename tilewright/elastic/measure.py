@@ -1,6 +1,6 @@
 """Slowdown curves of a critical model, measured on the device: one for each of its phases.
 
-Input: a critical host, a normal host whose kernels run beside it, budgets to try.  Output:
+Input: a critical model, normal models that run beside it, budgets to try.  Output:
 `Measured`, kept as JSON.  It is the same experiment as on the simulator (simulator/measure.py).
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -48,8 +49,12 @@ GAP_S, LONGEST_GAP_S = 3e-4, 0.01
 WARM_S = 2.0
 
 
+#: A normal model and the device that it runs on.
+Running: TypeAlias = tuple[NormalPlan, CudaDevice]
+
+
 class Measured(msgspec.Struct, frozen=True):
-    """device: its name;  workers: that the normal model's largest kernel has alone
+    """device: its name;  workers: that the normal models' largest kernel has alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
     """
 
@@ -138,8 +143,7 @@ def _timed(model: CriticalModel, launch: Launch) -> Callable[[], float]:
 
 def measure(
     model: CriticalModel,
-    normal: NormalPlan,
-    normal_device: CudaDevice,
+    normal: Sequence[Running],
     allow: Callable[[int], None],
     *,
     sms: int,
@@ -151,7 +155,7 @@ def measure(
     seconds: float = 10.0,
     gap_s: float = 0.0,
 ) -> Measured:
-    """Runs each phase with each budget while the normal model runs all the time, and before each
+    """Runs each phase with each budget while all normal models run all the time, and before each
     budget the model alone: a host's pace changes within seconds.
 
     settle_us: as the policy's `Begin` will have it
@@ -181,7 +185,7 @@ def measure(
         whole += by_turns(entire, seconds / 8)
         for once, took in zip(singly, alone, strict=True):
             took += by_turns(once, each)
-        with Background(normal, normal_device, allow, budget, sms) as busy:
+        with Background(normal, allow, budget, sms) as busy:
             busy.warmed()
             for part, took, points in zip(parts, alone, beside, strict=True):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
@@ -205,38 +209,44 @@ def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class Background:
-    """The normal model runs without a break, but as far as the budget holds it back."""
+    """Normal models run without a break, but as far as the budget holds each of them back.
+
+    agents: in the order of the models
+    """
 
     def __init__(
-        self, plan: NormalPlan, device: CudaDevice, allow: Callable[[int], None], budget: int,
-        sms: int,
-    ) -> None:  # fmt: skip
+        self, normal: Sequence[Running], allow: Callable[[int], None], budget: int, sms: int
+    ) -> None:
         part = ALL if budget else None
         design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
         self._coordinator = Coordinator(Scheduler(design, Gpu(sms)), allow)
-        cost = KernelCost(1, 32, 1.0, 1.0)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
         self._coordinator.join(self._critical, lambda action: None)
-        task = Normal("normal", (cost,) * len(plan.ends))
-        self._agent = NormalAgent(
-            self._coordinator, task, plan, device, lambda _: self._agent.ask()
-        )  # fmt: skip
+        self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
+
+    def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:
+        task = Normal(f"normal {number}", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))
+        return NormalAgent(
+            self._coordinator, task, plan, device, lambda _: self.agents[number].ask()
+        )
 
     def __enter__(self) -> Background:
-        self._agent.ask(2)
+        for agent in self.agents:
+            agent.ask(2)
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._agent.close()
-        finally:
-            self._coordinator.close()
+        with ExitStack() as last:
+            last.callback(self._coordinator.close)
+            for agent in self.agents:
+                last.callback(agent.close)
 
     def warmed(self) -> None:
-        """Waits until an inference has ended: kernels are loaded when they first run."""
+        """Waits until each has ended an inference: kernels are loaded when they first run."""
         until = time.perf_counter() + WARM_S
-        while not self._agent.inferences and time.perf_counter() < until:
-            self._agent.check()
+        while any(not agent.inferences for agent in self.agents) and time.perf_counter() < until:
+            for agent in self.agents:
+                agent.check()
             time.sleep(1e-3)
 
     def around(self, run: Callable[[], float]) -> float:

@@ -193,6 +193,7 @@ class CorunSession:
         times = [kernel_times(CriticalModel(host, None), part) for host in self._hosts]
         self._costs = [costs(host, each) for host, each in zip(self._hosts, times, strict=True)]
         self._plans = [self._plan(n, elastic, each) for n, each in enumerate(times)]
+        self._running = [(p, host.device) for p, host in zip(self._plans, self._hosts, strict=True)]
         self.alone = [self._rate(host) for host in self._hosts]
         if curves is not None:
             check(curves, self.models, self.sms)
@@ -237,12 +238,12 @@ class CorunSession:
 
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
-        host = self._hosts[0]
-        workers = max(host.residents(slot, launch) for slot, launch in _largest(host))
+        workers = max(
+            host.residents(slot, launch) for host in self._hosts for slot, launch in _largest(host)
+        )
         return measure(
             model,
-            self._plans[0],
-            host.device,
+            self._running,
             self.allow,
             sms=self._devices.sms,
             workers=workers,
@@ -254,9 +255,9 @@ class CorunSession:
         )
 
     def background(self, budget: int) -> Background:
-        """The first normal model runs without a break, as far as the budget lets it, in a `with`
+        """The normal models run without a break, as far as the budget lets them, in a `with`
         statement: for measurements."""
-        return Background(self._plans[0], self._hosts[0].device, self.allow, budget, self.sms)
+        return Background(self._running, self.allow, budget, self.sms)
 
     def run(
         self,
