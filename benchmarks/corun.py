@@ -50,7 +50,7 @@ CUDA = "cuda"
 TUNED, NAIVE = "tuned", "naive"
 KEY = (
     "gpu", "pair", "policy", "sms", "kernels", "clients", "l2_persistence", "rate", "load", "seed",
-    "max_slowdown", "gaps",
+    "max_slowdown", "gaps", "together",
 )  # fmt: skip
 #: Whose occupancy is compared.
 OCCUPIED = ("sequential", "tilewright")
@@ -143,6 +143,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 max_slowdown=bound or NO_BOUND,
                 phases=args.phases,
                 ahead=args.ahead,
+                together=args.together,
                 l2_persistence=args.l2_persistence,
                 gap_s=min(arrival.mean_gap for arrival in arrivals),
                 gaps=not args.any_time,
@@ -178,6 +179,7 @@ def setting(
         "load": PAPER_LOADS.get(pair.name) if args.paper_load else None,
         "seed": seed,
         "max_slowdown": bound,
+        "together": args.together,
         "gaps": not args.any_time
         and DESIGNS[policy].plain
         and all(s.arrival.least_gap for s in pair.workload.critical),
@@ -274,6 +276,7 @@ def main() -> None:
     parser.add_argument("--any-time", action="store_true", help="nobody knows least gaps")
     parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
     parser.add_argument("--kernels", choices=(TUNED, NAIVE), default=TUNED)
+    parser.add_argument("--together", type=int, help="normal models that run at once; 0: all")
     parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--out", default="corun", help="results/NAME.json")

@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.elastic import measure as module
 from tilewright.elastic.measure import measure
-from tilewright.elastic.policy import Hold
+from tilewright.elastic.policy import Gpu, Hold, Scheduler, design
 
 
 class Host:
@@ -23,7 +23,7 @@ class Host:
     def __init__(self) -> None:
         self.budgets = list[int]()
 
-    def background(self, normal: Any, allow: Any, budget: int, sms: int) -> Any:
+    def background(self, normal: Any, allow: Any, budget: int, scheduler: Any) -> Any:
         self.budgets.append(budget)
         return nullcontext(SimpleNamespace(warmed=lambda: None))
 
@@ -42,7 +42,9 @@ def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "kernel_times", lambda model, seconds: [90.0])
     monkeypatch.setattr(module, "requests", host.requests)
     monkeypatch.setattr(module, "Background", host.background)
-    found = measure(model, [], lambda _: None, sms=8, workers=64, seconds=0.1)
+    found = measure(
+        model, [], lambda _: None, Scheduler(design("tilewright"), Gpu(8)), workers=64, seconds=0.1
+    )
     assert len(host.budgets) == 7
     assert found.solo_us == 100.0
     (phase,) = found.phases

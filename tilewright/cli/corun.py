@@ -70,6 +70,10 @@ def corun(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 0,
     policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
+    together: Annotated[
+        int | None,
+        typer.Option(min=0, help="Normal models that run at once, at most; 0: all. Default: 2."),
+    ] = None,
     phases: Annotated[
         int, typer.Option(min=1, help="Parts of the critical model with a budget of their own.")
     ] = 1,
@@ -105,6 +109,7 @@ def corun(
         kind="cpu" if device == "cpu" else "gpu",
         sms=sms,
         phases=phases,
+        together=together,
         watched=bool(files),
         l2_persistence=l2_persistence,
         gap_s=min(source.mean_gap for source in sources),

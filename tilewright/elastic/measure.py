@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -26,7 +27,6 @@ from tilewright.elastic.policy import (
     Critical,
     Curve,
     Finished,
-    Gpu,
     Hold,
     KernelCost,
     Normal,
@@ -145,12 +145,11 @@ def measure(
     model: CriticalModel,
     normal: Sequence[Running],
     allow: Callable[[int], None],
+    scheduler: Scheduler,
     *,
-    sms: int,
     workers: int,
     phases: int = 1,
     steps: int = LEVELS,
-    settle_us: float = 0.0,
     most: int = REQUESTS,
     seconds: float = 10.0,
     gap_s: float = 0.0,
@@ -158,12 +157,12 @@ def measure(
     """Runs each phase with each budget while all normal models run all the time, and before each
     budget the model alone: a host's pace changes within seconds.
 
-    settle_us: as the policy's `Begin` will have it
+    scheduler: by which requests will be served
     phases: parts of the critical model with a curve of their own, at most
     seconds: after which a point has fewer requests, but three at least
     gap_s: between requests of the model alone, as they will come
     """
-    times = kernel_times(model, seconds / 8)
+    times, settle_us = kernel_times(model, seconds / 8), scheduler.design.settle_us
     counts = divided(times, phases)
     parts = _parts(counts)
     tried = (0, *levels_of(workers, steps))
@@ -185,7 +184,7 @@ def measure(
         whole += by_turns(entire, seconds / 8)
         for once, took in zip(singly, alone, strict=True):
             took += by_turns(once, each)
-        with Background(normal, allow, budget, sms) as busy:
+        with Background(normal, allow, budget, scheduler) as busy:
             busy.warmed()
             for part, took, points in zip(parts, alone, beside, strict=True):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
@@ -199,7 +198,7 @@ def measure(
         for count, us, points in zip(counts, alone_us, beside, strict=True)
     )
     return Measured(
-        model.device.name, sms, workers, solo_us, tuple(times), tuple(found)
+        model.device.name, scheduler.gpu.sms, workers, solo_us, tuple(times), tuple(found)
     )  # fmt: skip
 
 
@@ -211,15 +210,23 @@ def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
 class Background:
     """Normal models run without a break, but as far as the budget holds each of them back.
 
+    scheduler: by which they will run beside requests
     agents: in the order of the models
     """
 
     def __init__(
-        self, normal: Sequence[Running], allow: Callable[[int], None], budget: int, sms: int
+        self,
+        normal: Sequence[Running],
+        allow: Callable[[int], None],
+        budget: int,
+        scheduler: Scheduler,
     ) -> None:
         part = ALL if budget else None
-        design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
-        self._coordinator = Coordinator(Scheduler(design, Gpu(sms)), allow)
+        design = Design(
+            "measured", "chunk", lambda t, _: (budget,), lambda _: part,
+            plain=True, together=scheduler.design.together,
+        )  # fmt: skip
+        self._coordinator = Coordinator(replace(scheduler, design=design), allow)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
         self._coordinator.join(self._critical, lambda action: None)
         self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]

@@ -58,6 +58,8 @@ SOLO_RUNS = 20
 @dataclass(frozen=True)
 class Settings:
     """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
+    together: normal models that run at once, at most, others wait for their turn; 0: all; None: as
+              the policy has it
     steps: points of a curve beyond 0;  watched: kernels tell where they run when
     l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
     gap_s: between critical requests, as they will come; 0: one after the other.  Their models are
@@ -74,6 +76,7 @@ class Settings:
     phases: int = 1
     steps: int = LEVELS
     ahead: int = 2
+    together: int | None = None
     watched: bool = False
     l2_persistence: bool = False
     gap_s: float = 0.0
@@ -167,9 +170,12 @@ class CorunSession:
             raise UsageError(
                 f"{settings.phases} phases are none to plan with", hint=f"Give 1 to {MOST_PHASES}"
             )
-        self.settings, self.design, self.guarded = settings, design(settings.policy), guarded
+        self.settings, self.guarded, self.design = settings, guarded, design(settings.policy)
+        if settings.together is not None:
+            self.design = replace(self.design, together=settings.together)
         self.names = [f"critical {n}" for n in range(len(guarded))] if guarded[1:] else ["critical"]
         self._devices = found = devices(settings, self.names, len(normal))
+        self._scheduler = Scheduler(self.design, Gpu(found.sms), settings.ahead)
         self._budget = Budget(found.control)
         found.control.wait()
         self._flags: list[Flag] = []
@@ -245,11 +251,10 @@ class CorunSession:
             model,
             self._running,
             self.allow,
-            sms=self._devices.sms,
+            self._scheduler,
             workers=workers,
             phases=self.settings.phases if elastic else 1,
             steps=self.settings.steps if elastic else 1,
-            settle_us=self.design.settle_us,
             seconds=self.settings.measure_seconds / len(self.models),
             gap_s=self.settings.gap_s,
         )
@@ -257,7 +262,7 @@ class CorunSession:
     def background(self, budget: int) -> Background:
         """The normal models run without a break, as far as the budget lets them, in a `with`
         statement: for measurements."""
-        return Background(self._running, self.allow, budget, self.sms)
+        return Background(self._running, self.allow, budget, self._scheduler)
 
     def run(
         self,
@@ -276,8 +281,7 @@ class CorunSession:
         """
         arrivals = _by_turns([arrival] if isinstance(arrival, Arrival) else arrival, self.models)
         sources = _by_turns(normal, self._hosts)
-        scheduler = Scheduler(self.design, Gpu(self.sms), self.settings.ahead)
-        with Coordinator(scheduler, self.allow) as coordinator:
+        with Coordinator(self._scheduler, self.allow) as coordinator:
             asked = [
                 CriticalAgent(coordinator, self._task(n, each), model, self.design.by_kernels)
                 for n, (model, each) in enumerate(zip(self.models, arrivals, strict=True))

@@ -42,6 +42,7 @@ from tilewright.elastic.policy.notices import expected, watched, with_found
 from tilewright.elastic.policy.recounts import left, paused, recounted
 from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
+from tilewright.elastic.policy.turns import has_place, in_turn, turned
 
 #: A clock that jumps further than this between two events has jumped: time counts up to here.
 MOST_STEP_US = 200_000.0
@@ -164,7 +165,7 @@ class Scheduler:
         state, counted = recounted(state)
         actions = [*counted]
         if self.design.turns:
-            state = _turned(state)
+            state = turned(state)
         if state.running is None and state.waiting and self._critical_turn(state):
             first, *rest = state.waiting
             task = state.task(first.task)
@@ -184,7 +185,7 @@ class Scheduler:
         everybody = self._everybody_stays(state)
         for number in range(len(state.normal)):
             while (launch := self._launch(state, state.normal[number], everybody)) is not None:
-                progress = self._with_launch(state.normal[number], launch)
+                progress = self._with_launch(state.normal[number], launch, state.now)
                 state = changed(state, normal=_with(state.normal, number, progress))
                 actions.append(launch)
                 if launch.tiles:
@@ -199,7 +200,7 @@ class Scheduler:
 
     def _launch(self, state: Shares, progress: Progress, everybody: bool) -> Enqueue | None:
         """The kernel of a normal task that starts now."""
-        if not progress.backlog or paused(state) or not self._normal_turn(state, progress):
+        if not progress.backlog or paused(state) or not in_turn(self.design, state, progress):
             return None
         if len(progress.flying) >= self._most_ahead(state):
             return None
@@ -220,14 +221,17 @@ class Scheduler:
         if quiet and fresh and not (plain or everybody):
             return None  # those in flight end soon, and then it is plain
         begins = not kernel and (ahead > 0 or not progress.elastic)
+        if begins and not has_place(self.design, state, progress):
+            return None
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 
-    def _with_launch(self, progress: Progress, launch: Enqueue) -> Progress:
+    def _with_launch(self, progress: Progress, launch: Enqueue, now: float) -> Progress:
         stays = launch.plain or self.design.leave == "never"
         return changed(
             progress,
             flying=(*progress.flying, Flight(launch.kernel, launch.workers, stays)),
             elastic=progress.elastic if stays else max(progress.elastic, launch.kernel + 1),
+            began=now if launch.begins else progress.began,
         )
 
     def _quiet(self, state: Shares, kernel: KernelCost) -> bool:
@@ -237,11 +241,6 @@ class Scheduler:
         flights = (p.task.kernels[f.kernel] for p in state.normal for f in p.flying)
         pending = sum(each.alone_us(self.gpu) for each in (*flights, kernel))
         return state.now + LONGER * pending + LEAD_US <= min(state.due, default=inf)
-
-    def _normal_turn(self, state: Shares, progress: Progress) -> bool:
-        if self.design.turns:
-            return state.turn == progress.task.name
-        return all(not p.backlog or p.task.priority <= progress.task.priority for p in state.normal)
 
     def _everybody_stays(self, state: Shares) -> bool:
         """Whether the budgets of all critical tasks let everybody stay, also of those without a
@@ -376,17 +375,3 @@ def _gone(state: Shares, event: Gone) -> Answer:
         running=None if ran else state.running,
     )
     return state, (Allow(EVERYBODY),) if ran else ()
-
-
-def _turned(state: Shares) -> Shares:
-    """Sequential: whoever has the turn keeps it through an inference, then the next one with work
-    gets it."""
-    if state.running is not None or any(p.busy for p in state.normal):
-        return state
-    asked = {request.task for request in state.waiting}
-    wanting = {task.name: task.name in asked for task in state.critical}
-    wanting |= {p.task.name: p.backlog > 0 for p in state.normal}
-    names = list(wanting)
-    first = names.index(state.turn) + 1 if state.turn in wanting else 0
-    following = (name for name in names[first:] + names[:first] if wanting[name])
-    return changed(state, turn=next(following, state.turn))

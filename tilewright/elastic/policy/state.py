@@ -50,6 +50,7 @@ class Progress:
     backlog: inferences that are wanted;  complete: kernels of the present one that are done
     elastic: behind the last kernel of the present inference that was started in the form that
              workers leave, and so may be done in part
+    began: when its last inference began
     """
 
     task: Normal
@@ -57,6 +58,7 @@ class Progress:
     complete: int = 0
     elastic: int = 0
     flying: tuple[Flight, ...] = ()
+    began: float = 0.0
 
     @property
     def following(self) -> int:
@@ -72,7 +74,7 @@ class Progress:
     @property
     def busy(self) -> bool:
         """An inference has begun and not ended."""
-        return bool(self.flying) or self.complete > 0
+        return bool(self.flying or self.complete or self.elastic)
 
 
 @slotted

@@ -1,0 +1,145 @@
+"""How many normal models run at once, and whose turn it is, with launches that end in any order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from dataclasses import replace
+
+import pytest
+
+from tilewright.elastic.policy import (
+    Action,
+    Arrived,
+    Critical,
+    Ended,
+    Enqueue,
+    Event,
+    Finished,
+    Gpu,
+    KernelCost,
+    Normal,
+    Phase,
+    Scheduler,
+    Shares,
+    design,
+)
+
+KERNELS, GPU = 3, Gpu(8)
+OURS = design("tilewright")
+NORMAL = Normal("", (KernelCost(40, 256, 60.0, 2.0),) * KERNELS)
+CRITICAL = Critical("critical", (Phase(1, 100.0),), max_slowdown=1.2)
+
+
+class Device:
+    """Launches in flight, and what they have computed; which of them ends next is drawn."""
+
+    def __init__(
+        self, names: str, together: int, seed: int, *, alone: bool = False, **priorities: int
+    ) -> None:
+        """alone: there is no critical model, so nobody leaves"""
+        self.scheduler = Scheduler(replace(OURS, together=together), GPU)
+        self.state, self.now, self.draw = Shares(), 0.0, random.Random(seed)
+        self.flying: dict[str, deque[Enqueue]] = {name: deque() for name in names}
+        self.complete = dict.fromkeys(names, 0)
+        self.inferences = Counter[str]()
+        #: Tasks whose inferences had begun and not ended, after each event.
+        self.running = list[set[str]]()
+        #: By task, who waited when it began and still waits; and who began again all the same.
+        self.passed: dict[str, set[str]] = {name: set() for name in names}
+        self.unfair = list[str]()
+        if not alone:
+            self.state = self.scheduler.joined(self.state, CRITICAL)
+        for name in names:
+            task = replace(NORMAL, name=name, priority=priorities.get(name, 0))
+            self.state = self.scheduler.joined(self.state, task)
+
+    def ask(self, name: str, inferences: int) -> None:
+        for _ in range(inferences):
+            self.step(Arrived(self.now, name, 0))
+
+    def step(self, event: Event) -> list[Action]:
+        self.now += 1.0
+        self.state, actions = self.scheduler.step(self.state, event)
+        for action in actions:
+            if isinstance(action, Enqueue):
+                if action.begins:
+                    self._began(action.task)
+                self.flying[action.task].append(action)
+        begun = [n for n, flights in self.flying.items() if flights or self.complete[n]]
+        self.running.append({*begun, *(p.task.name for p in self.state.normal if p.elastic)})
+        return list(actions)
+
+    def _began(self, name: str) -> None:
+        for others in self.passed.values():
+            others.discard(name)
+        self.unfair += self.passed[name]
+        self.passed[name] = {
+            p.task.name for p in self.state.normal
+            if p.backlog and not p.busy and p.task.name != name
+        }  # fmt: skip
+
+    def end_one(self, left: float = 0.0) -> bool:
+        """The oldest launch of some task ends.  left: how likely its workers had to leave"""
+        found = [name for name, flights in self.flying.items() if flights]
+        if not found:
+            return False
+        name = self.draw.choice(found)
+        launch = self.flying[name].popleft()
+        goes = launch.kernel == self.complete[name] and self.draw.random() >= left
+        self.complete[name] += launch.plain or goes
+        told = self.complete[name]
+        if told == KERNELS:
+            self.inferences[name] += 1
+            self.complete[name] = 0
+        self.step(Ended(self.now, name, told))
+        return True
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("together", [1, 2, 3])
+@pytest.mark.parametrize("alone", [False, True])
+def test_places_are_taken_by_turns(alone: bool, together: int, seed: int) -> None:
+    device = Device("abcd", together, seed, alone=alone)
+    for name in "abcd":
+        device.ask(name, 5)
+    while device.end_one(left=0.3):
+        pass
+    assert not device.unfair
+    assert max(map(len, device.running)) == together
+    assert device.inferences == dict.fromkeys("abcd", 5)
+
+
+@pytest.mark.parametrize("together", [0, 4, 9])
+def test_where_all_have_a_place_nobody_waits(together: int) -> None:
+    device = Device("abcd", together, 0)
+    for name in "abcd":
+        device.ask(name, 2)
+    assert all(len(flights) == 2 for flights in device.flying.values())
+
+
+def test_a_place_is_free_at_once_where_a_task_has_no_more_work() -> None:
+    device = Device("abc", 2, 0)
+    device.ask("a", 1)
+    device.ask("b", 9)
+    device.ask("c", 9)
+    assert not device.flying["c"]
+    while not device.inferences["a"]:
+        device.end_one()
+    assert device.flying["c"]
+
+
+def test_tasks_of_a_lower_priority_hold_no_places() -> None:
+    """Both places are theirs, and they cannot go on."""
+    device = Device("abc", 2, 0, c=1)
+    device.ask("a", 1)
+    device.ask("b", 1)
+    device.step(Arrived(device.now, "critical", 1))
+    while device.end_one(left=1.0):
+        pass
+    device.ask("c", 2)
+    device.step(Finished(device.now, 1, 100.0))
+    assert device.flying["c"]
+    while device.end_one():
+        pass
+    assert device.inferences == {"a": 1, "b": 1, "c": 2}
