@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,11 +107,10 @@ def beside(
 
 
 def measured(
-    paths: tuple[Path, Path], sms: int, seconds: float
+    critical: Path, normal: Sequence[Path], sms: int, seconds: float
 ) -> Iterator[tuple[str, list[Took]]]:
-    critical, normal = paths
     settings = partial(Settings, sms=sms, max_slowdown=1e3, measure_seconds=0.5)
-    with CorunSession(critical, [normal], settings()) as session:
+    with CorunSession(critical, normal, settings()) as session:
         stamped = Stamped(session.models[0])
         device = stamped.critical.device
         alone = timed(stamped, EVERYBODY, seconds)
@@ -127,16 +126,16 @@ def measured(
 
         yield f"{ALONE}, cold caches", timed(stamped, EVERYBODY, seconds, before=cold)
         yield BESIDE, beside(session, stamped, seconds, expected_us)
-    with CorunSession(critical, [normal], settings(l2_persistence=True)) as session:
+    with CorunSession(critical, normal, settings(l2_persistence=True)) as session:
         yield KEPT, beside(session, Stamped(session.models[0]), seconds, expected_us)
 
 
 def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[dict[str, Any]]:
     streams = workload(pair)
-    names = [each[0].model for each in (streams.critical, streams.normal)]
-    critical, normal = (built(name, model(name), folder) for name in names)
+    names = [stream.model for stream in (streams.critical[0], *streams.normal)]
+    critical, *normal = (built(name, model(name), folder) for name in names)
     middle: list[float] = []
-    for name, found in measured((critical, normal), sms, seconds):
+    for name, found in measured(critical, normal, sms, seconds):
         middle = middle or [statistics.median(times) for times in zip(*found, strict=True)]
         row: dict[str, Any] = {"pair": pair, "sms": sms, "beside": name, "n": len(found)}
         for clock, times, unit in zip(

@@ -20,7 +20,7 @@ from tilewright.benchkernel import product
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.elastic import measure
-from tilewright.elastic.agents import QUIET, CriticalAgent, NormalAgent
+from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, ElasticKernels, Recording, critical_task
 from tilewright.elastic.policy import (
@@ -40,6 +40,7 @@ from tilewright.elastic.policy import (
     Scheduler,
     design,
 )
+from tilewright.elastic.quiet import QUIET
 from tilewright.elastic.session import CorunSession, Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop
 from tilewright.hosts.cuda import CudaHost

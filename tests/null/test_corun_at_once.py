@@ -16,7 +16,6 @@ from test_corun_agents import pair as pair
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
-from tilewright.elastic.agents import LAST_US, QUIET, Quiet
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import critical_task
 from tilewright.elastic.policy import (
@@ -35,6 +34,7 @@ from tilewright.elastic.policy import (
     design,
 )
 from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.quiet import LAST_US, QUIET, Quiet
 
 
 class Counted:
@@ -75,28 +75,33 @@ def test_others_have_turns_in_a_request_until_it_ends_soon(
         pair.close()
 
 
-def test_a_turn_lets_those_go_on_who_wait() -> None:
+def test_a_turn_lets_one_go_on_who_waits() -> None:
     quiet, went = Quiet(), list[int]()
 
     def waits(number: int) -> None:
         quiet.wait()
         went.append(number)
 
+    threads = [threading.Thread(target=waits, args=(n,), daemon=True) for n in range(4)]
     with quiet:
-        threads = [threading.Thread(target=waits, args=(n,), daemon=True) for n in range(2)]
-        threads[0].start()
-        while quiet._waiting < 1:
-            time.sleep(0.001)
+        for count, thread in enumerate(threads[:3], 1):
+            thread.start()
+            while quiet._waiting < count:
+                time.sleep(0.001)
         assert not went
-        quiet.turn()
-        threads[0].join(5)
-        assert went == [0]
+        for count in (1, 2):
+            quiet.turn()
+            while len(went) < count:
+                time.sleep(0.001)
+            time.sleep(0.02)
+            assert len(went) == count
         # who comes later waits for the next turn, or for the end
-        threads[1].start()
+        threads[3].start()
         time.sleep(0.02)
-        assert went == [0]
-    threads[1].join(5)
-    assert went == [0, 1]
+        assert len(went) == 2
+    for thread in threads:
+        thread.join(5)
+    assert sorted(went) == [0, 1, 2, 3]
 
 
 def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile() -> None:

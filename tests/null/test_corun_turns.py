@@ -11,6 +11,7 @@ import pytest
 from tilewright.elastic.policy import (
     Action,
     Arrived,
+    Begin,
     Critical,
     Ended,
     Enqueue,
@@ -143,3 +144,11 @@ def test_tasks_of_a_lower_priority_hold_no_places() -> None:
     while device.end_one():
         pass
     assert device.inferences == {"a": 1, "b": 1, "c": 2}
+
+
+@pytest.mark.parametrize(("together", "beside"), [(0, 3), (2, 2), (5, 3)])
+def test_a_request_waits_for_as_many_as_run_at_once(together: int, beside: int) -> None:
+    device = Device("abc", together, 0)
+    (begin,) = device.step(Arrived(device.now, "critical", 1))
+    assert isinstance(begin, Begin)
+    assert begin.beside == beside

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import HostError, TaskOverdue, TilewrightError
 from tilewright.elastic.coordinator import Coordination, now_us
-from tilewright.elastic.models import REST_S, SPIN_S, CriticalModel, NormalPlan
+from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -34,98 +33,8 @@ from tilewright.elastic.policy import (
     Refuse,
     Withdraw,
 )
+from tilewright.elastic.quiet import QUIET, in_quiet, watch
 from tilewright.hosts.cuda_devices import CudaDevice, Mark
-
-
-class Quiet:
-    """Threads of normal models stay out of the interpreter while it is entered.
-
-    Threads of Python run by turns, and each turn costs the other one more than a kernel takes.  So
-    nobody else takes turns while a critical request is started, or runs alone.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._over, self._entered = threading.Lock(), threading.Event(), 0
-        self._waiting = 0
-        self._over.set()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._entered += 1
-            self._over.clear()
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._entered -= 1
-            if not self._entered:
-                self._over.set()
-
-    def wait(self) -> None:
-        """Until nobody has entered it, or who did gives a turn."""
-        if self._over.is_set():
-            return
-        with self._lock:
-            self._waiting += 1
-        self._over.wait()
-        with self._lock:
-            self._waiting -= 1
-
-    def turn(self) -> None:
-        """Lets those go on who wait now, while the caller stays in."""
-        if self._waiting:
-            with self._lock:
-                self._over.set()
-                if self._entered:
-                    self._over.clear()
-        time.sleep(0)
-
-
-#: Of this process, as the interpreter is.
-QUIET = Quiet()
-
-
-#: Microseconds before and after its expected end in which nobody else has a turn in a request.
-#: Before that threads of normal models see what was left, so that they go on at once afterwards.
-LAST_US, LATER_US = 200.0, 400.0
-
-
-def watch(
-    mark: Mark, look: Callable[[], None], turns: Callable[[float], bool] = lambda spent_us: False
-) -> None:
-    """Waits for a mark, at first without rest.
-
-    look: called again and again; what it raises ends the wait
-    turns: whether threads of normal models have turns now, so many microseconds after the begin
-    """
-    begun = time.perf_counter()
-    while not mark.passed():
-        look()
-        spent = time.perf_counter() - begun
-        if turns(1e6 * spent):
-            QUIET.turn()
-        if spent > SPIN_S:
-            time.sleep(REST_S)
-
-
-def in_quiet(
-    start: Callable[[], Mark],
-    expected_us: float | None = None,
-    look: Callable[[], None] = lambda: None,
-) -> None:
-    """Starts a critical request and waits for its end.
-
-    expected_us: what it takes, about; None: nobody else has a turn meanwhile
-    look: as of `watch`
-    """
-
-    def turns(spent_us: float) -> bool:
-        return expected_us is not None and not (
-            expected_us - LAST_US <= spent_us <= expected_us + LATER_US
-        )
-
-    with QUIET:
-        watch(start(), look, turns)
-
 
 #: The device that a thread works with.
 _CURRENT = threading.local()

@@ -19,7 +19,7 @@ import msgspec
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
-from tilewright.elastic.agents import NormalAgent, in_quiet
+from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
@@ -35,6 +35,8 @@ from tilewright.elastic.policy import (
 )
 from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
+from tilewright.elastic.policy.turns import most_beside
+from tilewright.elastic.quiet import in_quiet
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch
 
@@ -211,7 +213,7 @@ class Background:
     """Normal models run without a break, but as far as the budget holds each of them back.
 
     scheduler: by which they will run beside requests
-    agents: in the order of the models
+    agents: in the order of the models;  beside: as of the policy's `Begin`
     """
 
     def __init__(
@@ -230,6 +232,7 @@ class Background:
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
         self._coordinator.join(self._critical, lambda action: None)
         self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
+        self.beside = most_beside(design, self._coordinator.state)
 
     def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:
         task = Normal(f"normal {number}", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))
@@ -284,7 +287,7 @@ def requests(
 
     def once() -> float:
         begun = now_us()
-        in_quiet(partial(model.start_parts, [held], settle_us, beside=1), expected_us)
+        in_quiet(partial(model.start_parts, [held], settle_us, beside), expected_us)
         return now_us() - begun
 
     def timed() -> float:
@@ -293,5 +296,5 @@ def requests(
             time.sleep(next(between))
         return once() if busy is None else busy.around(once)
 
-    between = gaps(gap_s)
+    beside, between = busy.beside if busy else 0, gaps(gap_s)
     return timed

@@ -79,7 +79,7 @@ class Begin:
 
     settle_us: where a budget falls, the kernels of its phase wait until those who must leave have
                left, at most so long; 0: not at all
-    beside: normal tasks; each may keep as many workers as the budget
+    beside: normal tasks at once; each may keep as many workers as the budget
     """
 
     request: int

@@ -42,7 +42,7 @@ from tilewright.elastic.policy.notices import expected, watched, with_found
 from tilewright.elastic.policy.recounts import left, paused, recounted
 from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
-from tilewright.elastic.policy.turns import has_place, in_turn, turned
+from tilewright.elastic.policy.turns import has_place, in_turn, most_beside, turned
 
 #: A clock that jumps further than this between two events has jumped: time counts up to here.
 MOST_STEP_US = 200_000.0
@@ -118,7 +118,13 @@ class Scheduler:
         if design.turns or design.by_kernels:
             return None
         budgets = design.budgets(critical, state.margins[state.critical.index(critical)])
-        return Begin(request, task, budgets, design.settle_us, len(state.normal))
+        return self._begin(state, request, critical, budgets)
+
+    def _begin(
+        self, state: Shares, request: int, task: Critical, budgets: tuple[int, ...]
+    ) -> Begin:
+        design = self.design
+        return Begin(request, task.name, budgets, design.settle_us, most_beside(design, state))
 
     def _arrived(self, state: Shares, event: Arrived) -> Answer:
         task = state.task(event.task)
@@ -175,9 +181,7 @@ class Scheduler:
             beside = any(progress.flying for progress in state.normal)
             running = Running(first, budgets, held=self.design.by_kernels, beside=beside)
             state = changed(state, waiting=tuple(rest), running=running)
-            actions.append(
-                Begin(first.number, task.name, budgets, self.design.settle_us, len(state.normal))
-            )
+            actions.append(self._begin(state, first.number, task, budgets))
         if state.running is not None and state.running.held and self._passes(state):
             running = changed(state.running, held=False)
             state = changed(state, running=running)

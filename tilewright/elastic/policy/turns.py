@@ -11,6 +11,12 @@ from tilewright.elastic.policy.designs import Design
 from tilewright.elastic.policy.state import Progress, Shares
 
 
+def most_beside(design: Design, state: Shares) -> int:
+    """Normal tasks that a critical request may have beside it."""
+    count = len(state.normal)
+    return min(count, design.together) if design.together else count
+
+
 def in_turn(design: Design, state: Shares, progress: Progress) -> bool:
     """Whether no other task goes first."""
     if design.turns:
