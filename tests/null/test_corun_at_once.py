@@ -104,6 +104,24 @@ def test_a_turn_lets_one_go_on_who_waits() -> None:
     assert sorted(went) == [0, 1, 2, 3]
 
 
+def test_who_waits_goes_on_at_the_end_although_the_next_request_has_begun() -> None:
+    """Else requests that follow each other without a pause keep normal work out for good."""
+    quiet, went = Quiet(), threading.Event()
+
+    def waits() -> None:
+        quiet.wait()
+        went.set()
+
+    with quiet:
+        thread = threading.Thread(target=waits, daemon=True)
+        thread.start()
+        while not quiet._waiting:
+            time.sleep(0.001)
+        quiet.__exit__()
+        quiet.__enter__()
+        assert went.wait(5)
+
+
 def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile() -> None:
     told: list[Action] = []
     both = (critical_task("one", (Phase(2, 10.0),)), critical_task("two", (Phase(2, 10.0),)))

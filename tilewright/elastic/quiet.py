@@ -23,7 +23,7 @@ class Quiet:
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
-        self._entered = self._waiting = 0
+        self._entered = self._waiting = self._ended = 0
         self._given = False
 
     def __enter__(self) -> None:
@@ -35,15 +35,18 @@ class Quiet:
             self._entered -= 1
             if not self._entered:
                 self._given = False
+                self._ended += 1
                 self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until nobody has entered it, or who did gives a turn."""
+        """Until nobody has entered it, or who did gives a turn.  The next request may have begun
+        before the thread wakes up."""
         if not self._entered:
             return
         with self._changed:
+            ended = self._ended
             self._waiting += 1
-            self._changed.wait_for(lambda: self._given or not self._entered)
+            self._changed.wait_for(lambda: not self._entered or self._given or self._ended > ended)
             self._waiting -= 1
             self._given = False
 
