@@ -39,7 +39,8 @@ from tilewright.compiler import Options, compile_model
 from tilewright.elastic.measure import Measured
 from tilewright.elastic.naive import naive
 from tilewright.elastic.policy import DESIGNS
-from tilewright.elastic.session import CorunSession, Guarded, Settings
+from tilewright.elastic.session import CorunSession
+from tilewright.elastic.settings import Guarded, Settings
 from tilewright.elastic.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop, Poisson
 from tilewright.elastic.workloads.metrics import achieved_occupancy, sequential_rate, tail
@@ -127,7 +128,8 @@ def solos(
 
 
 def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[dict[str, Any]]:
-    """One policy after the other; curves are measured once."""
+    """One policy after the other; curves are measured once, but beside several normal models, of
+    which fewer may run at once for a lower bound."""
     curves: Sequence[Measured] | None = None
     critical, normal = pair.parted
     if args.paper_load and pair.name in PAPER_LOADS:
@@ -151,7 +153,8 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
             )
             try:
                 with CorunSession(critical, normal, settings, curves) as session:
-                    curves = session.measured if promises else curves
+                    if promises and len(normal) == 1:
+                        curves = session.measured
                     for seed in args.seed or (0,):
                         yield row(pair, args, session, bound, seed)
             except TilewrightError as error:
@@ -230,6 +233,7 @@ def row(
         "bound_kept": all(c.kept for c in result.critical),
         "curves_corrected": sum(len(c.noticed) for c in result.critical),
         "duty": result.duty,
+        "at_once": session.together,
         "solo_us": statistics.mean(c.solo_us for c in result.critical),
         "decision_us": result.decision_us,
         "seconds": result.seconds,

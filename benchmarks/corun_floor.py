@@ -43,7 +43,8 @@ from tilewright.elastic.measure import GAP_S, Background, requests
 from tilewright.elastic.models import CriticalModel
 from tilewright.elastic.policy import Hold
 from tilewright.elastic.policy.designs import SETTLE_US
-from tilewright.elastic.session import CorunSession, Settings
+from tilewright.elastic.session import CorunSession
+from tilewright.elastic.settings import Settings
 from tilewright.elastic.workloads import workload
 from tilewright.elastic.workloads.models import model
 from tilewright.hosts.cuda_settle import CLOCK

@@ -41,7 +41,8 @@ from tilewright.elastic.policy import (
     design,
 )
 from tilewright.elastic.quiet import QUIET
-from tilewright.elastic.session import CorunSession, Settings
+from tilewright.elastic.session import CorunSession
+from tilewright.elastic.settings import Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice

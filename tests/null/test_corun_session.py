@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from tilewright.elastic import measure
 from tilewright.elastic.measure import Measured
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.elastic.result import CorunResult
-from tilewright.elastic.session import CPU_SMS, CorunSession, Guarded, Settings
+from tilewright.elastic.session import CorunSession
+from tilewright.elastic.settings import CPU_SMS, Guarded, Settings
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
 #: A bound that any busy machine keeps.
@@ -66,6 +68,48 @@ def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]
                 assert time.monotonic() < until
                 time.sleep(0.01)
             assert len(busy.agents) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "bound", "asked", "tried"),
+    [
+        ("tilewright", 2.0, None, [0]),
+        ("tilewright", 1.5, None, [0, 2]),
+        ("tilewright", 1.2, None, [0, 2, 1]),
+        ("tilewright", 1.01, None, [0, 2, 1]),
+        ("tilewright", 1.2, 3, [3]),
+        ("priority", 1.2, None, [0]),
+    ],
+)
+def test_as_many_normal_models_run_at_once_as_the_bound_allows(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
+    policy: str, bound: float, asked: int | None, tried: list[int],
+) -> None:  # fmt: skip
+    beside = {0: 1.8, 1: 1.1, 2: 1.4, 3: 1.6}
+    seen = list[int]()
+
+    def measured(session: CorunSession, *_: object) -> Measured:
+        together = session._scheduler.together
+        seen.append(together)
+        phase = Phase(2, 10.0, Curve(((0, beside[together]),)))
+        return replace_of(CURVES, {"phases": (phase,), "together": together})
+
+    monkeypatch.setattr(CorunSession, "_measure", measured)
+    critical, normal = bundles
+    settings = replace(SETTINGS, policy=policy, max_slowdown=bound, together=asked)
+    with CorunSession(critical, [normal] * 3, settings) as session:
+        assert seen == tried
+        assert session.together == session._scheduler.together == tried[-1]
+        if bound < beside[1]:
+            with pytest.raises(AdmissionRefused):
+                session.run(ClosedLoop(), 0.1)
+
+
+def test_curves_beside_another_number_at_once_are_refused(bundles: tuple[Path, Path]) -> None:
+    critical, normal = bundles
+    two = replace(SETTINGS, together=2)
+    with pytest.raises(UsageError, match="normal models at once: 0, not 2"):
+        CorunSession(critical, [normal] * 3, two, [CURVES])
 
 
 def test_their_tasks_go_by_priority(session: CorunSession) -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy import (
     Action,
     Arrived,
     Begin,
     Critical,
+    Curve,
     Ended,
     Enqueue,
     Event,
@@ -29,17 +31,18 @@ from tilewright.elastic.policy import (
 KERNELS, GPU = 3, Gpu(8)
 OURS = design("tilewright")
 NORMAL = Normal("", (KernelCost(40, 256, 60.0, 2.0),) * KERNELS)
-CRITICAL = Critical("critical", (Phase(1, 100.0),), max_slowdown=1.2)
+CURVE = Curve(((0, 1.0), (EVERYBODY, 3.0)))
 
 
 class Device:
     """Launches in flight, and what they have computed; which of them ends next is drawn."""
 
     def __init__(
-        self, names: str, together: int, seed: int, *, alone: bool = False, **priorities: int
-    ) -> None:
-        """alone: there is no critical model, so nobody leaves"""
-        self.scheduler = Scheduler(replace(OURS, together=together), GPU)
+        self, names: str, together: int, seed: int, *, quiet: bool = False,
+        max_slowdown: float = 1.2, **priorities: int,
+    ) -> None:  # fmt: skip
+        """quiet: no request can come any more, so nobody leaves"""
+        self.scheduler = Scheduler(OURS, GPU, together=together)
         self.state, self.now, self.draw = Shares(), 0.0, random.Random(seed)
         self.flying: dict[str, deque[Enqueue]] = {name: deque() for name in names}
         self.complete = dict.fromkeys(names, 0)
@@ -49,8 +52,13 @@ class Device:
         #: By task, who waited when it began and still waits; and who began again all the same.
         self.passed: dict[str, set[str]] = {name: set() for name in names}
         self.unfair = list[str]()
-        if not alone:
-            self.state = self.scheduler.joined(self.state, CRITICAL)
+        critical = Critical(
+            "critical", (Phase(1, 100.0, CURVE),), (),
+            max_slowdown=max_slowdown, gap_us=1e9 if quiet else 0.0,
+        )  # fmt: skip
+        self.state = self.scheduler.joined(self.state, critical)
+        self.step(Arrived(self.now, critical.name, 0))
+        self.step(Finished(self.now, 0, 100.0))
         for name in names:
             task = replace(NORMAL, name=name, priority=priorities.get(name, 0))
             self.state = self.scheduler.joined(self.state, task)
@@ -99,9 +107,9 @@ class Device:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("together", [1, 2, 3])
-@pytest.mark.parametrize("alone", [False, True])
-def test_places_are_taken_by_turns(alone: bool, together: int, seed: int) -> None:
-    device = Device("abcd", together, seed, alone=alone)
+@pytest.mark.parametrize("quiet", [False, True])
+def test_places_are_taken_by_turns(quiet: bool, together: int, seed: int) -> None:
+    device = Device("abcd", together, seed, quiet=quiet)
     for name in "abcd":
         device.ask(name, 5)
     while device.end_one(left=0.3):
@@ -117,6 +125,14 @@ def test_where_all_have_a_place_nobody_waits(together: int) -> None:
     for name in "abcd":
         device.ask(name, 2)
     assert all(len(flights) == 2 for flights in device.flying.values())
+
+
+def test_where_everybody_may_stay_all_run_at_once() -> None:
+    """Nothing is started in vain then."""
+    device = Device("abcd", 2, 0, max_slowdown=1e3)
+    for name in "abcd":
+        device.ask(name, 2)
+    assert all(flights[0].plain for flights in device.flying.values())
 
 
 def test_a_place_is_free_at_once_where_a_task_has_no_more_work() -> None:

@@ -31,7 +31,7 @@ from tilewright.cli.output import Answer
 
 if TYPE_CHECKING:
     from tilewright.elastic.result import CorunResult
-    from tilewright.elastic.session import Guarded
+    from tilewright.elastic.settings import Guarded
     from tilewright.elastic.workloads.arrivals import Arrival
 
 DEVICES = ("cuda", "cpu")
@@ -72,7 +72,11 @@ def corun(
     policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
     together: Annotated[
         int | None,
-        typer.Option(min=0, help="Normal models that run at once, at most; 0: all. Default: 2."),
+        typer.Option(
+            min=0,
+            help="Normal models that run at once, at most; 0: all. By default as many as the "
+            "bounds allow: all, 2 or 1.",
+        ),
     ] = None,
     phases: Annotated[
         int, typer.Option(min=1, help="Parts of the critical model with a budget of their own.")
@@ -93,7 +97,8 @@ def corun(
     """Run critical models beside normal ones and keep their slowdown under a bound."""
     from tilewright.elastic import measure
     from tilewright.elastic import timeline as pictures
-    from tilewright.elastic.session import CorunSession, Settings
+    from tilewright.elastic.session import CorunSession
+    from tilewright.elastic.settings import Settings
     from tilewright.elastic.workloads.arrivals import ClosedLoop
 
     if device not in DEVICES:
@@ -144,6 +149,7 @@ def corun(
         "device": session.measured[0].device,
         "sms": sms,
         "clients": clients,
+        "together": session.together,
         "l2_persistence": l2_persistence,
         "l2_kept": round(session.kept.kept, 4) if session.kept else None,
     } | facts(result, names)
@@ -182,7 +188,7 @@ def broker(
 
 
 def _guarded(chosen: list[CriticalChoice], paths: list[Path]) -> list[Guarded]:
-    from tilewright.elastic.session import Guarded
+    from tilewright.elastic.settings import Guarded
 
     return [
         Guarded(path, one.max_slowdown, one.deadline, one.priority)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tilewright.elastic.models import CriticalModel, ElasticKernels, critical_task
     from tilewright.elastic.policy import Gpu, KernelCost, Normal, Scheduler, design
     from tilewright.elastic.result import CorunResult, CriticalResult
-    from tilewright.elastic.session import CorunSession, Guarded, Settings
+    from tilewright.elastic.session import CorunSession
+    from tilewright.elastic.settings import Guarded, Settings
     from tilewright.elastic.simulator import simulate
     from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson, Trace, Uniform
 
@@ -28,7 +29,8 @@ _HOMES = {
     "models": ("CriticalModel", "ElasticKernels", "critical_task"),
     "policy": ("Gpu", "KernelCost", "Normal", "Scheduler", "design"),
     "result": ("CorunResult", "CriticalResult"),
-    "session": ("CorunSession", "Guarded", "Settings"),
+    "session": ("CorunSession",),
+    "settings": ("Guarded", "Settings"),
     "simulator": ("simulate",),
     "workloads.arrivals": ("ClosedLoop", "Poisson", "Trace", "Uniform"),
 }

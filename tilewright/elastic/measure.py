@@ -58,6 +58,7 @@ Running: TypeAlias = tuple[NormalPlan, CudaDevice]
 class Measured(msgspec.Struct, frozen=True):
     """device: its name;  workers: that the normal models' largest kernel has alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
+    together: normal models that ran at once beside it, at most; 0: all
     """
 
     device: str
@@ -66,6 +67,7 @@ class Measured(msgspec.Struct, frozen=True):
     solo_us: float
     kernels_us: tuple[float, ...]
     phases: tuple[Phase, ...]
+    together: int = 0
 
 
 #: A file of curves.
@@ -89,8 +91,11 @@ def load(path: Path) -> list[Measured]:
         ) from error
 
 
-def check(curves: Sequence[Measured], models: Sequence[CriticalModel], sms: int) -> None:
-    """Raises UsageError for curves of another device, part of it, or model."""
+def check(
+    curves: Sequence[Measured], models: Sequence[CriticalModel], sms: int, together: int | None
+) -> None:
+    """Raises UsageError for curves of another device, part of it, or model, or beside another
+    number of normal models at once.  together: None: any"""
     if len(curves) != len(models):
         raise UsageError(
             f"there are {len(curves)} curves for {len(models)} critical models",
@@ -98,10 +103,14 @@ def check(curves: Sequence[Measured], models: Sequence[CriticalModel], sms: int)
         )
     for known, model in zip(curves, models, strict=True):
         kernels = sum(phase.kernels for phase in known.phases)
-        was = (known.device, known.sms, kernels)
-        now = (model.device.name, sms, len(model.launches))
+        was = (known.device, known.sms, kernels, known.together)
+        at_once = known.together if together is None else together
+        now = (model.device.name, sms, len(model.launches), at_once)
         if was != now:
-            kinds = ("device", "multiprocessors", "kernels of the critical model")
+            kinds = (
+                "device", "multiprocessors", "kernels of the critical model",
+                "normal models at once",
+            )  # fmt: skip
             which = next(n for n in range(len(kinds)) if was[n] != now[n])
             raise UsageError(
                 f"the slowdown curves were measured for {kinds[which]}: {was[which]}, "
@@ -200,8 +209,14 @@ def measure(
         for count, us, points in zip(counts, alone_us, beside, strict=True)
     )
     return Measured(
-        model.device.name, scheduler.gpu.sms, workers, solo_us, tuple(times), tuple(found)
-    )  # fmt: skip
+        model.device.name,
+        scheduler.gpu.sms,
+        workers,
+        solo_us,
+        tuple(times),
+        tuple(found),
+        scheduler.together,
+    )
 
 
 def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
@@ -224,15 +239,12 @@ class Background:
         scheduler: Scheduler,
     ) -> None:
         part = ALL if budget else None
-        design = Design(
-            "measured", "chunk", lambda t, _: (budget,), lambda _: part,
-            plain=True, together=scheduler.design.together,
-        )  # fmt: skip
+        design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
         self._coordinator = Coordinator(replace(scheduler, design=design), allow)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
         self._coordinator.join(self._critical, lambda action: None)
         self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
-        self.beside = most_beside(design, self._coordinator.state)
+        self.beside = most_beside(scheduler.together, self._coordinator.state)
 
     def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:
         task = Normal(f"normal {number}", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))

@@ -10,11 +10,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
@@ -35,114 +34,22 @@ from tilewright.elastic.models import (
     run_cost,
     run_ends,
 )
-from tilewright.elastic.policy import Critical, Design, Gpu, Normal, Scheduler, design
-from tilewright.elastic.policy.curves import LEVELS
+from tilewright.elastic.policy import Critical, Gpu, Normal, Scheduler, design
+from tilewright.elastic.policy.admission import least
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.result import CorunResult, CriticalResult
-from tilewright.elastic.watch import Watch, watched
+from tilewright.elastic.settings import Guarded, Settings, devices
 from tilewright.elastic.weights import KeptWeights
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
-from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.cuda_tasks import Launch, SetWord
 from tilewright.hosts.tensors import largest_extents
 
-#: Threads that make an SM of the CPU.
-CPU_SMS = 2
+#: Normal models at once, where a bound cannot be kept beside all of them.
+FEWER = (2, 1)
 #: Runs by which the normal model's own rate is found.
 SOLO_RUNS = 20
-
-
-@dataclass(frozen=True)
-class Settings:
-    """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
-    together: normal models that run at once, at most, others wait for their turn; 0: all; None: as
-              the policy has it
-    steps: points of a curve beyond 0;  watched: kernels tell where they run when
-    l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
-    gap_s: between critical requests, as they will come; 0: one after the other.  Their models are
-           measured alone in the same way
-    gaps: the policy knows the least gap between requests, where the arrivals have one
-    """
-
-    policy: str = "tilewright"
-    kind: Literal["gpu", "cpu"] = "gpu"
-    sms: int | None = None
-    max_slowdown: float = 1.05
-    deadline_ms: float | None = None
-    lease_ms: float = 0.0
-    phases: int = 1
-    steps: int = LEVELS
-    ahead: int = 2
-    together: int | None = None
-    watched: bool = False
-    l2_persistence: bool = False
-    gap_s: float = 0.0
-    gaps: bool = True
-    measure_seconds: float = 4.0
-
-
-@dataclass(frozen=True)
-class Guarded:
-    """A critical model of several, with what is its own; None: as in the settings.
-
-    priority: larger is sooner; within one, the earliest deadline
-    """
-
-    path: Path
-    max_slowdown: float | None = None
-    deadline_ms: float | None = None
-    priority: int = 0
-
-
-@dataclass
-class _Devices:
-    """A stream for each model, and one for the budget alone."""
-
-    critical: list[CudaDevice]
-    normal: list[CudaDevice]
-    control: CudaDevice
-    sms: int
-    watches: list[Watch] = field(default_factory=list)
-
-
-def devices(settings: Settings, critical: Sequence[str], normal: int) -> _Devices:
-    """critical: names of the tasks.  Raises HostError where there is no such device."""
-    chosen = design(settings.policy)
-    if settings.kind == "cpu":
-        made = _Devices(
-            [CpuDevice(1) for _ in critical], [CpuDevice(1) for _ in range(normal)],
-            CpuDevice(1), CPU_SMS,
-        )  # fmt: skip
-    else:
-        own, rest = _drivers(settings, chosen)
-        made = _Devices(
-            [NvidiaDevice(own, urgent=chosen.urgent) for _ in critical],
-            [NvidiaDevice(rest) for _ in range(normal)],
-            NvidiaDevice(own, urgent=True),
-            own.sms if own is rest else own.sms + rest.sms,
-        )
-    if settings.watched:
-        made.watches = [
-            *(Watch(made.control, name, True) for name in critical),
-            *(Watch(made.control, f"normal {n}", False) for n in range(normal)),
-        ]
-        own_watches, rest_watches = made.watches[: len(critical)], made.watches[len(critical) :]
-        made.critical = list(map(watched, made.critical, own_watches))
-        made.normal = list(map(watched, made.normal, rest_watches))
-    return made
-
-
-def _drivers(settings: Settings, chosen: Design) -> tuple[Driver, Driver]:
-    if not chosen.split:
-        one = Driver(0, settings.sms)
-        return one, one
-    sms = settings.sms or Driver(0).sms
-    first = max(2, round(sms * chosen.split / 2) * 2)
-    own, rest = Driver.parts(0, [first, sms - first])
-    return own, rest
 
 
 class CorunSession:
@@ -171,11 +78,8 @@ class CorunSession:
                 f"{settings.phases} phases are none to plan with", hint=f"Give 1 to {MOST_PHASES}"
             )
         self.settings, self.guarded, self.design = settings, guarded, design(settings.policy)
-        if settings.together is not None:
-            self.design = replace(self.design, together=settings.together)
         self.names = [f"critical {n}" for n in range(len(guarded))] if guarded[1:] else ["critical"]
         self._devices = found = devices(settings, self.names, len(normal))
-        self._scheduler = Scheduler(self.design, Gpu(found.sms), settings.ahead)
         self._budget = Budget(found.control)
         found.control.wait()
         self._flags: list[Flag] = []
@@ -201,9 +105,9 @@ class CorunSession:
         self._plans = [self._plan(n, elastic, each) for n, each in enumerate(times)]
         self._running = [(p, host.device) for p, host in zip(self._plans, self._hosts, strict=True)]
         self.alone = [self._rate(host) for host in self._hosts]
-        if curves is not None:
-            check(curves, self.models, self.sms)
-        self.measured = curves or [self._measure(model, elastic) for model in self.models]
+        self.measured = self._curves(elastic) if curves is None else curves
+        check(self.measured, self.models, self.sms, settings.together)
+        self._scheduler = self._scheduled(self.together)
 
     def __enter__(self) -> CorunSession:
         return self
@@ -216,6 +120,11 @@ class CorunSession:
     @property
     def sms(self) -> int:
         return self._devices.sms
+
+    @property
+    def together(self) -> int:
+        """Normal models that run at once, at most; 0: all."""
+        return self.measured[0].together
 
     def allow(self, workers: int) -> None:
         """Sets the budget now, by a stream that has nothing else to do."""
@@ -241,6 +150,27 @@ class CorunSession:
         if self._flags:
             return EntryKernels(host, launches, self._flags[number])
         return (WholePlain if runs else PlainKernels)(host, launches)
+
+    def _scheduled(self, together: int) -> Scheduler:
+        return Scheduler(self.design, Gpu(self.sms), self.settings.ahead, together)
+
+    def _curves(self, elastic: bool) -> list[Measured]:
+        """Beside all normal models at once, or as many as let all bounds be kept: five models do
+        more than two, but disturb twice as much (decision 58)."""
+        found = list[Measured]()
+        for together in self._numbers():
+            self._scheduler = self._scheduled(together)
+            found = [self._measure(model, elastic) for model in self.models]
+            bounds = (self._bound(n)[0] for n in range(len(found)))
+            if all(least(each.phases) <= b for each, b in zip(found, bounds, strict=True)):
+                break
+        return found
+
+    def _numbers(self) -> Sequence[int]:
+        """Of normal models at once, to try; 0: all."""
+        if self.settings.together is not None:
+            return [self.settings.together]
+        return [0, *(n for n in FEWER if n < len(self._hosts) and self.design.promises)]
 
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.policy.budgets import predicted
-from tilewright.elastic.policy.tasks import Critical
+from tilewright.elastic.policy.tasks import Critical, Phase
 
 
 def admit(task: Critical, others: Sequence[Critical]) -> None:
     """Raises AdmissionRefused if the task's bound or deadline cannot be kept beside the others."""
-    alone = least(task)
+    alone = least(task.phases)
     if not keeps(task):
         raise AdmissionRefused(
             f"{task.name} cannot be kept below {task.max_slowdown} times its time alone",
@@ -34,7 +34,7 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
                 deadline_us=each.deadline_us,
                 needs_us=round(each.longest_us + blocked, 1),
             )
-    load = sum((t.rate_hz or 0.0) * least(t) * t.solo_us / 1e6 for t in every)
+    load = sum((t.rate_hz or 0.0) * least(t.phases) * t.solo_us / 1e6 for t in every)
     if load > 1:
         raise AdmissionRefused(
             "the critical models ask for more time than there is",
@@ -44,27 +44,28 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
         )
 
 
-def least(task: Critical) -> float:
-    """The slowdown with nobody beside the task."""
-    return predicted(task.phases, [0] * len(task.phases))
+def least(phases: Sequence[Phase]) -> float:
+    """The slowdown of a critical task with nobody beside it."""
+    return predicted(phases, [0] * len(phases))
 
 
 def keeps(task: Critical) -> bool:
     """Whether the bound can be kept at all, by what is known now."""
-    return least(task) <= task.max_slowdown
+    return least(task.phases) <= task.max_slowdown
 
 
 def disturbing(normal: str, critical: Sequence[Critical]) -> AdmissionRefused | None:
     """The refusal of a normal task, if a bound that was promised cannot be kept beside it."""
     for task in critical:
+        alone = least(task.phases)
         if not keeps(task):
             return AdmissionRefused(
                 f"{task.name} was not kept below {task.max_slowdown} times its time alone while "
                 f"normal work made room for it, so {normal} may not run beside it",
-                hint=f"Set max_slowdown to {least(task):.3f} or more, or measure the curves again",
+                hint=f"Set max_slowdown to {alone:.3f} or more, or measure the curves again",
                 task=normal,
                 disturbs=task.name,
-                least=round(least(task), 4),
+                least=round(alone, 4),
             )
     return None
 

@@ -69,7 +69,6 @@ class Design:
              between these
     plain:   while all budgets let everybody stay, normal kernels run in the form that nobody leaves
              (decision 55)
-    together: normal tasks whose inferences run at once, at most; 0: all (decision 58)
     """
 
     name: str
@@ -85,7 +84,6 @@ class Design:
     settle_us: float = 0.0
     runs: bool = False
     plain: bool = False
-    together: int = 0
 
 
 def _nobody(task: Critical, margin: float) -> tuple[int, ...]:
@@ -125,15 +123,13 @@ def _shard(now: Beside) -> Allotment | None:
 
 #: Several chunks, and little beside a request: longer waits were worth nothing (decision 35).
 SETTLE_US = 10.0
-#: Two normal models did nearly as much as five, and disturbed half as much (decision 58).
-TOGETHER = 2
 
 DESIGNS = {
     design.name: design
     for design in (
         Design(
             "tilewright", "chunk", bounded, _within_budget, promises=True, settle_us=SETTLE_US,
-            runs=True, plain=True, together=TOGETHER,
+            runs=True, plain=True,
         ),
         Design("miriam", "tile", _everybody, _shard, by_kernels=True),
         Design("sequential", "never", _everybody, lambda _: None, turns=True, runs=True),

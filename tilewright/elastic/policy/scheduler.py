@@ -56,11 +56,15 @@ Answer = tuple[Shares, tuple[Action, ...]]
 
 @dataclass(frozen=True)
 class Scheduler:
-    """ahead: launches of a normal task in flight, so that the GPU does not wait for the host"""
+    """ahead: launches of a normal task in flight, so that the GPU does not wait for the host
+    together: normal tasks whose inferences run at once, at most, unless all budgets let everybody
+              stay; 0: all (decision 58)
+    """
 
     design: Design
     gpu: Gpu
     ahead: int = 2
+    together: int = 0
 
     def joined(self, state: Shares, task: Critical | Normal) -> Shares:
         """The state with one more task.  Raises AdmissionRefused."""
@@ -123,8 +127,8 @@ class Scheduler:
     def _begin(
         self, state: Shares, request: int, task: Critical, budgets: tuple[int, ...]
     ) -> Begin:
-        design = self.design
-        return Begin(request, task.name, budgets, design.settle_us, most_beside(design, state))
+        beside = most_beside(self.together, state)
+        return Begin(request, task.name, budgets, self.design.settle_us, beside)
 
     def _arrived(self, state: Shares, event: Arrived) -> Answer:
         task = state.task(event.task)
@@ -225,7 +229,7 @@ class Scheduler:
         if quiet and fresh and not (plain or everybody):
             return None  # those in flight end soon, and then it is plain
         begins = not kernel and (ahead > 0 or not progress.elastic)
-        if begins and not has_place(self.design, state, progress):
+        if begins and not (everybody or has_place(self.together, state, progress)):
             return None
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 

@@ -11,10 +11,9 @@ from tilewright.elastic.policy.designs import Design
 from tilewright.elastic.policy.state import Progress, Shares
 
 
-def most_beside(design: Design, state: Shares) -> int:
+def most_beside(together: int, state: Shares) -> int:
     """Normal tasks that a critical request may have beside it."""
-    count = len(state.normal)
-    return min(count, design.together) if design.together else count
+    return min(together or len(state.normal), len(state.normal))
 
 
 def in_turn(design: Design, state: Shares, progress: Progress) -> bool:
@@ -24,17 +23,16 @@ def in_turn(design: Design, state: Shares, progress: Progress) -> bool:
     return all(not p.backlog or p.task.priority <= progress.task.priority for p in state.normal)
 
 
-def has_place(design: Design, state: Shares, progress: Progress) -> bool:
+def has_place(together: int, state: Shares, progress: Progress) -> bool:
     """Whether an inference may begin: if more tasks have work than may run at once, whoever has
     waited longest gets the next place.  Tasks of a lower priority, which cannot go on, take none.
     """
     own = progress.task.priority
     others = [p for p in state.normal if p is not progress and p.backlog and p.task.priority >= own]
-    most = design.together
-    if not most or len(others) < most:
+    if not together or len(others) < together:
         return True
     before = sum(p.busy or p.began < progress.began for p in others)
-    return not progress.busy and before < most
+    return not progress.busy and before < together
 
 
 def turned(state: Shares) -> Shares:

@@ -1,0 +1,111 @@
+"""What a session is asked for, and the devices that follow from it: a stream for each model.
+
+Input: settings, names of critical tasks, the number of normal ones.  Output: devices.  It loads no
+model and decides nothing while requests come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tilewright.elastic.policy import Design, design
+from tilewright.elastic.policy.curves import LEVELS
+from tilewright.elastic.watch import Watch, watched
+from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
+from tilewright.hosts.cuda_driver import Driver
+
+#: Threads that make an SM of the CPU.
+CPU_SMS = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
+    together: normal models that run at once, at most, others wait for their turn; 0: all; None: as
+              many as let the bounds be kept: all, 2 or 1
+    steps: points of a curve beyond 0;  watched: kernels tell where they run when
+    l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
+    gap_s: between critical requests, as they will come; 0: one after the other.  Their models are
+           measured alone in the same way
+    gaps: the policy knows the least gap between requests, where the arrivals have one
+    """
+
+    policy: str = "tilewright"
+    kind: Literal["gpu", "cpu"] = "gpu"
+    sms: int | None = None
+    max_slowdown: float = 1.05
+    deadline_ms: float | None = None
+    lease_ms: float = 0.0
+    phases: int = 1
+    steps: int = LEVELS
+    ahead: int = 2
+    together: int | None = None
+    watched: bool = False
+    l2_persistence: bool = False
+    gap_s: float = 0.0
+    gaps: bool = True
+    measure_seconds: float = 4.0
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A critical model of several, with what is its own; None: as in the settings.
+
+    priority: larger is sooner; within one, the earliest deadline
+    """
+
+    path: Path
+    max_slowdown: float | None = None
+    deadline_ms: float | None = None
+    priority: int = 0
+
+
+@dataclass
+class Devices:
+    """A stream for each model, and one for the budget alone."""
+
+    critical: list[CudaDevice]
+    normal: list[CudaDevice]
+    control: CudaDevice
+    sms: int
+    watches: list[Watch] = field(default_factory=list)
+
+
+def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices:
+    """critical: names of the tasks.  Raises HostError where there is no such device."""
+    chosen = design(settings.policy)
+    if settings.kind == "cpu":
+        made = Devices(
+            [CpuDevice(1) for _ in critical], [CpuDevice(1) for _ in range(normal)],
+            CpuDevice(1), CPU_SMS,
+        )  # fmt: skip
+    else:
+        own, rest = _drivers(settings, chosen)
+        made = Devices(
+            [NvidiaDevice(own, urgent=chosen.urgent) for _ in critical],
+            [NvidiaDevice(rest) for _ in range(normal)],
+            NvidiaDevice(own, urgent=True),
+            own.sms if own is rest else own.sms + rest.sms,
+        )
+    if settings.watched:
+        made.watches = [
+            *(Watch(made.control, name, True) for name in critical),
+            *(Watch(made.control, f"normal {n}", False) for n in range(normal)),
+        ]
+        own_watches, rest_watches = made.watches[: len(critical)], made.watches[len(critical) :]
+        made.critical = list(map(watched, made.critical, own_watches))
+        made.normal = list(map(watched, made.normal, rest_watches))
+    return made
+
+
+def _drivers(settings: Settings, chosen: Design) -> tuple[Driver, Driver]:
+    if not chosen.split:
+        one = Driver(0, settings.sms)
+        return one, one
+    sms = settings.sms or Driver(0).sms
+    first = max(2, round(sms * chosen.split / 2) * 2)
+    own, rest = Driver.parts(0, [first, sms - first])
+    return own, rest
