@@ -22,7 +22,7 @@ def trial() -> GpuTrial:
 #: The order of atomics is open, and with it the last bits of a sum of doubles; here all are whole.
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
-def test_sent_away_on_a_gpu(trial: GpuTrial, name: str) -> None:
+def test_foreign_kernels_sent_away_on_a_gpu(trial: GpuTrial, name: str) -> None:
     launch, rng = CASES[name][1], random.Random(3)
     plain = copies(launch)
     trial.plain(name, plain)
