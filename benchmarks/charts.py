@@ -32,11 +32,13 @@ def cell(value: Any) -> str:
 
 
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:
+    """A long title has smaller letters."""
+    size = min(15, 930 / len(title))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'font-family="system-ui, sans-serif" font-size="13" fill="{INK}">\n'
         f'<rect width="{WIDTH}" height="{height:.0f}" fill="{PAPER}"/>\n'
-        f'<text x="16" y="26" font-size="15" font-weight="600">{title}</text>\n'
+        f'<text x="16" y="26" font-size="{size:.3g}" font-weight="600">{title}</text>\n'
         + "\n".join(parts)
         + "\n</svg>\n"
     )
@@ -307,7 +309,8 @@ def frontier(
             f'<text x="{x(tick):.1f}" y="{y1 + 16:.0f}" text-anchor="middle" font-size="10">'
             f"{tick:g}</text>"
         )
-    for share in (0, 0.25, 0.5, 0.75, 1):
+    step = 0.25 if top < 1.5 else 0.5
+    for share in (step * n for n in range(int(top / step) + 1)):
         parts.append(
             f'<path d="M{x0:.0f} {y(share):.1f} H{x1:.0f}" stroke="{PALE}" stroke-width="0.5"/>'
             f'<text x="{x0 - 8:.0f}" y="{y(share) + 4:.1f}" text-anchor="end" font-size="10">'

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from charts import bars, cell, frontier, table
+from charts import COLOURS, bars, cell, frontier, table
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]
@@ -43,7 +43,13 @@ def _grouped(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], 
 
 def runs(record: Record) -> list[Row]:
     """Rows of runs; a row with an error is of a bound or policy that was refused."""
-    return [row for row in record["rows"] if "error" not in row]
+    return [{**row, "policy": _policy(row)} for row in record["rows"] if "error" not in row]
+
+
+def _policy(row: Row) -> str:
+    """With how many normal models run at once, where that was asked for."""
+    together = row.get("together")
+    return row["policy"] + ("" if together is None else f", {together or 'all'} at once")
 
 
 def points(rows: Sequence[Row]) -> list[Row]:
@@ -64,7 +70,7 @@ def _named(setting: Sequence[Any]) -> str:
     gpu, pair, sms, kernels, clients, l2_persistence, rate, load = setting
     words = [str(pair), f"{sms} SMs" if sms else "all SMs"]
     words += [f"{kernels} kernels"] if kernels else []
-    words += [f"{clients} clients"] if clients else []
+    words += [f"{clients} client" + "s" * (clients > 1)] if clients else []
     words += ["weights kept in L2"] if l2_persistence else []
     words += [f"{rate:g} requests a second"] if rate else []
     words += [f"open arrivals at a load of {load:.2f}"] if load else []
@@ -103,12 +109,16 @@ def corun(record: Record) -> str:
 
 def charts(record: Record) -> Iterator[tuple[str, str]]:
     """A frontier for each setting: the critical model's p99 over alone, and the normal share."""
-    policies = list(dict.fromkeys(r["policy"] for r in runs(record)))
+    policies = list(dict.fromkeys(r["policy"] for r in record["rows"] if "error" not in r))
+    # a policy has one colour in all pictures, and its further curves what is left in each
+    further = range(len(policies), len(COLOURS))
     for setting, rows in _grouped(points(runs(record)), SETTING).items():
         series = [
             (policy, [(r["p99"], r["normal_share"]) for r in of])
             for (policy,), of in _grouped(rows, ("policy",)).items()
         ]
+        spare = iter(further)
+        colours = [policies.index(p) if p in policies else next(spare) for p, _ in series]
         name = re.sub(r"[^a-z0-9]+", "-", _named(setting).lower()).strip("-")
         yield (
             f"corun-{name}.svg",
@@ -116,7 +126,7 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
                 _named(setting),
                 series,
                 ("p99 of the critical model over alone", "normal work, share of possible"),
-                [policies.index(policy) for policy, _ in series],
+                colours,
             ),
         )
 

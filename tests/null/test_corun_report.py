@@ -54,6 +54,17 @@ def test_tables_have_every_point_and_setting(benchmark: Any) -> None:
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == 2 * 2 + 3 + 5
 
 
+def test_numbers_of_models_at_once_are_curves_of_their_own(benchmark: Any) -> None:
+    report: ModuleType = benchmark("report_corun")
+    rows = [{**ROW, "normal_share": share, "together": n} for n, share in ((None, 0.5), (2, 0.7))]
+    rows.append({**ROW, "normal_share": 0.9, "together": 0})
+    assert {p["policy"]: p["normal_share"] for p in report.points(report.runs({"rows": rows}))} == {
+        "bounded": 0.5, "bounded, 2 at once": 0.7, "bounded, all at once": 0.9,
+    }  # fmt: skip
+    ((_, picture),) = report.charts({"rows": rows})
+    assert "bounded, 2 at once" in picture
+
+
 def test_cards_are_apart_and_what_was_refused_is_no_point(benchmark: Any) -> None:
     report: ModuleType = benchmark("report_corun")
     refused = {**ROW, "gpu": "A", "max_slowdown": 1.003, "error": {"code": "admission-refused"}}

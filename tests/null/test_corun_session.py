@@ -30,7 +30,7 @@ from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
 #: A bound that any busy machine keeps.
 SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
-CURVES = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),))
+CURVES = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),), 1, 1)
 
 #: Seconds after which something will not happen any more.
 PATIENCE = 60.0
@@ -67,32 +67,34 @@ def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]
             while not all(agent.inferences for agent in busy.agents):
                 assert time.monotonic() < until
                 time.sleep(0.01)
-            assert len(busy.agents) == 2
+            assert len(busy.agents) == busy.beside == 2
 
 
 @pytest.mark.parametrize(
     ("policy", "bound", "asked", "tried"),
     [
-        ("tilewright", 2.0, None, [0]),
-        ("tilewright", 1.5, None, [0, 2]),
-        ("tilewright", 1.2, None, [0, 2, 1]),
-        ("tilewright", 1.01, None, [0, 2, 1]),
-        ("tilewright", 1.2, 3, [3]),
-        ("priority", 1.2, None, [0]),
+        ("tilewright", 2.0, None, [3]),
+        ("tilewright", 1.5, None, [3, 2]),
+        ("tilewright", 1.2, None, [3, 2, 1]),
+        ("tilewright", 1.01, None, [3, 2, 1]),
+        ("tilewright", 1.2, 2, [2]),
+        ("tilewright", 1.2, 0, [3]),
+        ("tilewright", 1.2, 9, [3]),
+        ("priority", 1.2, None, [3]),
     ],
 )
 def test_as_many_normal_models_run_at_once_as_the_bound_allows(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
     policy: str, bound: float, asked: int | None, tried: list[int],
 ) -> None:  # fmt: skip
-    beside = {0: 1.8, 1: 1.1, 2: 1.4, 3: 1.6}
+    beside = {1: 1.1, 2: 1.4, 3: 1.8}
     seen = list[int]()
 
     def measured(session: CorunSession, *_: object) -> Measured:
         together = session._scheduler.together
         seen.append(together)
         phase = Phase(2, 10.0, Curve(((0, beside[together]),)))
-        return replace_of(CURVES, {"phases": (phase,), "together": together})
+        return replace_of(CURVES, {"phases": (phase,), "normal": 3, "together": together})
 
     monkeypatch.setattr(CorunSession, "_measure", measured)
     critical, normal = bundles
@@ -108,8 +110,13 @@ def test_as_many_normal_models_run_at_once_as_the_bound_allows(
 def test_curves_beside_another_number_at_once_are_refused(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     two = replace(SETTINGS, together=2)
-    with pytest.raises(UsageError, match="normal models at once: 0, not 2"):
+    with pytest.raises(UsageError, match="normal models: 1, not 3"):
         CorunSession(critical, [normal] * 3, two, [CURVES])
+    curves = [replace_of(CURVES, {"normal": 3, "together": 3})]
+    with pytest.raises(UsageError, match="normal models at once: 3, not 2"):
+        CorunSession(critical, [normal] * 3, two, curves)
+    with pytest.raises(UsageError, match="-1 normal models"):
+        CorunSession(critical, [normal], replace(SETTINGS, together=-1))
 
 
 def test_their_tasks_go_by_priority(session: CorunSession) -> None:

@@ -29,7 +29,6 @@ from tilewright.elastic.policy import (
 )
 
 KERNELS, GPU = 3, Gpu(8)
-OURS = design("tilewright")
 NORMAL = Normal("", (KernelCost(40, 256, 60.0, 2.0),) * KERNELS)
 CURVE = Curve(((0, 1.0), (EVERYBODY, 3.0)))
 
@@ -39,10 +38,10 @@ class Device:
 
     def __init__(
         self, names: str, together: int, seed: int, *, quiet: bool = False,
-        max_slowdown: float = 1.2, **priorities: int,
+        max_slowdown: float = 1.2, policy: str = "tilewright", **priorities: int,
     ) -> None:  # fmt: skip
         """quiet: no request can come any more, so nobody leaves"""
-        self.scheduler = Scheduler(OURS, GPU, together=together)
+        self.scheduler = Scheduler(design(policy), GPU, together=together)
         self.state, self.now, self.draw = Shares(), 0.0, random.Random(seed)
         self.flying: dict[str, deque[Enqueue]] = {name: deque() for name in names}
         self.complete = dict.fromkeys(names, 0)
@@ -144,6 +143,28 @@ def test_a_place_is_free_at_once_where_a_task_has_no_more_work() -> None:
     while not device.inferences["a"]:
         device.end_one()
     assert device.flying["c"]
+
+
+def test_who_was_left_in_the_first_kernel_holds_a_place() -> None:
+    device = Device("cab", 2, 0)
+    device.ask("a", 1)
+    device.ask("b", 1)
+    device.step(Arrived(device.now, "critical", 1))
+    while device.end_one(left=1.0):
+        pass
+    device.ask("c", 1)
+    device.step(Finished(device.now, 1, 100.0))
+    assert [len(device.flying[name]) for name in "abc"] == [2, 2, 0]
+
+
+@pytest.mark.parametrize("together", [0, 1, 2])
+def test_where_tasks_take_turns_the_turn_decides(together: int) -> None:
+    device = Device("abc", together, 0, policy="sequential")
+    for name, count in zip("abc", (2, 3, 1), strict=True):
+        device.ask(name, count)
+    while device.end_one():
+        pass
+    assert device.inferences == {"a": 2, "b": 3, "c": 1}
 
 
 def test_tasks_of_a_lower_priority_hold_no_places() -> None:

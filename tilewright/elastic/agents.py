@@ -190,7 +190,8 @@ class NormalAgent:
     withdrawn: why it may not run any longer, beside a critical model whose bound it breaks; asking
                for more is in vain then
     between: called with the number of inferences so far, after each of them, in the agent's thread;
-             the next one may have begun, if it has been asked for
+             the next one may have begun, if it has been asked for.  Where not all normal models run
+             at once, its place is free only when it returns
     """
 
     def __init__(

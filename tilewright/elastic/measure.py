@@ -1,7 +1,8 @@
 """Slowdown curves of a critical model, measured on the device: one for each of its phases.
 
 Input: a critical model, normal models that run beside it, budgets to try.  Output:
-`Measured`, kept as JSON.  It is the same experiment as on the simulator (simulator/measure.py).
+`Measured`, kept as JSON.  The simulator has the same experiment with one normal model
+(simulator/measure.py).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ Running: TypeAlias = tuple[NormalPlan, CudaDevice]
 class Measured(msgspec.Struct, frozen=True):
     """device: its name;  workers: that the normal models' largest kernel has alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
-    together: normal models that ran at once beside it, at most; 0: all
+    normal: models that it was measured beside;  together: that ran at once, at most
     """
 
     device: str
@@ -67,7 +68,8 @@ class Measured(msgspec.Struct, frozen=True):
     solo_us: float
     kernels_us: tuple[float, ...]
     phases: tuple[Phase, ...]
-    together: int = 0
+    normal: int
+    together: int
 
 
 #: A file of curves.
@@ -92,10 +94,14 @@ def load(path: Path) -> list[Measured]:
 
 
 def check(
-    curves: Sequence[Measured], models: Sequence[CriticalModel], sms: int, together: int | None
+    curves: Sequence[Measured],
+    models: Sequence[CriticalModel],
+    sms: int,
+    normal: int,
+    together: int | None,
 ) -> None:
     """Raises UsageError for curves of another device, part of it, or model, or beside another
-    number of normal models at once.  together: None: any"""
+    number of normal models, in all or at once.  together: None: any"""
     if len(curves) != len(models):
         raise UsageError(
             f"there are {len(curves)} curves for {len(models)} critical models",
@@ -103,12 +109,12 @@ def check(
         )
     for known, model in zip(curves, models, strict=True):
         kernels = sum(phase.kernels for phase in known.phases)
-        was = (known.device, known.sms, kernels, known.together)
+        was = (known.device, known.sms, kernels, known.normal, known.together)
         at_once = known.together if together is None else together
-        now = (model.device.name, sms, len(model.launches), at_once)
+        now = (model.device.name, sms, len(model.launches), normal, at_once)
         if was != now:
             kinds = (
-                "device", "multiprocessors", "kernels of the critical model",
+                "device", "multiprocessors", "kernels of the critical model", "normal models",
                 "normal models at once",
             )  # fmt: skip
             which = next(n for n in range(len(kinds)) if was[n] != now[n])
@@ -179,8 +185,8 @@ def measure(
     tried = (0, *levels_of(workers, steps))
     each = seconds / (len(counts) * (len(tried) + 1))
 
-    def by_turns(once: Callable[[], float], seconds: float) -> list[float]:
-        return repeated(once, -(-most // len(tried)), seconds / len(tried), LEAST_RUNS)
+    def a_part(once: Callable[[], float], whole_s: float) -> list[float]:
+        return repeated(once, -(-most // len(tried)), whole_s / len(tried), LEAST_RUNS)
 
     entire = requests(
         model, Hold(EVERYBODY, 0, len(model.launches)), 0.0, gap_s=min(gap_s, LONGEST_GAP_S)
@@ -192,9 +198,9 @@ def measure(
     alone: list[list[float]] = [[] for _ in parts]
     beside: list[list[tuple[int, float]]] = [[] for _ in parts]
     for budget in tried:
-        whole += by_turns(entire, seconds / 8)
+        whole += a_part(entire, seconds / 8)
         for once, took in zip(singly, alone, strict=True):
-            took += by_turns(once, each)
+            took += a_part(once, each)
         with Background(normal, allow, budget, scheduler) as busy:
             busy.warmed()
             for part, took, points in zip(parts, alone, beside, strict=True):
@@ -215,6 +221,7 @@ def measure(
         solo_us,
         tuple(times),
         tuple(found),
+        len(normal),
         scheduler.together,
     )
 

@@ -33,14 +33,13 @@ class Quiet:
     def __exit__(self, *_: object) -> None:
         with self._changed:
             self._entered -= 1
-            if not self._entered:
-                self._given = False
-                self._ended += 1
-                self._changed.notify_all()
+            self._ended += 1
+            self._given = False
+            self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until nobody has entered it, or who did gives a turn.  The next request may have begun
-        before the thread wakes up."""
+        """Until somebody leaves it, or gives a turn.  The next request may have begun before the
+        thread wakes up."""
         if not self._entered:
             return
         with self._changed:
@@ -48,7 +47,8 @@ class Quiet:
             self._waiting += 1
             self._changed.wait_for(lambda: not self._entered or self._given or self._ended > ended)
             self._waiting -= 1
-            self._given = False
+            if self._ended == ended:
+                self._given = False
 
     def turn(self) -> None:
         """Lets one of those who wait go on, while the caller stays in.  One: five threads held the

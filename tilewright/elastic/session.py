@@ -77,6 +77,10 @@ class CorunSession:
             raise UsageError(
                 f"{settings.phases} phases are none to plan with", hint=f"Give 1 to {MOST_PHASES}"
             )
+        if settings.together is not None and settings.together < 0:
+            raise UsageError(
+                f"{settings.together} normal models cannot run at once", hint="Give 0 (all) or more"
+            )
         self.settings, self.guarded, self.design = settings, guarded, design(settings.policy)
         self.names = [f"critical {n}" for n in range(len(guarded))] if guarded[1:] else ["critical"]
         self._devices = found = devices(settings, self.names, len(normal))
@@ -106,7 +110,8 @@ class CorunSession:
         self._running = [(p, host.device) for p, host in zip(self._plans, self._hosts, strict=True)]
         self.alone = [self._rate(host) for host in self._hosts]
         self.measured = self._curves(elastic) if curves is None else curves
-        check(self.measured, self.models, self.sms, settings.together)
+        asked = None if settings.together is None else self._at_once(settings.together)
+        check(self.measured, self.models, self.sms, len(normal), asked)
         self._scheduler = self._scheduled(self.together)
 
     def __enter__(self) -> CorunSession:
@@ -123,7 +128,7 @@ class CorunSession:
 
     @property
     def together(self) -> int:
-        """Normal models that run at once, at most; 0: all."""
+        """Normal models that run at once, at most."""
         return self.measured[0].together
 
     def allow(self, workers: int) -> None:
@@ -167,10 +172,14 @@ class CorunSession:
         return found
 
     def _numbers(self) -> Sequence[int]:
-        """Of normal models at once, to try; 0: all."""
+        """Of normal models at once, to try."""
         if self.settings.together is not None:
-            return [self.settings.together]
-        return [0, *(n for n in FEWER if n < len(self._hosts) and self.design.promises)]
+            return [self._at_once(self.settings.together)]
+        every = len(self._hosts)
+        return [every, *(n for n in FEWER if n < every and self.design.promises)]
+
+    def _at_once(self, together: int) -> int:
+        return min(together or len(self._hosts), len(self._hosts))
 
     def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""

@@ -58,7 +58,7 @@ Answer = tuple[Shares, tuple[Action, ...]]
 class Scheduler:
     """ahead: launches of a normal task in flight, so that the GPU does not wait for the host
     together: normal tasks whose inferences run at once, at most, unless all budgets let everybody
-              stay; 0: all (decision 58)
+              stay or the design has turns; 0: all (decision 58)
     """
 
     design: Design
@@ -229,7 +229,8 @@ class Scheduler:
         if quiet and fresh and not (plain or everybody):
             return None  # those in flight end soon, and then it is plain
         begins = not kernel and (ahead > 0 or not progress.elastic)
-        if begins and not (everybody or has_place(self.together, state, progress)):
+        free = everybody or self.design.turns
+        if begins and not (free or has_place(self.together, state, progress)):
             return None
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from tilewright.base.record import slotted
 from tilewright.elastic.policy.notices import Evidence
 from tilewright.elastic.policy.tasks import Critical, Normal
@@ -50,7 +52,7 @@ class Progress:
     backlog: inferences that are wanted;  complete: kernels of the present one that are done
     elastic: behind the last kernel of the present inference that was started in the form that
              workers leave, and so may be done in part
-    began: when its last inference began
+    began: when its last inference began, never at first
     """
 
     task: Normal
@@ -58,7 +60,7 @@ class Progress:
     complete: int = 0
     elastic: int = 0
     flying: tuple[Flight, ...] = ()
-    began: float = 0.0
+    began: float = -inf
 
     @property
     def following(self) -> int:

@@ -26,13 +26,15 @@ def in_turn(design: Design, state: Shares, progress: Progress) -> bool:
 def has_place(together: int, state: Shares, progress: Progress) -> bool:
     """Whether an inference may begin: if more tasks have work than may run at once, whoever has
     waited longest gets the next place.  Tasks of a lower priority, which cannot go on, take none.
+
+    together: places; 0: as many as there are tasks
     """
     own = progress.task.priority
     others = [p for p in state.normal if p is not progress and p.backlog and p.task.priority >= own]
     if not together or len(others) < together:
         return True
-    before = sum(p.busy or p.began < progress.began for p in others)
-    return not progress.busy and before < together
+    ahead = sum(p.busy or p.began < progress.began for p in others)
+    return not progress.busy and ahead < together
 
 
 def turned(state: Shares) -> Shares:
