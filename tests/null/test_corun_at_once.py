@@ -5,7 +5,6 @@ On the CPU device; nothing here is timed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,65 +63,16 @@ def test_others_have_turns_in_a_request_until_it_ends_soon(
     curve: tuple[tuple[int, float], ...], solo_us: float, turns: int,
 ) -> None:  # fmt: skip
     pair = Pair(bundles, critical_task("critical", (Phase(2, solo_us, Curve(curve)),)))
-    given: list[None] = []
+    given = list[bool]()
     try:
         mark = Counted()
         monkeypatch.setattr(pair.model, "start", lambda *_: mark)
-        monkeypatch.setattr(Quiet, "turn", lambda quiet: given.append(None))
+        monkeypatch.setattr(Quiet, "turn", lambda quiet, starts: given.append(starts))
         pair.agent.request()
         assert mark.looks == [True] * 3
         assert len(given) == turns
     finally:
         pair.close()
-
-
-def test_a_turn_lets_one_go_on_who_waits() -> None:
-    quiet, went = Quiet(), list[int]()
-
-    def waits(number: int) -> None:
-        quiet.wait()
-        went.append(number)
-
-    threads = [threading.Thread(target=waits, args=(n,), daemon=True) for n in range(4)]
-    with quiet:
-        for count, thread in enumerate(threads[:3], 1):
-            thread.start()
-            while quiet._waiting < count:
-                time.sleep(0.001)
-        assert not went
-        for count in (1, 2):
-            quiet.turn()
-            until = time.monotonic() + 20
-            while len(went) < count:
-                assert time.monotonic() < until
-                time.sleep(0.001)
-            time.sleep(0.02)
-            assert len(went) == count
-        # who comes later waits for the next turn, or for the end
-        threads[3].start()
-        time.sleep(0.02)
-        assert len(went) == 2
-    for thread in threads:
-        thread.join(5)
-    assert sorted(went) == [0, 1, 2, 3]
-
-
-def test_who_waits_goes_on_at_the_end_although_the_next_request_has_begun() -> None:
-    """Else requests that follow each other without a pause keep normal work out for good."""
-    quiet, went = Quiet(), threading.Event()
-
-    def waits() -> None:
-        quiet.wait()
-        went.set()
-
-    with quiet:
-        thread = threading.Thread(target=waits, daemon=True)
-        thread.start()
-        while not quiet._waiting:
-            time.sleep(0.001)
-        quiet.__exit__()
-        quiet.__enter__()
-        assert went.wait(5)
 
 
 def test_a_request_that_begins_at_once_is_followed_by_those_that_came_meanwhile() -> None:

@@ -131,7 +131,8 @@ class CriticalAgent:
                     failed = error
             return mark
 
-        in_quiet(start, self.task.solo_us, lambda: self._look(number))
+        starts = any(begin.budgets)
+        in_quiet(start, self.task.solo_us, lambda: self._look(number), starts)
         if failed is not None:
             raise failed
 
@@ -271,10 +272,8 @@ class NormalAgent:
                 self._changed.wait_for(lambda: self._wanted or flying or self._closing)
                 if self._closing and not flying:
                     return
-                wanted = list(self._wanted)
-                self._wanted.clear()
-            QUIET.wait()
-            for action in wanted:
+            while self._wanted and QUIET.wait(to_start=not flying):
+                action = self._wanted.popleft()
                 if action.begins:
                     self._plan.begin()
                 self._plan.start(action.kernel, action.workers, action.plain)

@@ -14,6 +14,13 @@ from tilewright.elastic.models import REST_S, SPIN_S
 from tilewright.hosts.cuda_devices import Mark
 
 
+class _Line:
+    """Threads that wait for the same."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.changed, self.waiting = threading.Condition(lock), 0
+
+
 class Quiet:
     """Threads of normal models stay out of the interpreter while it is entered.
 
@@ -22,41 +29,66 @@ class Quiet:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._entered = self._waiting = self._ended = 0
-        self._given = False
+        lock = threading.Lock()
+        self._entered = self._ended = 0
+        #: Who waits to start kernels, and who waits to look at what was started.
+        self._starting, self._looking = _Line(lock), _Line(lock)
+        self._lock = lock
+        #: Whose turn was given and not taken, and whether kernels may be started in it.
+        self._given: _Line | None = None
+        self._starts = False
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:
             self._entered += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
+        with self._lock:
             self._entered -= 1
             self._ended += 1
-            self._given = False
-            self._changed.notify_all()
+            self._given = None
+            self._starting.changed.notify_all()
+            self._looking.changed.notify_all()
 
-    def wait(self) -> None:
-        """Until somebody leaves it, or gives a turn.  The next request may have begun before the
-        thread wakes up."""
+    def wait(self, to_start: bool = False) -> bool:
+        """Until somebody leaves it, or gives a turn.  Returns whether kernels may be started: what
+        was decided before a request that lets nobody stay would run beside it in vain.
+
+        to_start: turns without that are of no use.  The next request may have begun before the
+        thread wakes up
+        """
         if not self._entered:
-            return
-        with self._changed:
+            return True
+        line = self._starting if to_start else self._looking
+        with self._lock:
             ended = self._ended
-            self._waiting += 1
-            self._changed.wait_for(lambda: not self._entered or self._given or self._ended > ended)
-            self._waiting -= 1
-            if self._ended == ended:
-                self._given = False
 
-    def turn(self) -> None:
+            def over() -> bool:
+                return not self._entered or self._ended > ended
+
+            line.waiting += 1
+            line.changed.wait_for(lambda: over() or self._given is line)
+            line.waiting -= 1
+            if over():
+                if self._given is line and not line.waiting:
+                    self._given = None  # nobody is there to take it
+                return True
+            self._given = None
+            return self._starts
+
+    def turn(self, starts: bool = False) -> None:
         """Lets one of those who wait go on, while the caller stays in.  One: five threads held the
-        interpreter for 300 us."""
-        if self._waiting and not self._given:
-            with self._changed:
-                self._given = True
-                self._changed.notify()
+        interpreter for 300 us.
+
+        starts: it may start kernels
+        """
+        lines = (self._starting, self._looking) if starts else (self._looking,)
+        if self._given is None and any(line.waiting for line in lines):
+            with self._lock:
+                line = next((line for line in lines if line.waiting), None)
+                if line is not None:
+                    self._given, self._starts = line, starts
+                    line.changed.notify()
         time.sleep(0)
 
 
@@ -70,19 +102,23 @@ LAST_US, LATER_US = 200.0, 400.0
 
 
 def watch(
-    mark: Mark, look: Callable[[], None], turns: Callable[[float], bool] = lambda spent_us: False
+    mark: Mark,
+    look: Callable[[], None],
+    turns: Callable[[float], bool] = lambda spent_us: False,
+    starts: bool = False,
 ) -> None:
     """Waits for a mark, at first without rest.
 
     look: called again and again; what it raises ends the wait
     turns: whether threads of normal models have turns now, so many microseconds after the begin
+    starts: whether they may start kernels in these
     """
     begun = time.perf_counter()
     while not mark.passed():
         look()
         spent = time.perf_counter() - begun
         if turns(1e6 * spent):
-            QUIET.turn()
+            QUIET.turn(starts)
         if spent > SPIN_S:
             time.sleep(REST_S)
 
@@ -91,11 +127,12 @@ def in_quiet(
     start: Callable[[], Mark],
     expected_us: float | None = None,
     look: Callable[[], None] = lambda: None,
+    starts: bool = False,
 ) -> None:
     """Starts a critical request and waits for its end.
 
     expected_us: what it takes, about; None: nobody else has a turn meanwhile
-    look: as of `watch`
+    look, starts: as of `watch`
     """
 
     def turns(spent_us: float) -> bool:
@@ -104,4 +141,4 @@ def in_quiet(
         )
 
     with QUIET:
-        watch(start(), look, turns)
+        watch(start(), look, turns, starts)

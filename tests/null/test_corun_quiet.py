@@ -1,0 +1,141 @@
+"""Whose turn the interpreter is while a critical request runs.  Nothing here is timed."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from test_corun_agents import Pair
+from test_corun_agents import bundles as bundles
+from test_corun_agents import pair as pair
+
+from tilewright.elastic.quiet import QUIET, Quiet
+
+#: Seconds after which something will not happen any more, and in which it would have happened.
+PATIENCE, SOON = 60.0, 0.02
+
+
+def until(so: Callable[[], bool]) -> None:
+    last = time.monotonic() + PATIENCE
+    while not so():
+        assert time.monotonic() < last
+        time.sleep(0.001)
+
+
+class Waiting:
+    """Threads that wait once, and what they were told."""
+
+    def __init__(self, quiet: Quiet) -> None:
+        self.quiet, self.told = quiet, list[tuple[bool, bool]]()
+        self._threads = list[threading.Thread]()
+
+    def more(self, to_start: bool = False) -> None:
+        line = self.quiet._starting if to_start else self.quiet._looking
+        before = line.waiting
+
+        def waits() -> None:
+            self.told.append((to_start, self.quiet.wait(to_start)))
+
+        self._threads.append(threading.Thread(target=waits, daemon=True))
+        self._threads[-1].start()
+        until(lambda: line.waiting > before)
+
+    def all(self) -> list[tuple[bool, bool]]:
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        return self.told
+
+
+def test_a_turn_lets_one_go_on_who_waits() -> None:
+    waiting = Waiting(quiet := Quiet())
+    with quiet:
+        for _ in range(3):
+            waiting.more()
+        for count in (1, 2):
+            quiet.turn()
+            until(lambda count=count: len(waiting.told) == count)  # type: ignore[misc]
+            time.sleep(SOON)
+            assert len(waiting.told) == count
+        # who comes later waits for the next turn, or for the end
+        waiting.more()
+        time.sleep(SOON)
+        assert len(waiting.told) == 2
+    assert waiting.all() == [(False, False)] * 2 + [(False, True)] * 2
+
+
+def test_kernels_are_started_in_turns_for_that_and_at_the_end() -> None:
+    waiting = Waiting(quiet := Quiet())
+    with quiet:
+        waiting.more(to_start=True)
+        waiting.more()
+        quiet.turn()
+        until(lambda: waiting.told == [(False, False)])
+        quiet.turn()
+        time.sleep(SOON)
+        assert len(waiting.told) == 1
+        quiet.turn(starts=True)
+        until(lambda: len(waiting.told) == 2)
+        waiting.more()
+        quiet.turn(starts=True)
+        until(lambda: len(waiting.told) == 3)
+        waiting.more(to_start=True)
+    assert waiting.all() == [(False, False), (True, True), (False, True), (True, True)]
+
+
+def test_who_waits_goes_on_at_the_end_although_the_next_request_has_begun() -> None:
+    """Else requests that follow each other without a pause keep normal work out for good."""
+    waiting = Waiting(quiet := Quiet())
+    with quiet:
+        waiting.more()
+        waiting.more(to_start=True)
+        quiet.__exit__()
+        quiet.__enter__()
+        until(lambda: len(waiting.told) == 2)
+    assert {may for _, may in waiting.told} == {True}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_is_kept_out_for_good(seed: int) -> None:
+    """Turns and ends in any order, and threads that look and start by turns."""
+    quiet, ended, went = Quiet(), threading.Event(), Counter[tuple[int, bool]]()
+
+    def works(number: int) -> None:
+        draw = random.Random(number)
+        while not ended.is_set():
+            to_start = draw.random() < 0.5
+            quiet.wait(to_start)
+            went[number, to_start] += 1
+
+    threads = [threading.Thread(target=works, args=(n,), daemon=True) for n in range(4)]
+    draw, last = random.Random(seed), time.monotonic() + PATIENCE
+    with quiet:
+        for thread in threads:
+            thread.start()
+        while min(went[n, kind] for n in range(4) for kind in (False, True)) < 5:
+            assert time.monotonic() < last
+            if draw.random() < 0.01:
+                quiet.__exit__()
+                quiet.__enter__()
+            else:
+                quiet.turn(starts=draw.random() < 0.5)
+        ended.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_nothing_is_started_in_vain_in_a_request_that_lets_nobody_stay(pair: Pair) -> None:
+    with QUIET:
+        pair.normal.ask()
+        until(lambda: QUIET._starting.waiting > 0)
+        for _ in range(20):
+            QUIET.turn()
+            time.sleep(0.001)
+        assert not pair.normal.launches
+        QUIET.turn(starts=True)
+        until(lambda: pair.normal.launches > 0)
+    until(lambda: pair.normal.inferences > 0)
