@@ -202,8 +202,19 @@ def floor(record: Record) -> str:
     return table([*head, "requests"], rows)
 
 
+def turns(record: Record) -> str:
+    """A request on the host beside threads of normal models."""
+    head = ["normal models", "at once", "p50 µs", "p90 µs", "p99 µs", "started in vain", "runs"]
+    rows = [
+        [str(r["models"]), str(r["together"] or r["models"]),
+         *(cell(r[key]) for key in ("p50", "p90", "p99", "in_vain", "runs")), str(r["n"])]
+        for r in record["rows"]
+    ]  # fmt: skip
+    return table([*head, "requests"], rows)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
-    "corun": corun, "corun_floor": floor, "bound": bound, "elastic": elastic,
+    "corun": corun, "corun_floor": floor, "corun_turns": turns, "bound": bound, "elastic": elastic,
 }  # fmt: skip
 #: Headings, and a sentence about what was measured.
 ABOUT: dict[str, tuple[str, str]] = {
@@ -219,6 +230,12 @@ ABOUT: dict[str, tuple[str, str]] = {
         "Critical requests alone and beside a normal model that may keep no worker meanwhile, over "
         "the median of those with short pauses and nothing beside them: by the host's clock, from "
         "the call to the answer, and by the GPU's, from the model's first to its last kernel.",
+    ),
+    "corun_turns": (
+        "A critical request and the threads of normal models, on the host",
+        "Without a GPU: a request of 1600 µs that lets nobody stay, from its begin to when its "
+        "thread has seen the end. Runs of normal kernels for each request, and those of them that "
+        "were started while it ran.",
     ),
     "bound": (
         "The bound on the simulated GPU",

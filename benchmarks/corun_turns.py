@@ -1,0 +1,145 @@
+"""What threads of normal models do to a critical request on the host, with a GPU that is only a
+clock: the coordinator, the agents and their turns are real, kernels are times.
+
+Input: none.  Output: results/corun_turns.json; a row is a number of normal models, and of those
+that run at once.  Nobody may stay beside a request:
+
+* p50, p90, p99: microseconds from a request's begin to when its thread has seen the end;
+* in_vain: runs of normal kernels that were started while a request ran, for each request;
+* runs: of normal kernels, for each request.
+
+    python benchmarks/corun_turns.py [--seconds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import common
+
+from tilewright.base.quantiles import quantile
+from tilewright.elastic.measure import Background
+from tilewright.elastic.models import RUN_US
+from tilewright.elastic.policy import Gpu, Scheduler, design
+from tilewright.elastic.policy.curves import gaps
+from tilewright.elastic.quiet import in_quiet
+
+#: Normal models, and how many run at once (0: all).
+CASES = ((1, 0), (2, 0), (5, 0), (5, 2))
+#: Microseconds of a request, of a call of the driver, and of a run whose workers must leave.
+REQUEST_US, CALL_US, VAIN_US = 1600.0, 15.0, 100.0
+#: Seconds between two requests on average; runs of an inference.
+GAP_S, RUNS = 3e-4, 6
+SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+KEY = ("models", "together")
+
+
+@dataclass
+class Clock:
+    """Whether a request runs, and what was started beside it."""
+
+    busy: bool = False
+    runs: int = 0
+    in_vain: int = 0
+
+
+@dataclass
+class At:
+    """A mark that is passed at a time."""
+
+    seconds: float
+
+    def passed(self) -> bool:
+        return time.perf_counter() >= self.seconds
+
+    def wait(self) -> None:
+        while (left := self.seconds - time.perf_counter()) > 0:
+            time.sleep(left)
+
+
+@dataclass
+class Stream:
+    """A normal model's plan and its device: runs one after the other."""
+
+    clock: Clock
+    ends: Sequence[int] = tuple(range(1, RUNS + 1))
+    done: int = 0
+    free: float = field(default_factory=time.perf_counter)
+
+    def begin(self) -> None:
+        self.done = 0
+
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        beside = self.clock.busy
+        time.sleep(1e-6 * CALL_US)
+        self.clock.runs += 1
+        self.clock.in_vain += beside
+        if not beside:
+            self.done = max(self.done, number + 1)
+        took = VAIN_US if beside else RUN_US
+        self.free = max(self.free, time.perf_counter()) + 1e-6 * took
+
+    def complete_after(self, number: int) -> int:
+        return self.done
+
+    def use(self) -> None:
+        """A thread needs nothing to work with it."""
+
+    def mark(self) -> At:
+        return At(self.free)
+
+
+def row(models: int, together: int, seconds: float) -> dict[str, Any]:
+    clock, took = Clock(), list[float]()
+    streams = [Stream(clock) for _ in range(models)]
+    running: Any = [(stream, stream) for stream in streams]
+    scheduler = Scheduler(design("tilewright"), Gpu(132), together=together)
+
+    def begin() -> At:
+        clock.busy = True
+        return At(time.perf_counter() + 1e-6 * REQUEST_US)
+
+    def once() -> float:
+        begun = time.perf_counter()
+        in_quiet(begin, REQUEST_US)
+        clock.busy = False
+        return 1e6 * (time.perf_counter() - begun)
+
+    pauses, stop = gaps(GAP_S), time.monotonic() + seconds
+    with Background(running, lambda _: None, 0, scheduler) as busy:
+        busy.warmed()
+        clock.runs = clock.in_vain = 0
+        while time.monotonic() < stop:
+            time.sleep(next(pauses))
+            took.append(busy.around(once))
+    shares = {name: round(quantile(took, at), 1) for name, at in SHARES.items()}
+    return {
+        "models": models,
+        "together": together,
+        "n": len(took),
+        **shares,
+        "in_vain": round(clock.in_vain / len(took), 4),
+        "runs": round(clock.runs / len(took), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each row")
+    args = parser.parse_args()
+    for models, together in CASES:
+        found = row(models, together, args.seconds)
+        print(found, flush=True)
+        common.merge("corun_turns", [found], KEY)
+
+
+if __name__ == "__main__":
+    main()
