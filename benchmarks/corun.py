@@ -128,9 +128,8 @@ def solos(
 
 
 def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[dict[str, Any]]:
-    """One policy after the other; curves are measured once, but beside several normal models, of
-    which fewer may run at once for a lower bound."""
-    curves: Sequence[Measured] | None = None
+    """One policy after the other; curves are measured once."""
+    curves: Sequence[Measured] = ()
     critical, normal = pair.parted
     if args.paper_load and pair.name in PAPER_LOADS:
         pair = at_paper_load(pair, args, sms)
@@ -153,8 +152,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
             )
             try:
                 with CorunSession(critical, normal, settings, curves) as session:
-                    if promises and len(normal) == 1:
-                        curves = session.measured
+                    curves = session.curves if promises else curves
                     for seed in args.seed or (0,):
                         yield row(pair, args, session, bound, seed)
             except TilewrightError as error:

@@ -1,5 +1,5 @@
 """What threads of normal models do to a critical request on the host, with a GPU that is only a
-clock: the coordinator, the agents and their turns are real, kernels are times.
+clock: the coordinator, the agents of normal models and their turns are real, kernels are times.
 
 Input: none.  Output: results/corun_turns.json; a row is a number of normal models, and of those
 that run at once.  Nobody may stay beside a request:
@@ -34,7 +34,8 @@ from tilewright.elastic.quiet import in_quiet
 
 #: Normal models, and how many run at once (0: all).
 CASES = ((1, 0), (2, 0), (5, 0), (5, 2))
-#: Microseconds of a request, of a call of the driver, and of a run whose workers must leave.
+#: Microseconds of a request, of a call of the driver (at least: a sleep may take 70), and of a run
+#: whose workers must leave.
 REQUEST_US, CALL_US, VAIN_US = 1600.0, 15.0, 100.0
 #: Seconds between two requests on average; runs of an inference.
 GAP_S, RUNS = 3e-4, 6

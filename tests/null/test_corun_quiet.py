@@ -98,6 +98,18 @@ def test_who_waits_goes_on_at_the_end_although_the_next_request_has_begun() -> N
     assert {may for _, may in waiting.told} == {True}
 
 
+def test_it_is_over_when_nobody_is_in_any_more() -> None:
+    """Another critical model's request that only comes is no end."""
+    waiting = Waiting(quiet := Quiet())
+    with quiet:
+        waiting.more(to_start=True)
+        with quiet:
+            pass
+        time.sleep(SOON)
+        assert not waiting.told
+    assert waiting.all() == [(True, True)]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_is_kept_out_for_good(seed: int) -> None:
     """Turns and ends in any order, and threads that look and start by turns."""
@@ -139,3 +151,15 @@ def test_nothing_is_started_in_vain_in_a_request_that_lets_nobody_stay(pair: Pai
         QUIET.turn(starts=True)
         until(lambda: pair.normal.launches > 0)
     until(lambda: pair.normal.inferences > 0)
+
+
+def test_what_was_wanted_of_a_task_that_leaves_is_not_started(pair: Pair) -> None:
+    with QUIET:
+        pair.normal.ask()
+        until(lambda: QUIET._starting.waiting > 0)
+        leaving = threading.Thread(target=pair.normal.close, daemon=True)
+        leaving.start()
+        until(lambda: pair.normal._closing)
+    leaving.join(PATIENCE)
+    assert not leaving.is_alive()
+    assert not pair.normal.launches

@@ -21,7 +21,7 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.cli.critical import view
 from tilewright.elastic import measure
-from tilewright.elastic.measure import Measured
+from tilewright.elastic.measure import Measured, sizes
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.elastic.result import CorunResult
 from tilewright.elastic.session import CorunSession
@@ -30,7 +30,9 @@ from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
 #: A bound that any busy machine keeps.
 SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
-CURVES = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),), 1, 1)
+CURVES = Measured(
+    "CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),), (2,), 1
+)
 
 #: Seconds after which something will not happen any more.
 PATIENCE = 60.0
@@ -70,51 +72,85 @@ def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]
             assert len(busy.agents) == busy.beside == 2
 
 
+class Beside:
+    """Slowdowns beside so many normal models at once, instead of measurements; what was asked."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, slowdowns: dict[int, float]) -> None:
+        self.asked = list[int]()
+
+        def measured(session: CorunSession, *_: object) -> Measured:
+            together = session._scheduler.together
+            self.asked.append(together)
+            phase = Phase(2, 10.0, Curve(((0, slowdowns[together]),)))
+            of = {"phases": (phase,), "together": together, "normal": sizes(session._running)}
+            return replace_of(CURVES, of)
+
+        patch.setattr(CorunSession, "_measure", measured)
+
+
 @pytest.mark.parametrize(
-    ("policy", "bound", "asked", "tried"),
+    ("policy", "bound", "asked", "tried", "chosen"),
     [
-        ("tilewright", 2.0, None, [3]),
-        ("tilewright", 1.5, None, [3, 2]),
-        ("tilewright", 1.2, None, [3, 2, 1]),
-        ("tilewright", 1.01, None, [3, 2, 1]),
-        ("tilewright", 1.2, 2, [2]),
-        ("tilewright", 1.2, 0, [3]),
-        ("tilewright", 1.2, 9, [3]),
-        ("priority", 1.2, None, [3]),
+        ("tilewright", 2.0, None, [3], 3),
+        ("tilewright", 1.5, None, [3, 2], 2),
+        ("tilewright", 1.2, None, [3, 2, 1], 1),
+        ("tilewright", 1.01, None, [3, 2, 1], 1),
+        ("tilewright", 1.2, 2, [2], 2),
+        ("tilewright", 1.2, 0, [3], 3),
+        ("tilewright", 1.2, 9, [3], 3),
+        ("priority", 1.2, None, [3], 3),
     ],
 )
 def test_as_many_normal_models_run_at_once_as_the_bound_allows(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
-    policy: str, bound: float, asked: int | None, tried: list[int],
+    policy: str, bound: float, asked: int | None, tried: list[int], chosen: int,
 ) -> None:  # fmt: skip
-    beside = {1: 1.1, 2: 1.4, 3: 1.8}
-    seen = list[int]()
-
-    def measured(session: CorunSession, *_: object) -> Measured:
-        together = session._scheduler.together
-        seen.append(together)
-        phase = Phase(2, 10.0, Curve(((0, beside[together]),)))
-        return replace_of(CURVES, {"phases": (phase,), "normal": 3, "together": together})
-
-    monkeypatch.setattr(CorunSession, "_measure", measured)
+    beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
     critical, normal = bundles
     settings = replace(SETTINGS, policy=policy, max_slowdown=bound, together=asked)
     with CorunSession(critical, [normal] * 3, settings) as session:
-        assert seen == tried
-        assert session.together == session._scheduler.together == tried[-1]
-        if bound < beside[1]:
+        assert beside.asked == tried
+        assert session.together == session._scheduler.together == chosen
+        if bound < 1.1:
             with pytest.raises(AdmissionRefused):
                 session.run(ClosedLoop(), 0.1)
 
 
-def test_curves_beside_another_number_at_once_are_refused(bundles: tuple[Path, Path]) -> None:
+def test_known_curves_are_chosen_from_and_what_is_missing_is_measured(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of curves belongs to no bound."""
+    beside = Beside(monkeypatch, {3: 1.8, 2: 1.3, 1: 1.5})
     critical, normal = bundles
-    two = replace(SETTINGS, together=2)
-    with pytest.raises(UsageError, match="normal models: 1, not 3"):
-        CorunSession(critical, [normal] * 3, two, [CURVES])
-    curves = [replace_of(CURVES, {"normal": 3, "together": 3})]
-    with pytest.raises(UsageError, match="normal models at once: 3, not 2"):
-        CorunSession(critical, [normal] * 3, two, curves)
+    known: list[Measured] = []
+    for bound, asked, chosen in [
+        (2.0, [3], 3), (1.4, [2], 2), (1.2, [1], 2), (1.4, [], 2), (9.0, [], 3), (1.1, [], 2),
+    ]:  # fmt: skip
+        beside.asked.clear()
+        settings = replace(SETTINGS, max_slowdown=bound)
+        with CorunSession(critical, [normal] * 3, settings, known) as session:
+            assert (beside.asked, session.together) == (asked, chosen)
+            known = session.curves
+    assert [each.together for each in known] == [3, 2, 1]
+
+
+def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
+    critical, normal = bundles
+    told = list[tuple[str, int, int]]()
+    with CorunSession(critical, [normal] * 2, SETTINGS, show=lambda *part: told.append(part)):
+        pass
+    assert told == [
+        ("Loading normal models", 0, 2),
+        ("Loading normal models", 1, 2),
+        ("Loading critical models", 0, 1),
+        ("Timing kernels of normal models", 0, 2),
+        ("Timing kernels of normal models", 1, 2),
+        ("Measuring critical models beside 2 normal ones at once", 0, 1),
+    ]
+
+
+def test_a_number_that_is_none_is_refused(bundles: tuple[Path, Path]) -> None:
+    critical, normal = bundles
     with pytest.raises(UsageError, match="-1 normal models"):
         CorunSession(critical, [normal], replace(SETTINGS, together=-1))
 
@@ -139,8 +175,10 @@ def test_curves_of_another_device_or_model_are_refused(
     critical, normal = bundles
     with pytest.raises(UsageError, match=words):
         CorunSession(critical, [normal], SETTINGS, [replace_of(CURVES, changed)])
-    with pytest.raises(UsageError, match="0 curves"):
-        CorunSession(critical, [normal], SETTINGS, [])
+    with pytest.raises(UsageError, match="2 curves for 1"):
+        CorunSession(critical, [normal], SETTINGS, [CURVES] * 2)
+    with pytest.raises(UsageError, match=r"normal models: \(2,\), not"):
+        CorunSession(critical, [normal] * 3, SETTINGS, [replace_of(CURVES, {"together": 3})])
 
 
 def replace_of(measured: Measured, changed: dict[str, Any]) -> Measured:

@@ -27,7 +27,7 @@ from tilewright.cli.critical import CriticalChoice, facts, further, view
 from tilewright.cli.files import Output
 from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Force, Json
-from tilewright.cli.output import Answer
+from tilewright.cli.output import Answer, Show, progress
 
 if TYPE_CHECKING:
     from tilewright.elastic.result import CorunResult
@@ -86,7 +86,8 @@ def corun(
         typer.Option("--l2-persistence", help="The critical model's weights stay in the L2 cache."),
     ] = False,
     curves: Annotated[
-        Path | None, typer.Option(help="Slowdown curves: read if they are there, else written.")
+        Path | None,
+        typer.Option(help="Slowdown curves: read if they are there; what was measured is added."),
     ] = None,
     device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto (JSON).")] = None,
@@ -120,13 +121,16 @@ def corun(
         gap_s=min(source.mean_gap for source in sources),
         measure_seconds=min(4.0, seconds),
     )
-    known = measure.load(curves) if curves is not None and curves.is_file() else None
-    with (
-        _bundles([*(one.path for one in chosen), *normal]) as paths,
-        CorunSession(_guarded(chosen, paths), paths[len(chosen) :], settings, known) as session,
-    ):
-        if curves is not None and known is None:
-            measure.save(session.measured, curves)
+    known = measure.load(curves) if curves is not None and curves.is_file() else []
+    with contextlib.ExitStack() as open_until:
+        with progress(as_json) as show:
+            every = [*(one.path for one in chosen), *normal]
+            paths = open_until.enter_context(_bundles(every, show))
+            guarded, others = _guarded(chosen, paths), paths[len(chosen) :]
+            session = CorunSession(guarded, others, settings, known, show)
+        open_until.enter_context(session)
+        if curves is not None and session.curves != known:
+            measure.save(session.curves, curves)
         names = [one.path for one in chosen]
         with _shown(as_json, names) as told:
             result = session.run(sources, seconds, seed, [ClosedLoop(clients)], told)
@@ -202,11 +206,12 @@ def _ours(path: Path) -> bool:
 
 
 @contextmanager
-def _bundles(paths: list[Path]) -> Generator[list[Path]]:
+def _bundles(paths: list[Path], show: Show) -> Generator[list[Path]]:
     """Each as a bundle: models are compiled into a folder for the time being."""
     with tempfile.TemporaryDirectory(prefix="tilewright-corun-") as folder:
         found = []
         for number, path in enumerate(paths):
+            show(f"Compiling {path.name}", number, len(paths))
             if (path / POINTER).exists():
                 found.append(path)
                 continue

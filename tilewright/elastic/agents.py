@@ -272,7 +272,7 @@ class NormalAgent:
                 self._changed.wait_for(lambda: self._wanted or flying or self._closing)
                 if self._closing and not flying:
                     return
-            while self._wanted and QUIET.wait(to_start=not flying):
+            while self._wanted and QUIET.wait(to_start=not flying) and not self._closing:
                 action = self._wanted.popleft()
                 if action.begins:
                     self._plan.begin()

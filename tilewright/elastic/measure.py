@@ -59,7 +59,7 @@ Running: TypeAlias = tuple[NormalPlan, CudaDevice]
 class Measured(msgspec.Struct, frozen=True):
     """device: its name;  workers: that the normal models' largest kernel has alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
-    normal: models that it was measured beside;  together: that ran at once, at most
+    normal: kernels of each model that it was measured beside;  together: models that ran at once
     """
 
     device: str
@@ -68,7 +68,7 @@ class Measured(msgspec.Struct, frozen=True):
     solo_us: float
     kernels_us: tuple[float, ...]
     phases: tuple[Phase, ...]
-    normal: int
+    normal: tuple[int, ...]
     together: int
 
 
@@ -77,7 +77,7 @@ Kept = Annotated[list[Measured], msgspec.Meta(min_length=1)]
 
 
 def save(measured: Sequence[Measured], path: Path) -> None:
-    """Of the critical models of a session, in their order."""
+    """Of the critical models of a session, in their order, for each number of normal ones."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
 
 
@@ -88,7 +88,7 @@ def load(path: Path) -> list[Measured]:
     except msgspec.DecodeError as error:
         raise InputError(
             f"the file has no slowdown curves: {error}",
-            hint="Measure them again",
+            hint="Delete it or name another file, and they are measured anew",
             path=path,
         ) from error
 
@@ -97,11 +97,12 @@ def check(
     curves: Sequence[Measured],
     models: Sequence[CriticalModel],
     sms: int,
-    normal: int,
-    together: int | None,
+    normal: tuple[int, ...],
 ) -> None:
-    """Raises UsageError for curves of another device, part of it, or model, or beside another
-    number of normal models, in all or at once.  together: None: any"""
+    """Raises UsageError for curves of another device, part of it, or models.
+
+    normal: kernels of each normal model
+    """
     if len(curves) != len(models):
         raise UsageError(
             f"there are {len(curves)} curves for {len(models)} critical models",
@@ -109,19 +110,18 @@ def check(
         )
     for known, model in zip(curves, models, strict=True):
         kernels = sum(phase.kernels for phase in known.phases)
-        was = (known.device, known.sms, kernels, known.normal, known.together)
-        at_once = known.together if together is None else together
-        now = (model.device.name, sms, len(model.launches), normal, at_once)
+        was = (known.device, known.sms, kernels, known.normal)
+        now = (model.device.name, sms, len(model.launches), normal)
         if was != now:
             kinds = (
-                "device", "multiprocessors", "kernels of the critical model", "normal models",
-                "normal models at once",
+                "device", "multiprocessors", "kernels of the critical model",
+                "kernels of normal models",
             )  # fmt: skip
             which = next(n for n in range(len(kinds)) if was[n] != now[n])
             raise UsageError(
                 f"the slowdown curves were measured for {kinds[which]}: {was[which]}, "
                 f"not {now[which]}",
-                hint="Name another file, and they are measured anew",
+                hint="Delete it or name another file, and they are measured anew",
                 measured=was[which],
                 present=now[which],
             )
@@ -221,9 +221,14 @@ def measure(
         solo_us,
         tuple(times),
         tuple(found),
-        len(normal),
+        sizes(normal),
         scheduler.together,
     )
+
+
+def sizes(normal: Sequence[Running]) -> tuple[int, ...]:
+    """Kernels of each normal model."""
+    return tuple(max(plan.ends, default=0) for plan, _ in normal)
 
 
 def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:

@@ -45,17 +45,20 @@ class Quiet:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._entered -= 1
+            if self._entered:
+                return
             self._ended += 1
             self._given = None
             self._starting.changed.notify_all()
             self._looking.changed.notify_all()
 
     def wait(self, to_start: bool = False) -> bool:
-        """Until somebody leaves it, or gives a turn.  Returns whether kernels may be started: what
-        was decided before a request that lets nobody stay would run beside it in vain.
+        """Until nobody is in it, or who is gives a turn.  Returns whether kernels may be started:
+        what was decided before a request that lets nobody stay would run beside it in vain.
 
-        to_start: turns without that are of no use.  The next request may have begun before the
-        thread wakes up
+        to_start: turns without that are of no use
+        At an end who waits goes on even if the next request has begun before the thread wakes up:
+        else requests without a pause would keep normal work out for good.
         """
         if not self._entered:
             return True

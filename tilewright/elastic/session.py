@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
@@ -21,7 +23,15 @@ from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.entry import EntryKernels, Flag
 from tilewright.elastic.load import Asking, CriticalLoad
-from tilewright.elastic.measure import Background, Measured, check, kernel_times, measure, repeated
+from tilewright.elastic.measure import (
+    Background,
+    Measured,
+    check,
+    kernel_times,
+    measure,
+    repeated,
+    sizes,
+)
 from tilewright.elastic.models import (
     CriticalModel,
     ElasticKernels,
@@ -46,6 +56,8 @@ from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.hosts.cuda_tasks import Launch, SetWord
 from tilewright.hosts.tensors import largest_extents
 
+T = TypeVar("T")
+
 #: Normal models at once, where a bound cannot be kept beside all of them.
 FEWER = (2, 1)
 #: Runs by which the normal model's own rate is found.
@@ -56,7 +68,9 @@ class CorunSession:
     """Loads and measures; `run` runs one workload.  Use it in a `with` statement.
 
     critical: one model, or several with bounds of their own
-    curves: measured before, in the order of the critical models; None: measure now
+    curves: measured before, in the order of the critical models, for some numbers of normal models
+            at once; what is missing is measured now, and is in `curves` with the others
+    show: is told what is done now, and how many of its parts are done
     Raises AdmissionRefused, HostError, BundleCorrupt, MemoryLimit, UsageError.
     """
 
@@ -65,7 +79,8 @@ class CorunSession:
         critical: Path | Sequence[Guarded],
         normal: Sequence[Path],
         settings: Settings,
-        curves: Sequence[Measured] | None = None,
+        curves: Sequence[Measured] = (),
+        show: Callable[[str, int, int], None] = lambda what, done, of: None,
     ) -> None:
         guarded = [Guarded(critical)] if isinstance(critical, Path) else list(critical)
         if not normal or not guarded:
@@ -90,12 +105,21 @@ class CorunSession:
         if self.design.leave == "entry":
             self._flags = [Flag(device, self._budget) for device in found.normal]
             found.normal = [flag.device for flag in self._flags]
+        self._show = show
         self._hosts = [
-            CudaHost(path, device) for path, device in zip(normal, found.normal, strict=True)
+            CudaHost(path, device)
+            for path, device in self._shown(
+                "Loading normal models", zip(normal, found.normal, strict=True)
+            )
         ]
         elastic = self.design.leave in ("chunk", "tile")
         budget = None if self.design.leave == "never" else self._budget
-        hosts = [CudaHost(g.path, d) for g, d in zip(guarded, found.critical, strict=True)]
+        hosts = [
+            CudaHost(each.path, device)
+            for each, device in self._shown(
+                "Loading critical models", zip(guarded, found.critical, strict=True)
+            )
+        ]
         self.kept = KeptWeights(found.control, hosts) if settings.l2_persistence else None
         self.models = [
             CriticalModel(host, budget, window=window)
@@ -104,14 +128,16 @@ class CorunSession:
             )
         ]
         part = settings.measure_seconds / 8
-        times = [kernel_times(CriticalModel(host, None), part) for host in self._hosts]
+        times = [
+            kernel_times(CriticalModel(host, None), part)
+            for host in self._shown("Timing kernels of normal models", self._hosts)
+        ]
         self._costs = [costs(host, each) for host, each in zip(self._hosts, times, strict=True)]
         self._plans = [self._plan(n, elastic, each) for n, each in enumerate(times)]
         self._running = [(p, host.device) for p, host in zip(self._plans, self._hosts, strict=True)]
         self.alone = [self._rate(host) for host in self._hosts]
-        self.measured = self._curves(elastic) if curves is None else curves
-        asked = None if settings.together is None else self._at_once(settings.together)
-        check(self.measured, self.models, self.sms, len(normal), asked)
+        self.curves = list(curves)
+        self.measured = self._chosen(elastic)
         self._scheduler = self._scheduled(self.together)
 
     def __enter__(self) -> CorunSession:
@@ -156,19 +182,39 @@ class CorunSession:
             return EntryKernels(host, launches, self._flags[number])
         return (WholePlain if runs else PlainKernels)(host, launches)
 
+    def _shown(self, what: str, parts: Iterable[T]) -> Iterator[T]:
+        """The parts one by one, and each time how many are done."""
+        every = list(parts)
+        for done, part in enumerate(every):
+            self._show(what, done, len(every))
+            yield part
+
     def _scheduled(self, together: int) -> Scheduler:
         return Scheduler(self.design, Gpu(self.sms), self.settings.ahead, together)
 
-    def _curves(self, elastic: bool) -> list[Measured]:
-        """Beside all normal models at once, or as many as let all bounds be kept: five models do
-        more than two, but disturb twice as much (decision 58)."""
-        found = list[Measured]()
+    def _chosen(self, elastic: bool) -> list[Measured]:
+        """Curves beside all normal models at once, or beside as many as let all bounds be kept:
+        five models do more than two, but disturb twice as much (decision 58).  If no number does,
+        those that come nearest."""
+        tried = list[tuple[float, list[Measured]]]()
         for together in self._numbers():
-            self._scheduler = self._scheduled(together)
-            found = [self._measure(model, elastic) for model in self.models]
+            found = self._beside(together, elastic)
             bounds = (self._bound(n)[0] for n in range(len(found)))
-            if all(least(each.phases) <= b for each, b in zip(found, bounds, strict=True)):
+            over = max(least(each.phases) / b for each, b in zip(found, bounds, strict=True))
+            tried.append((over, found))
+            if over <= 1:
                 break
+        return min(tried, key=itemgetter(0))[1]
+
+    def _beside(self, together: int, elastic: bool) -> list[Measured]:
+        """Curves beside so many normal models at once: known ones, or measured now."""
+        found = [each for each in self.curves if each.together == together]
+        if not found:
+            self._scheduler = self._scheduled(together)
+            what = f"Measuring critical models beside {together} normal ones at once"
+            found = [self._measure(model, elastic) for model in self._shown(what, self.models)]
+            self.curves += found
+        check(found, self.models, self.sms, sizes(self._running))
         return found
 
     def _numbers(self) -> Sequence[int]:
