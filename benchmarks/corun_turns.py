@@ -6,7 +6,8 @@ that run at once.  Nobody may stay beside a request:
 
 * p50, p90, p99: microseconds from a request's begin to when its thread has seen the end;
 * in_vain: runs of normal kernels that were started while a request ran, for each request;
-* runs: of normal kernels, for each request.
+* runs: of normal kernels, for each request;
+* decision_us: processor time of a decision, of all events alike.
 
     python benchmarks/corun_turns.py [--seconds 5]
 """
@@ -121,6 +122,7 @@ def row(models: int, together: int, seconds: float) -> dict[str, Any]:
         while time.monotonic() < stop:
             time.sleep(next(pauses))
             took.append(busy.around(once))
+        decisions = busy.coordinator
     shares = {name: round(quantile(took, at), 1) for name, at in SHARES.items()}
     return {
         "models": models,
@@ -129,6 +131,7 @@ def row(models: int, together: int, seconds: float) -> dict[str, Any]:
         **shares,
         "in_vain": round(clock.in_vain / len(took), 4),
         "runs": round(clock.runs / len(took), 2),
+        "decision_us": round(1e6 * decisions.spent / decisions.events, 1),
     }
 
 

@@ -205,9 +205,13 @@ def floor(record: Record) -> str:
 def turns(record: Record) -> str:
     """A request on the host beside threads of normal models."""
     head = ["normal models", "at once", "p50 µs", "p90 µs", "p99 µs", "started in vain", "runs"]
+    head += ["a decision, µs"]
+    keys = ("p50", "p90", "p99", "in_vain", "runs", "decision_us")
     rows = [
-        [str(r["models"]), str(r["together"] or r["models"]),
-         *(cell(r[key]) for key in ("p50", "p90", "p99", "in_vain", "runs")), str(r["n"])]
+        [
+            str(r["models"]), str(r["together"] or r["models"]),
+            *(cell(r[key]) for key in keys), str(r["n"]),
+        ]
         for r in record["rows"]
     ]  # fmt: skip
     return table([*head, "requests"], rows)

@@ -38,11 +38,12 @@ class Device:
 
     def __init__(
         self, names: str, together: int, seed: int, *, quiet: bool = False,
-        max_slowdown: float = 1.2, policy: str = "tilewright", **priorities: int,
+        max_slowdown: float = 1.2, policy: str = "tilewright", kernels: int = KERNELS,
+        **priorities: int,
     ) -> None:  # fmt: skip
         """quiet: no request can come any more, so nobody leaves"""
         self.scheduler = Scheduler(design(policy), GPU, together=together)
-        self.state, self.now, self.draw = Shares(), 0.0, random.Random(seed)
+        self.state, self.now, self.draw, self.kernels = Shares(), 0.0, random.Random(seed), kernels
         self.flying: dict[str, deque[Enqueue]] = {name: deque() for name in names}
         self.complete = dict.fromkeys(names, 0)
         self.inferences = Counter[str]()
@@ -59,7 +60,8 @@ class Device:
         self.step(Arrived(self.now, critical.name, 0))
         self.step(Finished(self.now, 0, 100.0))
         for name in names:
-            task = replace(NORMAL, name=name, priority=priorities.get(name, 0))
+            cost = NORMAL.kernels[:1] * kernels
+            task = replace(NORMAL, name=name, kernels=cost, priority=priorities.get(name, 0))
             self.state = self.scheduler.joined(self.state, task)
 
     def ask(self, name: str, inferences: int) -> None:
@@ -69,23 +71,21 @@ class Device:
     def step(self, event: Event) -> list[Action]:
         self.now += 1.0
         self.state, actions = self.scheduler.step(self.state, event)
-        for action in actions:
-            if isinstance(action, Enqueue):
-                if action.begins:
-                    self._began(action.task)
-                self.flying[action.task].append(action)
+        started = [action for action in actions if isinstance(action, Enqueue)]
+        for action in started:
+            self.flying[action.task].append(action)
+        self._began([action.task for action in started if action.begins])
         begun = [n for n, flights in self.flying.items() if flights or self.complete[n]]
         self.running.append({*begun, *(p.task.name for p in self.state.normal if p.elastic)})
         return list(actions)
 
-    def _began(self, name: str) -> None:
+    def _began(self, names: list[str]) -> None:
         for others in self.passed.values():
-            others.discard(name)
-        self.unfair += self.passed[name]
-        self.passed[name] = {
-            p.task.name for p in self.state.normal
-            if p.backlog and not p.busy and p.task.name != name
-        }  # fmt: skip
+            others.difference_update(names)
+        waiting = {p.task.name for p in self.state.normal if p.backlog and not p.busy}
+        for name in names:
+            self.unfair += self.passed[name]
+            self.passed[name] = waiting - {name}
 
     def end_one(self, left: float = 0.0) -> bool:
         """The oldest launch of some task ends.  left: how likely its workers had to leave"""
@@ -97,7 +97,7 @@ class Device:
         goes = launch.kernel == self.complete[name] and self.draw.random() >= left
         self.complete[name] += launch.plain or goes
         told = self.complete[name]
-        if told == KERNELS:
+        if told == self.kernels:
             self.inferences[name] += 1
             self.complete[name] = 0
         self.step(Ended(self.now, name, told))
@@ -107,8 +107,9 @@ class Device:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("together", [1, 2, 3])
 @pytest.mark.parametrize("quiet", [False, True])
-def test_places_are_taken_by_turns(quiet: bool, together: int, seed: int) -> None:
-    device = Device("abcd", together, seed, quiet=quiet)
+@pytest.mark.parametrize("kernels", [1, 3])
+def test_places_are_taken_by_turns(kernels: int, quiet: bool, together: int, seed: int) -> None:
+    device = Device("abcd", together, seed, quiet=quiet, kernels=kernels)
     for name in "abcd":
         device.ask(name, 5)
     while device.end_one(left=0.3):

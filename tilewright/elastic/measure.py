@@ -252,16 +252,16 @@ class Background:
     ) -> None:
         part = ALL if budget else None
         design = Design("measured", "chunk", lambda t, _: (budget,), lambda _: part, plain=True)
-        self._coordinator = Coordinator(replace(scheduler, design=design), allow)
+        self.coordinator = Coordinator(replace(scheduler, design=design), allow)
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
-        self._coordinator.join(self._critical, lambda action: None)
+        self.coordinator.join(self._critical, lambda action: None)
         self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
-        self.beside = most_beside(scheduler.together, self._coordinator.state)
+        self.beside = most_beside(scheduler.together, self.coordinator.state)
 
     def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:
         task = Normal(f"normal {number}", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))
         return NormalAgent(
-            self._coordinator, task, plan, device, lambda _: self.agents[number].ask()
+            self.coordinator, task, plan, device, lambda _: self.agents[number].ask()
         )
 
     def __enter__(self) -> Background:
@@ -271,7 +271,7 @@ class Background:
 
     def __exit__(self, *_: object) -> None:
         with ExitStack() as last:
-            last.callback(self._coordinator.close)
+            last.callback(self.coordinator.close)
             for agent in self.agents:
                 last.callback(agent.close)
 
@@ -285,12 +285,12 @@ class Background:
 
     def around(self, run: Callable[[], float]) -> float:
         """A request as the policy sees it: normal work is launched or not as it will be."""
-        number = self._coordinator.request()
-        self._coordinator.post(Arrived(now_us(), "critical", number))
+        number = self.coordinator.request()
+        self.coordinator.post(Arrived(now_us(), "critical", number))
         try:
             return run()
         finally:
-            self._coordinator.post(Finished(now_us(), number, 0.0))
+            self.coordinator.post(Finished(now_us(), number, 0.0))
 
 
 def requests(

@@ -14,6 +14,7 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.policy import miriam
 from tilewright.elastic.policy.budgets import bounded
+from tilewright.elastic.policy.state import Progress, pending_us
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost
 
 #: Where workers of a normal kernel leave that must: at the next chunk, after their tile, or before
@@ -26,17 +27,26 @@ class Beside:
     """A normal kernel that could start while a critical request runs.
 
     critical: the critical kernel that runs; None if nobody knows
-    budget: the largest that the request still has;  used: workers of normal launches in flight
-    pending_us: time of these launches, solo_us: of the critical request
+    budget: the largest that the request still has;  solo_us: what the request takes alone
+    normal: all normal tasks
     """
 
     gpu: Gpu
     kernel: KernelCost
     critical: KernelCost | None
     budget: int
-    used: int
-    pending_us: float
     solo_us: float
+    normal: tuple[Progress, ...]
+
+    @property
+    def used(self) -> int:
+        """Workers of normal launches in flight."""
+        flights = ((p.task.kernels[f.kernel], f) for p in self.normal for f in p.flying)
+        return sum(min(f.workers, k.residents(self.gpu), k.tiles) for k, f in flights)
+
+    @property
+    def pending_us(self) -> float:
+        return pending_us(self.gpu, self.normal)
 
 
 @dataclass(frozen=True)

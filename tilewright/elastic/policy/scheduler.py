@@ -40,9 +40,9 @@ from tilewright.elastic.policy.events import (
 )
 from tilewright.elastic.policy.notices import expected, watched, with_found
 from tilewright.elastic.policy.recounts import left, paused, recounted
-from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares
+from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares, pending_us
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
-from tilewright.elastic.policy.turns import has_place, in_turn, most_beside, turned
+from tilewright.elastic.policy.turns import in_turn, most_beside, turned, with_place
 
 #: A clock that jumps further than this between two events has jumped: time counts up to here.
 MOST_STEP_US = 200_000.0
@@ -190,12 +190,18 @@ class Scheduler:
             running = changed(state.running, held=False)
             state = changed(state, running=running)
             actions.append(Proceed(running.request.number, running.kernel))
-        everybody = self._everybody_stays(state)
-        for number in range(len(state.normal)):
-            while (launch := self._launch(state, state.normal[number], everybody)) is not None:
+        tasks = [] if paused(state) else in_turn(self.design, state)
+        everybody = bool(tasks) and self._everybody_stays(state)
+        free = everybody or self.design.turns
+        placed = tasks if free else with_place(self.together, state, tasks)
+        for number in tasks:
+            begins = number in placed
+            while launch := self._launch(state, state.normal[number], everybody, begins):
                 progress = self._with_launch(state.normal[number], launch, state.now)
                 state = changed(state, normal=_with(state.normal, number, progress))
                 actions.append(launch)
+                # where others wait, the next inference does not follow at once
+                begins = begins and len(placed) == len(tasks)
                 if launch.tiles:
                     break
         return state, tuple(actions)
@@ -206,15 +212,16 @@ class Scheduler:
     def _passes(self, state: Shares) -> bool:
         return not self.design.barriers or not any(p.flying for p in state.normal)
 
-    def _launch(self, state: Shares, progress: Progress, everybody: bool) -> Enqueue | None:
-        """The kernel of a normal task that starts now."""
-        if not progress.backlog or paused(state) or not in_turn(self.design, state, progress):
-            return None
+    def _launch(
+        self, state: Shares, progress: Progress, everybody: bool, may_begin: bool
+    ) -> Enqueue | None:
+        """The kernel of a normal task that starts now.  may_begin: also an inference's first one"""
         if len(progress.flying) >= self._most_ahead(state):
             return None
         task, never = progress.task, self.design.leave == "never"
         ahead, kernel = divmod(progress.following, len(task.kernels))
-        if ahead >= progress.backlog:
+        begins = not kernel and (ahead > 0 or not progress.elastic)
+        if ahead >= progress.backlog or (begins and not may_begin):
             return None
         part = self._part(state, progress, task.kernels[kernel])
         if part is None or (part.tiles and progress.flying):
@@ -228,10 +235,6 @@ class Scheduler:
             return None
         if quiet and fresh and not (plain or everybody):
             return None  # those in flight end soon, and then it is plain
-        begins = not kernel and (ahead > 0 or not progress.elastic)
-        free = everybody or self.design.turns
-        if begins and not (free or has_place(self.together, state, progress)):
-            return None
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 
     def _with_launch(self, progress: Progress, launch: Enqueue, now: float) -> Progress:
@@ -247,9 +250,10 @@ class Scheduler:
         """Whether this kernel ends before a critical request may come, behind those in flight."""
         if not self.design.plain or state.running is not None or state.waiting:
             return False
-        flights = (p.task.kernels[f.kernel] for p in state.normal for f in p.flying)
-        pending = sum(each.alone_us(self.gpu) for each in (*flights, kernel))
-        return state.now + LONGER * pending + LEAD_US <= min(state.due, default=inf)
+        left = min(state.due, default=inf) - state.now - LEAD_US
+        if left <= 0:
+            return False
+        return LONGER * (pending_us(self.gpu, state.normal) + kernel.alone_us(self.gpu)) <= left
 
     def _everybody_stays(self, state: Shares) -> bool:
         """Whether the budgets of all critical tasks let everybody stay, also of those without a
@@ -273,16 +277,14 @@ class Scheduler:
         critical = None
         if task is not None and self.design.by_kernels and running.kernel < len(task.kernels):
             critical = task.kernels[running.kernel]
-        flights = [(p.task.kernels[f.kernel], f) for p in state.normal for f in p.flying]
         return self.design.beside(
             Beside(
                 self.gpu,
                 kernel,
                 critical,
                 max(running.budgets, default=0),
-                sum(min(f.workers, k.residents(self.gpu), k.tiles) for k, f in flights),
-                sum(k.alone_us(self.gpu) for k, _ in flights),
                 0.0 if task is None else task.solo_us,
+                state.normal,
             )
         )
 

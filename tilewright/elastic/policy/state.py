@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from tilewright.base.record import slotted
 from tilewright.elastic.policy.notices import Evidence
-from tilewright.elastic.policy.tasks import Critical, Normal
+from tilewright.elastic.policy.tasks import Critical, Gpu, Normal
 
 
 @slotted
@@ -77,6 +78,11 @@ class Progress:
     def busy(self) -> bool:
         """An inference has begun and not ended."""
         return bool(self.flying or self.complete or self.elastic)
+
+
+def pending_us(gpu: Gpu, normal: Sequence[Progress]) -> float:
+    """Time of the launches of normal tasks that are in flight."""
+    return sum(p.task.kernels[f.kernel].alone_us(gpu) for p in normal for f in p.flying)
 
 
 @slotted

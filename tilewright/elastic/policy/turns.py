@@ -1,14 +1,16 @@
 """Which normal task goes on, or begins an inference: by priority, by turns, and so many at once.
 
-Input: the state, a normal task's progress.  Output: whether it may.  What it may have beside a
+Input: the state.  Output: the tasks that may, by their numbers.  What it may have beside a
 critical request is the design's to say (designs.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from tilewright.base.record import changed
 from tilewright.elastic.policy.designs import Design
-from tilewright.elastic.policy.state import Progress, Shares
+from tilewright.elastic.policy.state import Shares
 
 
 def most_beside(together: int, state: Shares) -> int:
@@ -16,25 +18,27 @@ def most_beside(together: int, state: Shares) -> int:
     return min(together or len(state.normal), len(state.normal))
 
 
-def in_turn(design: Design, state: Shares, progress: Progress) -> bool:
-    """Whether no other task goes first."""
+def in_turn(design: Design, state: Shares) -> list[int]:
+    """The tasks with work that no other one goes before: their numbers."""
+    wanting = [n for n, p in enumerate(state.normal) if p.backlog]
     if design.turns:
-        return state.turn == progress.task.name
-    return all(not p.backlog or p.task.priority <= progress.task.priority for p in state.normal)
+        return [n for n in wanting if state.normal[n].task.name == state.turn]
+    first = max((state.normal[n].task.priority for n in wanting), default=0)
+    return [n for n in wanting if state.normal[n].task.priority == first]
 
 
-def has_place(together: int, state: Shares, progress: Progress) -> bool:
-    """Whether an inference may begin: if more tasks have work than may run at once, whoever has
-    waited longest gets the next place.  Tasks of a lower priority, which cannot go on, take none.
+def with_place(together: int, state: Shares, tasks: Sequence[int]) -> Collection[int]:
+    """Those of which an inference may begin: if more have work than may run at once, whoever has
+    waited longest gets the next place.
 
     together: places; 0: as many as there are tasks
+    tasks: `in_turn`; others, of a lower priority, cannot go on and take no place
     """
-    own = progress.task.priority
-    others = [p for p in state.normal if p is not progress and p.backlog and p.task.priority >= own]
-    if not together or len(others) < together:
-        return True
-    ahead = sum(p.busy or p.began < progress.began for p in others)
-    return not progress.busy and ahead < together
+    if not together or len(tasks) <= together:
+        return tasks
+    waiting = [n for n in tasks if not state.normal[n].busy]
+    free = max(0, together - (len(tasks) - len(waiting)))
+    return sorted(waiting, key=lambda n: state.normal[n].began)[:free]
 
 
 def turned(state: Shares) -> Shares:
