@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.waiting import PATIENCE, until
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY, WORD
@@ -50,8 +50,6 @@ from tilewright.hosts.cuda_driver import Driver
 CLIENT = Path(__file__).with_name("corun_client.py")
 CRITICAL = critical_task("critical", (Phase(1, 100.0, Curve(((0, 1.0), (4, 1.02)))),))
 NORMAL = Normal("normal", (KernelCost(4, 32, 1.0, 1.0, 0.5),) * 2, priority=2)
-#: Seconds after which something will not happen any more.
-PATIENCE = 60.0
 
 
 def broker_at(path: Path) -> Broker:
@@ -74,16 +72,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.broker.close()
 
 
-def wait_until(what: object) -> None:
-    stop = time.monotonic() + PATIENCE
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < stop, "it did not happen"
-        time.sleep(0.005)
-
-
 class Told(deque[Action]):
     def next(self) -> Action:
-        wait_until(lambda: len(self))
+        until(lambda: len(self))
         return self.popleft()
 
 
@@ -100,7 +91,7 @@ def test_events_and_actions_go_there_and_back(served: Served) -> None:
         assert critical.next() == Begin(number, "critical", (4,), SETTLE_US, 1)
         remote.post(Finished(now_us(), number, 100.0))
         remote.post(Ended(now_us(), "normal", 1))
-        wait_until(lambda: served.broker.coordinator.state.normal[0].complete == 1)
+        until(lambda: served.broker.coordinator.state.normal[0].complete == 1)
 
 
 def test_refusals_reach_the_client(served: Served) -> None:
@@ -126,7 +117,7 @@ def test_nobody_speaks_for_another(served: Served) -> None:
         one.post(Arrived(now_us(), "critical", number))
         assert isinstance(told.next(), Begin)
         other.post(Finished(now_us(), number, 1.0))
-        wait_until(lambda: other._failed is not None)
+        until(lambda: other._failed is not None)
         assert served.broker.coordinator.state.running is not None
 
 
@@ -134,7 +125,7 @@ def test_a_clock_ahead_stops_nothing(served: Served) -> None:
     with RemoteCoordinator(served.path) as remote:
         remote.join(NORMAL, lambda action: None)
         remote.post(Arrived(1e18, "normal", remote.request()))
-        wait_until(lambda: served.broker.coordinator.state.normal[0].backlog)
+        until(lambda: served.broker.coordinator.state.normal[0].backlog)
         assert served.broker.coordinator.state.now <= now_us()
 
 
@@ -217,7 +208,7 @@ def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
         with contextlib.suppress(OSError):  # it is cut off in the middle of this
             for _ in range(20_000):
                 link.sendall(encoded(NORMAL))
-        wait_until(lambda: not served.broker._clients)
+        until(lambda: not served.broker._clients)
         assert not served.broker.coordinator.state.normal
 
 
@@ -233,7 +224,7 @@ def test_nothing_is_kept_of_normal_requests_and_of_who_left(served: Served) -> N
         tables = remote._tasks, served.broker.coordinator._tasks
         assert [len(table) for table in tables] == [1, 1]
         remote.post(Gone(now_us(), "critical"))
-        wait_until(lambda: not served.broker.coordinator.state.critical)
+        until(lambda: not served.broker.coordinator.state.critical)
         assert not remote._tasks
         assert not served.broker.coordinator._tasks
 
@@ -242,10 +233,10 @@ def test_who_left_cannot_speak_for_the_next_of_its_name(served: Served) -> None:
     with RemoteCoordinator(served.path) as one, RemoteCoordinator(served.path) as other:
         one.join(NORMAL, lambda action: None)
         one.post(Gone(now_us(), "normal"))
-        wait_until(lambda: not served.broker.coordinator.state.normal)
+        until(lambda: not served.broker.coordinator.state.normal)
         other.join(NORMAL, lambda action: None)
         one.post(Gone(now_us(), "normal"))
-        wait_until(lambda: one._failed is not None)
+        until(lambda: one._failed is not None)
         assert served.broker.coordinator.state.normal
 
 
@@ -263,9 +254,9 @@ def test_requests_that_wait_are_limited(served: Served, monkeypatch: pytest.Monk
         assert refusal.request == numbers[2]
         for number in numbers:
             remote.post(Finished(now_us(), number, 100.0))
-        wait_until(lambda: len(told))  # the second one's turn
+        until(lambda: len(told))  # the second one's turn
         remote.post(Arrived(now_us(), "critical", remote.request()))
-        wait_until(lambda: len(told) == 2)
+        until(lambda: len(told) == 2)
         assert all(isinstance(action, Begin) for action in told)
 
 
@@ -323,7 +314,7 @@ class Client:
             assert self.process.poll() is None, "the client has ended"
             return self.lines.count(line) >= want
 
-        wait_until(there)
+        until(there)
 
     def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
@@ -349,11 +340,11 @@ def test_a_client_that_is_killed_frees_its_share(
         one.wait_for("inference", 2)
         # a normal one in the middle of a kernel
         one.kill()
-        wait_until(lambda: not served.broker.coordinator.state.normal)
+        until(lambda: not served.broker.coordinator.state.normal)
         other.wait_for("answered", 2)
-        wait_until(lambda: word_at(served.path, ALIVE) == 0)
+        until(lambda: word_at(served.path, ALIVE) == 0)
         other.kill()
-        wait_until(lambda: not served.broker.coordinator.state.critical)
+        until(lambda: not served.broker.coordinator.state.critical)
         assert served.broker.coordinator.state.running is None
         assert word_at(served.path) == EVERYBODY
     finally:

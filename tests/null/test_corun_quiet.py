@@ -6,24 +6,17 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
+from helpers.waiting import PATIENCE, until
 from test_corun_agents import Pair
 from test_corun_agents import bundles as bundles
 from test_corun_agents import pair as pair
 
 from tilewright.elastic.quiet import QUIET, Quiet
 
-#: Seconds after which something will not happen any more, and in which it would have happened.
-PATIENCE, SOON = 60.0, 0.02
-
-
-def until(so: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE
-    while not so():
-        assert time.monotonic() < last
-        time.sleep(0.001)
+#: Seconds in which something would have happened.
+SOON = 0.02
 
 
 class Waiting:

@@ -6,7 +6,8 @@ import os
 from dataclasses import replace
 
 import pytest
-from test_corun_broker import CRITICAL, NORMAL, Served, Told, wait_until, word_at
+from helpers.waiting import until
+from test_corun_broker import CRITICAL, NORMAL, Served, Told, word_at
 from test_corun_broker import served as served
 from test_corun_policy import CRITICAL as TASK
 from test_corun_policy import NORMAL as OTHER
@@ -84,7 +85,7 @@ def test_a_broker_counts_anew_when_a_client_has_died(
             with file_of(served.path).open("r+b") as file:
                 os.pwrite(file.fileno(), (5).to_bytes(4, "little"), WORD * ALIVE)
             assert word_at(served.path, ALIVE) == 5
-        wait_until(lambda: word_at(served.path, ALIVE) == 0)
+        until(lambda: word_at(served.path, ALIVE) == 0)
         begun = Told()
         one.join(NORMAL, begun.append)
         one.post(Arrived(now_us(), "normal", one.request()))

@@ -6,7 +6,6 @@ Nothing here is timed.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from cli_call import Called
+from helpers.waiting import PATIENCE, until
 from test_corun_agents import Stuck
 from test_corun_agents import bundles as bundles
 
@@ -33,9 +33,6 @@ SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
 CURVES = Measured(
     "CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),), (2,), 1
 )
-
-#: Seconds after which something will not happen any more.
-PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -65,10 +62,7 @@ def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]
         (curves,) = made.measured
         assert [budget for budget, _ in curves.phases[0].curve.points] == [0, EVERYBODY]
         with made.background(EVERYBODY) as busy:
-            until = time.monotonic() + PATIENCE
-            while not all(agent.inferences for agent in busy.agents):
-                assert time.monotonic() < until
-                time.sleep(0.01)
+            until(lambda: all(agent.inferences for agent in busy.agents))
             assert len(busy.agents) == busy.beside == 2
 
 
@@ -78,8 +72,7 @@ class Beside:
     def __init__(self, patch: pytest.MonkeyPatch, slowdowns: dict[int, float]) -> None:
         self.asked = list[int]()
 
-        def measured(session: CorunSession, *_: object) -> Measured:
-            together = session._scheduler.together
+        def measured(session: CorunSession, _: object, together: int) -> Measured:
             self.asked.append(together)
             phase = Phase(2, 10.0, Curve(((0, slowdowns[together]),)))
             of = {"phases": (phase,), "together": together, "normal": sizes(session._running)}

@@ -146,15 +146,21 @@ def test_a_place_is_free_at_once_where_a_task_has_no_more_work() -> None:
     assert device.flying["c"]
 
 
-def test_who_was_left_in_the_first_kernel_holds_a_place() -> None:
-    device = Device("cab", 2, 0)
+def beside_two_that_were_left(names: str, inferences: int, **priorities: int) -> Device:
+    """`a` and `b` were left in their first kernels, for a request; at its end `c` has work, too."""
+    device = Device(names, 2, 0, **priorities)
     device.ask("a", 1)
     device.ask("b", 1)
     device.step(Arrived(device.now, "critical", 1))
     while device.end_one(left=1.0):
         pass
-    device.ask("c", 1)
+    device.ask("c", inferences)
     device.step(Finished(device.now, 1, 100.0))
+    return device
+
+
+def test_who_was_left_in_the_first_kernel_holds_a_place() -> None:
+    device = beside_two_that_were_left("cab", 1)
     assert [len(device.flying[name]) for name in "abc"] == [2, 2, 0]
 
 
@@ -170,14 +176,7 @@ def test_where_tasks_take_turns_the_turn_decides(together: int) -> None:
 
 def test_tasks_of_a_lower_priority_hold_no_places() -> None:
     """Both places are theirs, and they cannot go on."""
-    device = Device("abc", 2, 0, c=1)
-    device.ask("a", 1)
-    device.ask("b", 1)
-    device.step(Arrived(device.now, "critical", 1))
-    while device.end_one(left=1.0):
-        pass
-    device.ask("c", 2)
-    device.step(Finished(device.now, 1, 100.0))
+    device = beside_two_that_were_left("abc", 2, c=1)
     assert device.flying["c"]
     while device.end_one():
         pass

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from cli_call import Called
 from helpers.processes import port_of, serve
+from helpers.waiting import until
 from tuning_client import Client, hello, postponed
-from tuning_site import bundle, digest, until
+from tuning_site import bundle, digest
 
 SECONDS = 60.0
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from helpers.postgres import Cluster
+from helpers.waiting import until
 from tuning_client import Client, hello, postponed, report
-from tuning_site import digest, stats, until
+from tuning_site import digest, stats
 from tuning_votes import SECRET, counted, site, vote, who
 
 from tilewright.base.errors import (

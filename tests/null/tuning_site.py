@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -50,10 +48,3 @@ def app(*, names: tuple[str, ...] = (), **tuning: Any) -> Any:
 def stats(url: str) -> Any:
     with urllib.request.urlopen(url + "/api/stats", timeout=SECONDS) as answer:
         return json.loads(answer.read())
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.02)

@@ -112,7 +112,6 @@ class CorunSession:
                 "Loading normal models", zip(normal, found.normal, strict=True)
             )
         ]
-        elastic = self.design.leave in ("chunk", "tile")
         budget = None if self.design.leave == "never" else self._budget
         hosts = [
             CudaHost(each.path, device)
@@ -133,12 +132,11 @@ class CorunSession:
             for host in self._shown("Timing kernels of normal models", self._hosts)
         ]
         self._costs = [costs(host, each) for host, each in zip(self._hosts, times, strict=True)]
-        self._plans = [self._plan(n, elastic, each) for n, each in enumerate(times)]
+        self._plans = [self._plan(n, each) for n, each in enumerate(times)]
         self._running = [(p, host.device) for p, host in zip(self._plans, self._hosts, strict=True)]
         self.alone = [self._rate(host) for host in self._hosts]
         self.curves = list(curves)
-        self.measured = self._chosen(elastic)
-        self._scheduler = self._scheduled(self.together)
+        self.measured = self._chosen()
 
     def __enter__(self) -> CorunSession:
         return self
@@ -171,10 +169,15 @@ class CorunSession:
     def _milliseconds(host: CudaHost) -> float:
         return host.clock(1, repeat=2)[0]
 
-    def _plan(self, number: int, elastic: bool, times: Sequence[float]) -> NormalPlan:
+    @property
+    def _elastic(self) -> bool:
+        """Whether workers leave normal kernels."""
+        return self.design.leave in ("chunk", "tile")
+
+    def _plan(self, number: int, times: Sequence[float]) -> NormalPlan:
         """times: microseconds of its kernels"""
         host, runs = self._hosts[number], self.design.runs
-        if elastic:
+        if self._elastic:
             plan = ElasticPlan(host, self._budget)
             return ElasticRuns(plan, run_ends(times)) if runs else ElasticKernels(plan)
         launches = [launch for _, launch in _largest(host)]
@@ -189,16 +192,20 @@ class CorunSession:
             self._show(what, done, len(every))
             yield part
 
+    @property
+    def _scheduler(self) -> Scheduler:
+        return self._scheduled(self.together)
+
     def _scheduled(self, together: int) -> Scheduler:
         return Scheduler(self.design, Gpu(self.sms), self.settings.ahead, together)
 
-    def _chosen(self, elastic: bool) -> list[Measured]:
+    def _chosen(self) -> list[Measured]:
         """Curves beside all normal models at once, or beside as many as let all bounds be kept:
         five models do more than two, but disturb twice as much (decision 58).  If no number does,
         those that come nearest."""
         tried = list[tuple[float, list[Measured]]]()
         for together in self._numbers():
-            found = self._beside(together, elastic)
+            found = self._beside(together)
             bounds = (self._bound(n)[0] for n in range(len(found)))
             over = max(least(each.phases) / b for each, b in zip(found, bounds, strict=True))
             tried.append((over, found))
@@ -206,28 +213,25 @@ class CorunSession:
                 break
         return min(tried, key=itemgetter(0))[1]
 
-    def _beside(self, together: int, elastic: bool) -> list[Measured]:
+    def _beside(self, together: int) -> list[Measured]:
         """Curves beside so many normal models at once: known ones, or measured now."""
         found = [each for each in self.curves if each.together == together]
-        if not found:
-            self._scheduler = self._scheduled(together)
-            what = f"Measuring critical models beside {together} normal ones at once"
-            found = [self._measure(model, elastic) for model in self._shown(what, self.models)]
-            self.curves += found
-        check(found, self.models, self.sms, sizes(self._running))
+        if found:
+            check(found, self.models, self.sms, sizes(self._running))
+            return found
+        what = f"Measuring critical models beside {together} normal ones at once"
+        found = [self._measure(model, together) for model in self._shown(what, self.models)]
+        self.curves += found
         return found
 
     def _numbers(self) -> Sequence[int]:
         """Of normal models at once, to try."""
-        if self.settings.together is not None:
-            return [self._at_once(self.settings.together)]
-        every = len(self._hosts)
+        every, asked = len(self._hosts), self.settings.together
+        if asked is not None:
+            return [min(asked or every, every)]
         return [every, *(n for n in FEWER if n < every and self.design.promises)]
 
-    def _at_once(self, together: int) -> int:
-        return min(together or len(self._hosts), len(self._hosts))
-
-    def _measure(self, model: CriticalModel, elastic: bool) -> Measured:
+    def _measure(self, model: CriticalModel, together: int) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
         workers = max(
             host.residents(slot, launch) for host in self._hosts for slot, launch in _largest(host)
@@ -236,10 +240,10 @@ class CorunSession:
             model,
             self._running,
             self.allow,
-            self._scheduler,
+            self._scheduled(together),
             workers=workers,
-            phases=self.settings.phases if elastic else 1,
-            steps=self.settings.steps if elastic else 1,
+            phases=self.settings.phases if self._elastic else 1,
+            steps=self.settings.steps if self._elastic else 1,
             seconds=self.settings.measure_seconds / len(self.models),
             gap_s=self.settings.gap_s,
         )

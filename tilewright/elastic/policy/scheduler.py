@@ -192,8 +192,8 @@ class Scheduler:
             actions.append(Proceed(running.request.number, running.kernel))
         tasks = [] if paused(state) else in_turn(self.design, state)
         everybody = bool(tasks) and self._everybody_stays(state)
-        free = everybody or self.design.turns
-        placed = tasks if free else with_place(self.together, state, tasks)
+        together = 0 if everybody or self.design.turns else self.together
+        placed = with_place(together, state, tasks)
         for number in tasks:
             begins = number in placed
             while launch := self._launch(state, state.normal[number], everybody, begins):
