@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from helpers.waiting import until
 from tuning_client import Client, handshake, hello, masked
-from tuning_site import app, digest, stats, until
+from tuning_site import app, digest, stats
 from websockets.exceptions import ConnectionClosed
 
 from tilewright.cli.workers import makers

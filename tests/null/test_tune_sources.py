@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from cli_call import Called
+from helpers.waiting import until
 from starlette.testclient import TestClient
 from tuning_client import Client, hello, report
-from tuning_site import app, bundle, digest, stats, until
+from tuning_site import app, bundle, digest, stats
 from tuning_votes import counted, site, who
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from websockets.exceptions import InvalidStatus
