@@ -202,7 +202,7 @@ class Model:
         """The first tile is its own, or that of a worker that has not come."""
         tile = n if w.older != NONE else w.tile
         return _to(_words(state, claimed=state.own.claimed + 1), n, w, at="draw_ahead",
-                   tile=tile, chunk=0, registers=(tile, 0), older=NONE)  # fmt: skip
+                   tile=tile, chunk=0, registers=(tile, 0), older=NONE, scanned=0)  # fmt: skip
 
     def _first_ticket(self, state: State, n: int, w: Worker) -> State:
         if self._firsts == self.tiles:
@@ -214,17 +214,16 @@ class Model:
         return _to(drawn, n, w, tile=tile, chunk=0, registers=(tile, 0), at="draw_ahead")
 
     def _see_claims(self, state: State, n: int, w: Worker) -> State:
-        end = "count_done" if w.done else "end"
-        if state.own.claimed >= self._firsts or self._has("does not look for first tiles"):
-            return _to(state, n, w, at=end)
-        return _to(state, n, w, at="claim", scanned=0)
+        """Also between two claims."""
+        over = state.own.claimed >= self._firsts or w.scanned == self._firsts
+        if over or n >= state.budget or self._has("does not look for first tiles"):
+            return _to(state, n, w, at="count_done" if w.done else "end")
+        return _to(state, n, w, at="claim")
 
     def _claim(self, state: State, n: int, w: Worker) -> State:
-        if w.scanned == self._firsts:
-            return _to(state, n, w, at="count_done" if w.done else "end")
         tile = (n + w.scanned) % self._firsts
         if state.claims[tile] > state.kernel and not self._has("claims without comparing"):
-            return _to(state, n, w, scanned=w.scanned + 1)
+            return _to(state, n, w, at="see_claims", scanned=w.scanned + 1)
         claimed = _claimed(state, tile, max(state.claims[tile], state.kernel + 1))
         return _to(claimed, n, w, tile=tile, at="count_claim")
 
@@ -234,17 +233,30 @@ class Model:
         return _to(state, n, w, at="scan" if state.own.left > 0 else w.then, scanned=0)
 
     def _scan(self, state: State, n: int, w: Worker) -> State:
-        if w.scanned == self.workers:
-            return _to(state, n, w, at=w.then)
         slot = (n + w.scanned) % self.workers
         saved = state.slots[slot].state == SAVED
-        return _to(state, n, w, at="take" if saved else "scan", slot=slot,
-                   scanned=w.scanned + (not saved))  # fmt: skip
+        return _to(state, n, w, at="take" if saved else "look_on", slot=slot,
+                   scanned=w.scanned + 1)  # fmt: skip
+
+    def _look_on(self, state: State, n: int, w: Worker) -> State:
+        """The count and the budget are read before it is known whether the slot could be taken;
+        that one is taken between them changes nothing."""
+        over = state.own.left <= 0 or w.scanned == self.workers
+        if n < state.budget and not over:
+            return _to(state, n, w, at="scan")
+        return _to(state, n, w, at="found_nothing", scanned=0)
+
+    def _found_nothing(self, state: State, n: int, w: Worker) -> State:
+        """In its first task it asks for the budget again; later `see_claims` does."""
+        must_go = n >= state.budget and not w.done
+        if must_go:
+            return _to(state, n, w, at="end" if w.older == NONE else "give_back", must_go=True)
+        return _to(state, n, w, at=w.then)
 
     def _take(self, state: State, n: int, w: Worker) -> State:
         if state.slots[w.slot].state != SAVED and not self._has("takes a slot without comparing"):
-            return _to(state, n, w, at="scan", scanned=w.scanned + 1)
-        return _to(_slot(state, w.slot, state=TAKEN), n, w, at="count_taken")
+            return _to(state, n, w, at="look_on")
+        return _to(_slot(state, w.slot, state=TAKEN), n, w, at="count_taken", scanned=0)
 
     def _count_taken(self, state: State, n: int, w: Worker) -> State:
         return _to(_words(state, left=state.own.left - 1), n, w, at="read_slot")

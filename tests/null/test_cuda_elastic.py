@@ -195,6 +195,26 @@ def test_launches_of_fewer_workers(tmp_path: Path, looks: int) -> None:
         case.check()
 
 
+@pytest.mark.parametrize("looks", [2, 3])
+def test_a_search_for_what_was_left_ends_when_the_worker_must_go(
+    tmp_path: Path, looks: int
+) -> None:
+    """It asks at each slot.  Somebody may have taken what the count still tells of."""
+    write(SUBJECTS["few rows, two layers"](), tmp_path)
+    case = Case(tmp_path, CpuDevice(4))
+    plan, device = case.plan, case.host.device
+    assert plan.steps[0].launch.blocks > looks
+    words = plan.steps[0].launch.args[-11].value
+    plan.begin()
+    device.write(words + 2 * WORD, np.ones(1, np.uint32))
+    case.budget.set(EVERYBODY, looks)
+    plan.start(0)
+    ticket, done, left, claimed = np.frombuffer(device.read(words, WORD * KERNEL), np.uint32)
+    assert (ticket, done, left, claimed) == (0, 0, 1, 0)
+    device.write(words + 2 * WORD, np.zeros(1, np.uint32))
+    assert case.run(lambda _: 0) == 1
+
+
 def _form(kernel: Kernel, schedule: Schedule | None = None) -> Elastic:
     schedule = schedule or CUDA.default(kernel, CUDA.variant.name)
     return elastic(CUDA.code(kernel, schedule).loops)

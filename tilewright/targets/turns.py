@@ -74,13 +74,27 @@ __device__ inline void free_slot(const Turn &t, int slot) {
   __threadfence();
   atomicExch(t.slots + SLOT * slot, FREE);
 }
+// Workers look for work in steps of so many as there are of them, so each has its own way.
+__device__ inline unsigned step_of(unsigned budget, unsigned places) {
+  return max(1u, min(min(budget, gridDim.x), places));
+}
+// Each place once, wherever it begins.
+__device__ inline unsigned onward(unsigned place, unsigned step, unsigned places) {
+  return place + step < places ? place + step : (place + 1) % step;
+}
 // task: the tile, the block to begin with, the slot that has its registers; a tile of -1: go.
 // What was left comes first, and of that what this worker left: its slot must be free when it goes.
-__device__ inline int left_behind(const Turn &t, int *task) {
-  for (int n = 0; n < t.workers; n++) {
-    const int slot = (blockIdx.x + n) % t.workers;
+// Whoever has stored `done` tiles has passed as many slots of its way.  There are thousands of
+// slots, so a search ends when nothing is left any longer, or when the worker must go.
+__device__ inline int left_behind(const Turn &t, int *task, unsigned budget, unsigned done) {
+  const unsigned step = step_of(budget, t.workers);
+  unsigned slot = (blockIdx.x + step * done) % t.workers;
+  for (int n = 0; n < t.workers; n++, slot = onward(slot, step, t.workers)) {
     unsigned *const at = t.slots + SLOT * slot;
-    if (seen(at) == SAVED && atomicCAS(at, SAVED, TAKEN) == SAVED) {
+    const unsigned state = seen(at);
+    const int left = seen(t.words + LEFT);
+    budget = budget_of(t);
+    if (state == SAVED && atomicCAS(at, SAVED, TAKEN) == SAVED) {
       add(t.words + LEFT, -1u);
       __threadfence();
       task[0] = seen(at + 1), task[1] = seen(at + 2), task[2] = slot;
@@ -88,6 +102,7 @@ __device__ inline int left_behind(const Turn &t, int *task) {
       if (task[1] == 0) free_slot(t, slot);
       return following;
     }
+    if (left <= 0 || blockIdx.x >= budget) break;
   }
   return NONE;
 }
@@ -104,16 +119,17 @@ __device__ inline void begin_first(const Turn &t, int *task, int tile) {
   task[0] = tile, task[1] = 0;
 }
 // The first tile of a worker that has not come, or that has given back its claim.  Whose tile was
-// `own` looks there, and then in steps of so many as there are workers, so each has its own way.
+// `own` looks there first.  It ends as a search for what was left does.
 __device__ inline void unclaimed(const Turn &t, int *task, int own) {
-  const unsigned budget = seen(t.budget), begun = seen(t.words + CLAIMED), firsts = t.firsts;
-  if (begun >= firsts) return;
-  const unsigned step = max(1u, min(min(budget, gridDim.x), firsts));
+  const unsigned firsts = t.firsts;
+  unsigned budget = budget_of(t), begun = seen(t.words + CLAIMED);
+  const unsigned step = step_of(budget, firsts);
   unsigned tile = min(own < t.firsts ? own : blockIdx.x, firsts - 1);
-  for (unsigned n = 0; n < firsts; n++) {
-    if (claim(t, tile) < claimed(t)) return begin_first(t, task, tile);
-    tile += step;
-    if (tile >= firsts) tile = (tile + 1) % step;
+  for (unsigned n = 0; n < firsts && begun < firsts && blockIdx.x < budget; n++) {
+    const unsigned older = claim(t, tile);
+    budget = budget_of(t), begun = seen(t.words + CLAIMED);
+    if (older < claimed(t)) return begin_first(t, task, tile);
+    tile = onward(tile, step, firsts);
   }
 }
 // Who waits for workers that must leave reads how many are alive (hosts/cuda_tasks.py: Settle).
@@ -131,8 +147,8 @@ __device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
   task[0] = -1;
   bool idle = before >= t.needed && blockIdx.x < budget;
   if (idle && left > 0) {
-    w.following = left_behind(t, task), w.budget = 0;
-    idle = task[0] < 0;
+    w.following = left_behind(t, task, budget, 0), w.budget = 0;
+    idle = task[0] < 0 && blockIdx.x < seen(t.budget);
   }
   if (older < claimed(t)) {
     if (idle) return begin_first(t, task, blockIdx.x), w;
@@ -181,7 +197,8 @@ __device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, i
     return counted_out(t);
   // asked for before the budget, so that both answers come at once
   const int left = more ? 0 : (int)seen(t.words + LEFT);
-  if ((looks || w.budget == 0) && blockIdx.x >= budget_of(t)) {
+  const unsigned budget = looks || w.budget == 0 ? budget_of(t) : w.budget;
+  if (blockIdx.x >= budget) {
     if (more) wait_for_own_slot(t), leave(t, t.firsts + w.following, 0, NONE);
     return counted_out(t);
   }
@@ -191,7 +208,7 @@ __device__ __forceinline__ void next_task(const Turn &t, int *task, Worker &w, i
     return;
   }
   if (left > 0) {
-    const int following = left_behind(t, task);
+    const int following = left_behind(t, task, budget, w.done);
     if (task[0] >= 0) {
       w.following = following, w.budget = 0;
       return;
