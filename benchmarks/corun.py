@@ -114,7 +114,7 @@ def at_paper_load(pair: Pair, args: argparse.Namespace, sms: int | None) -> Pair
     """Rates such that open arrivals ask for as much of this device as of the paper's boards."""
     settings = Settings("sequential", args.device, sms, measure_seconds=args.measure)
     with CorunSession(*pair.parted, settings) as session:
-        solo = solos(pair.workload, [m.solo_us for m in session.measured], session.alone)
+        solo = solos(pair.workload, [m.solo_us for m in session.measured], session.normal.alone)
     return replace(pair, workload=pair.workload.at_load(PAPER_LOADS[pair.name], solo))
 
 
@@ -202,7 +202,7 @@ def row(
         args.seconds, seed, [s.arrival for s in streams.normal],
     )  # fmt: skip
     critical = list(zip(streams.critical, result.critical, strict=True))
-    solo = solos(streams, [one.solo_us for one in result.critical], session.alone)
+    solo = solos(streams, [one.solo_us for one in result.critical], session.normal.alone)
     closed = any(s.arrival.clients for s in streams.critical)
     left = 1.0 if closed else max(1e-9, 1 - result.duty)
     answered = [(s, one.solo_us, answer) for s, one in critical for answer in one.answered]
@@ -231,7 +231,8 @@ def row(
         "bound_kept": all(c.kept for c in result.critical),
         "curves_corrected": sum(len(c.noticed) for c in result.critical),
         "duty": result.duty,
-        "at_once": session.together,
+        "at_once": session.way.together,
+        "gated": session.way.gated,
         "solo_us": statistics.mean(c.solo_us for c in result.critical),
         "decision_us": result.decision_us,
         "seconds": result.seconds,

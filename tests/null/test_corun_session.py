@@ -26,12 +26,13 @@ from tilewright.elastic.policy import Curve, Phase
 from tilewright.elastic.result import CorunResult
 from tilewright.elastic.session import CorunSession
 from tilewright.elastic.settings import CPU_SMS, Guarded, Settings
+from tilewright.elastic.ways import NormalWay
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
 #: A bound that any busy machine keeps.
 SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
 CURVES = Measured(
-    "CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),), (2,), 1
+    "CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),), (2,), NormalWay(1)
 )
 
 
@@ -70,13 +71,13 @@ class Beside:
     """Slowdowns beside so many normal models at once, instead of measurements; what was asked."""
 
     def __init__(self, patch: pytest.MonkeyPatch, slowdowns: dict[int, float]) -> None:
-        self.asked = list[int]()
+        self.asked = list[NormalWay]()
 
-        def measured(session: CorunSession, _: object, together: int) -> Measured:
-            self.asked.append(together)
-            phase = Phase(2, 10.0, Curve(((0, slowdowns[together]),)))
-            of = {"phases": (phase,), "together": together, "normal": sizes(session._running)}
-            return replace_of(CURVES, of)
+        def measured(session: CorunSession, _: object, way: NormalWay) -> Measured:
+            self.asked.append(way)
+            phase = Phase(2, 10.0, Curve(((0, slowdowns[way.together] - 0.1 * way.gated),)))
+            normal = sizes(session.normal.running(way.gated))
+            return replace_of(CURVES, {"phases": (phase,), "way": way, "normal": normal})
 
         patch.setattr(CorunSession, "_measure", measured)
 
@@ -84,27 +85,29 @@ class Beside:
 @pytest.mark.parametrize(
     ("policy", "bound", "asked", "tried", "chosen"),
     [
-        ("tilewright", 2.0, None, [3], 3),
-        ("tilewright", 1.5, None, [3, 2], 2),
-        ("tilewright", 1.2, None, [3, 2, 1], 1),
-        ("tilewright", 1.01, None, [3, 2, 1], 1),
-        ("tilewright", 1.2, 2, [2], 2),
-        ("tilewright", 1.2, 0, [3], 3),
-        ("tilewright", 1.2, 9, [3], 3),
-        ("priority", 1.2, None, [3], 3),
+        ("tilewright", 2.0, None, 1, NormalWay(3)),
+        ("tilewright", 1.75, None, 2, NormalWay(3, True)),
+        ("tilewright", 1.4, None, 3, NormalWay(2, True)),
+        ("tilewright", 1.2, None, 4, NormalWay(1, True)),
+        ("tilewright", 0.95, None, 4, NormalWay(1, True)),
+        ("tilewright", 1.2, 2, 2, NormalWay(2, True)),
+        ("tilewright", 1.2, 0, 2, NormalWay(3, True)),
+        ("tilewright", 1.2, 9, 2, NormalWay(3, True)),
+        ("priority", 1.2, None, 1, NormalWay(3)),
     ],
 )
 def test_as_many_normal_models_run_at_once_as_the_bound_allows(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
-    policy: str, bound: float, asked: int | None, tried: list[int], chosen: int,
+    policy: str, bound: float, asked: int | None, tried: int, chosen: NormalWay,
 ) -> None:  # fmt: skip
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
     critical, normal = bundles
     settings = replace(SETTINGS, policy=policy, max_slowdown=bound, together=asked)
     with CorunSession(critical, [normal] * 3, settings) as session:
-        assert beside.asked == tried
-        assert session.together == session._scheduler.together == chosen
-        if bound < 1.1:
+        assert len(beside.asked) == len(set(beside.asked)) == tried
+        assert session.way == chosen
+        assert session._scheduler.together == chosen.together
+        if bound < 1.0:
             with pytest.raises(AdmissionRefused):
                 session.run(ClosedLoop(), 0.1)
 
@@ -116,15 +119,28 @@ def test_known_curves_are_chosen_from_and_what_is_missing_is_measured(
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.3, 1: 1.5})
     critical, normal = bundles
     known: list[Measured] = []
+    all_, gated, two, one = NormalWay(3), NormalWay(3, True), NormalWay(2, True), NormalWay(1, True)
     for bound, asked, chosen in [
-        (2.0, [3], 3), (1.4, [2], 2), (1.2, [1], 2), (1.4, [], 2), (9.0, [], 3), (1.1, [], 2),
+        (2.0, [all_], all_), (1.7, [gated], gated), (1.3, [two], two), (1.1, [one], two),
+        (1.3, [], two), (1.75, [], gated), (9.0, [], all_), (1.0, [], two),
     ]:  # fmt: skip
         beside.asked.clear()
         settings = replace(SETTINGS, max_slowdown=bound)
         with CorunSession(critical, [normal] * 3, settings, known) as session:
-            assert (beside.asked, session.together) == (asked, chosen)
+            assert (beside.asked, session.way) == (asked, chosen)
             known = session.curves
-    assert [each.together for each in known] == [3, 2, 1]
+    assert [each.way for each in known] == [all_, gated, two, one]
+
+
+def test_without_gates_the_other_ways_are_tried(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams that stop each other."""
+    beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
+    monkeypatch.setattr("tilewright.elastic.session.pass_gates", lambda *_: False)
+    critical, normal = bundles
+    with CorunSession(critical, [normal] * 3, replace(SETTINGS, max_slowdown=1.2)):
+        assert beside.asked == [NormalWay(3), NormalWay(2), NormalWay(1)]
 
 
 def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
@@ -135,9 +151,9 @@ def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
     assert told == [
         ("Loading normal models", 0, 2),
         ("Loading normal models", 1, 2),
-        ("Loading critical models", 0, 1),
         ("Timing kernels of normal models", 0, 2),
         ("Timing kernels of normal models", 1, 2),
+        ("Loading critical models", 0, 1),
         ("Measuring critical models beside 2 normal ones at once", 0, 1),
     ]
 
@@ -171,7 +187,7 @@ def test_curves_of_another_device_or_model_are_refused(
     with pytest.raises(UsageError, match="2 curves for 1"):
         CorunSession(critical, [normal], SETTINGS, [CURVES] * 2)
     with pytest.raises(UsageError, match=r"normal models: \(2,\), not"):
-        CorunSession(critical, [normal] * 3, SETTINGS, [replace_of(CURVES, {"together": 3})])
+        CorunSession(critical, [normal] * 3, SETTINGS, [replace_of(CURVES, {"way": NormalWay(3)})])
 
 
 def replace_of(measured: Measured, changed: dict[str, Any]) -> Measured:

@@ -153,7 +153,8 @@ def corun(
         "device": session.measured[0].device,
         "sms": sms,
         "clients": clients,
-        "together": session.together,
+        "together": session.way.together,
+        "gated": session.way.gated,
         "l2_persistence": l2_persistence,
         "l2_kept": round(session.kept.kept, 4) if session.kept else None,
     } | facts(result, names)

@@ -38,6 +38,7 @@ from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, l
 from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.elastic.policy.turns import most_beside
 from tilewright.elastic.quiet import in_quiet
+from tilewright.elastic.ways import NormalWay
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch
 
@@ -59,7 +60,7 @@ Running: TypeAlias = tuple[NormalPlan, CudaDevice]
 class Measured(msgspec.Struct, frozen=True):
     """device: its name;  workers: that the normal models' largest kernel has alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
-    normal: kernels of each model that it was measured beside;  together: models that ran at once
+    normal: kernels of each model that it was measured beside;  way: in which these ran
     """
 
     device: str
@@ -69,7 +70,7 @@ class Measured(msgspec.Struct, frozen=True):
     kernels_us: tuple[float, ...]
     phases: tuple[Phase, ...]
     normal: tuple[int, ...]
-    together: int
+    way: NormalWay
 
 
 #: A file of curves.
@@ -163,6 +164,7 @@ def measure(
     normal: Sequence[Running],
     allow: Callable[[int], None],
     scheduler: Scheduler,
+    way: NormalWay,
     *,
     workers: int,
     phases: int = 1,
@@ -174,7 +176,7 @@ def measure(
     """Runs each phase with each budget while all normal models run all the time, and before each
     budget the model alone: a host's pace changes within seconds.
 
-    scheduler: by which requests will be served
+    scheduler: by which requests will be served;  way: in which normal models run
     phases: parts of the critical model with a curve of their own, at most
     seconds: after which a point has fewer requests, but three at least
     gap_s: between requests of the model alone, as they will come
@@ -222,7 +224,7 @@ def measure(
         tuple(times),
         tuple(found),
         sizes(normal),
-        scheduler.together,
+        way,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -230,12 +230,14 @@ class ElasticRuns:
 
     Where a run was left, kernels of it that are complete do nothing the next time, but take a place
     in the stream: so a run is not a whole plan.
+
+    gates: kernels before which the device waits while nobody may stay (gates.py)
     """
 
-    def __init__(self, plan: ElasticPlan, ends: Sequence[int]) -> None:
+    def __init__(self, plan: ElasticPlan, ends: Sequence[int], gates: Collection[int] = ()) -> None:
         self._plan, self.ends = plan, ends
         runs = list(pairwise((0, *ends)))
-        self._runs = [plan.recorded(*run) for run in runs]
+        self._runs = [plan.recorded(*run, gates=gates) for run in runs]
         self._plain = [plan.recorded_plain(*run) for run in runs]
 
     def begin(self) -> None:

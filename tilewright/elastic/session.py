@@ -9,59 +9,44 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import Coordinator
-from tilewright.elastic.entry import EntryKernels, Flag
+from tilewright.elastic.gates import pass_gates
 from tilewright.elastic.load import Asking, CriticalLoad
 from tilewright.elastic.measure import (
     Background,
     Measured,
+    Running,
     check,
-    kernel_times,
     measure,
-    repeated,
     sizes,
 )
 from tilewright.elastic.models import (
     CriticalModel,
-    ElasticKernels,
-    ElasticRuns,
-    NormalPlan,
-    PlainKernels,
-    WholePlain,
     costs,
     critical_task,
     run_cost,
-    run_ends,
 )
+from tilewright.elastic.normal import NormalModels, parts_of
 from tilewright.elastic.policy import Critical, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.admission import least
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.result import CorunResult, CriticalResult
 from tilewright.elastic.settings import Guarded, Settings, devices
+from tilewright.elastic.ways import NormalWay, ways
 from tilewright.elastic.weights import KeptWeights
 from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
-from tilewright.hosts.cuda_tasks import Launch, SetWord
-from tilewright.hosts.tensors import largest_extents
-
-T = TypeVar("T")
-
-#: Normal models at once, where a bound cannot be kept beside all of them.
-FEWER = (2, 1)
-#: Runs by which the normal model's own rate is found.
-SOLO_RUNS = 20
+from tilewright.hosts.cuda_elastic import Budget
+from tilewright.hosts.cuda_tasks import SetWord
 
 
 class CorunSession:
@@ -101,22 +86,14 @@ class CorunSession:
         self._devices = found = devices(settings, self.names, len(normal))
         self._budget = Budget(found.control)
         found.control.wait()
-        self._flags: list[Flag] = []
-        if self.design.leave == "entry":
-            self._flags = [Flag(device, self._budget) for device in found.normal]
-            found.normal = [flag.device for flag in self._flags]
         self._show = show
-        self._hosts = [
-            CudaHost(path, device)
-            for path, device in self._shown(
-                "Loading normal models", zip(normal, found.normal, strict=True)
-            )
-        ]
+        part = settings.measure_seconds / 8
+        self.normal = NormalModels(normal, found.normal, self._budget, self.design, part, show)
         budget = None if self.design.leave == "never" else self._budget
         hosts = [
             CudaHost(each.path, device)
-            for each, device in self._shown(
-                "Loading critical models", zip(guarded, found.critical, strict=True)
+            for each, device in parts_of(
+                show, "Loading critical models", zip(guarded, found.critical, strict=True)
             )
         ]
         self.kept = KeptWeights(found.control, hosts) if settings.l2_persistence else None
@@ -126,15 +103,6 @@ class CorunSession:
                 hosts, self.kept.windows if self.kept else [None] * len(hosts), strict=True
             )
         ]
-        part = settings.measure_seconds / 8
-        times = [
-            kernel_times(CriticalModel(host, None), part)
-            for host in self._shown("Timing kernels of normal models", self._hosts)
-        ]
-        self._costs = [costs(host, each) for host, each in zip(self._hosts, times, strict=True)]
-        self._plans = [self._plan(n, each) for n, each in enumerate(times)]
-        self._running = [(p, host.device) for p, host in zip(self._plans, self._hosts, strict=True)]
-        self.alone = [self._rate(host) for host in self._hosts]
         self.curves = list(curves)
         self.measured = self._chosen()
 
@@ -151,61 +119,33 @@ class CorunSession:
         return self._devices.sms
 
     @property
-    def together(self) -> int:
-        """Normal models that run at once, at most."""
-        return self.measured[0].together
+    def way(self) -> NormalWay:
+        """In which normal models run."""
+        return self.measured[0].way
+
+    @property
+    def _running(self) -> list[Running]:
+        return self.normal.running(self.way.gated)
 
     def allow(self, workers: int) -> None:
         """Sets the budget now, by a stream that has nothing else to do."""
         self._devices.control.use()
         self._devices.control.start(SetWord(self._budget.address, workers))
 
-    def _rate(self, host: CudaHost) -> float:
-        """Inferences per second of a normal model that has the device to itself, in plain form."""
-        once = partial(self._milliseconds, host)
-        return 1e3 / min(repeated(once, SOLO_RUNS, self.settings.measure_seconds / 8))
-
-    @staticmethod
-    def _milliseconds(host: CudaHost) -> float:
-        return host.clock(1, repeat=2)[0]
-
-    @property
-    def _elastic(self) -> bool:
-        """Whether workers leave normal kernels."""
-        return self.design.leave in ("chunk", "tile")
-
-    def _plan(self, number: int, times: Sequence[float]) -> NormalPlan:
-        """times: microseconds of its kernels"""
-        host, runs = self._hosts[number], self.design.runs
-        if self._elastic:
-            plan = ElasticPlan(host, self._budget)
-            return ElasticRuns(plan, run_ends(times)) if runs else ElasticKernels(plan)
-        launches = [launch for _, launch in _largest(host)]
-        if self._flags:
-            return EntryKernels(host, launches, self._flags[number])
-        return (WholePlain if runs else PlainKernels)(host, launches)
-
-    def _shown(self, what: str, parts: Iterable[T]) -> Iterator[T]:
-        """The parts one by one, and each time how many are done."""
-        every = list(parts)
-        for done, part in enumerate(every):
-            self._show(what, done, len(every))
-            yield part
-
     @property
     def _scheduler(self) -> Scheduler:
-        return self._scheduled(self.together)
+        return self._scheduled(self.way)
 
-    def _scheduled(self, together: int) -> Scheduler:
-        return Scheduler(self.design, Gpu(self.sms), self.settings.ahead, together)
+    def _scheduled(self, way: NormalWay) -> Scheduler:
+        return Scheduler(self.design, Gpu(self.sms), self.settings.ahead, way.together)
 
     def _chosen(self) -> list[Measured]:
-        """Curves beside all normal models at once, or beside as many as let all bounds be kept:
-        five models do more than two, but disturb twice as much (decision 58).  If no number does,
-        those that come nearest."""
+        """Curves of the first way by which all bounds can be kept, or of the one that comes
+        nearest."""
         tried = list[tuple[float, list[Measured]]]()
-        for together in self._numbers():
-            found = self._beside(together)
+        every, asked = len(self.normal.hosts), self.settings.together
+        for way in ways(every, asked, self.design.promises, self._may_wait):
+            found = self._beside(way)
             bounds = (self._bound(n)[0] for n in range(len(found)))
             over = max(least(each.phases) / b for each, b in zip(found, bounds, strict=True))
             tried.append((over, found))
@@ -213,37 +153,36 @@ class CorunSession:
                 break
         return min(tried, key=itemgetter(0))[1]
 
-    def _beside(self, together: int) -> list[Measured]:
-        """Curves beside so many normal models at once: known ones, or measured now."""
-        found = [each for each in self.curves if each.together == together]
+    def _may_wait(self) -> bool:
+        """Whether normal models may have gates."""
+        others = [*self._devices.critical, self._devices.control]
+        return self.normal.in_runs and pass_gates(self.normal.devices, others)
+
+    def _beside(self, way: NormalWay) -> list[Measured]:
+        """Curves: known ones, or measured now."""
+        found = [each for each in self.curves if each.way == way]
         if found:
-            check(found, self.models, self.sms, sizes(self._running))
+            check(found, self.models, self.sms, sizes(self.normal.running(way.gated)))
             return found
-        what = f"Measuring critical models beside {together} normal ones at once"
-        found = [self._measure(model, together) for model in self._shown(what, self.models)]
+        what = f"Measuring critical models beside {way.together} normal ones at once"
+        if way.gated:
+            what += ", with gates"
+        found = [self._measure(each, way) for each in parts_of(self._show, what, self.models)]
         self.curves += found
         return found
 
-    def _numbers(self) -> Sequence[int]:
-        """Of normal models at once, to try."""
-        every, asked = len(self._hosts), self.settings.together
-        if asked is not None:
-            return [min(asked or every, every)]
-        return [every, *(n for n in FEWER if n < every and self.design.promises)]
-
-    def _measure(self, model: CriticalModel, together: int) -> Measured:
+    def _measure(self, model: CriticalModel, way: NormalWay) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
-        workers = max(
-            host.residents(slot, launch) for host in self._hosts for slot, launch in _largest(host)
-        )
+        elastic = self.normal.elastic
         return measure(
             model,
-            self._running,
+            self.normal.running(way.gated),
             self.allow,
-            self._scheduled(together),
-            workers=workers,
-            phases=self.settings.phases if self._elastic else 1,
-            steps=self.settings.steps if self._elastic else 1,
+            self._scheduled(way),
+            way,
+            workers=self.normal.workers,
+            phases=self.settings.phases if elastic else 1,
+            steps=self.settings.steps if elastic else 1,
             seconds=self.settings.measure_seconds / len(self.models),
             gap_s=self.settings.gap_s,
         )
@@ -269,7 +208,7 @@ class CorunSession:
         told: is given what was found so far, a few times a second;  stop: ends it early
         """
         arrivals = _by_turns([arrival] if isinstance(arrival, Arrival) else arrival, self.models)
-        sources = _by_turns(normal, self._hosts)
+        sources = _by_turns(normal, self.normal.hosts)
         with Coordinator(self._scheduler, self.allow) as coordinator:
             asked = [
                 CriticalAgent(coordinator, self._task(n, each), model, self.design.by_kernels)
@@ -334,8 +273,7 @@ class CorunSession:
         )
 
     def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
-        host, plan = self._hosts[number], self._plans[number]
-        each = self._costs[number]
+        (plan, device), each = self._running[number], self.normal.costs[number]
         # to the policy a call is a kernel
         calls = (run_cost(each[first:last]) for first, last in pairwise((0, *plan.ends)))
         task = Normal(f"normal {number}", tuple(calls))
@@ -344,7 +282,7 @@ class CorunSession:
             if arrival.clients:
                 agent.ask()
 
-        agent = NormalAgent(coordinator, task, plan, host.device, again)
+        agent = NormalAgent(coordinator, task, plan, device, again)
         agent.ask(arrival.clients)
         return agent
 
@@ -360,7 +298,7 @@ class CorunSession:
             seconds,
             tuple(self._critical_result(n, load) for n, load in enumerate(loads)),
             tuple(agent.inferences for agent in normal),
-            tuple(rate * seconds for rate in self.alone),
+            tuple(rate * seconds for rate in self.normal.alone),
             1e6 * coordinator.spent / max(1, coordinator.events),
         )
 
@@ -376,11 +314,6 @@ class CorunSession:
             load.overdue,
             load.noticed,
         )
-
-
-def _largest(host: CudaHost) -> list[tuple[int, Launch]]:
-    """Slot and launch of each step of the largest plan at its largest lengths."""
-    return host.steps(-1, largest_extents(host.bundle.manifest))
 
 
 def _by_turns(arrivals: Sequence[Arrival], of: Sequence[object]) -> list[Arrival]:

@@ -21,7 +21,7 @@ from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.cuda_settle import RELEASE, SETTLE
-from tilewright.hosts.cuda_tasks import TOLD, Launch, Release, Settle, SetWord, Task, Zeroes
+from tilewright.hosts.cuda_tasks import TOLD, Gate, Launch, Release, Settle, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import Array
 
 #: The least compute capability that kernels are written for.
@@ -184,6 +184,10 @@ class CpuDevice:
         if isinstance(task, SetWord):
             ctypes.c_uint32.from_address(task.address).value = task.value
             return
+        if isinstance(task, Gate):
+            while not ctypes.c_uint32.from_address(task.address).value:
+                time.sleep(0)
+            return
         if isinstance(task, Settle):
             words = (ctypes.c_int32 * (BLOCK // WORD)).from_address(task.address)
             budget, beside, most, _ = (ctypes.c_uint32 * TOLD).from_address(task.told)
@@ -303,6 +307,8 @@ class NvidiaDevice:
             self.driver.zero(task.address, task.size, self.stream)
         elif isinstance(task, SetWord):
             self.driver.write_word(task.address, task.value, self.stream)
+        elif isinstance(task, Gate):
+            self.driver.wait_word(task.address, self.stream)
         elif isinstance(task, Settle | Release):
             args = tuple(map(ctypes.c_void_p, astuple(task)))
             self.driver.launch(Launch(self._around(type(task)), 1, 1, args), self.stream)
@@ -341,6 +347,8 @@ class NvidiaDevice:
                 if isinstance(task, SetWord):
                     # what writes it beside kernels is no node of a graph
                     self.driver.fill(task.address, task.value, self.stream)
+                elif isinstance(task, Gate):
+                    self.driver.graphs.gate(task.address, self.stream)
                 else:
                     self.start(task)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import HostError
-from tilewright.hosts.cuda_graphs import Graphs
+from tilewright.hosts.cuda_graphs import EVERY_BIT, Graphs
 from tilewright.hosts.cuda_l2 import L2Cache
 from tilewright.hosts.tensors import Array
 
@@ -27,6 +27,10 @@ from tilewright.hosts.tensors import Array
 OPTIONS = ("--fmad=false", "-std=c++17")
 #: The environment variable with further options of NVRTC, for tools that look at kernels.
 MORE_OPTIONS = "TILEWRIGHT_NVRTC_OPTIONS"
+#: Queues of the GPU for streams (32 is the most), as CUDA takes it from the environment when it
+#: starts.  By default streams of a few models may share one, above all on some multiprocessors
+#: alone, and whoever waits in a queue stops all others in it.
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
 HINT = "Install NVIDIA's driver, or choose another host"
 
 
@@ -133,6 +137,7 @@ class Driver:
 
     def __init__(self, number: int, sms: int | None = None) -> None:
         self._api, _ = bindings()
+        os.environ.setdefault(*QUEUES)
         try:
             self._do("cuInit", 0)
             count = self._do("cuDeviceGetCount")
@@ -266,6 +271,11 @@ class Driver:
     def write_word(self, address: int, value: int, stream: Any) -> None:
         """Without a kernel, in the stream's order."""
         self._do("cuStreamWriteValue32", stream, address, value, 0)
+
+    def wait_word(self, address: int, stream: Any) -> None:
+        """The stream goes on when the word is not 0."""
+        bits = self._api.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_AND
+        self._do("cuStreamWaitValue32", stream, address, EVERY_BIT, bits)
 
     def fill(self, address: int, value: int, stream: Any) -> None:
         """The same, by what may be recorded."""

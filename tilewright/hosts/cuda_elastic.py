@@ -8,7 +8,7 @@ Who may run when is decided elsewhere.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
-from tilewright.hosts.cuda_tasks import Launch, Settle, SetWord, Task, Zeroes
+from tilewright.hosts.cuda_tasks import Gate, Launch, Settle, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import largest_extents
 
 
@@ -77,6 +77,7 @@ class ElasticPlan:
         most: int | None = None,
     ) -> None:
         self.device = device = host.device
+        self._budget = budget.address
         if extents is None:
             extents = largest_extents(host.bundle.manifest)
         plain = host.steps(plan, extents)
@@ -147,13 +148,20 @@ class ElasticPlan:
             self.device.start(task)
 
     def recorded(
-        self, first: int | None = None, last: int | None = None, times: int = 1
+        self,
+        first: int | None = None,
+        last: int | None = None,
+        times: int = 1,
+        gates: Collection[int] = (),
     ) -> Callable[[], None]:
         """By one call the kernels [first, last) after `begin`; without numbers new inferences, one
         after the other, for a device that nobody else needs meanwhile.  The last one tells."""
         tasks: list[Task] = [] if first is not None else [self._clear]
         steps = self.steps[first:last]
-        tasks += [*(step.inside for step in steps[:-1]), *(step.launch for step in steps[-1:])]
+        for step in steps:
+            if step.number in gates:
+                tasks.append(Gate(self._budget))
+            tasks.append(step.launch if step is steps[-1] else step.inside)
         return self.device.record(tasks * times)
 
     def recorded_plain(self, first: int, last: int) -> Callable[[], None]:

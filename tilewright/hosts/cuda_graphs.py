@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+#: A word that has none of these bits is 0.
+EVERY_BIT = 2**32 - 1
 #: Recordings take turns: while one runs, no other thread may turn collection on.
 _RECORDING = threading.RLock()
 
@@ -81,6 +83,17 @@ class Graphs:
         weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
         return run
 
+    def gate(self, address: int, stream: Any) -> None:
+        """While `stream` is recorded: what follows waits until a word of 32 bits is not 0."""
+        _, _, graph, before, _, count = self._call("cuStreamGetCaptureInfo", stream)
+        context = self._call("cuCtxGetCurrent")
+        node = self._call(
+            "cuGraphAddBatchMemOpNode", graph, before, count, self._waited(context, address)
+        )
+        kind = self._api.CUstreamUpdateCaptureDependencies_flags
+        chosen = kind.CU_STREAM_SET_CAPTURE_DEPENDENCIES
+        self._call("cuStreamUpdateCaptureDependencies", stream, [node], None, 1, chosen)
+
     def _captured(self, start: Callable[[], None], stream: Any) -> Any:
         kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         with uncollected():
@@ -99,13 +112,26 @@ class Graphs:
         return nodes[0]
 
     def _written(self, context: Any, address: int, value: int) -> Any:
-        api = self._api
-        kind = api.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WRITE_VALUE_32
-        operation = api.CUstreamBatchMemOpParams()
+        kind = self._api.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WRITE_VALUE_32
+        operation = self._api.CUstreamBatchMemOpParams()
         operation.operation = kind
         write = operation.writeValue
         write.operation, write.address, write.value, write.flags = kind, address, value, 0
         operation.writeValue = write
+        return self._in_node(context, operation)
+
+    def _waited(self, context: Any, address: int) -> Any:
+        kind = self._api.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WAIT_VALUE_32
+        operation = self._api.CUstreamBatchMemOpParams()
+        operation.operation = kind
+        wait = operation.waitValue
+        bits = int(self._api.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_AND)
+        wait.operation, wait.address, wait.value, wait.flags = kind, address, EVERY_BIT, bits
+        operation.waitValue = wait
+        return self._in_node(context, operation)
+
+    def _in_node(self, context: Any, operation: Any) -> Any:
+        api = self._api
         params = api.CUDA_BATCH_MEM_OP_NODE_PARAMS()
         params.ctx, params.count, params.flags = context, 1, 0
         params.paramArray = [operation]

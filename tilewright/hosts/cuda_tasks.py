@@ -44,6 +44,14 @@ class SetWord:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """The stream goes on when a word of 32 bits is not 0.  No kernel waits for it, so it takes no
+    place on a multiprocessor."""
+
+    address: int
+
+
+@dataclass(frozen=True)
 class Settle:
     """A kernel sets the budget.  Then the stream goes on when no more workers are alive than some
     tasks may keep under it, or after some time.
@@ -74,4 +82,4 @@ class Release:
 #: Numbers that `Settle` and `Release` read.
 TOLD = 4
 #: What a device does one after the other.
-Task = Launch | Zeroes | SetWord | Settle | Release
+Task = Launch | Zeroes | SetWord | Gate | Settle | Release

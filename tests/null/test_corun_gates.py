@@ -1,0 +1,135 @@
+"""Gates: runs of normal kernels wait on the device while nobody may stay, and stop nobody else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.waiting import until
+from test_corun_agents import bundles as bundles
+from test_corun_session import CURVES, SETTINGS, replace_of
+
+from tilewright.base.budget import EVERYBODY
+from tilewright.elastic.gates import GATE_US, gates_of, pass_gates
+from tilewright.elastic.measure import Measured, sizes
+from tilewright.elastic.models import ElasticRuns
+from tilewright.elastic.policy import Curve, Phase
+from tilewright.elastic.session import CorunSession
+from tilewright.elastic.ways import NormalWay, ways
+from tilewright.elastic.workloads.arrivals import Poisson
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
+from tilewright.hosts.cuda_driver import Driver
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.cuda_tasks import SetWord, Task
+
+DEVICES = [lambda: CpuDevice(1), pytest.param(NvidiaDevice, marks=pytest.mark.gpu)]
+
+
+def test_a_gate_is_before_each_run_and_behind_so_many_microseconds() -> None:
+    part = 0.6 * GATE_US
+    assert gates_of([part] * 9, [4, 9]) == {0, 2, 4, 6, 8}
+    assert gates_of([3 * GATE_US, 1.0, 1.0], [1, 3]) == {0, 1}
+    assert gates_of([1.0], [1]) == {0}
+
+
+def test_ways_with_gates_come_before_fewer_models() -> None:
+    def never() -> bool:
+        raise AssertionError("the first way did")
+
+    assert next(ways(5, None, True, never)) == NormalWay(5)
+    assert list(ways(5, None, True, lambda: True)) == [(5, 0), (5, 1), (2, 1), (1, 1)]
+    assert list(ways(5, None, True, lambda: False)) == [(5, 0), (2, 0), (1, 0)]
+    assert list(ways(2, None, True, lambda: True)) == [(2, 0), (2, 1), (1, 1)]
+    assert list(ways(5, 2, True, lambda: True)) == [(2, 0), (2, 1)]
+    assert list(ways(5, None, False, never)) == [(5, 0)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_runs_wait_at_gates_until_somebody_may_stay(
+    bundles: tuple[Path, Path], device: Callable[[], CudaDevice]
+) -> None:
+    host, control = CudaHost(bundles[1], device()), device()
+    given = {i.name: np.ones(i.shape, np.float32) for i in host.bundle.manifest.inputs}
+    want = host.run(given).outputs
+    budget = Budget(host.device)
+    host.device.wait()
+    elastic = ElasticPlan(host, budget)
+    plan = ElasticRuns(elastic, (1, 2), {0, 1})
+
+    def run() -> None:
+        host.device.use()
+        plan.begin()
+        for number in (0, 1):
+            plan.start(number, EVERYBODY)
+        host.device.wait()
+
+    for workers in (1, EVERYBODY):
+        control.start(SetWord(budget.address, 0))
+        control.wait()
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(0.05)
+        assert thread.is_alive()
+        assert plan.complete_after(1) == 0
+        control.start(SetWord(budget.address, workers))
+        thread.join()
+        # one worker is enough: the others leave
+        assert plan.complete_after(1) == 2
+        for name, value in want.items():
+            np.testing.assert_array_equal(host.take(given).outputs[name], value)
+
+
+class Queued(CpuDevice):
+    """Streams that share a queue: what one starts waits for what the others have started."""
+
+    def __init__(self, queue: threading.Lock) -> None:
+        super().__init__(1)
+        self._queue = queue
+
+    def start(self, task: Task) -> None:
+        with self._queue:
+            super().start(task)
+
+    def record(self, tasks: list[Task]) -> Callable[[], None]:  # type: ignore[override]
+        """By a thread: a GPU's calls return at once."""
+        run = super().record(tasks)
+        return lambda: threading.Thread(target=run).start()
+
+
+def test_streams_of_one_queue_may_not_wait() -> None:
+    one, other = threading.Lock(), threading.Lock()
+    assert pass_gates([Queued(one), Queued(one)], [Queued(other)])
+    assert not pass_gates([Queued(one)], [Queued(other), Queued(one)])
+    assert one.acquire(timeout=10)  # the gate is open again
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sms", [None, 8])
+def test_streams_of_a_few_models_do_not_stop_each_other(sms: int | None) -> None:
+    driver = Driver(0, sms)
+    streams = [NvidiaDevice(driver) for _ in range(6)]
+    assert pass_gates(streams, [NvidiaDevice(driver, urgent=True) for _ in range(3)])
+
+
+def test_a_session_takes_gates_where_the_bound_needs_them(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(session: CorunSession, _: object, way: NormalWay) -> Measured:
+        phase = Phase(2, 1e4, Curve(((0, 1.0 if way.gated else 3e7), (EVERYBODY, 9e7))))
+        normal = sizes(session.normal.running(way.gated))
+        return replace_of(CURVES, {"phases": (phase,), "way": way, "normal": normal})
+
+    monkeypatch.setattr(CorunSession, "_measure", measured)
+    critical, normal = bundles
+    with CorunSession(critical, [normal] * 2, replace(SETTINGS, max_slowdown=1e7)) as session:
+        assert session.way == NormalWay(2, True)
+        with session.background(0) as busy:
+            until(lambda: all(agent.inferences for agent in busy.agents))
+        result = session.run(Poisson(5), 2.0)
+    assert result.critical[0].answered
+    assert sum(result.inferences)

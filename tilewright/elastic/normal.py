@@ -1,0 +1,130 @@
+"""The normal models of a session: loaded and timed, and their plans for a design.
+
+Input: bundles, a device for each, the budget word.  Output: `Running` for the agents.  When each
+runs is decided by the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from tilewright.elastic.entry import EntryKernels, Flag
+from tilewright.elastic.gates import gates_of
+from tilewright.elastic.measure import Running, kernel_times, repeated
+from tilewright.elastic.models import (
+    CriticalModel,
+    ElasticKernels,
+    ElasticRuns,
+    NormalPlan,
+    PlainKernels,
+    WholePlain,
+    costs,
+    run_ends,
+)
+from tilewright.elastic.policy.designs import Design
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CudaDevice
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
+from tilewright.hosts.cuda_tasks import Launch
+from tilewright.hosts.tensors import largest_extents
+
+T = TypeVar("T")
+
+#: Runs by which a model's own rate is found.
+SOLO_RUNS = 20
+
+
+def parts_of(show: Callable[[str, int, int], None], what: str, parts: Iterable[T]) -> Iterator[T]:
+    """The parts one by one; each time it is shown how many are done."""
+    every = list(parts)
+    for done, part in enumerate(every):
+        show(what, done, len(every))
+        yield part
+
+
+class NormalModels:
+    """devices: of each model, which it runs on
+    costs: of each, by its kernels
+    alone: inferences per second that each makes if it has the device to itself, in plain form
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        devices: Sequence[CudaDevice],
+        budget: Budget,
+        design: Design,
+        seconds: float,
+        show: Callable[[str, int, int], None],
+    ) -> None:
+        """seconds: of each measurement"""
+        self._design, self._flags = design, list[Flag]()
+        if design.leave == "entry":
+            self._flags = [Flag(device, budget) for device in devices]
+            devices = [flag.device for flag in self._flags]
+        self.devices = devices
+        self.hosts = [
+            CudaHost(path, device)
+            for path, device in parts_of(
+                show, "Loading normal models", zip(paths, devices, strict=True)
+            )
+        ]
+        self._times = [
+            kernel_times(CriticalModel(host, None), seconds)
+            for host in parts_of(show, "Timing kernels of normal models", self.hosts)
+        ]
+        self.costs = [costs(h, each) for h, each in zip(self.hosts, self._times, strict=True)]
+        self._elastic = [ElasticPlan(h, budget) for h in self.hosts] if self.elastic else []
+        self._made: dict[bool, list[Running]] = {}
+        self.alone = [self._rate(host, seconds) for host in self.hosts]
+
+    @property
+    def elastic(self) -> bool:
+        """Whether workers leave normal kernels."""
+        return self._design.leave in ("chunk", "tile")
+
+    @property
+    def in_runs(self) -> bool:
+        """Whether these are started by runs, which may have gates."""
+        return self.elastic and self._design.runs
+
+    @property
+    def workers(self) -> int:
+        """That the largest kernel of all has."""
+        return max(h.residents(slot, launch) for h in self.hosts for slot, launch in _largest(h))
+
+    def running(self, gated: bool = False) -> list[Running]:
+        if gated not in self._made:
+            plans = (self._plan(number, gated) for number in range(len(self.hosts)))
+            self._made[gated] = list(zip(plans, self.devices, strict=True))
+        return self._made[gated]
+
+    def _plan(self, number: int, gated: bool) -> NormalPlan:
+        host, runs = self.hosts[number], self._design.runs
+        if self.elastic:
+            if not runs:
+                return ElasticKernels(self._elastic[number])
+            times = self._times[number]
+            ends = run_ends(times)
+            return ElasticRuns(self._elastic[number], ends, gates_of(times, ends) if gated else ())
+        launches = [launch for _, launch in _largest(host)]
+        if self._flags:
+            return EntryKernels(host, launches, self._flags[number])
+        return (WholePlain if runs else PlainKernels)(host, launches)
+
+    @staticmethod
+    def _rate(host: CudaHost, seconds: float) -> float:
+        once = partial(_milliseconds, host)
+        return 1e3 / min(repeated(once, SOLO_RUNS, seconds))
+
+
+def _milliseconds(host: CudaHost) -> float:
+    return host.clock(1, repeat=2)[0]
+
+
+def _largest(host: CudaHost) -> list[tuple[int, Launch]]:
+    """Slot and launch of each step of the largest plan at its largest lengths."""
+    return host.steps(-1, largest_extents(host.bundle.manifest))
