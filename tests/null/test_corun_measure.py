@@ -12,7 +12,6 @@ import pytest
 from tilewright.elastic import measure as module
 from tilewright.elastic.measure import measure
 from tilewright.elastic.policy import Gpu, Hold, Scheduler, design
-from tilewright.elastic.ways import NormalWay
 
 
 class Host:
@@ -48,7 +47,6 @@ def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch)
         [],
         lambda _: None,
         Scheduler(design("tilewright"), Gpu(8)),
-        NormalWay(1),
         workers=64,
         seconds=0.1,
     )

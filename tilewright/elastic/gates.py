@@ -14,7 +14,7 @@ from itertools import pairwise
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.models import run_ends
 from tilewright.hosts.cuda_devices import CudaDevice, Mark
-from tilewright.hosts.cuda_tasks import Gate, Release
+from tilewright.hosts.cuda_tasks import TOLD, Gate, Release
 
 #: Microseconds of kernels between two gates, at least.  A gate takes 4 of them.
 GATE_US = 150.0
@@ -41,7 +41,7 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
     CUDA may put several streams into one queue of the GPU, where whoever waits stops all behind it,
     also a request that is to open the gate.  So it is tried, with a gate that the host opens.
     """
-    word, told = others[0].words(), others[0].words(4)
+    word, told = others[0].words(), others[0].words(TOLD)
     ended = [device.words() for device in others]
     told.value[:] = EVERYBODY
     held = list[Mark]()

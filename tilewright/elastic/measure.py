@@ -164,9 +164,9 @@ def measure(
     normal: Sequence[Running],
     allow: Callable[[int], None],
     scheduler: Scheduler,
-    way: NormalWay,
     *,
     workers: int,
+    gated: bool = False,
     phases: int = 1,
     steps: int = LEVELS,
     most: int = REQUESTS,
@@ -176,7 +176,7 @@ def measure(
     """Runs each phase with each budget while all normal models run all the time, and before each
     budget the model alone: a host's pace changes within seconds.
 
-    scheduler: by which requests will be served;  way: in which normal models run
+    scheduler: by which requests will be served;  gated: whether the normal models have gates
     phases: parts of the critical model with a curve of their own, at most
     seconds: after which a point has fewer requests, but three at least
     gap_s: between requests of the model alone, as they will come
@@ -224,7 +224,7 @@ def measure(
         tuple(times),
         tuple(found),
         sizes(normal),
-        way,
+        NormalWay(scheduler.together, gated),
     )
 
 
