@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from helpers.attention import VARIANTS
 from helpers.graphs import bert_layer
+from helpers.looks import growing
 from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
@@ -170,7 +171,7 @@ def test_sent_away_at_any_look(subject: Path, tried: int) -> None:
 def test_sent_away_again_and_again(subject: Path) -> None:
     case = Case(subject, CpuDevice(2))
     # two workers look for a tile; the third look is at a border or at the next tile
-    rounds = [case.run(lambda _, looks=looks: looks) for looks in (4, 7, 19)]
+    rounds = [case.run(growing(looks)) for looks in (4, 7, 19)]
     assert rounds[0] > 1
 
 
@@ -186,7 +187,7 @@ def test_launches_of_fewer_workers(tmp_path: Path, looks: int) -> None:
         plan.begin()
         rounds = 0
         while plan.complete < len(plan.steps):
-            case.budget.set(EVERYBODY, looks)
+            case.budget.set(EVERYBODY, growing(looks)(rounds))
             for step in plan.steps[plan.complete :]:
                 plan.start(step.number, workers[rounds % len(workers)])
             rounds += 1
@@ -285,7 +286,7 @@ def test_several_short_tiles_are_a_task(tmp_path: Path, looks: int) -> None:
     assert 1 < each < case.host.forms[slot].per_task
     assert case.host.tasks(slot, launch) == -(-launch.blocks // each) > 2
     assert launch.blocks % each
-    rounds = case.run(lambda _: looks)
+    rounds = case.run(growing(looks))
     assert (rounds > 1) == bool(looks)
     case.plan = ElasticPlan(case.host, case.budget, most=1)
     assert case.run(lambda _: 0) == 1

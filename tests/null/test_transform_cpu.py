@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.looks import growing
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import ElasticOptions, transform
@@ -131,7 +132,7 @@ def test_sent_away_again_and_again(trial: Trial, name: str) -> None:
     for count in (1, 2, launch.tiles, launch.tiles + 3):
         for looks in (2, 3, 5):
             given = copies(launch)
-            workers = Crew(count, processors=2, looks=lambda n, looks=looks: looks)
+            workers = Crew(count, processors=2, looks=growing(looks))
             rounds.append(trial.elastic(name, given, workers))
             assert bits(given) == expected, (count, looks)
     assert max(rounds) > 1
@@ -146,7 +147,7 @@ def test_tasks_of_several_tiles(trial: Trial, name: str, each: int) -> None:
     for first in (0, 1):
         for look in (2, 3, 0):
             given = copies(launch)
-            workers = Crew(2, processors=2, looks=lambda _, look=look: look, each=each)
+            workers = Crew(2, processors=2, looks=growing(look), each=each)
             trial.elastic(name, given, Crew(1), (0, first))
             trial.elastic(name, given, workers, (first, launch.tiles))
             assert bits(given) == expected, (first, look)

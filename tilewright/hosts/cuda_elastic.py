@@ -177,7 +177,7 @@ class ElasticPlan:
         """One inference to its end; the rounds of launches that it took.
 
         again:  called before each round, such as to give workers back their budget
-        rounds: more are an error, since each computes something
+        rounds: more are an error; one that is too short for a search may do nothing
         """
         self.begin()
         self.device.wait()

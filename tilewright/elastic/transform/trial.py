@@ -20,6 +20,7 @@ from tilewright.hosts.cuda_on_cpu import Kernels
 
 #: Looks that are never used up.
 ALWAYS = 0
+ROUNDS = 8
 Extents = tuple[int, int, int]
 
 
@@ -112,7 +113,8 @@ class Trial:
         """Tiles [first, last), by default all, by workers; the rounds it took.
 
         table: three numbers for each tile, the block that it is
-        Raises HostError if the tiles are not all done after more rounds than there are tiles.
+        Raises HostError if the tiles are not all done after ROUNDS for each tile and worker: one
+        that is too short for a search may do nothing.
         """
         first, last = tiles or (0, launch.tiles)
         if first >= last:
@@ -126,7 +128,7 @@ class Trial:
             budget.ctypes.data, words.ctypes.data, told.ctypes.data, tasks_of(given), workers.count
         )
         block = launch.block if workers.threads is None else (workers.threads, 1, 1)
-        for number in range(2 * (last - first) + 2):
+        for number in range(ROUNDS * (last - first + workers.count)):
             budget[:ALIVE] = EVERYBODY, workers.looks(number)
             self._kernels.run(
                 f"{name}_elastic", [workers.count], block, [*launch.args, given, turn],
