@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import HostError
-from tilewright.hosts.cuda_graphs import EVERY_BIT, Graphs
+from tilewright.hosts.cuda_graphs import EVERY_BIT, Graphs, any_bit
 from tilewright.hosts.cuda_l2 import L2Cache
 from tilewright.hosts.tensors import Array
 
@@ -274,8 +274,7 @@ class Driver:
 
     def wait_word(self, address: int, stream: Any) -> None:
         """The stream goes on when the word is not 0."""
-        bits = self._api.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_AND
-        self._do("cuStreamWaitValue32", stream, address, EVERY_BIT, bits)
+        self._do("cuStreamWaitValue32", stream, address, EVERY_BIT, any_bit(self._api))
 
     def fill(self, address: int, value: int, stream: Any) -> None:
         """The same, by what may be recorded."""

@@ -32,6 +32,11 @@ def uncollected() -> Iterator[None]:
                 gc.enable()
 
 
+def any_bit(api: Any) -> int:
+    """The flag of a wait that ends when the word and the value have a bit in common."""
+    return int(api.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_AND)
+
+
 class Graphs:
     """call: of the driver, by name"""
 
@@ -112,26 +117,20 @@ class Graphs:
         return nodes[0]
 
     def _written(self, context: Any, address: int, value: int) -> Any:
-        kind = self._api.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WRITE_VALUE_32
-        operation = self._api.CUstreamBatchMemOpParams()
-        operation.operation = kind
-        write = operation.writeValue
-        write.operation, write.address, write.value, write.flags = kind, address, value, 0
-        operation.writeValue = write
-        return self._in_node(context, operation)
+        return self._operation(context, "write", address, value, 0)
 
     def _waited(self, context: Any, address: int) -> Any:
-        kind = self._api.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WAIT_VALUE_32
-        operation = self._api.CUstreamBatchMemOpParams()
-        operation.operation = kind
-        wait = operation.waitValue
-        bits = int(self._api.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_AND)
-        wait.operation, wait.address, wait.value, wait.flags = kind, address, EVERY_BIT, bits
-        operation.waitValue = wait
-        return self._in_node(context, operation)
+        return self._operation(context, "wait", address, EVERY_BIT, any_bit(self._api))
 
-    def _in_node(self, context: Any, operation: Any) -> Any:
+    def _operation(self, context: Any, kind: str, address: int, value: int, flags: int) -> Any:
+        """What a node of one operation on a word is given."""
         api = self._api
+        wanted = getattr(api.CUstreamBatchMemOpType, f"CU_STREAM_MEM_OP_{kind.upper()}_VALUE_32")
+        operation = api.CUstreamBatchMemOpParams()
+        operation.operation = wanted
+        given = getattr(operation, f"{kind}Value")
+        given.operation, given.address, given.value, given.flags = wanted, address, value, flags
+        setattr(operation, f"{kind}Value", given)
         params = api.CUDA_BATCH_MEM_OP_NODE_PARAMS()
         params.ctx, params.count, params.flags = context, 1, 0
         params.paramArray = [operation]
