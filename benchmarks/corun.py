@@ -8,6 +8,8 @@ settings and cards stay.  What was refused is a row with an `error`.
 * p50, p99, p999: the critical model's latency, waiting included, over its time alone;
   `service_p50`, ...: from its begin, which a bound is on;
 * gaps: the policy knew how soon requests may follow each other;
+* solo_changed: by how much the time alone changed while it ran, since the GPU's clock did; requests
+  are judged by what was known at their end;
 * normal_share: normal work as share of what critical requests leave possible;
 * total_over_sequential: all requests per second, over what turns would give;
 * occupancy: of resident warps, by watched kernels in a short run of its own (`--occupancy`).
@@ -205,11 +207,11 @@ def row(
     solo = solos(streams, [one.solo_us for one in result.critical], session.normal.alone)
     closed = any(s.arrival.clients for s in streams.critical)
     left = 1.0 if closed else max(1e-9, 1 - result.duty)
-    answered = [(s, one.solo_us, answer) for s, one in critical for answer in one.answered]
+    answered = [(s, answer) for s, one in critical for answer in one.answered]
     total = (len(answered) + sum(result.inferences)) / result.seconds
-    waited = tail([a.latency_us / alone for _, alone, a in answered])
-    service = tail([a.took_us / alone for _, alone, a in answered])
-    missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, _, a in answered]
+    waited = tail([a.latency_us / a.solo_us for _, a in answered])
+    service = tail([a.took_us / a.solo_us for _, a in answered])
+    missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, a in answered]
     used = session.settings
     found: dict[str, Any] = setting(pair, args, used.policy, used.sms, bound, seed) | {
         "l2_kept": session.kept.kept if session.kept else None,
@@ -230,6 +232,9 @@ def row(
         else sum(c.over_by_waiting for c in result.critical),
         "bound_kept": all(c.kept for c in result.critical),
         "curves_corrected": sum(len(c.noticed) for c in result.critical),
+        "solo_changed": [
+            round(r.now_us / r.was_us, 4) for c in result.critical for r in c.recalibrated
+        ],
         "duty": result.duty,
         "at_once": session.way.together,
         "gated": session.way.gated,

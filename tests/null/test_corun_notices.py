@@ -31,6 +31,7 @@ from tilewright.elastic.policy import (
     Normal,
     Noticed,
     Phase,
+    Recalibrated,
     Scheduler,
     Withdraw,
     design,
@@ -47,6 +48,7 @@ from tilewright.elastic.policy.notices import (
     watched,
     with_found,
 )
+from tilewright.elastic.policy.pace import REQUESTS
 from tilewright.elastic.simulator import Outcome, levels, phases, simulate
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.workloads.metrics import above
@@ -64,18 +66,24 @@ def beside(task: Critical) -> Run:
 def requests(
     run: Run, slowdowns: Callable[[int, tuple[int, ...]], float], count: int
 ) -> list[Action]:
-    """Requests one after the other, each slowed down by its number and budgets."""
+    """Requests one after the other, each slowed down by its number and budgets if there is normal
+    work beside it."""
     told = list[Action]()
     for number in range(1, 1 + count):
+        for progress in run.state.normal:
+            for _ in progress.flying:
+                run(Ended(0, progress.task.name, 0))
         begin = run(Arrived(0, "critical", number))[0]
         assert isinstance(begin, Begin)
-        told += run(Finished(0, number, 200.0 * slowdowns(number, begin.budgets)))
+        assert run.state.running is not None
+        slowdown = slowdowns(number, begin.budgets) if run.state.running.beside else 1.0
+        told += run(Finished(0, number, 200.0 * slowdown))
     return told
 
 
 def test_a_budget_under_which_requests_exceed_the_bound_is_not_chosen_again() -> None:
     run = beside(ONE)
-    told = requests(run, lambda n, budgets: 1.2 if budgets == (4,) and n % 3 == 0 else 1.0, 900)
+    told = requests(run, lambda n, budgets: 1.2 if budgets == (4,) and n % 3 == 0 else 1.0, 1500)
     (notice,) = (a for a in told if isinstance(a, Noticed))
     assert notice.budgets == (4,)
     assert notice.predicted == pytest.approx(1.02)
@@ -90,6 +98,9 @@ def test_a_budget_under_which_requests_exceed_the_bound_is_not_chosen_again() ->
 def test_where_no_budget_keeps_the_bound_normal_work_ends() -> None:
     run = beside(ALONE)
     run.state = run.scheduler.joined(run.state, replace(NORMAL, name="other"))
+    # the time alone is looked at first, and is what it was
+    early = requests(run, lambda *_: 1.3, 4 + REQUESTS)
+    assert not any(isinstance(a, Noticed | Withdraw | Recalibrated) for a in early)
     told = requests(run, lambda *_: 1.3, 4)
     notice, *ended = (a for a in told if isinstance(a, Noticed | Withdraw))
     assert isinstance(notice, Noticed)
@@ -246,11 +257,20 @@ def test_clients_of_a_broker_hear_of_it(served: Served) -> None:
         remote.join(ALONE, critical.append)
         remote.join(NORMAL, normal.append)
         remote.post(Arrived(now_us(), "normal", remote.request()))
-        for _ in range(4):
-            number = remote.request()
-            remote.post(Arrived(now_us(), "critical", number))
-            assert isinstance(critical.next(), Begin)
-            remote.post(Finished(now_us(), number, 260.0))
+
+        def ask(times: int, took_us: float) -> None:
+            for _ in range(times):
+                number = remote.request()
+                remote.post(Arrived(now_us(), "critical", number))
+                assert isinstance(critical.next(), Begin)
+                remote.post(Finished(now_us(), number, took_us))
+
+        ask(4, 260.0)
+        for _ in range(2):  # the look begins when these have ended
+            assert isinstance(normal.next(), Enqueue)
+            remote.post(Ended(now_us(), "normal", 0))
+        ask(REQUESTS, 200.0)
+        ask(4, 260.0)
         notice = critical.next()
         assert isinstance(notice, Noticed)
         assert notice.found == 1.3

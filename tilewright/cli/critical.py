@@ -113,6 +113,10 @@ def _facts(one: CriticalResult) -> dict[str, object]:
             }
             for notice in one.noticed
         ],
+        "solo_changed": [
+            {"was_us": round(found.was_us, 1), "now_us": round(found.now_us, 1)}
+            for found in one.recalibrated
+        ],
     }
 
 
@@ -120,10 +124,10 @@ def view(found: dict[str, Any]) -> Table:
     """The same for people: several critical models side by side, each in a column."""
     several = found.get("critical")
     if several is None:
-        return pairs({**found, "curves_corrected": _said(found)})
+        return pairs({**found, **{name: said(found) for name, said in SAID.items()}})
     rows = [(name, *(one[name] for one in several)) for name in several[0] if name != "model"]
     rows = [
-        (name, *map(_said, several)) if name == "curves_corrected" else (name, *cells)
+        (name, *map(SAID[name], several)) if name in SAID else (name, *cells)
         for name, *cells in rows
     ]
     shared = [(name, value) for name, value in found.items() if name != "critical"]
@@ -133,7 +137,7 @@ def view(found: dict[str, Any]) -> Table:
     )
 
 
-def _said(one: dict[str, Any]) -> str:
+def _corrected(one: dict[str, Any]) -> str:
     """Of curves that promised too much; one that nothing helps is the last."""
     corrected = one["curves_corrected"]
     if not corrected:
@@ -141,3 +145,16 @@ def _said(one: dict[str, Any]) -> str:
     last = corrected[-1]
     said = f"{len(corrected)}, at last {last['predicted']} to {last['found']}"
     return said if one["bound_kept"] else f"{said}: the bound cannot be kept, normal work has ended"
+
+
+def _changed(one: dict[str, Any]) -> str:
+    """Of the time alone, which changes with a device's clock."""
+    changes = one["solo_changed"]
+    if not changes:
+        return "never"
+    last = changes[-1]
+    return f"{len(changes)} times, at last {last['was_us']} to {last['now_us']}"
+
+
+#: Lists that people read as a sentence.
+SAID = {"curves_corrected": _corrected, "solo_changed": _changed}

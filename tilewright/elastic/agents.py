@@ -30,6 +30,7 @@ from tilewright.elastic.policy import (
     Overdue,
     Proceed,
     Reached,
+    Recalibrated,
     Refuse,
     Withdraw,
 )
@@ -49,16 +50,20 @@ def _use(device: CudaDevice) -> None:
 
 @dataclass(frozen=True)
 class Answered:
-    """A critical request: microseconds from arrival to its end, and from its begin."""
+    """A critical request: microseconds from arrival to its end, and from its begin.
+
+    solo_us: of a request alone, as it was known when this one ended
+    """
 
     latency_us: float
     took_us: float
+    solo_us: float
 
 
 class CriticalAgent:
     """A critical model; requests of several threads wait for each other.
 
-    noticed: what was found of its curves while it ran
+    noticed, recalibrated: what was found of its curves, and of its time alone, while it ran
     """
 
     def __init__(
@@ -67,11 +72,17 @@ class CriticalAgent:
         self.task, self.model = task, model
         self._coordination, self._by_kernels = coordination, by_kernels
         self.noticed: list[Noticed] = []
+        self.recalibrated: list[Recalibrated] = []
         self._told: dict[int, deque[Action]] = {}
         self._changed = threading.Condition()
         self._running = threading.Lock()
         model.prepare(task.phases, by_kernels)
         coordination.join(task, self._sink)
+
+    @property
+    def solo_us(self) -> float:
+        """Microseconds of a request alone, by what is known now."""
+        return self.recalibrated[-1].now_us if self.recalibrated else self.task.solo_us
 
     def request(
         self, before: Callable[[], None] | None = None, arrived: float | None = None
@@ -100,7 +111,7 @@ class CriticalAgent:
                 else:
                     self._whole(number, begin, arrived if early is not None else None)
             ended = now_us()
-            return Answered(ended - arrived, ended - begun)
+            return Answered(ended - arrived, ended - begun, self.solo_us)
         finally:
             # also of a request that failed: it must not hold the others back
             ended = now_us()
@@ -132,7 +143,7 @@ class CriticalAgent:
             return mark
 
         starts = any(begin.budgets)
-        in_quiet(start, self.task.solo_us, lambda: self._look(number), starts)
+        in_quiet(start, self.solo_us, lambda: self._look(number), starts)
         if failed is not None:
             raise failed
 
@@ -171,6 +182,9 @@ class CriticalAgent:
     def _sink(self, action: Action) -> None:
         if isinstance(action, Noticed):
             self.noticed.append(action)
+            return
+        if isinstance(action, Recalibrated):
+            self.recalibrated.append(action)
             return
         assert isinstance(action, Begin | Proceed | Refuse | Overdue)
         with self._changed:

@@ -26,6 +26,7 @@ from tilewright.elastic.policy import (
     Normal,
     Noticed,
     Overdue,
+    Recalibrated,
     Recount,
     Scheduler,
     Shares,
@@ -175,7 +176,7 @@ class Coordinator:
                 self._allow(workers)
             case Recount():
                 self._recount()
-            case Enqueue(task) | Noticed(task) | Withdraw(task):
+            case Enqueue(task) | Noticed(task) | Recalibrated(task) | Withdraw(task):
                 self._give(task, action)
             case Begin(_, task) | Overdue(_, task):
                 self._give(task, action)

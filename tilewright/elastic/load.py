@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from tilewright.base.errors import AdmissionRefused, TaskOverdue
 from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
 from tilewright.elastic.coordinator import now_us
-from tilewright.elastic.policy import Noticed
+from tilewright.elastic.policy import Noticed, Recalibrated
 from tilewright.elastic.workloads.arrivals import Arrival
 
 #: Sleeping ends late by about this, in seconds.
@@ -62,6 +62,11 @@ class CriticalLoad:
     def noticed(self) -> tuple[Noticed, ...]:
         """Of the model's curves, so far."""
         return tuple(self._agent.noticed)
+
+    @property
+    def recalibrated(self) -> tuple[Recalibrated, ...]:
+        """The model's time alone, so far."""
+        return tuple(self._agent.recalibrated)
 
     def check(self) -> None:
         """Raises what a thread failed with."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.elastic.agents import Answered
-from tilewright.elastic.policy import Noticed
+from tilewright.elastic.policy import Noticed, Recalibrated
 from tilewright.elastic.spans import BlockSpan
 from tilewright.elastic.workloads.metrics import Tail, tail
 
@@ -18,10 +18,11 @@ from tilewright.elastic.workloads.metrics import Tail, tail
 class CriticalResult:
     """One critical model.
 
-    solo_us: of a request alone;  refused, overdue: how many requests were
+    solo_us: of a request alone, at first;  refused, overdue: how many requests were
     over_bound: requests whose time from their begin exceeded the bound, so others disturbed them
     over_by_waiting: requests within it whose latency did not, so they waited for others
     noticed: where its curves promised too much, and what they say now
+    recalibrated: where its time alone changed; what a request is over is the time of its moment
     """
 
     name: str
@@ -32,6 +33,7 @@ class CriticalResult:
     refused: int
     overdue: int
     noticed: tuple[Noticed, ...] = ()
+    recalibrated: tuple[Recalibrated, ...] = ()
 
     @property
     def kept(self) -> bool:
@@ -41,24 +43,23 @@ class CriticalResult:
     @property
     def waited(self) -> Tail:
         """Latency, waiting included, over the time alone.  Raises UsageError without a request."""
-        return tail([answer.latency_us for answer in self.answered]).over(self.solo_us)
+        return tail([answer.latency_us / answer.solo_us for answer in self.answered])
 
     @property
     def service(self) -> Tail:
         """The same from the begin of each request, which the bound is on."""
-        return tail([answer.took_us for answer in self.answered]).over(self.solo_us)
+        return tail([answer.took_us / answer.solo_us for answer in self.answered])
 
     @property
     def over_bound(self) -> int:
-        return sum(a.took_us > self._most_us for a in self.answered)
+        return sum(a.took_us > self._most_us(a) for a in self.answered)
 
     @property
     def over_by_waiting(self) -> int:
-        return sum(a.took_us <= self._most_us < a.latency_us for a in self.answered)
+        return sum(a.took_us <= self._most_us(a) < a.latency_us for a in self.answered)
 
-    @property
-    def _most_us(self) -> float:
-        return self.max_slowdown * self.solo_us
+    def _most_us(self, answer: Answered) -> float:
+        return self.max_slowdown * answer.solo_us
 
     @property
     def missed(self) -> int:
@@ -90,7 +91,8 @@ class CorunResult:
     @property
     def duty(self) -> float:
         """The share of the time that the critical models would take alone."""
-        return sum(len(c.answered) * c.solo_us for c in self.critical) / (self.seconds * 1e6)
+        alone = sum(answer.solo_us for c in self.critical for answer in c.answered)
+        return alone / (self.seconds * 1e6)
 
 
 def share(inferences: Sequence[int], alone: Sequence[float]) -> float:

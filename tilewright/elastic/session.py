@@ -313,6 +313,7 @@ class CorunSession:
             load.refused,
             load.overdue,
             load.noticed,
+            load.recalibrated,
         )
 
 

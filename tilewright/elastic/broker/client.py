@@ -36,6 +36,7 @@ from tilewright.elastic.policy import (
     Noticed,
     Overdue,
     Proceed,
+    Recalibrated,
     Refuse,
     Withdraw,
 )
@@ -165,7 +166,7 @@ class RemoteCoordinator:
                 self._give(self._tasks.get(request, ""), Refuse(request, message.error))
             case Withdrawn(task=task, why=why):
                 self._give(task, Withdraw(task, why.error))
-            case Enqueue() | Begin() | Noticed() | Overdue():
+            case Enqueue() | Begin() | Noticed() | Recalibrated() | Overdue():
                 self._give(message.task, message)
             case Proceed(request=request):
                 self._give(self._tasks.get(request, ""), message)

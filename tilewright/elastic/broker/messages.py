@@ -28,6 +28,7 @@ from tilewright.elastic.policy import (
     Overdue,
     Proceed,
     Reached,
+    Recalibrated,
     Recount,
     Refuse,
     Withdraw,
@@ -76,12 +77,12 @@ class Withdrawn(msgspec.Struct, frozen=True):
 
 Message = (
     BrokerWelcome | Refused | Joined | Withdrawn | Critical | Normal | Arrived | Reached | Finished
-    | Ended | Gone | Begin | Proceed | Enqueue | Noticed | Overdue
+    | Ended | Gone | Begin | Proceed | Enqueue | Noticed | Recalibrated | Overdue
 )  # fmt: skip
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (BrokerWelcome, Refused, Joined, Withdrawn, Critical, Normal, Arrived, Reached,
-                 Finished, Ended, Gone, Begin, Proceed, Enqueue, Noticed, Overdue)
+                 Finished, Ended, Gone, Begin, Proceed, Enqueue, Noticed, Recalibrated, Overdue)
 }  # fmt: skip
 
 

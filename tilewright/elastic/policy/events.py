@@ -155,6 +155,16 @@ class Noticed:
 
 
 @slotted
+class Recalibrated:
+    """A critical model takes another time alone than was known, as on a device whose clock has
+    changed.  Its bound is on that time from now on."""
+
+    task: str
+    was_us: float
+    now_us: float
+
+
+@slotted
 class Withdraw:
     """A normal task is not admitted any longer; what it has in flight ends."""
 
@@ -170,4 +180,7 @@ class Overdue:
     task: str
 
 
-Action = Begin | Proceed | Enqueue | Allow | Recount | Refuse | Noticed | Withdraw | Overdue
+Action = (
+    Begin | Proceed | Enqueue | Allow | Recount | Refuse | Noticed | Recalibrated | Withdraw
+    | Overdue
+)  # fmt: skip

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import TypeVar
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused
 from tilewright.base.record import changed
-from tilewright.elastic.policy.admission import admit, disturbing, keeps, late
+from tilewright.elastic.policy.admission import admit, disturbing, late
 from tilewright.elastic.policy.budgets import corrected
 from tilewright.elastic.policy.designs import ALL, Allotment, Beside, Design
 from tilewright.elastic.policy.events import (
-    Action,
     Allow,
     Arrived,
     Begin,
@@ -30,17 +28,24 @@ from tilewright.elastic.policy.events import (
     Event,
     Finished,
     Gone,
-    Noticed,
     Overdue,
     Proceed,
     Reached,
     Refuse,
     Tick,
-    Withdraw,
 )
-from tilewright.elastic.policy.notices import expected, watched, with_found
+from tilewright.elastic.policy.findings import Answer, answered, given_up, looking
+from tilewright.elastic.policy.pace import first_pace
 from tilewright.elastic.policy.recounts import left, paused, recounted
-from tilewright.elastic.policy.state import Flight, Progress, Request, Running, Shares, pending_us
+from tilewright.elastic.policy.state import (
+    Flight,
+    Progress,
+    Request,
+    Running,
+    Shares,
+    pending_us,
+    with_item,
+)
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
 from tilewright.elastic.policy.turns import in_turn, most_beside, turned, with_place
 
@@ -49,9 +54,6 @@ MOST_STEP_US = 200_000.0
 #: Kernels that nobody leaves have ended so long before a request may come: it may be told late of
 #: the one before it, and kernels take a little longer than alone.
 LEAD_US, LONGER = 100.0, 1.1
-
-T = TypeVar("T")
-Answer = tuple[Shares, tuple[Action, ...]]
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Scheduler:
             margins=(*state.margins, 1.0),
             due=(*state.due, state.now),
             evidence=(*state.evidence, ()),
+            paces=(*state.paces, first_pace(state.now)),
         )
 
     def step(self, state: Shares, event: Event) -> Answer:
@@ -139,7 +142,7 @@ class Scheduler:
             )
             return changed(state, normal=more), ()
         came = event.now if event.came is None else min(event.came, event.now)
-        due = _with(state.due, state.critical.index(task), came + task.gap_us)
+        due = with_item(state.due, state.critical.index(task), came + task.gap_us)
         state = changed(state, due=due)
         deadline = None if task.deadline_us is None else came + task.deadline_us
         request = Request(event.request, task.name, came, deadline)
@@ -168,12 +171,13 @@ class Scheduler:
             for task, margin in zip(state.critical, state.margins, strict=True)
         )
         state = changed(state, running=None, margins=margins)
-        return _noticed(state, running, event.took_us) if self.design.promises else (state, ())
+        return answered(state, running, event.took_us) if self.design.promises else (state, ())
 
     def _go_on(self, state: Shares) -> Answer:
         """Starts what may start now."""
         state, counted = recounted(state)
-        actions = [*counted]
+        state, told = given_up(state)
+        actions = [*counted, *told]
         if self.design.turns:
             state = turned(state)
         if state.running is None and state.waiting and self._critical_turn(state):
@@ -190,7 +194,7 @@ class Scheduler:
             running = changed(state.running, held=False)
             state = changed(state, running=running)
             actions.append(Proceed(running.request.number, running.kernel))
-        tasks = [] if paused(state) else in_turn(self.design, state)
+        tasks = [] if paused(state) or looking(state) else in_turn(self.design, state)
         everybody = bool(tasks) and self._everybody_stays(state)
         together = 0 if everybody or self.design.turns else self.together
         placed = with_place(together, state, tasks)
@@ -198,7 +202,7 @@ class Scheduler:
             begins = number in placed
             while launch := self._launch(state, state.normal[number], everybody, begins):
                 progress = self._with_launch(state.normal[number], launch, state.now)
-                state = changed(state, normal=_with(state.normal, number, progress))
+                state = changed(state, normal=with_item(state.normal, number, progress))
                 actions.append(launch)
                 # where others wait, the next inference does not follow at once
                 begins = begins and len(placed) == len(tasks)
@@ -325,41 +329,6 @@ def _ended(state: Shares, event: Ended) -> Shares:
     return changed(state, normal=tuple(normal))
 
 
-def _noticed(state: Shares, running: Running, took_us: float) -> Answer:
-    """What a request says of its curves.  A bound that nothing keeps ends normal work, for what
-    disturbs the critical model is there as long as any is."""
-    task, budgets = state.task(running.request.task), running.budgets
-    if task is None or not running.beside:
-        return state, ()
-    number, over = state.critical.index(task), took_us > task.longest_us
-    found, others = watched(state.evidence[number], budgets, took_us / task.solo_us, over)
-    if not found.enough:
-        return changed(state, evidence=_with(state.evidence, number, (*others, found))), ()
-    better = with_found(task, budgets, found.found)
-    notice = Noticed(
-        task.name, budgets, found.requests, len(found.slowdowns), expected(task.phases, budgets),
-        found.found, keeps(better),
-    )  # fmt: skip
-    state = changed(
-        state,
-        critical=_with(state.critical, number, better),
-        evidence=_with(state.evidence, number, others),
-    )
-    if notice.kept:
-        return state, (notice,)
-    ended = (
-        Withdraw(progress.task.name, error)
-        for progress in state.normal
-        if (error := disturbing(progress.task.name, state.critical)) is not None
-    )
-    state = left(state, [progress.task.name for progress in state.normal])
-    return changed(state, normal=()), (notice, *ended)
-
-
-def _with(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
-    return (*values[:number], value, *values[number + 1 :])
-
-
 def _overdue(state: Shares) -> Answer:
     """A request that outlives its lease gives back what it held."""
     running = state.running
@@ -381,6 +350,7 @@ def _gone(state: Shares, event: Gone) -> Answer:
         margins=tuple(state.margins[n] for n in kept),
         due=tuple(state.due[n] for n in kept),
         evidence=tuple(state.evidence[n] for n in kept),
+        paces=tuple(state.paces[n] for n in kept),
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),
         running=None if ran else state.running,

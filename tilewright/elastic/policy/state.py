@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import TypeVar
 
 from tilewright.base.record import slotted
 from tilewright.elastic.policy.notices import Evidence
+from tilewright.elastic.policy.pace import Pace
 from tilewright.elastic.policy.tasks import Critical, Gpu, Normal
+
+T = TypeVar("T")
 
 
 @slotted
@@ -90,7 +94,8 @@ class Shares:
     """The whole state.
 
     waiting: critical requests in the order in which they will run
-    margins, evidence: by critical task;  turn: the name of whose turn it is, where tasks take turns
+    margins, evidence, paces: by critical task
+    turn: the name of whose turn it is, where tasks take turns
     due: by critical task, when its next request may come
     overdue: requests that outlived their lease
     recount: from when on workers are counted anew; None: all have counted themselves
@@ -104,9 +109,15 @@ class Shares:
     margins: tuple[float, ...] = ()
     due: tuple[float, ...] = ()
     evidence: tuple[tuple[Evidence, ...], ...] = ()
+    paces: tuple[Pace, ...] = ()
     turn: str = ""
     overdue: frozenset[int] = frozenset()
     recount: float | None = None
 
     def task(self, name: str) -> Critical | None:
         return next((task for task in self.critical if task.name == name), None)
+
+
+def with_item(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
+    """With another value in this place."""
+    return (*values[:number], value, *values[number + 1 :])

@@ -110,15 +110,27 @@ class SimulatedStream:
     settling: SimulatedWait | None = None
 
 
-class SimulatedGpu:
-    """now: the time;  worked: microseconds of work by name;  held: threads times microseconds"""
+def at_full_clock(now: float) -> float:
+    """Nothing takes longer, at any time."""
+    return 1.0
 
-    def __init__(self, gpu: Gpu, keep_spans: bool = False) -> None:
+
+class SimulatedGpu:
+    """now: the time;  worked: microseconds of work by name;  held: threads times microseconds
+    slowed: by time, how much longer all work takes, as at a lower clock
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        keep_spans: bool = False,
+        slowed: Callable[[float], float] = at_full_clock,
+    ) -> None:
         self.gpu, self.now, self.budget = gpu, 0.0, EVERYBODY
         self.spans: list[BlockSpan] = []
         self.worked: dict[str, float] = {}
         self.held = 0.0
-        self._keep_spans = keep_spans
+        self._keep_spans, self._slowed = keep_spans, slowed
         self._sms = [Multiprocessor(n, gpu) for n in range(gpu.sms)]
         self._streams: list[SimulatedStream] = []
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -254,7 +266,8 @@ class SimulatedGpu:
         return work
 
     def _announce(self, sm: Multiprocessor) -> None:
-        sm.slowed = max(1.0, sum(each.memory for each in self._sms))
+        memory = max(1.0, sum(each.memory for each in self._sms))
+        sm.slowed = memory * self._slowed(self.now)
         version = sm.version
         if sm.blocks:
             self.after(sm.stop - self.now, lambda: self._stop(sm, version))

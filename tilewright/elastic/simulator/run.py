@@ -30,6 +30,7 @@ from tilewright.elastic.policy import (
     Overdue,
     Proceed,
     Reached,
+    Recalibrated,
     Refuse,
     Scheduler,
     Shares,
@@ -42,6 +43,7 @@ from tilewright.elastic.simulator.device import (
     KernelRun,
     SimulatedGpu,
     SimulatedWait,
+    at_full_clock,
 )
 from tilewright.elastic.spans import BlockSpan
 
@@ -75,7 +77,8 @@ class Outcome:
     """What a workload came to.
 
     served: critical requests;  inferences: of normal tasks, the last one as far as it came
-    noticed: what was found of curves, each with the critical requests that were answered before
+    noticed, recalibrated: what was found of curves and of times alone, each with the critical
+                           requests that were answered before
     refused, overdue: critical requests;  again: tiles that were computed in vain
     worked: microseconds of work by task;  held: threads times microseconds of residency
     """
@@ -85,6 +88,7 @@ class Outcome:
     served: tuple[Served, ...]
     inferences: dict[str, float]
     noticed: tuple[tuple[int, Noticed], ...]
+    recalibrated: tuple[tuple[int, Recalibrated], ...]
     refused: int
     overdue: int
     again: int
@@ -137,9 +141,10 @@ class Simulation:
         seconds: float,
         seed: int,
         keep_spans: bool = False,
+        slowed: Callable[[float], float] = at_full_clock,
     ) -> None:
         self._scheduler, self._until = scheduler, seconds * 1e6
-        self._gpu = SimulatedGpu(scheduler.gpu, keep_spans)
+        self._gpu = SimulatedGpu(scheduler.gpu, keep_spans, slowed)
         self._state = Shares()
         self._sources: dict[str, RequestSource] = {}
         self._arrived: dict[int, float] = {}
@@ -147,6 +152,7 @@ class Simulation:
         self._begun: dict[int, float] = {}
         self._served: list[Served] = []
         self._noticed: list[tuple[int, Noticed]] = []
+        self._recalibrated: list[tuple[int, Recalibrated]] = []
         self._counts = {"refused": 0, "overdue": 0}
         self._numbers = count()
         self._normal: dict[str, _NormalRun] = {}
@@ -182,6 +188,7 @@ class Simulation:
             tuple(self._served),
             {name: run.progress for name, run in self._normal.items()},
             tuple(self._noticed),
+            tuple(self._recalibrated),
             self._counts["refused"],
             self._counts["overdue"],
             sum(
@@ -213,6 +220,8 @@ class Simulation:
                     self._refused(request)
                 case Noticed():
                     self._noticed.append((len(self._served), action))
+                case Recalibrated():
+                    self._recalibrated.append((len(self._served), action))
                 case Overdue():
                     self._counts["overdue"] += 1
 
@@ -322,6 +331,8 @@ def simulate(
     seconds: float,
     seed: int = 0,
     keep_spans: bool = False,
+    slowed: Callable[[float], float] = at_full_clock,
 ) -> Outcome:
-    """Raises AdmissionRefused."""
-    return Simulation(scheduler, tasks, seconds, seed, keep_spans).run()
+    """slowed: by microseconds, how much longer all work takes, as at a lower clock.  Raises
+    AdmissionRefused."""
+    return Simulation(scheduler, tasks, seconds, seed, keep_spans, slowed).run()

@@ -37,7 +37,8 @@ class ResidentBlock:
 @dataclass(eq=False)
 class Multiprocessor:
     """threads, compute, memory: of all blocks together
-    slowed: by how much all blocks of the GPU together overload its memory, 1 or more
+    slowed: by how much all blocks of the GPU together overload its memory, 1 or more, and by how
+            much longer all work takes at its clock
     """
 
     number: int

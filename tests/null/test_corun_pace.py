@@ -1,0 +1,299 @@
+"""The time alone of critical models, found anew where a device has become slower or faster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from helpers.corun_results import of_command
+from rich.console import Console
+from test_corun_broker import Served, Told
+from test_corun_broker import served as served
+from test_corun_policy import CRITICAL, NORMAL, STEEP, Run
+
+from tilewright.cli.critical import view
+from tilewright.elastic.broker import RemoteCoordinator
+from tilewright.elastic.coordinator import now_us
+from tilewright.elastic.policy import (
+    Action,
+    Arrived,
+    Begin,
+    Critical,
+    Ended,
+    Enqueue,
+    Finished,
+    Gone,
+    Gpu,
+    KernelCost,
+    Normal,
+    Noticed,
+    Phase,
+    Recalibrated,
+    Scheduler,
+    Tick,
+    Withdraw,
+    design,
+)
+from tilewright.elastic.policy.pace import (
+    AGAIN_US,
+    DIFFERENT,
+    FEWEST,
+    MOST_US,
+    RECENT,
+    REQUESTS,
+    SOON_US,
+    first_pace,
+    looked,
+    with_answer,
+    with_look,
+)
+from tilewright.elastic.simulator import Outcome, levels, phases, simulate
+from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
+from tilewright.elastic.workloads.metrics import above
+
+TASK = replace(CRITICAL, phases=(Phase(1, 150.0, STEEP), Phase(1, 50.0, STEEP)), max_slowdown=1.1)
+
+
+class Device:
+    """Requests one after the other, a millisecond apart; launches that must leave have left."""
+
+    def __init__(self, *tasks: Critical | Normal) -> None:
+        self.run, self.now, self.requests = Run("tilewright", *tasks), 0.0, 0
+        for task in tasks:
+            if isinstance(task, Normal):
+                self.run(Arrived(0, task.name, 0))
+
+    def ask(self, took_us: float, times: int = 1, wait_us: float = 1e3) -> list[Action]:
+        told = list[Action]()
+        for _ in range(times):
+            self.now += wait_us
+            self.requests += 1
+            self.leave()
+            self.run(Arrived(self.now, "critical", self.requests))
+            told += self.run(Finished(self.now, self.requests, took_us))
+        return [a for a in told if isinstance(a, Noticed | Recalibrated | Withdraw)]
+
+    def leave(self) -> None:
+        for progress in self.run.state.normal:
+            for _ in progress.flying:
+                self.run(Ended(self.now, progress.task.name, 0))
+
+    @property
+    def looks(self) -> bool:
+        return self.run.state.paces[0].alone is not None
+
+    @property
+    def solo_us(self) -> float:
+        return self.run.state.critical[0].solo_us
+
+
+def test_a_slower_device_ends_no_normal_work() -> None:
+    """Requests exceed the bound, and do so alone as well: the bound is on the new time then."""
+    device = Device(TASK, NORMAL)
+    assert device.ask(226.0, 3) == []
+    assert not device.looks
+    assert device.ask(226.0) == []
+    assert device.looks
+    told = device.ask(226.0, REQUESTS)
+    assert told == [Recalibrated("critical", 200.0, pytest.approx(226.0))]
+    assert not device.looks
+    assert [phase.solo_us for phase in device.run.state.critical[0].phases] == pytest.approx(
+        [1.13 * 150, 1.13 * 50]
+    )
+    assert device.run.state.margins == (1.0,)
+    assert device.run.state.normal[0].flying
+    # what was over the bound is within it
+    assert device.ask(1.05 * 226, 900) == []
+    # and what exceeds the new one is noticed, once the time alone was found to be the same
+    assert device.ask(1.2 * 226, 8) == []
+    device.ask(226.0, REQUESTS)
+    found = device.ask(1.2 * 226, 8)
+    assert isinstance(found[0], Noticed)
+
+
+def test_normal_work_waits_for_a_look() -> None:
+    device = Device(TASK, NORMAL)
+    device.ask(226.0, 4)
+    assert device.looks
+    for _ in range(REQUESTS - 1):
+        device.ask(200.0)
+        assert not device.run.state.normal[0].flying
+    device.ask(200.0)
+    assert device.run.state.normal[0].flying
+    assert device.solo_us == 200.0
+    # a task that joins meanwhile waits, too
+    device = Device(TASK, NORMAL)
+    device.ask(226.0, 4)
+    device.run.state = device.run.scheduler.joined(device.run.state, replace(NORMAL, name="more"))
+    assert device.run(Arrived(device.now, "more", 99)) == []
+
+
+def test_only_requests_with_nothing_beside_them_count() -> None:
+    pace = with_look(first_pace(0.0), 10.0)
+    assert with_answer(pace, 900.0, beside=True) == pace
+    assert with_answer(pace, 300.0, beside=False).alone == (300.0,)
+
+
+def test_a_bad_moment_of_the_host_ends_no_normal_work() -> None:
+    """Some requests in a row take long, and it is over before the look is."""
+    device = Device(TASK, NORMAL)
+    for _ in range(20):
+        assert device.ask(900.0, 4) == []
+        assert device.looks
+        assert device.ask(200.0, REQUESTS) == []
+        assert device.ask(200.0, RECENT) == []
+    assert device.run.state.normal
+    # soon after one such moment the next is believed
+    device.ask(900.0, 4)
+    device.ask(200.0, REQUESTS)
+    assert any(isinstance(a, Noticed) for a in device.ask(900.0, 4))
+
+
+def test_a_clock_that_goes_to_and_fro_is_followed() -> None:
+    device, told = Device(TASK, NORMAL), list[Action]()
+    for _ in range(10):
+        told += device.ask(226.0, 4 + REQUESTS)
+        assert device.solo_us == pytest.approx(226.0)
+        # it is looked at again soon, also if nothing is over the bound
+        told += device.ask(200.0, wait_us=1.01 * SOON_US)
+        assert device.looks
+        told += device.ask(200.0, REQUESTS)
+        assert device.solo_us == pytest.approx(200.0)
+    assert all(isinstance(a, Recalibrated) for a in told)
+    assert len(told) == 20
+
+
+def test_looks_are_seldom() -> None:
+    """Without a doubt normal work loses less than a percent of its time."""
+    device, waited = Device(TASK, NORMAL), 0
+    for _ in range(40_000):
+        device.ask(203.0)
+        waited += device.looks
+    assert 0 < waited < 0.004 * 40_000
+
+
+@pytest.mark.parametrize("requests", range(FEWEST + 1))
+def test_a_look_ends_where_no_more_requests_come(requests: int) -> None:
+    device = Device(TASK, NORMAL)
+    device.ask(226.0, 4)
+    device.ask(226.0, requests)
+    device.leave()
+    assert device.looks
+    told = device.run(Tick(device.now + MOST_US))
+    assert not device.looks
+    assert any(isinstance(a, Enqueue) for a in told)
+    assert any(isinstance(a, Recalibrated) for a in told) == (requests >= FEWEST)
+    # what a few requests do not tell is believed when it is seen again
+    assert device.run.state.paces[0].recent == (requests < FEWEST)
+
+
+def test_what_another_time_alone_does_not_explain_is_believed_the_next_time() -> None:
+    pace = first_pace(0.0)
+    for doubt, recent in ((1.2, False), (1.3, True)):
+        look = with_look(pace, 0.0, doubt)
+        for _ in range(REQUESTS):
+            look = with_answer(look, 226.0, beside=False)
+        found, task = looked(look, TASK, 1e3)
+        assert task.solo_us == pytest.approx(226.0)
+        assert found.recent == recent
+
+
+def test_times_that_differ_little_are_the_same() -> None:
+    look = with_look(first_pace(0.0), 0.0)
+    for _ in range(REQUESTS):
+        look = with_answer(look, 200.0 * (1 + 0.9 * DIFFERENT), beside=False)
+    found, task = looked(look, TASK, 1e3)
+    assert task is TASK
+    assert found.due == 1e3 + AGAIN_US
+
+
+def test_a_task_that_goes_takes_its_look_along() -> None:
+    device = Device(TASK, NORMAL)
+    device.ask(226.0, 4)
+    device.leave()
+    assert device.looks
+    told = device.run(Gone(device.now, "critical"))
+    assert device.run.state.paces == ()
+    assert any(isinstance(a, Enqueue) for a in told)
+
+
+def test_other_designs_do_not_look() -> None:
+    run = Run("priority", TASK, NORMAL)
+    run(Arrived(0, "normal", 0))
+    for number in range(1, 40):
+        run(Arrived(3e7 * number, "critical", number))
+        run(Finished(3e7 * number, number, 900.0))
+    assert run.state.paces[0].alone is None
+
+
+GPU = Gpu(4)
+KERNELS = (KernelCost(4, 256, 20, 1, 0.5),) * 4
+TILES = (KernelCost(24, 256, 30, 1, 0.3), KernelCost(40, 128, 50, 1, 0.4))
+
+
+@cache
+def measured() -> tuple[Phase, ...]:
+    return tuple(phases(GPU, KERNELS, TILES, levels(GPU, TILES, 2)))
+
+
+def outcome(slowed: Callable[[float], float], bound: float = 1.25) -> Outcome:
+    task = Critical("critical", measured(), KERNELS, bound)
+    return simulate(
+        Scheduler(design("tilewright"), GPU),
+        [(task, Poisson(2000)), (Normal("normal", TILES), ClosedLoop())],
+        0.3,
+        slowed=slowed,
+    )
+
+
+def test_in_the_simulator_a_slower_clock_costs_what_it_must() -> None:
+    """At three quarters of the clock normal work goes on, and the bound is kept over the new time
+    alone."""
+    full = outcome(lambda now: 1.0)
+    slower = outcome(lambda now: 1.0 if now < 6e4 else 4 / 3)
+    assert not full.recalibrated
+    ((when, found),) = slower.recalibrated
+    assert found.now_us / found.was_us == pytest.approx(4 / 3, rel=0.02)
+    assert not slower.noticed
+    solo = sum(phase.solo_us for phase in measured())
+    took = [served.took_us / solo for served in slower.served]
+    assert above(took[when:], 1.25) > 0.01
+    assert above([each / (4 / 3) for each in took[when:]], 1.25) <= 0.01
+    # less time is left, and all takes longer
+    assert 0.6 < slower.inferences["normal"] / full.inferences["normal"] < 0.9
+
+
+def test_clients_of_a_broker_hear_of_it(served: Served) -> None:
+    with RemoteCoordinator(served.path) as remote:
+        critical, normal = Told(), Told()
+        remote.join(TASK, critical.append)
+        remote.join(NORMAL, normal.append)
+        remote.post(Arrived(now_us(), "normal", remote.request()))
+        for number in range(4 + REQUESTS):
+            if number == 4:  # the look begins when these have ended
+                for _ in range(2):
+                    assert isinstance(normal.next(), Enqueue)
+                    remote.post(Ended(now_us(), "normal", 0))
+            request = remote.request()
+            remote.post(Arrived(now_us(), "critical", request))
+            assert isinstance(critical.next(), Begin)
+            remote.post(Finished(now_us(), request, 226.0))
+        found = critical.next()
+        assert isinstance(found, Recalibrated)
+        assert (found.was_us, found.now_us) == (200.0, pytest.approx(226.0))
+
+
+def test_people_read_how_often_it_changed() -> None:
+    found = of_command()
+    assert found["solo_changed"] == []
+    console = Console(width=200)
+    with console.capture() as printed:
+        console.print(view(found))
+    assert re.search(r"solo_changed +never", printed.get())
+    changes = [{"was_us": 100.0, "now_us": 112.0}, {"was_us": 112.0, "now_us": 101.0}]
+    with console.capture() as printed:
+        console.print(view({**found, "solo_changed": changes}))
+    assert "2 times, at last 112.0 to 101.0" in printed.get()
