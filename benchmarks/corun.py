@@ -9,7 +9,7 @@ settings and cards stay.  What was refused is a row with an `error`.
   `service_p50`, ...: from its begin, which a bound is on;
 * gaps: the policy knew how soon requests may follow each other;
 * solo_changed: by how much the time alone changed while it ran, since the GPU's clock did; requests
-  are judged by what was known at their end;
+  are judged by what was known at their end, shares and totals by what was measured at first;
 * normal_share: normal work as share of what critical requests leave possible;
 * total_over_sequential: all requests per second, over what turns would give;
 * occupancy: of resident warps, by watched kernels in a short run of its own (`--occupancy`).

@@ -144,7 +144,7 @@ def no_threads() -> bytes:
         (MOST_BYTES + 1).to_bytes(4, "little"),
         (3).to_bytes(4, "little") + b"abc",
         encoded(BrokerWelcome(1, "cpu", b"", "tilewright", False)),
-        encoded(Finished(0.0, 7, 0.0)),
+        encoded(Finished(0.0, 7, 5.0)),
         no_threads(),
     ],
 )

@@ -32,6 +32,7 @@ from tilewright.elastic.policy import (
     Noticed,
     Phase,
     Recalibrated,
+    Refuse,
     Scheduler,
     Tick,
     Withdraw,
@@ -40,12 +41,11 @@ from tilewright.elastic.policy import (
 from tilewright.elastic.policy.pace import (
     AGAIN_US,
     DIFFERENT,
-    FEWEST,
     MOST_US,
     RECENT,
     REQUESTS,
     SOON_US,
-    first_pace,
+    Pace,
     looked,
     with_answer,
     with_look,
@@ -66,7 +66,7 @@ class Device:
             if isinstance(task, Normal):
                 self.run(Arrived(0, task.name, 0))
 
-    def ask(self, took_us: float, times: int = 1, wait_us: float = 1e3) -> list[Action]:
+    def ask(self, took_us: float | None, times: int = 1, wait_us: float = 1e3) -> list[Action]:
         told = list[Action]()
         for _ in range(times):
             self.now += wait_us
@@ -83,7 +83,7 @@ class Device:
 
     @property
     def looks(self) -> bool:
-        return self.run.state.paces[0].alone is not None
+        return self.run.state.paces[0].looking
 
     @property
     def solo_us(self) -> float:
@@ -104,6 +104,7 @@ def test_a_slower_device_ends_no_normal_work() -> None:
         [1.13 * 150, 1.13 * 50]
     )
     assert device.run.state.margins == (1.0,)
+    assert device.run.state.evidence == ((),)
     assert device.run.state.normal[0].flying
     # what was over the bound is within it
     assert device.ask(1.05 * 226, 900) == []
@@ -132,9 +133,9 @@ def test_normal_work_waits_for_a_look() -> None:
 
 
 def test_only_requests_with_nothing_beside_them_count() -> None:
-    pace = with_look(first_pace(0.0), 10.0)
-    assert with_answer(pace, 900.0, beside=True) == pace
-    assert with_answer(pace, 300.0, beside=False).alone == (300.0,)
+    pace = with_look(Pace(), 10.0)
+    assert with_answer(pace, 900.0, beside=True, now=0.0) == pace
+    assert with_answer(pace, 300.0, beside=False, now=0.0).alone == (300.0,)
 
 
 def test_a_bad_moment_of_the_host_ends_no_normal_work() -> None:
@@ -166,45 +167,147 @@ def test_a_clock_that_goes_to_and_fro_is_followed() -> None:
     assert len(told) == 20
 
 
-def test_looks_are_seldom() -> None:
-    """Without a doubt normal work loses less than a percent of its time."""
-    device, waited = Device(TASK, NORMAL), 0
-    for _ in range(40_000):
-        device.ask(203.0)
+@pytest.mark.parametrize(("hz", "share"), [(1000, 0.001), (100, 0.0035), (20, 0.0035)])
+def test_looks_are_seldom(hz: int, share: float) -> None:
+    """Without a doubt normal work loses a third of a percent of its time."""
+    device, waited, count = Device(TASK, NORMAL), 0, 40_000
+    for _ in range(count):
+        device.ask(203.0, wait_us=1e6 / hz)
         waited += device.looks
-    assert 0 < waited < 0.004 * 40_000
+    assert 0 < waited < share * count
 
 
-@pytest.mark.parametrize("requests", range(FEWEST + 1))
-def test_a_look_ends_where_no_more_requests_come(requests: int) -> None:
+def test_looks_are_not_many_while_the_clock_changes() -> None:
+    device, waited = Device(TASK, NORMAL), 0
+    for number in range(4_000):
+        device.ask(200.0 if number // 300 % 2 else 210.0, wait_us=5e4)
+        waited += device.looks
+    assert 0.01 < waited / 4_000 < 0.05
+
+
+def test_a_clock_that_falls_after_a_look_that_was_due_ends_no_normal_work() -> None:
+    for phase in range(20):
+        device = Device(TASK, NORMAL)
+        device.ask(200.0, 600 + 150 * phase, wait_us=2e4)
+        told = device.ask(226.0, 40, wait_us=2e4)
+        assert [type(a) for a in told] == [Recalibrated]
+
+
+def test_a_look_takes_the_middle() -> None:
+    look = with_look(Pace(), 0.0)
+    for took in (100.0, 900.0, *[226.0] * (REQUESTS - 2)):
+        look = with_answer(look, took, beside=False, now=0.0)
+    assert looked(look, TASK, 1e3)[1].solo_us == pytest.approx(226.0)
+
+
+def test_failed_requests_tell_nothing() -> None:
     device = Device(TASK, NORMAL)
     device.ask(226.0, 4)
-    device.ask(226.0, requests)
+    before = device.run.state
+    assert device.ask(None, 2 * REQUESTS) == []
+    assert device.looks
+    assert device.run.state.paces == before.paces
+    assert device.run.state.margins == before.margins
+    device.ask(200.0, REQUESTS)
+    assert not device.looks
+
+
+def test_of_requests_and_tasks_that_are_gone_nobody_knows_what_still_runs() -> None:
+    device = Device(TASK, NORMAL)
+    device.ask(226.0, 4)
+    device.run(Arrived(device.now, "critical", 999))
+    device.now += 1e6  # in steps: a clock that jumps has jumped
+    for n in range(10):
+        device.run(Tick(device.now - 1e6 + 1e5 * n))
+    assert device.run.state.overdue
+    device.ask(900.0, 3)
+    assert device.run.state.paces[0].alone == ()
+    device.run(Finished(device.now, 999, 900.0))
+    device.ask(200.0, 3)
+    assert device.run.state.paces[0].alone == (200.0,) * 3
+    device.run(Gone(device.now, "normal", died=True))
+
+
+def test_the_first_look_is_not_due_at_once() -> None:
+    """Clocks begin anywhere."""
+    device = Device(TASK, NORMAL)
+    device.now = 1e12
+    device.ask(200.0, int(AGAIN_US / 1e3))
+    assert not device.looks
+    device.ask(200.0, 2)
+    assert device.looks
+
+
+def test_each_critical_model_has_a_time_of_its_own() -> None:
+    other = replace(TASK, name="other")
+    device = Device(TASK, other, NORMAL)
+    told = device.ask(226.0, 4 + REQUESTS)
+    assert told == [Recalibrated("critical", 200.0, pytest.approx(226.0))]
+    assert [task.solo_us for task in device.run.state.critical] == pytest.approx([226.0, 200.0])
+    # a look at one does not count requests of the other
+    device.ask(1.2 * 226.0, 4)
+    assert device.looks
+    device.run(Arrived(device.now, "other", 999))
+    device.run(Finished(device.now, 999, 500.0))
+    assert device.run.state.paces[0].alone == device.run.state.paces[1].alone == ()
+
+
+def test_without_normal_work_there_is_no_look() -> None:
+    device = Device(TASK)
+    device.ask(300.0, 100, wait_us=1e6)
+    assert not device.looks
+
+
+def test_a_deadline_refuses_nobody_for_ever() -> None:
+    """A time alone that would miss it is looked at again, by requests that run all the same."""
+    device = Device(replace(TASK, deadline_us=400.0), NORMAL)
+    device.ask(420.0, 4 + REQUESTS)
+    assert device.solo_us == pytest.approx(420.0)
+    assert isinstance(device.run(Arrived(device.now, "critical", 999))[0], Refuse)
+    device.now += SOON_US
+    device.ask(200.0, 1 + REQUESTS)
+    assert device.solo_us == pytest.approx(200.0)
+    # a second one that would wait is refused as ever
+    device = Device(replace(TASK, deadline_us=400.0), NORMAL)
+    device.ask(226.0, 4)
+    assert device.looks
+    device.leave()
+    device.run(Arrived(device.now, "critical", 998))
+    assert isinstance(device.run(Arrived(device.now, "critical", 999))[0], Refuse)
+
+
+def test_a_look_ends_where_no_more_requests_come_and_goes_on_later() -> None:
+    """At one request in a second a look gets one or two."""
+    device = Device(TASK, NORMAL)
+    device.ask(226.0, 4)
     device.leave()
     assert device.looks
     told = device.run(Tick(device.now + MOST_US))
     assert not device.looks
     assert any(isinstance(a, Enqueue) for a in told)
-    assert any(isinstance(a, Recalibrated) for a in told) == (requests >= FEWEST)
-    # what a few requests do not tell is believed when it is seen again
-    assert device.run.state.paces[0].recent == (requests < FEWEST)
+    found = list[Action]()
+    for _ in range(60):
+        found += device.ask(226.0, wait_us=1e6)
+        device.run(Tick(device.now + 0.99e6))
+    assert found == [Recalibrated("critical", 200.0, pytest.approx(226.0))]
+    assert device.run.state.normal
 
 
 def test_what_another_time_alone_does_not_explain_is_believed_the_next_time() -> None:
-    pace = first_pace(0.0)
-    for doubt, recent in ((1.2, False), (1.3, True)):
+    pace = Pace()
+    for doubt, believed in ((1.2, False), (1.3, True)):
         look = with_look(pace, 0.0, doubt)
         for _ in range(REQUESTS):
-            look = with_answer(look, 226.0, beside=False)
+            look = with_answer(look, 226.0, beside=False, now=0.0)
         found, task = looked(look, TASK, 1e3)
         assert task.solo_us == pytest.approx(226.0)
-        assert found.recent == recent
+        assert found.believed == believed
 
 
 def test_times_that_differ_little_are_the_same() -> None:
-    look = with_look(first_pace(0.0), 0.0)
+    look = with_look(Pace(), 0.0)
     for _ in range(REQUESTS):
-        look = with_answer(look, 200.0 * (1 + 0.9 * DIFFERENT), beside=False)
+        look = with_answer(look, 200.0 * (1 + 0.9 * DIFFERENT), beside=False, now=0.0)
     found, task = looked(look, TASK, 1e3)
     assert task is TASK
     assert found.due == 1e3 + AGAIN_US
@@ -226,7 +329,7 @@ def test_other_designs_do_not_look() -> None:
     for number in range(1, 40):
         run(Arrived(3e7 * number, "critical", number))
         run(Finished(3e7 * number, number, 900.0))
-    assert run.state.paces[0].alone is None
+    assert not run.state.paces[0].looking
 
 
 GPU = Gpu(4)

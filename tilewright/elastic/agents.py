@@ -98,7 +98,7 @@ class CriticalAgent:
         _use(self.model.device)
         number = self._coordination.request()
         self._told[number] = deque()
-        begun = None
+        took = None
         try:
             early = self._coordination.at_once(self.task.name, number) if before is None else None
             begin = early or self._arrive(number, arrived)
@@ -111,14 +111,13 @@ class CriticalAgent:
                 else:
                     self._whole(number, begin, arrived if early is not None else None)
             ended = now_us()
-            return Answered(ended - arrived, ended - begun, self.solo_us)
+            took = ended - begun
+            return Answered(ended - arrived, took, self.solo_us)
         finally:
             # also of a request that failed: it must not hold the others back
-            ended = now_us()
-            took = 0.0 if begun is None else ended - begun
             with self._changed:  # the sink may be about to tell it something
                 del self._told[number]
-            self._coordination.post(Finished(ended, number, took))
+            self._coordination.post(Finished(now_us(), number, took))
 
     def _arrive(self, number: int, arrived: float) -> Begin:
         with QUIET:
@@ -143,7 +142,7 @@ class CriticalAgent:
             return mark
 
         starts = any(begin.budgets)
-        in_quiet(start, self.solo_us, lambda: self._look(number), starts)
+        in_quiet(start, self.solo_us, lambda: self._check_lease(number), starts)
         if failed is not None:
             raise failed
 
@@ -154,9 +153,9 @@ class CriticalAgent:
             action = self._next(number)
             assert isinstance(action, Proceed)
             self.model.start_kernel(action.kernel)
-            watch(self.model.device.mark(), lambda: self._look(number))
+            watch(self.model.device.mark(), lambda: self._check_lease(number))
 
-    def _look(self, number: int) -> None:
+    def _check_lease(self, number: int) -> None:
         told = self._told[number]
         if told and any(isinstance(action, Overdue) for action in tuple(told)):
             raise self._overdue()

@@ -292,7 +292,7 @@ class Background:
         try:
             return run()
         finally:
-            self.coordinator.post(Finished(now_us(), number, 0.0))
+            self.coordinator.post(Finished(now_us(), number, None))
 
 
 def requests(

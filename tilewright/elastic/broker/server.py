@@ -170,7 +170,7 @@ class _Client:
                 self._post(replace(message, died=False))
             case Reached(request=request, kernel=kernel) if self._owns(request) and kernel >= 0:
                 self._post(message)
-            case Finished(request=request, took_us=took) if self._owns(request) and isfinite(took):
+            case Finished(request=request, took_us=took) if self._owns(request) and _is_time(took):
                 self._requests.pop(request, None)
                 self._post(message)
             case _:
@@ -247,3 +247,7 @@ def _listening(path: Path) -> socket.socket:
         os.umask(before)
     made.listen(MOST_CLIENTS)
     return made
+
+
+def _is_time(took_us: float | None) -> bool:
+    return took_us is None or (isfinite(took_us) and took_us > 0)

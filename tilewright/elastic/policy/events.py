@@ -34,11 +34,12 @@ class Reached:
 
 @slotted
 class Finished:
-    """A critical request is answered, or given up; took_us: from its begin, without waiting."""
+    """A critical request has ended; took_us: from its begin, without waiting; None: it was given up
+    or failed, and tells nothing."""
 
     now: float
     request: int
-    took_us: float
+    took_us: float | None
 
 
 @slotted

@@ -23,10 +23,12 @@ def answered(state: Shares, running: Running, took_us: float) -> Answer:
     if task is None:
         return state, ()
     number = state.critical.index(task)
-    pace = with_answer(state.paces[number], took_us, running.beside)
+    # of tasks that left, and of requests that outlived their lease, nobody knows what still runs
+    unknown = state.recount is not None or bool(state.overdue)
+    pace = with_answer(state.paces[number], took_us, running.beside or unknown, state.now)
     state = changed(state, paces=with_item(state.paces, number, pace))
-    if pace.alone is not None:
-        return _ended(state, number) if is_over(pace, state.now) else (state, ())
+    if pace.looking:
+        return _look_ended(state, number) if is_over(pace, state.now) else (state, ())
     if state.normal and state.now >= pace.due:
         return _look(state, number), ()
     return _watched(state, number, running.budgets, took_us) if running.beside else (state, ())
@@ -34,7 +36,15 @@ def answered(state: Shares, running: Running, took_us: float) -> Answer:
 
 def looking(state: Shares) -> bool:
     """Whether normal launches wait, since some task is looked at alone."""
-    return any(pace.alone is not None for pace in state.paces)
+    return any(pace.looking for pace in state.paces)
+
+
+def tried(state: Shares, number: int) -> bool:
+    """Whether a request of a task runs though it may be too late for its deadline: by the time
+    alone that was found last it is, but that is looked at now, or should be."""
+    pace = state.paces[number]
+    free = state.running is None and not state.waiting
+    return free and (pace.looking or state.now >= pace.due)
 
 
 def given_up(state: Shares) -> Answer:
@@ -42,7 +52,7 @@ def given_up(state: Shares) -> Answer:
     told: tuple[Action, ...] = ()
     for number, pace in enumerate(state.paces):
         if is_over(pace, state.now):
-            state, more = _ended(state, number)
+            state, more = _look_ended(state, number)
             told += more
     return state, told
 
@@ -52,7 +62,7 @@ def _look(state: Shares, number: int, doubt: float = 0.0) -> Shares:
     return changed(state, paces=with_item(state.paces, number, pace))
 
 
-def _ended(state: Shares, number: int) -> Answer:
+def _look_ended(state: Shares, number: int) -> Answer:
     """After a look.  With another time alone, what was found by the old one counts no longer."""
     was = state.critical[number]
     pace, task = looked(state.paces[number], was, state.now)
@@ -76,7 +86,7 @@ def _watched(state: Shares, number: int, budgets: tuple[int, ...], took_us: floa
     if not found.enough:
         return changed(state, evidence=with_item(state.evidence, number, (*others, found))), ()
     state = changed(state, evidence=with_item(state.evidence, number, others))
-    if not state.paces[number].recent:
+    if not state.paces[number].believed:
         return _look(state, number, found.found), ()
     return _corrected(state, number, found)
 

@@ -34,8 +34,8 @@ from tilewright.elastic.policy.events import (
     Refuse,
     Tick,
 )
-from tilewright.elastic.policy.findings import Answer, answered, given_up, looking
-from tilewright.elastic.policy.pace import first_pace
+from tilewright.elastic.policy.findings import Answer, answered, given_up, looking, tried
+from tilewright.elastic.policy.pace import Pace
 from tilewright.elastic.policy.recounts import left, paused, recounted
 from tilewright.elastic.policy.state import (
     Flight,
@@ -90,7 +90,7 @@ class Scheduler:
             margins=(*state.margins, 1.0),
             due=(*state.due, state.now),
             evidence=(*state.evidence, ()),
-            paces=(*state.paces, first_pace(state.now)),
+            paces=(*state.paces, Pace()),
         )
 
     def step(self, state: Shares, event: Event) -> Answer:
@@ -142,13 +142,14 @@ class Scheduler:
             )
             return changed(state, normal=more), ()
         came = event.now if event.came is None else min(event.came, event.now)
-        due = with_item(state.due, state.critical.index(task), came + task.gap_us)
+        number = state.critical.index(task)
+        due = with_item(state.due, number, came + task.gap_us)
         state = changed(state, due=due)
         deadline = None if task.deadline_us is None else came + task.deadline_us
         request = Request(event.request, task.name, came, deadline)
         waiting = tuple(sorted((*state.waiting, request), key=lambda r: _order(state, r)))
         refusal = late(list(_ends(state, waiting)), task.name)
-        if self.design.promises and refusal is not None:
+        if self.design.promises and refusal is not None and not tried(state, number):
             return state, (Refuse(event.request, refusal),)
         return changed(state, waiting=waiting), ()
 
@@ -164,6 +165,8 @@ class Scheduler:
         running = state.running
         if running is None or running.request.number != event.request:
             return state, ()
+        if event.took_us is None:
+            return changed(state, running=None), ()
         margins = tuple(
             corrected(margin, event.took_us > task.longest_us)
             if task.name == running.request.task

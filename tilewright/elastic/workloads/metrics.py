@@ -30,10 +30,6 @@ class Tail:
     worst: float
     n: int
 
-    def over(self, solo: float) -> Tail:
-        """The same as multiples of a latency without others."""
-        return Tail(self.p50 / solo, self.p99 / solo, self.p999 / solo, self.worst / solo, self.n)
-
 
 def tail(latencies: Sequence[float]) -> Tail:
     """Raises UsageError if there are none."""
