@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.waiting import until
+from helpers.waiting import PATIENCE, until
 from test_corun_agents import bundles as bundles
 from test_corun_session import CURVES, SETTINGS, replace_of
 
 from tilewright.base.budget import EVERYBODY
+from tilewright.base.errors import HostError
 from tilewright.elastic.gates import GATE_US, gates_of, pass_gates
 from tilewright.elastic.measure import Measured, sizes
 from tilewright.elastic.models import ElasticRuns
@@ -25,7 +28,7 @@ from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
-from tilewright.hosts.cuda_tasks import SetWord, Task
+from tilewright.hosts.cuda_tasks import Gate, SetWord, Task
 
 DEVICES = [lambda: CpuDevice(1), pytest.param(NvidiaDevice, marks=pytest.mark.gpu)]
 
@@ -77,7 +80,8 @@ def test_runs_wait_at_gates_until_somebody_may_stay(
         assert thread.is_alive()
         assert plan.complete_after(1) == 0
         control.start(SetWord(budget.address, workers))
-        thread.join()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
         # one worker is enough: the others leave
         assert plan.complete_after(1) == 2
         for name, value in want.items():
@@ -85,27 +89,52 @@ def test_runs_wait_at_gates_until_somebody_may_stay(
 
 
 class Queued(CpuDevice):
-    """Streams that share a queue: what one starts waits for what the others have started."""
+    """Streams that share a queue: what one starts waits for what the others have started.
 
-    def __init__(self, queue: threading.Lock) -> None:
+    late: seconds until a thread may use it;  wrong: what recording raises
+    """
+
+    returns = True
+
+    def __init__(
+        self, queue: ThreadPoolExecutor, late: float = 0.0, wrong: Exception | None = None
+    ) -> None:
         super().__init__(1)
-        self._queue = queue
+        self._queue, self._late, self._wrong = queue, late, wrong
 
-    def start(self, task: Task) -> None:
-        with self._queue:
-            super().start(task)
+    def use(self) -> None:
+        time.sleep(self._late)
 
-    def record(self, tasks: list[Task]) -> Callable[[], None]:  # type: ignore[override]
-        """By a thread: a GPU's calls return at once."""
+    def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        if self._wrong is not None:
+            raise self._wrong
         run = super().record(tasks)
-        return lambda: threading.Thread(target=run).start()
+        return lambda: void(self._queue.submit(run))
+
+    def wait(self) -> None:
+        self._queue.submit(lambda: None).result(PATIENCE)
+
+
+def void(_: object) -> None: ...
 
 
 def test_streams_of_one_queue_may_not_wait() -> None:
-    one, other = threading.Lock(), threading.Lock()
-    assert pass_gates([Queued(one), Queued(one)], [Queued(other)])
-    assert not pass_gates([Queued(one)], [Queued(other), Queued(one)])
-    assert one.acquire(timeout=10)  # the gate is open again
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        assert pass_gates([Queued(one), Queued(one)], [Queued(other)])
+        assert not pass_gates([Queued(one)], [Queued(other), Queued(one)])
+        # on a host that is busy the gate stands late
+        assert not pass_gates([Queued(one, late=0.05)], [Queued(one)])
+        assert pass_gates([Queued(one, late=0.05)], [Queued(other)])
+
+
+def test_streams_that_cannot_wait_do_not() -> None:
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        refused = Queued(one, wrong=HostError("no such node", hint="None"))
+        assert not pass_gates([Queued(one), refused], [Queued(other)])
+        with pytest.raises(ZeroDivisionError):
+            pass_gates([Queued(one, wrong=ZeroDivisionError())], [Queued(other)])
+        # gates are open again
+        one.submit(void, None).result(PATIENCE)
 
 
 @pytest.mark.gpu
@@ -124,12 +153,19 @@ def test_a_session_takes_gates_where_the_bound_needs_them(
         normal = sizes(session.normal.running(way.gated))
         return replace_of(CURVES, {"phases": (phase,), "way": way, "normal": normal})
 
+    def counted(device: CpuDevice, task: Task) -> None:
+        passed.append(isinstance(task, Gate))
+        start(device, task)
+
+    passed, start = list[bool](), CpuDevice.start
     monkeypatch.setattr(CorunSession, "_measure", measured)
     critical, normal = bundles
     with CorunSession(critical, [normal] * 2, replace(SETTINGS, max_slowdown=1e7)) as session:
         assert session.way == NormalWay(2, True)
+        monkeypatch.setattr(CpuDevice, "start", counted)
         with session.background(0) as busy:
             until(lambda: all(agent.inferences for agent in busy.agents))
+            assert any(passed)
         result = session.run(Poisson(5), 2.0)
     assert result.critical[0].answered
     assert sum(result.inferences)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
 import pytest
-from helpers.corun_results import of_command
-from rich.console import Console
 from test_corun_broker import Served, Told
 from test_corun_broker import served as served
 from test_corun_policy import CRITICAL, NORMAL, STEEP, Run
 
-from tilewright.cli.critical import view
 from tilewright.elastic.broker import RemoteCoordinator
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.policy import (
@@ -387,16 +383,3 @@ def test_clients_of_a_broker_hear_of_it(served: Served) -> None:
         found = critical.next()
         assert isinstance(found, Recalibrated)
         assert (found.was_us, found.now_us) == (200.0, pytest.approx(226.0))
-
-
-def test_people_read_how_often_it_changed() -> None:
-    found = of_command()
-    assert found["solo_changed"] == []
-    console = Console(width=200)
-    with console.capture() as printed:
-        console.print(view(found))
-    assert re.search(r"solo_changed +never", printed.get())
-    changes = [{"was_us": 100.0, "now_us": 112.0}, {"was_us": 112.0, "now_us": 101.0}]
-    with console.capture() as printed:
-        console.print(view({**found, "solo_changed": changes}))
-    assert "2 times, at last 112.0 to 101.0" in printed.get()

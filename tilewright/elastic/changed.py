@@ -46,7 +46,7 @@ class ChangedDevice:
     ) -> None:
         self._device, self._change, self._args, self.name = device, change, args, device.name
         self.capability, self.shared_bytes = device.capability, device.shared_bytes
-        self.sms = device.sms
+        self.sms, self.returns = device.sms, device.returns
 
     def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
         changed = [self._change.of(text) for text in texts]

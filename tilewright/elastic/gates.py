@@ -9,18 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 
 from tilewright.base.budget import EVERYBODY
+from tilewright.base.errors import HostError
 from tilewright.elastic.models import run_ends
-from tilewright.hosts.cuda_devices import CudaDevice, Mark
+from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import TOLD, Gate, Release
 
 #: Microseconds of kernels between two gates, at least.  A gate takes 4 of them.
 GATE_US = 150.0
-#: Seconds after which a stream counts as stopped; and after which streams that do not tell that
-#: they wait are taken to do so: those of the CPU, where the thread itself waits.
-STOPPED_S, WAITS_S = 0.1, 0.01
+#: Seconds after which a stream counts as stopped, and after which a call that starts something has
+#: failed to.  On the CPU such a call does not return: the thread itself waits at the gate by then.
+STOPPED_S, STARTED_S, WAITS_S = 0.1, 5.0, 0.01
 
 
 def gates_of(microseconds: Sequence[float], ends: Sequence[int]) -> frozenset[int]:
@@ -39,41 +41,57 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
     """Whether streams of `others` go on while those of `waiting` are held at gates.
 
     CUDA may put several streams into one queue of the GPU, where whoever waits stops all behind it,
-    also a request that is to open the gate.  So it is tried, with a gate that the host opens.
+    also a request that is to open the gate.  So it is tried, with a gate that the host opens.  A
+    device that cannot have gates has no such streams, either.
     """
     word, told = others[0].words(), others[0].words(TOLD)
     ended = [device.words() for device in others]
     told.value[:] = EVERYBODY
-    held = list[Mark]()
+    failed = list[Exception]()
 
     def hold(device: CudaDevice) -> None:
-        device.use()
-        device.start(Gate(word.address))
-        held.append(device.mark())
+        try:
+            device.use()
+            device.record([Gate(word.address)])()
+        except Exception as error:
+            failed.append(error)
 
     def passed() -> bool:
         return all(int(each.value[0]) for each in ended)
 
-    threads = [threading.Thread(target=hold, args=(device,)) for device in waiting]
-    runs = [
-        device.record([Release(0, told.address, each.address)])
-        for device, each in zip(others, ended, strict=True)
-    ]
-    try:
+    def opened() -> None:
+        word.value[0] = 1
+
+    def joined() -> None:
         for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+
+    threads = [threading.Thread(target=hold, args=(device,)) for device in waiting]
+    with ExitStack() as last:
+        for device in (*waiting, *others):
+            last.callback(device.wait)
+        last.callback(joined)
+        last.callback(opened)
+        for thread, device in zip(threads, waiting, strict=True):
             thread.start()
-        _until(lambda: len(held) == len(waiting), WAITS_S)
-        for device, run in zip(others, runs, strict=True):
+            thread.join(STARTED_S if device.returns else WAITS_S)
+            if device.returns and thread.is_alive():
+                return False
+        if failed:
+            return _cannot(failed[0])
+        for device, each in zip(others, ended, strict=True):
             device.use()
-            run()
+            device.record([Release(0, told.address, each.address)])()
         _until(passed, STOPPED_S)
         return passed()
-    finally:
-        word.value[0] = 1
-        for thread in threads:
-            thread.join()
-        for device in (*waiting, *others):
-            device.wait()
+
+
+def _cannot(error: Exception) -> bool:
+    """What is no answer of the device's is raised."""
+    if not isinstance(error, HostError):
+        raise error
+    return False
 
 
 def _until(reached: Callable[[], bool], seconds: float) -> None:

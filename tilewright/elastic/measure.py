@@ -88,7 +88,7 @@ def load(path: Path) -> list[Measured]:
         return msgspec.json.decode(path.read_bytes(), type=Kept)
     except msgspec.DecodeError as error:
         raise InputError(
-            f"the file has no slowdown curves: {error}",
+            f"the file has no slowdown curves of this version: {error}",
             hint="Delete it or name another file, and they are measured anew",
             path=path,
         ) from error

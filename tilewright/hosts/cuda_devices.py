@@ -61,9 +61,11 @@ class CudaDevice(Protocol):
 
     capability:   its compute capability;  shared_bytes: that a block may have at most
     sms:          multiprocessors
+    returns:      whether calls return before what they start has ended
     """
 
     name: str
+    returns: bool
     sms: int
     capability: tuple[int, int]
     shared_bytes: int
@@ -142,7 +144,7 @@ class CpuDevice:
     capability: of the GPU that it stands for
     """
 
-    name = "CPU"
+    name, returns = "CPU", False
     shared_bytes = 227 << 10
 
     def __init__(self, processors: int = 2, capability: tuple[int, int] = (9, 0)) -> None:
@@ -247,6 +249,8 @@ class NvidiaDevice:
     urgent: its own stream's blocks are placed before those of others
     Raises HostError where there is none, or none that can run the kernels.
     """
+
+    returns = True
 
     def __init__(
         self, driver: Driver | None = None, *, stream: int | None = None, urgent: bool = False

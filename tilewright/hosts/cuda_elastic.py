@@ -155,7 +155,10 @@ class ElasticPlan:
         gates: Collection[int] = (),
     ) -> Callable[[], None]:
         """By one call the kernels [first, last) after `begin`; without numbers new inferences, one
-        after the other, for a device that nobody else needs meanwhile.  The last one tells."""
+        after the other, for a device that nobody else needs meanwhile.  The last one tells.
+
+        gates: numbers of kernels before which the device waits while nobody may stay
+        """
         tasks: list[Task] = [] if first is not None else [self._clear]
         steps = self.steps[first:last]
         for step in steps:

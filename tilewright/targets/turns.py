@@ -74,7 +74,7 @@ __device__ inline void free_slot(const Turn &t, int slot) {
   __threadfence();
   atomicExch(t.slots + SLOT * slot, FREE);
 }
-// Workers look for work in steps of so many as there are of them, so each has its own way.
+// Workers look for work in steps of so many as there are of them, so they meet late.
 __device__ inline unsigned step_of(unsigned budget, unsigned places) {
   return max(1u, min(min(budget, gridDim.x), places));
 }
@@ -83,9 +83,10 @@ __device__ inline unsigned onward(unsigned place, unsigned step, unsigned places
   return place + step < places ? place + step : (place + 1) % step;
 }
 // task: the tile, the block to begin with, the slot that has its registers; a tile of -1: go.
-// What was left comes first, and of that what this worker left: its slot must be free when it goes.
-// Whoever has stored `done` tiles has passed as many slots of its way.  There are thousands of
-// slots, so a search ends when nothing is left any longer, or when the worker must go.
+// What was left comes first, and at the worker's first search of that what it left itself: its slot
+// must be free when it goes.  Later searches (`done`: tiles that it has stored) begin elsewhere
+// where there are fewer workers than slots.  There are thousands of slots, so a search ends when
+// nothing is left any longer, or when the worker must go.
 __device__ inline int left_behind(const Turn &t, int *task, unsigned budget, unsigned done) {
   const unsigned step = step_of(budget, t.workers);
   unsigned slot = (blockIdx.x + step * done) % t.workers;
@@ -148,6 +149,7 @@ __device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
   bool idle = before >= t.needed && blockIdx.x < budget;
   if (idle && left > 0) {
     w.following = left_behind(t, task, budget, 0), w.budget = 0;
+    // the search may have ended since the budget fell; that it has looked counts already
     idle = task[0] < 0 && blockIdx.x < seen(t.budget);
   }
   if (older < claimed(t)) {
