@@ -131,8 +131,13 @@ def test_streams_that_cannot_wait_do_not() -> None:
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
         refused = Queued(one, wrong=HostError("no such node", hint="None"))
         assert not pass_gates([Queued(one), refused], [Queued(other)])
+        # that is an answer of the device's; all else is a fault
         with pytest.raises(ZeroDivisionError):
             pass_gates([Queued(one, wrong=ZeroDivisionError())], [Queued(other)])
+        broken = Queued(one)
+        broken.record = lambda tasks: lambda: 1 // 0  # type: ignore[method-assign,assignment]
+        with pytest.raises(ZeroDivisionError):
+            pass_gates([Queued(one), broken], [Queued(other)])
         # gates are open again
         one.submit(void, None).result(PATIENCE)
 

@@ -16,7 +16,7 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.models import run_ends
 from tilewright.hosts.cuda_devices import CudaDevice
-from tilewright.hosts.cuda_tasks import TOLD, Gate, Release
+from tilewright.hosts.cuda_tasks import TOLD, Gate, Release, Task
 
 #: Microseconds of kernels between two gates, at least.  A gate takes 4 of them.
 GATE_US = 150.0
@@ -47,12 +47,20 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
     word, told = others[0].words(), others[0].words(TOLD)
     ended = [device.words() for device in others]
     told.value[:] = EVERYBODY
+    try:  # before any stream waits: to make a graph may take one that does not
+        gates = [_recorded(device, Gate(word.address)) for device in waiting]
+        runs = [
+            _recorded(device, Release(0, told.address, each.address))
+            for device, each in zip(others, ended, strict=True)
+        ]
+    except HostError:
+        return False
     failed = list[Exception]()
 
-    def hold(device: CudaDevice) -> None:
+    def hold(device: CudaDevice, start: Callable[[], None]) -> None:
         try:
             device.use()
-            device.record([Gate(word.address)])()
+            start()
         except Exception as error:
             failed.append(error)
 
@@ -67,7 +75,9 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
             if thread.ident is not None:
                 thread.join()
 
-    threads = [threading.Thread(target=hold, args=(device,)) for device in waiting]
+    threads = [
+        threading.Thread(target=hold, args=held) for held in zip(waiting, gates, strict=True)
+    ]
     with ExitStack() as last:
         for device in (*waiting, *others):
             last.callback(device.wait)
@@ -79,19 +89,17 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
             if device.returns and thread.is_alive():
                 return False
         if failed:
-            return _cannot(failed[0])
-        for device, each in zip(others, ended, strict=True):
+            raise failed[0]
+        for device, run in zip(others, runs, strict=True):
             device.use()
-            device.record([Release(0, told.address, each.address)])()
+            run()
         _until(passed, STOPPED_S)
         return passed()
 
 
-def _cannot(error: Exception) -> bool:
-    """What is no answer of the device's is raised."""
-    if not isinstance(error, HostError):
-        raise error
-    return False
+def _recorded(device: CudaDevice, task: Task) -> Callable[[], None]:
+    device.use()
+    return device.record([task])
 
 
 def _until(reached: Callable[[], bool], seconds: float) -> None:
