@@ -209,8 +209,8 @@ def row(
     left = 1.0 if closed else max(1e-9, 1 - result.duty)
     answered = [(s, answer) for s, one in critical for answer in one.answered]
     total = (len(answered) + sum(result.inferences)) / result.seconds
-    waited = tail([a.latency_us / a.solo_us for _, a in answered])
-    service = tail([a.took_us / a.solo_us for _, a in answered])
+    waited = tail([a.waited for _, a in answered])
+    service = tail([a.slowdown for _, a in answered])
     missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, a in answered]
     used = session.settings
     found: dict[str, Any] = setting(pair, args, used.policy, used.sms, bound, seed) | {

@@ -10,7 +10,7 @@ from rich.console import Console
 from tilewright.cli.critical import view
 
 
-def test_people_read_how_often_it_changed() -> None:
+def test_people_read_how_often_the_time_alone_changed() -> None:
     found = of_command()
     assert found["solo_changed"] == []
     console = Console(width=200)

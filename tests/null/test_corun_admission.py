@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_corun_policy import CRITICAL
+from helpers.policy_run import CRITICAL
 
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.policy.admission import admit

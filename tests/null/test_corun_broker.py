@@ -65,6 +65,15 @@ class Served:
         self.broker = broker_at(self.path)
 
 
+def ask(remote: RemoteCoordinator, told: Told, times: int, took_us: float) -> None:
+    """Critical requests one after the other; told: what their task hears"""
+    for _ in range(times):
+        number = remote.request()
+        remote.post(Arrived(now_us(), "critical", number))
+        assert isinstance(told.next(), Begin)
+        remote.post(Finished(now_us(), number, took_us))
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     made = Served(tmp_path)

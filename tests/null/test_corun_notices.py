@@ -8,11 +8,11 @@ from functools import cache
 from math import log
 
 import pytest
+from helpers.policy_run import CRITICAL, FLAT, NORMAL, STEEP, Run
 from hypothesis import given
 from hypothesis import strategies as st
-from test_corun_broker import Served, Told
+from test_corun_broker import Served, Told, ask
 from test_corun_broker import served as served
-from test_corun_policy import CRITICAL, FLAT, NORMAL, STEEP, Run
 
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.broker import RemoteCoordinator
@@ -70,9 +70,7 @@ def requests(
     work beside it."""
     told = list[Action]()
     for number in range(1, 1 + count):
-        for progress in run.state.normal:
-            for _ in progress.flying:
-                run(Ended(0, progress.task.name, 0))
+        run.leave(0)
         begin = run(Arrived(0, "critical", number))[0]
         assert isinstance(begin, Begin)
         assert run.state.running is not None
@@ -257,20 +255,12 @@ def test_clients_of_a_broker_hear_of_it(served: Served) -> None:
         remote.join(ALONE, critical.append)
         remote.join(NORMAL, normal.append)
         remote.post(Arrived(now_us(), "normal", remote.request()))
-
-        def ask(times: int, took_us: float) -> None:
-            for _ in range(times):
-                number = remote.request()
-                remote.post(Arrived(now_us(), "critical", number))
-                assert isinstance(critical.next(), Begin)
-                remote.post(Finished(now_us(), number, took_us))
-
-        ask(4, 260.0)
+        ask(remote, critical, 4, 260.0)
         for _ in range(2):  # the look begins when these have ended
             assert isinstance(normal.next(), Enqueue)
             remote.post(Ended(now_us(), "normal", 0))
-        ask(REQUESTS, 200.0)
-        ask(4, 260.0)
+        ask(remote, critical, REQUESTS, 200.0)
+        ask(remote, critical, 4, 260.0)
         notice = critical.next()
         assert isinstance(notice, Noticed)
         assert notice.found == 1.3

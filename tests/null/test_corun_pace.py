@@ -7,16 +7,15 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from test_corun_broker import Served, Told
+from helpers.policy_run import CRITICAL, NORMAL, STEEP, Run
+from test_corun_broker import Served, Told, ask
 from test_corun_broker import served as served
-from test_corun_policy import CRITICAL, NORMAL, STEEP, Run
 
 from tilewright.elastic.broker import RemoteCoordinator
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.policy import (
     Action,
     Arrived,
-    Begin,
     Critical,
     Ended,
     Enqueue,
@@ -67,15 +66,10 @@ class Device:
         for _ in range(times):
             self.now += wait_us
             self.requests += 1
-            self.leave()
+            self.run.leave(self.now)
             self.run(Arrived(self.now, "critical", self.requests))
             told += self.run(Finished(self.now, self.requests, took_us))
         return [a for a in told if isinstance(a, Noticed | Recalibrated | Withdraw)]
-
-    def leave(self) -> None:
-        for progress in self.run.state.normal:
-            for _ in progress.flying:
-                self.run(Ended(self.now, progress.task.name, 0))
 
     @property
     def looks(self) -> bool:
@@ -267,7 +261,7 @@ def test_a_deadline_refuses_nobody_for_ever() -> None:
     device = Device(replace(TASK, deadline_us=400.0), NORMAL)
     device.ask(226.0, 4)
     assert device.looks
-    device.leave()
+    device.run.leave(device.now)
     device.run(Arrived(device.now, "critical", 998))
     assert isinstance(device.run(Arrived(device.now, "critical", 999))[0], Refuse)
 
@@ -276,7 +270,7 @@ def test_a_look_ends_where_no_more_requests_come_and_goes_on_later() -> None:
     """At one request in a second a look gets one or two."""
     device = Device(TASK, NORMAL)
     device.ask(226.0, 4)
-    device.leave()
+    device.run.leave(device.now)
     assert device.looks
     told = device.run(Tick(device.now + MOST_US))
     assert not device.looks
@@ -312,7 +306,7 @@ def test_times_that_differ_little_are_the_same() -> None:
 def test_a_task_that_goes_takes_its_look_along() -> None:
     device = Device(TASK, NORMAL)
     device.ask(226.0, 4)
-    device.leave()
+    device.run.leave(device.now)
     assert device.looks
     told = device.run(Gone(device.now, "critical"))
     assert device.run.state.paces == ()
@@ -371,15 +365,11 @@ def test_clients_of_a_broker_hear_of_it(served: Served) -> None:
         remote.join(TASK, critical.append)
         remote.join(NORMAL, normal.append)
         remote.post(Arrived(now_us(), "normal", remote.request()))
-        for number in range(4 + REQUESTS):
-            if number == 4:  # the look begins when these have ended
-                for _ in range(2):
-                    assert isinstance(normal.next(), Enqueue)
-                    remote.post(Ended(now_us(), "normal", 0))
-            request = remote.request()
-            remote.post(Arrived(now_us(), "critical", request))
-            assert isinstance(critical.next(), Begin)
-            remote.post(Finished(now_us(), request, 226.0))
+        ask(remote, critical, 4, 226.0)
+        for _ in range(2):  # the look begins when these have ended
+            assert isinstance(normal.next(), Enqueue)
+            remote.post(Ended(now_us(), "normal", 0))
+        ask(remote, critical, REQUESTS, 226.0)
         found = critical.next()
         assert isinstance(found, Recalibrated)
         assert (found.was_us, found.now_us) == (200.0, pytest.approx(226.0))

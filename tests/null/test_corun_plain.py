@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from test_corun_policy import CRITICAL, KERNEL, NORMAL, Run, begin
+from helpers.policy_run import CRITICAL, KERNEL, NORMAL, Run, begin
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy import (

@@ -8,6 +8,7 @@ from itertools import product
 from math import log
 
 import pytest
+from helpers.policy_run import CRITICAL, FLAT, KERNEL, NORMAL, STEEP, Run, begin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,18 +16,15 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.elastic.policy import (
     DESIGNS,
-    Action,
     Allow,
     Arrived,
     Begin,
-    Critical,
     Curve,
     Ended,
     Enqueue,
     Event,
     Finished,
     Gone,
-    Gpu,
     KernelCost,
     Normal,
     Overdue,
@@ -34,8 +32,6 @@ from tilewright.elastic.policy import (
     Proceed,
     Reached,
     Refuse,
-    Scheduler,
-    Shares,
     Tick,
     design,
 )
@@ -48,34 +44,6 @@ from tilewright.elastic.policy.budgets import (
     corrected,
     predicted,
 )
-from tilewright.elastic.policy.designs import SETTLE_US
-
-GPU = Gpu(8)
-KERNEL = KernelCost(40, 256, 60.0, 2.0)
-#: Nothing fits beside the first phase within 5 %; beside the second four workers do.
-STEEP, FLAT = Curve(((0, 1.0), (4, 1.5), (8, 2.0))), Curve(((0, 1.0), (4, 1.02), (8, 1.4)))
-CRITICAL = Critical("critical", (Phase(1, 100.0, STEEP), Phase(1, 100.0, FLAT)), (KERNEL,) * 2)
-NORMAL = Normal("normal", (KERNEL,) * 3)
-
-
-class Run:
-    """A scheduler, its state, and all that it decided."""
-
-    def __init__(self, name: str, *tasks: Critical | Normal, ahead: int = 2) -> None:
-        self.scheduler = Scheduler(design(name), GPU, ahead)
-        self.state, self.actions = Shares(), list[Action]()
-        for task in tasks:
-            self.state = self.scheduler.joined(self.state, task)
-
-    def __call__(self, event: Event) -> list[Action]:
-        self.state, actions = self.scheduler.step(self.state, event)
-        self.actions += actions
-        return list(actions)
-
-
-def begin(request: int, budgets: tuple[int, ...]) -> Begin:
-    """What ours decides beside one normal task."""
-    return Begin(request, "critical", budgets, SETTLE_US, 1)
 
 
 def test_idle_time_goes_to_normal_tasks_at_once() -> None:

@@ -6,12 +6,12 @@ import os
 from dataclasses import replace
 
 import pytest
+from helpers.policy_run import CRITICAL as TASK
+from helpers.policy_run import NORMAL as OTHER
+from helpers.policy_run import Run
 from helpers.waiting import until
 from test_corun_broker import CRITICAL, NORMAL, Served, Told, word_at
 from test_corun_broker import served as served
-from test_corun_policy import CRITICAL as TASK
-from test_corun_policy import NORMAL as OTHER
-from test_corun_policy import Run
 
 from tilewright.base.budget import ALIVE, EVERYBODY, WORD
 from tilewright.elastic.broker import RemoteCoordinator, file_of

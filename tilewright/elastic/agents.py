@@ -59,6 +59,16 @@ class Answered:
     took_us: float
     solo_us: float
 
+    @property
+    def waited(self) -> float:
+        """The latency as a multiple of the time alone."""
+        return self.latency_us / self.solo_us
+
+    @property
+    def slowdown(self) -> float:
+        """The same from the begin, which a bound is on."""
+        return self.took_us / self.solo_us
+
 
 class CriticalAgent:
     """A critical model; requests of several threads wait for each other.

@@ -41,8 +41,8 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
     """Whether streams of `others` go on while those of `waiting` are held at gates.
 
     CUDA may put several streams into one queue of the GPU, where whoever waits stops all behind it,
-    also a request that is to open the gate.  So it is tried, with a gate that the host opens.  A
-    device that cannot have gates has no such streams, either.
+    also a request that is to open the gate.  So it is tried, with a gate that the host opens.  It
+    is False, too, where a device cannot have gates.
     """
     word, told = others[0].words(), others[0].words(TOLD)
     ended = [device.words() for device in others]

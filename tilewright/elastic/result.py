@@ -43,23 +43,20 @@ class CriticalResult:
     @property
     def waited(self) -> Tail:
         """Latency, waiting included, over the time alone.  Raises UsageError without a request."""
-        return tail([answer.latency_us / answer.solo_us for answer in self.answered])
+        return tail([answer.waited for answer in self.answered])
 
     @property
     def service(self) -> Tail:
         """The same from the begin of each request, which the bound is on."""
-        return tail([answer.took_us / answer.solo_us for answer in self.answered])
+        return tail([answer.slowdown for answer in self.answered])
 
     @property
     def over_bound(self) -> int:
-        return sum(a.took_us > self._most_us(a) for a in self.answered)
+        return sum(a.slowdown > self.max_slowdown for a in self.answered)
 
     @property
     def over_by_waiting(self) -> int:
-        return sum(a.took_us <= self._most_us(a) < a.latency_us for a in self.answered)
-
-    def _most_us(self, answer: Answered) -> float:
-        return self.max_slowdown * answer.solo_us
+        return sum(a.slowdown <= self.max_slowdown < a.waited for a in self.answered)
 
     @property
     def missed(self) -> int:

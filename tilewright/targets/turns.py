@@ -74,7 +74,7 @@ __device__ inline void free_slot(const Turn &t, int slot) {
   __threadfence();
   atomicExch(t.slots + SLOT * slot, FREE);
 }
-// Workers look for work in steps of so many as there are of them, so they meet late.
+// Workers look for work in steps of so many as there are of them, so few look at one place.
 __device__ inline unsigned step_of(unsigned budget, unsigned places) {
   return max(1u, min(min(budget, gridDim.x), places));
 }
@@ -149,7 +149,7 @@ __device__ __forceinline__ Worker first_task(const Turn &t, int *task) {
   bool idle = before >= t.needed && blockIdx.x < budget;
   if (idle && left > 0) {
     w.following = left_behind(t, task, budget, 0), w.budget = 0;
-    // the search may have ended since the budget fell; that it has looked counts already
+    // the budget may have fallen meanwhile; the search has counted its looks, so this is none
     idle = task[0] < 0 && blockIdx.x < seen(t.budget);
   }
   if (older < claimed(t)) {
