@@ -18,8 +18,8 @@ from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.target import way_of
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.classes import VARIANT
@@ -51,7 +51,7 @@ class GpuKernels:
 
     def specs(self) -> list[int]:
         """Those with candidates, one of each kind first."""
-        found = [n for n, kernel in enumerate(self.kernels) if way_of(kernel)]
+        found = [n for n, kernel in enumerate(self.kernels) if target("wgsl").way_of(kernel)]
         kinds = {self.kernels[n].anchor: n for n in reversed(found)}
         return [*kinds.values(), *(n for n in found if n not in kinds.values())]
 

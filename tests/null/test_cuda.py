@@ -35,7 +35,6 @@ from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu import dots, thin
 from tilewright.targets.gpu.schedule import GroupSchedule
-from tilewright.targets.gpu.target import way_of
 from tilewright.targets.simd.layouts import PACKING
 
 CUDA = Cuda()
@@ -58,7 +57,7 @@ def _of_bytes() -> Kernel:
 
 def _attention() -> Kernel:
     steps = steps_of(optimise(VARIANTS["bert"](), PACKING))
-    return next(s.kernel for s in steps if way_of(s.kernel) not in (None, thin))
+    return next(s.kernel for s in steps if CUDA.way_of(s.kernel) not in (None, thin))
 
 
 KERNELS: dict[str, Callable[[], Kernel]] = {

@@ -8,6 +8,8 @@ import pytest
 
 from tilewright.benchkernel import product_kernel
 from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
+from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import choice, thin, tiles
 from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, Sizes
 
@@ -33,6 +35,15 @@ def test_large_products_have_large_tiles_and_small_ones_fill_the_device() -> Non
     assert large.slices == 1
     assert 4 * small.x1 * small.y1 <= large.x1 * large.y1
     assert (large.ahead, large.apart) == (True, True)
+
+
+@pytest.mark.parametrize(("name", "tile"), [("wgsl", (64, 128)), ("cuda", (128, 64))])
+def test_tiles_of_a_large_product_are_tall_on_cuda_alone(name: str, tile: tuple[int, int]) -> None:
+    kernel, made = matmul(4096, 4096, 4096), target(name)
+    device = next(each for each in CLASSES.values() if each.target == name)
+    default = made.default(kernel, device.variant)
+    assert (default.x1, default.y1) == tile
+    assert made.candidates(kernel, device, 0)[0].schedule == default
 
 
 def test_the_model_counts_whole_rounds_of_tiles() -> None:

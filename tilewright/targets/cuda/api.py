@@ -20,7 +20,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.plan.arena import arena_of, row
 from tilewright.targets.c.emit import TYPES
-from tilewright.targets.cuda import warps
+from tilewright.targets.cuda import tall, warps
 from tilewright.targets.cuda.classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
@@ -32,6 +32,7 @@ from tilewright.targets.gpu.features import MATRIX, size_of
 from tilewright.targets.gpu.halves import HalfSchedule
 from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
 from tilewright.targets.gpu.matrices import WARPGROUP, MatrixSchedule
+from tilewright.targets.gpu.schedule import GroupSchedule
 from tilewright.targets.gpu.target import GROUP, WAYS, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.vectors import alignments
 from tilewright.targets.plain import PlainVariant, numbers_of
@@ -63,7 +64,7 @@ class Cuda(GroupTarget):
     #: Halves are multiplied by matrix units alone; attention is computed in f32.
     ways = {
         kind: way for kind, way in WAYS.items() if kind not in (HalfSchedule, HeadMatrixSchedule)
-    } | {MatrixSchedule: warps}
+    } | {GroupSchedule: tall, MatrixSchedule: warps}
     further = (warps, head_rows, shuffles)
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:

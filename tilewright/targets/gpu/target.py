@@ -62,11 +62,6 @@ WAYS: Mapping[type[Schedule], Any] = {
 }  # fmt: skip
 
 
-def way_of(kernel: Kernel) -> Any | None:
-    """How groups of threads compute a kernel; None if a thread does it alone."""
-    return next((way for way in WAYS.values() if way.suits(kernel)), None)
-
-
 def group_of(fn: TileFn) -> int:
     """Threads of a group: those of a tile, or one for each of several tiles."""
     return fn.threads if fn.thread else GROUP
@@ -94,8 +89,12 @@ class GroupTarget(PlainTarget):
     facts: Facts
     further: tuple[Any, ...] = (matrices, halves, rounded, head_matrices, head_rows, shuffles)
 
+    def way_of(self, kernel: Kernel) -> Any | None:
+        """How groups of threads compute a kernel; None if a thread does it alone."""
+        return next((way for way in self.ways.values() if way.suits(kernel)), None)
+
     def default(self, kernel: Kernel, variant: str) -> Schedule:
-        way = way_of(kernel)
+        way = self.way_of(kernel)
         schedule: Schedule = Plain() if way is None else way.default(kernel)
         return schedule
 
@@ -171,7 +170,7 @@ class GroupTarget(PlainTarget):
     ) -> Sequence[Candidate]:
         """What groups of threads compute; other kernels have the default alone."""
         del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        first = way_of(kernel)
+        first = self.way_of(kernel)
         if first is None:
             return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
         found = [
