@@ -159,7 +159,9 @@ def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help="cases that begin so; room")
+    parser.add_argument(
+        "--only", action="append", default=[], help="cases that begin so, room; others stay"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--sms", type=int, default=8, help="for models")
@@ -171,14 +173,14 @@ def main() -> None:
         for number, name in enumerate((*known, *MODELS)):
             if not args.only or any(name.startswith(o) for o in args.only):
                 host = loaded(name, known.get(name), args.sms, Path(folder, str(number)))
-                rows.append({"what": "alone"} | alone(name, host, args.rounds))
+                rows.append({"what": "alone", "blocks": None} | alone(name, host, args.rounds))
                 print(rows[-1], flush=True)
         if not args.only or "room" in args.only:
             for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
                 rows.append({"what": "room"} | row)
                 print(rows[-1], flush=True)
-    if not args.only:
-        print(common.save("elastic", rows, **common.nvidia_facts(args.commit)))
+    key = ("what", "case", "blocks")
+    print(common.merge("elastic", rows, key, **common.nvidia_facts(args.commit)))
 
 
 if __name__ == "__main__":

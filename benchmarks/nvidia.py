@@ -71,7 +71,9 @@ def versions(torch: Any) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help="cases that begin so")
+    parser.add_argument(
+        "--only", action="append", default=[], help="cases that begin so; others stay"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
@@ -82,10 +84,8 @@ def main() -> None:
             ours = OnCuda(device, case, Path(folder, str(number)))
             rows.append(measure(ours, torch, case, args.rounds))
             print(rows[-1], flush=True)
-    if args.only:
-        return
     facts = common.nvidia_facts(args.commit)
-    print(common.save("nvidia", rows, versions=versions(torch), **facts))
+    print(common.merge("nvidia", rows, ("case",), versions=versions(torch), **facts))
 
 
 if __name__ == "__main__":

@@ -178,7 +178,9 @@ def chosen(only: Sequence[str]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help="models that begin so")
+    parser.add_argument(
+        "--only", action="append", default=[], help="models that begin so; others stay"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")
     args = parser.parse_args()
@@ -188,10 +190,8 @@ def main() -> None:
         for number, name in enumerate(chosen(args.only)):
             rows.append(measure(device, name, args.rounds, Path(folder, str(number))))
             print(rows[-1], flush=True)
-    if args.only:
-        return
     facts = common.nvidia_facts(args.commit)
-    print(common.save("nvidia_models", rows, versions=versions(torch), **facts))
+    print(common.merge("nvidia_models", rows, ("model",), versions=versions(torch), **facts))
 
 
 if __name__ == "__main__":
