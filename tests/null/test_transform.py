@@ -80,6 +80,7 @@ REFUSED: dict[str, tuple[str, int, str]] = {
     "half a statement": (
         "if (n)\n#ifdef A\n  {\n#else\n  for (;;) {\n#endif\n  }", 0, "not understood"
     ),
+    "no end": ("p[0] = (1;", 2, "not understood"),
 }  # fmt: skip
 HELPERS = """
 __device__ int reads(int v) { return v + blockIdx.x; }
@@ -134,6 +135,23 @@ def test_no_kernel_is_lost() -> None:
     )
     assert [(k.name, k.elastic) for k in found.kernels] == [("k", True), ("KERNEL", False)]
     assert "macro" in found.kernels[1].reasons[0].why
+    (untyped,) = made("__global__ k(int *p) { p[blockIdx.x] = 1; }\n").kernels
+    assert (untyped.name, untyped.elastic) == ("k", False)
+
+
+@pytest.mark.parametrize("head", ["void k(int *p) {", "void k(int *p)"])
+def test_a_kernel_with_two_heads_takes_no_other_along(head: str, nvrtc: Nvrtc) -> None:
+    """Conditionals around what is less than a definition."""
+    other, begin = f"__global__ {head.replace('int', 'long')}", "" if "{" in head else "{\n"
+    found = made(
+        "__global__ void before(int *p) { p[blockIdx.x] = 1; }\n"
+        f"#ifdef A\n{other}\n#else\n__global__ {head}\n#endif\n{begin}p[blockIdx.x] = 2;\n}}\n"
+        "__global__ void after(int *p) { p[blockIdx.x] = 3; }\n",
+        device=True,
+    )
+    assert {k.name: k.elastic for k in found.kernels} == {"before": True, "k": False, "after": True}
+    assert sorted(k.place.line for k in found.kernels if k.name == "k") == [3, 5]
+    assert nvrtc(found.text, "sm_90")
 
 
 def test_several_kernels_each_for_itself() -> None:

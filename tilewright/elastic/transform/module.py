@@ -218,21 +218,24 @@ def module(source: Source) -> CudaSource:
             if declarator is not None and function_in(declarator) is not None:
                 declarations.append(node)
     made_macros = {name: tuple(found) for name, found in macros.items()}
-    lost = tuple(_lost(source.root))
+    lost = tuple(_lost(source.root, functions))
     return CudaSource(source, tuple(functions), made_macros, tuple(declarations), tuple(odd), lost)
 
 
-def _lost(root: Node) -> Iterator[Node]:
-    """The mark of a kernel outside of any definition or declaration."""
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        pending += reversed(node.children)
+def _lost(root: Node, functions: Iterable[Definition]) -> Iterator[Node]:
+    """The marks of kernels that have neither a definition with a name nor a whole declaration."""
+    known = {function.node.id for function in functions}
+    for node in inside(root, tokens=True):
         if node.type == "__global__":
-            outer = node.parent
-            while outer is not None and outer.type not in _HOMES:
-                outer = outer.parent
-            if outer is None or outer.type == "ERROR":
+            home = node.parent
+            while home is not None and home.type not in _HOMES:
+                home = home.parent
+            if home is None or home.type == "ERROR":
+                yield node
+            elif home.type == "function_definition":
+                if home.id not in known:
+                    yield node
+            elif any(part.is_missing for part in home.children):
                 yield node
 
 

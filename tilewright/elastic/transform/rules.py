@@ -74,6 +74,8 @@ REFUSED = {
 }
 #: How a cooperative group is asked for the block's number.
 GROUP_INDEX = "group_index"
+#: The end of a conditional whose begin is elsewhere.
+_HALF = re.compile(r"#\s*(?:el|endif)")
 #: Names that the forms use themselves, and what is put after a kernel's name.
 _RESERVED = re.compile(r"tw_(?:tile|at|end|shard|turn|tasks|worker|side|own|number|n|ends\d+)$")
 FORMS = ("_tw", "_elastic", "_slice")
@@ -231,13 +233,17 @@ class Rulebook:
     def _reason(self, node: Node, why: str) -> Reason:
         return Reason(self.module.source.place(node), why)
 
+    def _misread(self, node: Node) -> bool:
+        """Whether the parser did not understand what is here, or half of a conditional is."""
+        half = node.type == "preproc_call" and _HALF.match(self._of(node))
+        return node.type == "ERROR" or node.is_missing or bool(half)
+
     def _broken(self, kernel: Definition, bodies: list[Definition]) -> Iterator[Reason]:
         for function in bodies:
-            for node in inside(function.whole):
-                if node.type == "ERROR" or node.is_missing:
-                    yield self._reason(node, "the text here is not understood; a conditional (#if) "
-                                             "around a part of a statement, perhaps")  # fmt: skip
-                    break
+            misread = filter(self._misread, inside(function.whole, tokens=True))
+            if (node := next(misread, None)) is not None:
+                yield self._reason(node, "the text here is not understood; a conditional (#if) "
+                                         "around a part of a statement, perhaps")  # fmt: skip
         head = self.module.source.between(kernel.whole.start_byte, kernel.body.start_byte)
         if "__cluster_dims__" in head:
             yield self._reason(kernel.node, REFUSED["__cluster_dims__"])

@@ -135,14 +135,19 @@ def _parser() -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
-def inside(node: Node, *, skip: frozenset[str] = frozenset()) -> Iterator[Node]:
-    """The node and all named ones below it, in the order of the text; none below a `skip` type."""
+def inside(
+    node: Node, *, skip: frozenset[str] = frozenset(), tokens: bool = False
+) -> Iterator[Node]:
+    """The node and all named ones below it, in the order of the text; none below a `skip` type.
+
+    tokens: also words and signs, which have no name
+    """
     pending = [node]
     while pending:
         found = pending.pop()
         yield found
         if found is node or found.type not in skip:
-            pending += reversed(found.named_children)
+            pending += reversed(found.children if tokens else found.named_children)
 
 
 def above(node: Node, stop: Node) -> Iterator[Node]:

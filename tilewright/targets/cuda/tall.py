@@ -1,13 +1,14 @@
-"""Products in f32 by groups of threads (targets/gpu/tiles.py), whose first tile may have 128 rows.
+"""Products in f32 by groups of threads (targets/gpu/tiles.py), whose first tile may be turned.
 
 Input: a contraction.  Output: what targets/gpu/target.py asks of a way.  Rows are copied by units
 of four by four: in a tile of 64 rows and 128 columns by half of the threads only, while the others
 wait.  In one of 128 rows and 64 columns all of them copy.  In CUDA C++ the latter is up to 1.3
-times as fast; in WGSL it is never faster, so it is no first choice there.
+times as fast; in WGSL it is slower, so it is no first choice there (decision 61).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.kernel.spec import Kernel
@@ -19,12 +20,16 @@ from tilewright.targets.gpu.tiles import suits as suits
 from tilewright.targets.gpu.tiles import traffic as traffic
 from tilewright.targets.lite import Core
 
-ROWS = (128, *choice.ROWS)
+#: Rows, columns and threads of the tile that is turned.
+WIDE = (64, 128, 128)
 
 
 def default(kernel: Kernel) -> GroupSchedule:
-    """The tile with the fewest cycles."""
-    return choice.best(kernel, GroupSchedule, ROWS)
+    """That of all GPUs, turned where it is a wide one."""
+    usual = choice.default(kernel)
+    turned = replace(usual, x1=usual.y1, y1=usual.x1)
+    wide = (usual.x1, usual.y1, usual.threads) == WIDE
+    return turned if wide and not turned.objection(kernel) else usual
 
 
 @lru_cache(maxsize=64)

@@ -36,8 +36,6 @@ FEW_WAVES = 4
 SLICED = 0.8
 #: How much longer tiles take that reach beyond an end, where every read asks for it.
 EDGES = 1.4
-#: Rows of tiles; none of 128 was better than the same of 64.
-ROWS = (64, 48, 32, 16)
 #: Multiply-adds of a thread that are unrolled at most: more need registers that there are not.
 MOST_UNROLLED = 1024
 #: Sums of a thread with which the next block is asked for early: with 32 products gained 4 to 20 %
@@ -46,9 +44,10 @@ FEW_SUMS = 32
 
 
 @cache
-def _tiles(rows: tuple[int, ...]) -> tuple[GroupSchedule, ...]:
-    """What may be chosen; of equals the largest and tallest is taken."""
-    sizes = every(rows, (128, 96, 64, 48, 32, 16), (8, 4), (8, 4))
+def _tiles() -> tuple[GroupSchedule, ...]:
+    """What may be chosen; of equals the largest and tallest is taken.  In WGSL none of 128 rows was
+    better than the same of 64."""
+    sizes = every((64, 48, 32, 16), (128, 96, 64, 48, 32, 16), (8, 4), (8, 4))
     found = []
     for (x1, y1, x0, y0), r1, slices in every(sizes, (16, 32), (1, 2, 4)):
         r0 = min(r1 // slices, MOST_UNROLLED // (x0 * y0))
@@ -84,8 +83,8 @@ def default(kernel: Kernel) -> GroupSchedule:
     return best(kernel, GroupSchedule)
 
 
-def best(kernel: Kernel, kind: type[G], rows: tuple[int, ...] = ROWS) -> G:
-    """The same of a type of tiles that may need more than those of f32; rows: that tiles have."""
+def best(kernel: Kernel, kind: type[G]) -> G:
+    """The same of a type of tiles that may need more than those of f32."""
     sizes = Sizes.of(kernel)
-    found = (kind(**vars(s)) for s in _tiles(rows))
+    found = (kind(**vars(s)) for s in _tiles())
     return min((s for s in found if not s.objection(kernel)), key=lambda s: cycles(s, sizes))
