@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.waiting import PATIENCE, until
 from test_corun_agents import bundles as bundles
-from test_corun_session import CURVES, SETTINGS, replace_of
+from test_corun_session import SETTINGS, curves_of
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.gates import GATE_US, gates_of, pass_gates
-from tilewright.elastic.measure import Measured, sizes
+from tilewright.elastic.measure import Measured
 from tilewright.elastic.models import ElasticRuns
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.elastic.session import CorunSession
@@ -153,10 +154,9 @@ def test_streams_of_a_few_models_do_not_stop_each_other(sms: int | None) -> None
 def test_a_session_takes_gates_where_the_bound_needs_them(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(session: CorunSession, _: object, way: NormalWay) -> Measured:
+    def measured(_: CorunSession, __: object, models: Any, way: NormalWay) -> Measured:
         phase = Phase(2, 1e4, Curve(((0, 1.0 if way.gated else 3e7), (EVERYBODY, 9e7))))
-        normal = sizes(session.normal.running(way.gated))
-        return replace_of(CURVES, {"phases": (phase,), "way": way, "normal": normal})
+        return curves_of(models, phases=(phase,), way=way)
 
     def counted(device: CpuDevice, task: Task) -> None:
         passed.append(isinstance(task, Gate))

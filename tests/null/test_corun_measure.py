@@ -43,7 +43,13 @@ def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "requests", host.requests)
     monkeypatch.setattr(module, "Background", host.background)
     found = measure(
-        model, [], lambda _: None, Scheduler(design("tilewright"), Gpu(8)), workers=64, seconds=0.1
+        model,
+        [],
+        lambda _: None,
+        Scheduler(design("tilewright"), Gpu(8)),
+        models=("a", "b"),
+        workers=64,
+        seconds=0.1,
     )
     assert len(host.budgets) == 7
     assert found.solo_us == 100.0

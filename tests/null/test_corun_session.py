@@ -6,11 +6,12 @@ Nothing here is timed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cli_call import Called
 from helpers.waiting import PATIENCE, until
@@ -19,9 +20,10 @@ from test_corun_agents import bundles as bundles
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
+from tilewright.bundle import open_bundle
 from tilewright.cli.critical import view
 from tilewright.elastic import measure
-from tilewright.elastic.measure import Measured, sizes
+from tilewright.elastic.measure import Measured, identity
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.elastic.result import CorunResult
 from tilewright.elastic.session import CorunSession
@@ -31,16 +33,21 @@ from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
 #: A bound that any busy machine keeps.
 SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
-CURVES = Measured(
-    "CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), (Phase(2, 10.0, Curve(((0, 1.0),))),), (2,), NormalWay(1)
-)
+
+
+def curves_of(models: Sequence[Path | str], **changed: Any) -> Measured:
+    """models: the critical one first, by path or by identity"""
+    known = tuple(m if isinstance(m, str) else identity(open_bundle(m)) for m in models)
+    phases = (Phase(2, 10.0, Curve(((0, 1.0),))),)
+    made = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), phases, known, NormalWay(1))
+    return msgspec.structs.replace(made, **changed)
 
 
 @pytest.fixture
 def session(bundles: tuple[Path, Path]) -> Iterator[CorunSession]:
     critical, normal = bundles
     several = [Guarded(critical), Guarded(critical, 2e7, 1e6, priority=1)]
-    with CorunSession(several, [normal], SETTINGS, [CURVES] * 2) as made:
+    with CorunSession(several, [normal], SETTINGS, [curves_of(bundles)] * 2) as made:
         yield made
 
 
@@ -73,11 +80,10 @@ class Beside:
     def __init__(self, patch: pytest.MonkeyPatch, slowdowns: dict[int, float]) -> None:
         self.asked = list[NormalWay]()
 
-        def measured(session: CorunSession, _: object, way: NormalWay) -> Measured:
+        def measured(_: CorunSession, __: object, models: Any, way: NormalWay) -> Measured:
             self.asked.append(way)
             phase = Phase(2, 10.0, Curve(((0, slowdowns[way.together] - 0.1 * way.gated),)))
-            normal = sizes(session.normal.running(way.gated))
-            return replace_of(CURVES, {"phases": (phase,), "way": way, "normal": normal})
+            return curves_of(models, phases=(phase,), way=way)
 
         patch.setattr(CorunSession, "_measure", measured)
 
@@ -173,9 +179,9 @@ def test_their_tasks_go_by_priority(session: CorunSession) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"device": "another GPU"}, "device"),
-        ({"sms": 8}, "multiprocessors"),
-        ({"phases": (Phase(3, 10.0),)}, "kernels"),
+        ({"device": "another GPU"}, "another device"),
+        ({"sms": 8}, "other multiprocessors"),
+        ({"models": ("another", "normal")}, "another critical model"),
     ],
 )
 def test_curves_of_another_device_or_model_are_refused(
@@ -183,16 +189,17 @@ def test_curves_of_another_device_or_model_are_refused(
 ) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match=words):
-        CorunSession(critical, [normal], SETTINGS, [replace_of(CURVES, changed)])
-    with pytest.raises(UsageError, match="2 curves for 1"):
-        CorunSession(critical, [normal], SETTINGS, [CURVES] * 2)
-    with pytest.raises(UsageError, match=r"normal models: \(2,\), not"):
-        CorunSession(critical, [normal] * 3, SETTINGS, [replace_of(CURVES, {"way": NormalWay(3)})])
+        CorunSession(critical, [normal], SETTINGS, [curves_of(bundles, **changed)])
+    with pytest.raises(UsageError, match="2 slowdown curves for 1"):
+        CorunSession(critical, [normal], SETTINGS, [curves_of(bundles)] * 2)
+    with pytest.raises(UsageError, match="other normal models"):
+        CorunSession(critical, [normal] * 3, SETTINGS, [curves_of(bundles, way=NormalWay(3))])
 
 
-def replace_of(measured: Measured, changed: dict[str, Any]) -> Measured:
-    return Measured(**{name: getattr(measured, name) for name in Measured.__struct_fields__}
-                    | changed)  # fmt: skip
+def test_models_of_as_many_kernels_have_curves_of_their_own(bundles: tuple[Path, Path]) -> None:
+    critical, normal = bundles
+    with pytest.raises(UsageError, match="another critical model"):
+        CorunSession(normal, [critical], SETTINGS, [curves_of(bundles)])
 
 
 def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
@@ -202,7 +209,7 @@ def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, curves = CorunSession.run, tmp_path / "curves.json"
-    measure.save([CURVES], curves)
+    measure.save([curves_of(bundles)], curves)
 
     def stuck(self: CorunSession, *args: Any, **more: Any) -> Any:
         monkeypatch.setattr(self.models[0], "start", lambda *_: Stuck())
@@ -220,7 +227,7 @@ def test_curves_of_another_device_on_the_command_line(
     bundles: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     curves = tmp_path / "curves.json"
-    measure.save([replace_of(CURVES, {"sms": 132})], curves)
+    measure.save([curves_of(bundles, sms=132)], curves)
     called = Called(capsys, "corun", *bundles, "--device", "cpu", "--json", "--curves", curves)
     assert called.code == 2, called.out
     assert "multiprocessors" in called.json["error"]["message"]
@@ -239,7 +246,7 @@ def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(
 ) -> None:
     """The curve says that a request takes 10 us alone and beside others; on the CPU none does."""
     run, curves = CorunSession.run, tmp_path / "curves.json"
-    measure.save([CURVES], curves)
+    measure.save([curves_of(bundles)], curves)
 
     def until_told(self: CorunSession, arrival: Any, _: float, seed: int, *more: Any) -> Any:
         stop = threading.Event()

@@ -14,12 +14,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
+from tilewright.bundle import Bundle
+from tilewright.bundle.format import digest
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
@@ -39,6 +41,7 @@ from tilewright.elastic.policy.designs import ALL, Design
 from tilewright.elastic.policy.turns import most_beside
 from tilewright.elastic.quiet import in_quiet
 from tilewright.elastic.ways import NormalWay
+from tilewright.hosts.cuda import TARGET
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch
 
@@ -49,6 +52,9 @@ IN_A_ROW = 8
 #: Seconds between two requests of a curve, on average; a model alone is measured with the gaps of
 #: its requests, up to LONGEST_GAP_S.
 GAP_S, LONGEST_GAP_S = 3e-4, 0.01
+#: Of a model's identity.
+DIGITS = 16
+ANEW = "Delete the file of curves or name another one, and they are measured anew"
 #: Seconds that a normal model is waited for before it is measured beside, at most.
 WARM_S = 2.0
 
@@ -60,7 +66,7 @@ Running: TypeAlias = tuple[NormalPlan, CudaDevice]
 class Measured(msgspec.Struct, frozen=True):
     """device: its name;  workers: that the normal models' largest kernel has alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
-    normal: kernels of each model that it was measured beside;  way: in which these ran
+    models: identities of its own and of those that it was measured beside;  way: how these ran
     """
 
     device: str
@@ -69,7 +75,7 @@ class Measured(msgspec.Struct, frozen=True):
     solo_us: float
     kernels_us: tuple[float, ...]
     phases: tuple[Phase, ...]
-    normal: tuple[int, ...]
+    models: tuple[str, ...]
     way: NormalWay
 
 
@@ -89,43 +95,41 @@ def load(path: Path) -> list[Measured]:
     except msgspec.DecodeError as error:
         raise InputError(
             f"the file has no slowdown curves of this version: {error}",
-            hint="Delete it or name another file, and they are measured anew",
+            hint=ANEW,
             path=path,
         ) from error
 
 
+def identity(bundle: Bundle) -> str:
+    """What a model's kernels and plans are, whatever its weights."""
+    return digest(msgspec.json.encode(bundle.manifest.section(TARGET)))[:DIGITS]
+
+
 def check(
-    curves: Sequence[Measured],
-    models: Sequence[CriticalModel],
-    sms: int,
-    normal: tuple[int, ...],
+    curves: Sequence[Measured], device: str, sms: int, models: Sequence[tuple[str, ...]]
 ) -> None:
     """Raises UsageError for curves of another device, part of it, or models.
 
-    normal: kernels of each normal model
+    models: for each critical model what `Measured` says of them
     """
     if len(curves) != len(models):
         raise UsageError(
-            f"there are {len(curves)} curves for {len(models)} critical models",
-            hint="Measure them again",
+            f"there are {len(curves)} slowdown curves for {len(models)} critical models",
+            hint=ANEW,
         )
-    for known, model in zip(curves, models, strict=True):
-        kernels = sum(phase.kernels for phase in known.phases)
-        was = (known.device, known.sms, kernels, known.normal)
-        now = (model.device.name, sms, len(model.launches), normal)
-        if was != now:
-            kinds = (
-                "device", "multiprocessors", "kernels of the critical model",
-                "kernels of normal models",
-            )  # fmt: skip
-            which = next(n for n in range(len(kinds)) if was[n] != now[n])
-            raise UsageError(
-                f"the slowdown curves were measured for {kinds[which]}: {was[which]}, "
-                f"not {now[which]}",
-                hint="Delete it or name another file, and they are measured anew",
-                measured=was[which],
-                present=now[which],
-            )
+    for known, now in zip(curves, models, strict=True):
+        facts: tuple[tuple[str, Any, Any], ...] = (
+            ("another device", known.device, device),
+            ("other multiprocessors", known.sms, sms),
+            ("another critical model", known.models[:1], now[:1]),
+            ("other normal models", known.models[1:], now[1:]),
+        )
+        for kind, measured, present in facts:
+            if measured != present:
+                raise UsageError(
+                    f"the slowdown curves were measured with {kind}", hint=ANEW,
+                    measured=measured, present=present,
+                )  # fmt: skip
 
 
 def divided(times: Sequence[float], parts: int) -> list[int]:
@@ -165,6 +169,7 @@ def measure(
     allow: Callable[[int], None],
     scheduler: Scheduler,
     *,
+    models: tuple[str, ...],
     workers: int,
     gated: bool = False,
     phases: int = 1,
@@ -176,7 +181,8 @@ def measure(
     """Runs each phase with each budget while all normal models run all the time, and before each
     budget the model alone: a host's pace changes within seconds.
 
-    scheduler: by which requests will be served;  gated: whether the normal models have gates
+    scheduler: by which requests will be served;  models: what they are
+    gated: whether the normal models have gates
     phases: parts of the critical model with a curve of their own, at most
     seconds: after which a point has fewer requests, but three at least
     gap_s: between requests of the model alone, as they will come
@@ -223,14 +229,9 @@ def measure(
         solo_us,
         tuple(times),
         tuple(found),
-        sizes(normal),
+        models,
         NormalWay(scheduler.together, gated),
     )
-
-
-def sizes(normal: Sequence[Running]) -> tuple[int, ...]:
-    """Kernels of each normal model."""
-    return tuple(max(plan.ends, default=0) for plan, _ in normal)
 
 
 def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:

@@ -26,8 +26,8 @@ from tilewright.elastic.measure import (
     Measured,
     Running,
     check,
+    identity,
     measure,
-    sizes,
 )
 from tilewright.elastic.models import (
     CriticalModel,
@@ -103,6 +103,9 @@ class CorunSession:
                 hosts, self.kept.windows if self.kept else [None] * len(hosts), strict=True
             )
         ]
+        beside = tuple(identity(host.bundle) for host in self.normal.hosts)
+        #: What is measured for each critical model.
+        self.identities = [(identity(host.bundle), *beside) for host in hosts]
         self.curves = list(curves)
         self.measured = self._chosen()
 
@@ -162,16 +165,17 @@ class CorunSession:
         """Curves: known ones, or measured now."""
         found = [each for each in self.curves if each.way == way]
         if found:
-            check(found, self.models, self.sms, sizes(self.normal.running(way.gated)))
+            check(found, self._devices.control.name, self.sms, self.identities)
             return found
         what = f"Measuring critical models beside {way.together} normal ones at once"
         if way.gated:
             what += ", with gates"
-        found = [self._measure(each, way) for each in parts_of(self._show, what, self.models)]
+        known = list(zip(self.models, self.identities, strict=True))
+        found = [self._measure(*each, way) for each in parts_of(self._show, what, known)]
         self.curves += found
         return found
 
-    def _measure(self, model: CriticalModel, way: NormalWay) -> Measured:
+    def _measure(self, model: CriticalModel, models: tuple[str, ...], way: NormalWay) -> Measured:
         """Designs whose normal kernels do not leave have no use for more than one level."""
         elastic = self.normal.elastic
         return measure(
@@ -179,6 +183,7 @@ class CorunSession:
             self.normal.running(way.gated),
             self.allow,
             self._scheduled(way),
+            models=models,
             workers=self.normal.workers,
             gated=way.gated,
             phases=self.settings.phases if elastic else 1,
