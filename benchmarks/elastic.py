@@ -160,7 +160,7 @@ def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", action="append", default=[], help="cases that begin so, room; others stay"
+        "--only", action="append", default=[], help="cases that begin so, or room; other rows stay"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=300)

@@ -72,7 +72,7 @@ def versions(torch: Any) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", action="append", default=[], help="cases that begin so; others stay"
+        "--only", action="append", default=[], help="cases that begin so; other rows stay"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")

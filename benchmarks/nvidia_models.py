@@ -179,7 +179,7 @@ def chosen(only: Sequence[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", action="append", default=[], help="models that begin so; others stay"
+        "--only", action="append", default=[], help="models that begin so; other rows stay"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commit", default="", help="what was measured, where there is no git")

@@ -54,6 +54,8 @@ def test_a_pair_on_the_cpu(bundles: tuple[Path, Path], tmp_path: Path, capsys: C
         (("--timeline", "no/folder.svg"), 2),
         (("--rate", "1e9"), 12),
         (("--rate", "-1"), 2),
+        (("--deadline", "-1"), 2),
+        (("--sms", "8"), 2),
         (("--critical", "no.onnx,bound=2"), 2),
         (("--critical", "no.onnx,rate=often"), 2),
         (("--critical", "no.onnx,max_slowdown=0.5"), 2),

@@ -104,6 +104,10 @@ def corun(
 
     if device not in DEVICES:
         raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
+    if sms is not None and device == "cpu":
+        raise UsageError(
+            "The CPU device has no multiprocessors to choose", hint="Leave --sms out, or use a GPU"
+        )
     first = CriticalChoice(critical, max_slowdown, deadline, rate)
     chosen = [first, *(further(text, first) for text in also or ())]
     files = [(path, Output(path, _ours, force)) for path in (trace, timeline) if path is not None]

@@ -44,6 +44,11 @@ class CriticalChoice:
             raise UsageError(
                 f"A bound of {self.max_slowdown} is none", hint="Give more than 1", model=self.path
             )
+        if self.deadline is not None and not self.deadline > 0:
+            raise UsageError(
+                f"A deadline of {self.deadline} milliseconds is none",
+                hint="Give more than 0", model=self.path,
+            )  # fmt: skip
         if not self.rate >= 0:
             raise UsageError(
                 f"{self.rate} requests per second cannot be", hint="Give 0 or more", model=self.path

@@ -6,6 +6,7 @@ Input: tasks and requests.  Output: nothing, or a typed error with the limit and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.policy.budgets import predicted
@@ -18,7 +19,7 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
     if not keeps(task):
         raise AdmissionRefused(
             f"{task.name} cannot be kept below {task.max_slowdown} times its time alone",
-            hint=f"Set max_slowdown to {alone:.3f} or more: so it is with nothing beside it",
+            hint=f"Set max_slowdown to {_enough(alone)} or more: so it is with nothing beside it",
             task=task.name,
             least=round(alone, 4),
         )
@@ -54,6 +55,11 @@ def keeps(task: Critical) -> bool:
     return least(task.phases) <= task.max_slowdown
 
 
+def _enough(slowdown: float) -> str:
+    """A short number that is not less."""
+    return f"{ceil(1e3 * slowdown) / 1e3:.3f}"
+
+
 def disturbing(normal: str, critical: Sequence[Critical]) -> AdmissionRefused | None:
     """The refusal of a normal task, if a bound that was promised cannot be kept beside it."""
     for task in critical:
@@ -62,7 +68,7 @@ def disturbing(normal: str, critical: Sequence[Critical]) -> AdmissionRefused | 
             return AdmissionRefused(
                 f"{task.name} was not kept below {task.max_slowdown} times its time alone while "
                 f"normal work made room for it, so {normal} may not run beside it",
-                hint=f"Set max_slowdown to {alone:.3f} or more, or measure the curves again",
+                hint=f"Set max_slowdown to {_enough(alone)} or more, or measure the curves again",
                 task=normal,
                 disturbs=task.name,
                 least=round(alone, 4),

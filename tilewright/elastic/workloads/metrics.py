@@ -34,7 +34,9 @@ class Tail:
 def tail(latencies: Sequence[float]) -> Tail:
     """Raises UsageError if there are none."""
     if not latencies:
-        raise UsageError("There is no latency to judge", hint="Run for longer")
+        raise UsageError(
+            "There is no latency to judge", hint="Run for longer, or send more requests"
+        )
     p50, p99, p999, worst = (quantile(latencies, share) for share in (0.5, 0.99, 0.999, 1.0))
     return Tail(p50, p99, p999, worst, len(latencies))
 
