@@ -239,7 +239,7 @@ def test_a_watchdog_outlives_an_error_and_all_actions_are_carried_out() -> None:
         raise HostError("the word is gone", hint="Report this")
 
     with Coordinator(Scheduler(design("tilewright"), Gpu(2)), fails) as coordinator:
-        coordinator.join(task(lease_ms=1.0), told.append)
+        coordinator.join(task(lease_ms=2000.0), told.append)
         coordinator.join(Normal("normal", (COST,)), told.append)
         coordinator.post(Arrived(now_us(), "critical", 0))
         coordinator.post(Arrived(now_us(), "normal", 1))
