@@ -160,7 +160,7 @@ def test_a_clock_that_goes_to_and_fro_is_followed() -> None:
 @pytest.mark.parametrize(("hz", "share"), [(1000, 0.001), (100, 0.0035), (20, 0.0035)])
 def test_looks_are_seldom(hz: int, share: float) -> None:
     """Without a doubt normal work loses a third of a percent of its time."""
-    device, waited, count = Device(TASK, NORMAL), 0, 40_000
+    device, waited, count = Device(TASK, NORMAL), 0, 16_000
     for _ in range(count):
         device.ask(203.0, wait_us=1e6 / hz)
         waited += device.looks
