@@ -35,7 +35,7 @@ from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
 
 
-def curves_of(models: Sequence[Path | str], **changed: Any) -> Measured:
+def curves_of(models: Sequence[Path | str], /, **changed: Any) -> Measured:
     """models: the critical one first, by path or by identity"""
     known = tuple(m if isinstance(m, str) else identity(open_bundle(m)) for m in models)
     phases = (Phase(2, 10.0, Curve(((0, 1.0),))),)
