@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.policy_run import NORMAL as ANOTHER
 from helpers.waiting import PATIENCE, until
 from test_corun_agents import bundles as bundles
 
@@ -30,6 +31,7 @@ from tilewright.elastic.policy import (
     Action,
     Arrived,
     Begin,
+    Critical,
     Curve,
     Ended,
     Enqueue,
@@ -44,6 +46,7 @@ from tilewright.elastic.policy import (
     design,
 )
 from tilewright.elastic.policy.designs import SETTLE_US
+from tilewright.elastic.policy.pace import REQUESTS
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_driver import Driver
 
@@ -72,6 +75,23 @@ def ask(remote: RemoteCoordinator, told: Told, times: int, took_us: float) -> No
         remote.post(Arrived(now_us(), "critical", number))
         assert isinstance(told.next(), Begin)
         remote.post(Finished(now_us(), number, took_us))
+
+
+def after_a_look(
+    remote: RemoteCoordinator, task: Critical, over_us: float, alone_us: float
+) -> tuple[Told, Told]:
+    """What a critical and a normal task hear after four requests over the bound, and a look at
+    the time alone."""
+    critical, normal = Told(), Told()
+    remote.join(task, critical.append)
+    remote.join(ANOTHER, normal.append)
+    remote.post(Arrived(now_us(), "normal", remote.request()))
+    ask(remote, critical, 4, over_us)
+    for _ in range(2):  # the look begins when these have ended
+        assert isinstance(normal.next(), Enqueue)
+        remote.post(Ended(now_us(), "normal", 0))
+    ask(remote, critical, REQUESTS, alone_us)
+    return critical, normal
 
 
 @pytest.fixture

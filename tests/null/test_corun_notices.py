@@ -11,12 +11,11 @@ import pytest
 from helpers.policy_run import CRITICAL, FLAT, NORMAL, STEEP, Run
 from hypothesis import given
 from hypothesis import strategies as st
-from test_corun_broker import Served, Told, ask
+from test_corun_broker import Served, after_a_look, ask
 from test_corun_broker import served as served
 
 from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.broker import RemoteCoordinator
-from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -251,15 +250,7 @@ def test_nothing_is_noticed_of_right_curves() -> None:
 
 def test_clients_of_a_broker_hear_of_it(served: Served) -> None:
     with RemoteCoordinator(served.path) as remote:
-        critical, normal = Told(), Told()
-        remote.join(ALONE, critical.append)
-        remote.join(NORMAL, normal.append)
-        remote.post(Arrived(now_us(), "normal", remote.request()))
-        ask(remote, critical, 4, 260.0)
-        for _ in range(2):  # the look begins when these have ended
-            assert isinstance(normal.next(), Enqueue)
-            remote.post(Ended(now_us(), "normal", 0))
-        ask(remote, critical, REQUESTS, 200.0)
+        critical, normal = after_a_look(remote, ALONE, 260.0, 200.0)
         ask(remote, critical, 4, 260.0)
         notice = critical.next()
         assert isinstance(notice, Noticed)

@@ -8,16 +8,14 @@ from functools import cache
 
 import pytest
 from helpers.policy_run import CRITICAL, NORMAL, STEEP, Run
-from test_corun_broker import Served, Told, ask
+from test_corun_broker import Served, after_a_look
 from test_corun_broker import served as served
 
 from tilewright.elastic.broker import RemoteCoordinator
-from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.policy import (
     Action,
     Arrived,
     Critical,
-    Ended,
     Enqueue,
     Finished,
     Gone,
@@ -361,15 +359,7 @@ def test_in_the_simulator_a_slower_clock_costs_what_it_must() -> None:
 
 def test_clients_of_a_broker_hear_of_it(served: Served) -> None:
     with RemoteCoordinator(served.path) as remote:
-        critical, normal = Told(), Told()
-        remote.join(TASK, critical.append)
-        remote.join(NORMAL, normal.append)
-        remote.post(Arrived(now_us(), "normal", remote.request()))
-        ask(remote, critical, 4, 226.0)
-        for _ in range(2):  # the look begins when these have ended
-            assert isinstance(normal.next(), Enqueue)
-            remote.post(Ended(now_us(), "normal", 0))
-        ask(remote, critical, REQUESTS, 226.0)
+        critical, _ = after_a_look(remote, TASK, 226.0, 226.0)
         found = critical.next()
         assert isinstance(found, Recalibrated)
         assert (found.was_us, found.now_us) == (200.0, pytest.approx(226.0))

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from dataclasses import replace
 
 import pytest
+from helpers.policy_run import GPU, KERNEL
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.elastic.policy import (
@@ -19,8 +20,6 @@ from tilewright.elastic.policy import (
     Enqueue,
     Event,
     Finished,
-    Gpu,
-    KernelCost,
     Normal,
     Phase,
     Scheduler,
@@ -28,8 +27,8 @@ from tilewright.elastic.policy import (
     design,
 )
 
-KERNELS, GPU = 3, Gpu(8)
-NORMAL = Normal("", (KernelCost(40, 256, 60.0, 2.0),) * KERNELS)
+KERNELS = 3
+NORMAL = Normal("", (KERNEL,) * KERNELS)
 CURVE = Curve(((0, 1.0), (EVERYBODY, 3.0)))
 
 

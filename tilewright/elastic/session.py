@@ -105,7 +105,7 @@ class CorunSession:
         ]
         beside = tuple(identity(host.bundle) for host in self.normal.hosts)
         #: What is measured for each critical model.
-        self.identities = [(identity(host.bundle), *beside) for host in hosts]
+        self._identities = [(identity(host.bundle), *beside) for host in hosts]
         self.curves = list(curves)
         self.measured = self._chosen()
 
@@ -165,12 +165,12 @@ class CorunSession:
         """Curves: known ones, or measured now."""
         found = [each for each in self.curves if each.way == way]
         if found:
-            check(found, self._devices.control.name, self.sms, self.identities)
+            check(found, self._devices.control.name, self.sms, self._identities)
             return found
         what = f"Measuring critical models beside {way.together} normal ones at once"
         if way.gated:
             what += ", with gates"
-        known = list(zip(self.models, self.identities, strict=True))
+        known = list(zip(self.models, self._identities, strict=True))
         found = [self._measure(*each, way) for each in parts_of(self._show, what, known)]
         self.curves += found
         return found

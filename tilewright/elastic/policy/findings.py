@@ -28,7 +28,7 @@ def answered(state: Shares, running: Running, took_us: float) -> Answer:
     pace = with_answer(state.paces[number], took_us, running.beside or unknown, state.now)
     state = changed(state, paces=with_item(state.paces, number, pace))
     if pace.looking:
-        return _look_ended(state, number) if is_over(pace, state.now) else (state, ())
+        return state, ()
     if state.normal and state.now >= pace.due:
         return _look(state, number), ()
     return _watched(state, number, running.budgets, took_us) if running.beside else (state, ())
@@ -47,8 +47,8 @@ def tried(state: Shares, number: int) -> bool:
     return free and (pace.looking or state.now >= pace.due)
 
 
-def given_up(state: Shares) -> Answer:
-    """Ends looks for which no requests come."""
+def looks_ended(state: Shares) -> Answer:
+    """Without looks that have found what they can, or for which no requests come."""
     told: tuple[Action, ...] = ()
     for number, pace in enumerate(state.paces):
         if is_over(pace, state.now):

@@ -34,7 +34,7 @@ from tilewright.elastic.policy.events import (
     Refuse,
     Tick,
 )
-from tilewright.elastic.policy.findings import Answer, answered, given_up, looking, tried
+from tilewright.elastic.policy.findings import Answer, answered, looking, looks_ended, tried
 from tilewright.elastic.policy.pace import Pace
 from tilewright.elastic.policy.recounts import left, paused, recounted
 from tilewright.elastic.policy.state import (
@@ -179,7 +179,7 @@ class Scheduler:
     def _go_on(self, state: Shares) -> Answer:
         """Starts what may start now."""
         state, counted = recounted(state)
-        state, told = given_up(state)
+        state, told = looks_ended(state)
         actions = [*counted, *told]
         if self.design.turns:
             state = turned(state)

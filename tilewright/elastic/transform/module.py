@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.source import Source, declared, inside, name_of
+from tilewright.elastic.transform.source import Source, above, declared, inside, name_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -227,9 +227,7 @@ def _lost(root: Node, functions: Iterable[Definition]) -> Iterator[Node]:
     known = {function.node.id for function in functions}
     for node in inside(root, tokens=True):
         if node.type == "__global__":
-            home = node.parent
-            while home is not None and home.type not in _HOMES:
-                home = home.parent
+            home = next((outer for outer in above(node, root) if outer.type in _HOMES), None)
             if home is None or home.type == "ERROR":
                 yield node
             elif home.type == "function_definition":

@@ -27,9 +27,8 @@ WIDE = (64, 128, 128)
 def default(kernel: Kernel) -> GroupSchedule:
     """That of all GPUs, turned where it is a wide one."""
     usual = choice.default(kernel)
-    turned = replace(usual, x1=usual.y1, y1=usual.x1)
     wide = (usual.x1, usual.y1, usual.threads) == WIDE
-    return turned if wide and not turned.objection(kernel) else usual
+    return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
 
 
 @lru_cache(maxsize=64)
