@@ -173,7 +173,7 @@ def test_longer_than_the_bound_and_empty(fused: Built) -> None:
 
 
 def test_a_bound_that_is_another_size_of_the_model(tmp_path: Path) -> None:
-    """1/32 of a mean over 32 channels stays; 1/32 of the mean over n follows."""
+    """The 32 of a mean over 32 channels stays; the 32 of the mean over n follows."""
     model = saved(transformer(most=WIDTH), tmp_path)
     write(compile_model(model, Options(extents={"n": WIDTH})).contents, tmp_path / "bundle")
     for host in (ReferenceHost(tmp_path / "bundle"), WasmtimeHost(tmp_path / "bundle")):

@@ -7,7 +7,7 @@ knows nothing of ONNX.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, nan, prod
+from math import inf, prod
 
 import numpy as np
 
@@ -116,10 +116,17 @@ def total(x: Node, axes: Sequence[int]) -> Node:
 
 def mean(x: Node, axes: Sequence[int]) -> Node:
     """The mean over `axes`, which are kept with extent 1."""
-    count = prod(x.shape[a] for a in axes)
-    if not x.dtype.is_float:
-        return div(total(x, axes), count)
-    return mul(total(x, axes), 1.0 / count if count else nan)
+    return div(total(x, axes), prod(x.shape[a] for a in axes))
+
+
+def share(total: Node, count: int) -> Node:
+    """total / count: a mean of few numbers, for each of many elements.
+
+    Multiplying by a rounded 1 / count would make 0.99999994 of 41 / 41; that of a power of two is
+    exact, and quicker.
+    """
+    exact = total.dtype.is_float and count > 0 and count & (count - 1) == 0
+    return mul(total, 1.0 / count) if exact else div(total, count)
 
 
 def full(value: Number, shape: Shape, dtype: DType) -> Node:

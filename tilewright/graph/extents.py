@@ -110,7 +110,7 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
 
 
 def _apart(graph: Graph, walks: Sequence[_Walk]) -> Graph:
-    """The graph where no constant stands for several: 1/384 of a mean over 384 channels, and of one
+    """The graph where no constant stands for several: 384 of a mean over 384 channels, and of one
     over n, are one constant where n is 384."""
     uses: dict[tuple[Node, int], list[tuple[str, ops.Shape]]] = {}
     for walk in walks:

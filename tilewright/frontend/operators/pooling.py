@@ -75,9 +75,8 @@ def average_pool(
     within("table", prod(grown.count for _, grown in both), "the table of windows")
     counts = fold(np.multiply.outer, [_counts(*b, bool(count_include_pad)) for b in both])
     if counts.min() == counts.max():
-        return al.channels_first(al.mul(sums, 1.0 / counts.flat[0]))
-    shares = constant((1.0 / counts)[..., None], x.dtype)
-    return al.channels_first(al.mul(sums, shares))
+        return al.channels_first(al.share(sums, int(counts.flat[0])))
+    return al.channels_first(al.div(sums, constant(counts[..., None], x.dtype)))
 
 
 def _counts(span: Span, grown: Span, include: bool) -> Array:
