@@ -58,6 +58,18 @@ def scalar_case(name: str, size: int = 103) -> Case:
     return case(nodes, values, result, **({} if exact else {"ulp": fn.ulp + 1}))
 
 
+def nearest(name: str) -> Case:
+    """The nearest number of 16 bits where it is hard: ties and their neighbours, the smallest and
+    largest numbers, infinity, NaN."""
+    exponents = [0, 1, 101, 102, 103, 104, 111, 112, 113, 114, 127, 138, 141, 142, 143, 254, 255]
+    fractions = [0, 1, 0xFFF, 0x1000, 0x1001, 0x3000, 0x8000, 0x8001, 0x18000, 0x400000, 0x7FEFFF,
+                 0x7FF000, 0x7F7FFF, 0x7F8000, 0x7FFFFF]  # fmt: skip
+    bits = np.array([e << 23 | f for e in exponents for f in fractions], np.uint32)
+    x = np.concatenate([bits, bits | 1 << 31]).view(np.float32)
+    a = graph_input("a", x.shape, F32)
+    return case([a], {"a": x}, elementwise(name, a))
+
+
 def matmul(m: int, k: int, n: int) -> Case:
     nodes, values = given((m, k))
     return case(nodes, values, contract("mk,kn->mn", nodes[0], weight(k, n)), relative=1e-6)
@@ -291,6 +303,8 @@ BUILDERS: dict[str, Callable[[], Case]] = {
     "row-sums": lambda: sums_of_rows(9, 300),
     "row-sums-short": lambda: sums_of_rows(50, 3),
     "special-values": special_values,
+    "nearest-f16": lambda: nearest("f16"),
+    "nearest-bf16": lambda: nearest("bf16"),
     "recurrent-1-step": lambda: recurrent(1, 1, 12, False),
     "recurrent-7-steps": lambda: recurrent(7, 1, 37, False),
     "recurrent-backward": lambda: recurrent(6, 3, 20, True),

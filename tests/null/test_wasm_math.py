@@ -17,6 +17,7 @@ from wasm_machine import run
 
 from tilewright.base.dtypes import F32, F64, DType
 from tilewright.base.errors import CompilerBug
+from tilewright.base.numpy_scalars import NUMPY_SCALARS
 from tilewright.base.scalars import SCALARS
 from tilewright.kernel.expr import Call, Const, Expr, Load
 from tilewright.kernel.index import Var, index
@@ -98,7 +99,21 @@ def test_error_stays_below_the_bound(name: str, target: str) -> None:
 
 
 def test_the_table_knows_all_functions() -> None:
-    assert set(mathlib.FUNCTIONS) == set(EXACT)
+    assert set(mathlib.FUNCTIONS) == set(EXACT) | {"f16", "bf16"}
+
+
+@pytest.mark.parametrize("target", ["x86", "x86-simd"])
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_the_nearest_number_of_16_bits(name: str, target: str) -> None:
+    """Every sign, exponent and upper half of a fraction, right at and beside ties."""
+    upper = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16
+    lower = np.array([0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF])
+    x = (upper | lower.astype(np.uint32)).reshape(-1).view(np.float32)
+    want = NUMPY_SCALARS[name](x)
+    got = apply(name, [x], target)
+    np.testing.assert_array_equal(got, want)
+    numbers = ~np.isnan(x)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
 
 
 @pytest.mark.parametrize(

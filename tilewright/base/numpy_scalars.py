@@ -56,6 +56,17 @@ def _nibble(a: Array, b: Array) -> Array:
     return made
 
 
+def _nearest_f16(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(x.dtype)
+
+
+def _nearest_bf16(x: Array) -> Array:
+    bits = x.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return np.where(np.isfinite(x), rounded.view(np.float32), x).astype(x.dtype)
+
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 NUMPY_SCALARS: dict[str, Callable[..., Array]] = {
@@ -64,7 +75,7 @@ NUMPY_SCALARS: dict[str, Callable[..., Array]] = {
     "fma": lambda a, b, c: a * b + c,
     "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "round": np.rint,
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "erf": _erf, "sin": np.sin, "cos": np.cos,
-    "pow": np.power,
+    "pow": np.power, "f16": _nearest_f16, "bf16": _nearest_bf16,
     "lt": np.less, "le": np.less_equal, "eq": np.equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
     "nibble": _nibble,

@@ -8,6 +8,7 @@ how it computes a function.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -103,6 +104,25 @@ def _trig(fn: Callable[[float], float]) -> Callable[[float], float]:
     return lambda x: fn(x) if math.isfinite(x) else math.nan
 
 
+def _nearest_f16(x: float) -> float:
+    try:
+        return float(struct.unpack("e", struct.pack("e", x))[0])
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def _nearest_bf16(x: float) -> float:
+    """bf16 is the upper half of an f32; a carry out of the fraction is right, up to infinity."""
+    if x != x:
+        return x
+    try:
+        (bits,) = struct.unpack("I", struct.pack("f", x))
+    except OverflowError:
+        return math.copysign(math.inf, x)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return float(struct.unpack("f", struct.pack("I", rounded))[0])
+
+
 # Wasm has no fused multiply-add outside relaxed SIMD, so "fma" allows both roundings.
 _ROWS = (
     ScalarFn("add", 2, lambda a, b: a + b),
@@ -124,6 +144,8 @@ _ROWS = (
     ScalarFn("erf", 1, math.erf, ulp=4.0, domain=(-6.0, 6.0), floats_only=True),
     ScalarFn("sin", 1, _trig(math.sin), ulp=4.0, domain=(-100.0, 100.0), floats_only=True),
     ScalarFn("cos", 1, _trig(math.cos), ulp=4.0, domain=(-100.0, 100.0), floats_only=True),
+    ScalarFn("f16", 1, _nearest_f16, domain=(-7e4, 7e4), floats_only=True),
+    ScalarFn("bf16", 1, _nearest_bf16, domain=(-7e4, 7e4), floats_only=True),
     ScalarFn("pow", 2, _pow, ulp=16.0, domain=(0.01, 8.0), floats_only=True),
     ScalarFn("lt", 2, lambda a, b: a < b, result="bool"),
     ScalarFn("le", 2, lambda a, b: a <= b, result="bool"),

@@ -33,11 +33,28 @@ _FLOAT = {
     "floor": "floor{f}({0})", "ceil": "ceil{f}({0})", "round": "rint{f}({0})",
     "exp": "exp{f}({0})", "log": "log{f}({0})", "tanh": "tanh{f}({0})", "erf": "erf{f}({0})",
     "sin": "sin{f}({0})", "cos": "cos{f}({0})", "pow": "pow{f}({0}, {1})",
+    "f16": "nearest_f16({0})", "bf16": "nearest_bf16({0})",
 }  # fmt: skip
 _ANY = {
     "lt": "({0} < {1})", "le": "({0} <= {1})", "eq": "({0} == {1})", "and": "({0} && {1})",
     "or": "({0} || {1})", "not": "(!{0})", "where": "({0} ? {1} : {2})",
 }  # fmt: skip
+
+#: The nearest f16 and bf16, ties to even, by the bits of an f32.
+_NEAREST = """\
+{inline} uint32_t bits_of(float x) {{ union {{ float x; uint32_t bits; }} u; u.x = x; return u.bits; }}
+{inline} float float_of(uint32_t bits) {{ union {{ uint32_t bits; float x; }} u; u.bits = bits; return u.x; }}
+{inline} float nearest_f16(float x) {{
+  const uint32_t size = bits_of(x) & 0x7fffffffu, sign = bits_of(x) & 0x80000000u;
+  const uint32_t normal = (size + 0xfffu + (size >> 13 & 1u)) & 0xffffe000u;
+  const uint32_t small = bits_of(rintf(float_of(size) * 0x1p24f) * 0x1p-24f);
+  if (size > 0x7f800000u) return x;
+  return float_of(sign | (size < 0x38800000u ? small : normal < 0x47800000u ? normal : 0x7f800000u));
+}}
+{inline} float nearest_bf16(float x) {{
+  const uint32_t bits = bits_of(x), even = bits + 0x7fffu + (bits >> 16 & 1u);
+  return x != x ? x : float_of(even & 0xffff0000u);
+}}"""
 
 
 def prelude() -> str:
@@ -71,7 +88,7 @@ def rules(inline: str) -> list[str]:
             lines.append(
                 f"{inline} {c} div_{name}({c} a, {c} b) {{ return b == 0 ? 0{minus} : a / b; }}"
             )
-    return lines
+    return [*lines, _NEAREST.format(inline=inline)]
 
 
 def _is_whole(dtype: DType) -> bool:

@@ -19,6 +19,7 @@ from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2
 from tilewright.targets.wasm.arith import choose, madd, nmadd
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Func, Invoke, Local, const, op
+from tilewright.targets.wasm.nearest import bf16, f16
 from tilewright.targets.wasm.target import WasmTarget
 
 #: 1.5 * 2^23: adding it rounds to an integer, which then is in the low bits.
@@ -242,13 +243,15 @@ _MAKE: dict[str, Math] = {
     "sin": _trig(0),
     "cos": _trig(1),
     "pow": pow_,
+    "f16": f16,
+    "bf16": bf16,
 }
 
 #: Function -> number of arguments.
 FUNCTIONS: dict[str, int] = {name: 2 if name == "pow" else 1 for name in _MAKE}
 
 #: Functions short enough to be expanded in place, as long as no loop body names them often.
-SHORT = frozenset({"exp", "tanh", "erf"})
+SHORT = frozenset({"exp", "tanh", "erf", "f16", "bf16"})
 FEW = 4
 
 

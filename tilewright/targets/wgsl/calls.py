@@ -16,6 +16,7 @@ FLOAT = {
     "ceil": "ceil({0})", "round": "round({0})",
     **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "lt", "le", "eq")},
     **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt")},
+    "f16": "f32_nearest_f16({0})", "bf16": "f32_nearest_bf16({0})",
 }  # fmt: skip
 INTEGER = {
     **ARITHMETIC, "div": "{t}_div({0}, {1})", "abs": "abs({0})", "max": "max({0}, {1})",

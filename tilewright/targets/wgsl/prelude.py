@@ -148,6 +148,22 @@ fn f32_min(a: f32, b: f32) -> f32 {
   if (is_nan(b)) { return b; }
   return min(a, b);
 }
+// The nearest f16 and bf16, ties to even, by the bits: WGSL leaves open what conversions to f16 do
+// beyond its range, and may flush its smallest numbers.
+fn f32_nearest_f16(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  let size = bits & 0x7fffffffu;
+  let small = bitcast<u32>(round(bitcast<f32>(size) * 16777216.0) * 5.9604645e-8);
+  let normal = (size + 0xfffu + ((size >> 13u) & 1u)) & 0xffffe000u;
+  let finite = select(normal, small, size < 0x38800000u);
+  let value = select(finite, 0x7f800000u, finite >= 0x47800000u);
+  return bitcast<f32>((bits & 0x80000000u) | select(value, size, size > 0x7f800000u));
+}
+fn f32_nearest_bf16(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  let even = (bits + 0x7fffu + ((bits >> 16u) & 1u)) & 0xffff0000u;
+  return bitcast<f32>(select(even, bits, is_nan(x)));
+}
 fn f32_exponent(x: f32) -> i32 { return i32((bitcast<u32>(x) >> 23u) & 255u); }
 fn f32_mantissa(x: f32) -> u32 { return (bitcast<u32>(x) & 0x7fffffu) | 0x800000u; }
 // WGSL's own / and sqrt may be off by some ULP, and its fma may round twice.  So the rest that they
