@@ -70,7 +70,7 @@ def test_several_models_and_disposal(host: BrowserHost, bundle: Path) -> None:
 def processes(host: BrowserHost) -> int:
     """Of engines: children of the session's process."""
     assert host._process is not None
-    threads = Path(f"/proc/{host._process.process.pid}/task").iterdir()
+    threads = Path(f"/proc/{host._process.pid}/task").iterdir()
     return sum(len((thread / "children").read_text().split()) for thread in threads)
 
 
@@ -112,7 +112,7 @@ def test_a_bundle_without_its_section(host: BrowserHost, tmp_path: Path) -> None
 def test_a_process_that_dies(host: BrowserHost, bundle: Path) -> None:
     model = host.load(bundle)
     assert host._process is not None
-    os.kill(host._process.process.pid, signal.SIGKILL)
+    os.kill(host._process.pid, signal.SIGKILL)
     with pytest.raises(HostError) as caught:
         model.run(inputs())
     assert caught.value.facts["host"] == "dawn"

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from bundle_factory import sample
+from helpers.orphans import orphaned
+from helpers.waiting import until
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
@@ -222,3 +224,21 @@ def test_missing_browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         pytest.skip("Chromium lies outside of PATH here (macOS)")
     with pytest.raises(HostError, match=r"apt-get install chromium.*TILEWRIGHT_CHROMIUM"):
         require("chromium")
+
+
+def test_a_browser_ends_with_a_process_that_is_killed(
+    fake: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also a child that does not react to SIGTERM."""
+    fake.setenv("FAKE_MODE", "child")
+    fake.setenv("FAKE_CHILD", str(tmp_path / "child"))
+    with orphaned("chromium") as orphan:
+        until(lambda: not orphan.processes())
+        until(lambda: not orphan.folders())
+
+
+def test_a_program_that_cannot_be_started(fake: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "browser").write_text("#!/there/is/no/such/shell\n")
+    with pytest.raises(HostError, match="Could not start chromium: No such file"):
+        BrowserHost("chromium").__enter__()
+    assert not list(Path(tempfile.gettempdir()).iterdir())

@@ -1,48 +1,59 @@
 """A browser process: started on a URL with a temporary profile, ended with all its children.
 
 Input: a `PageProgram` and a URL.  Output: a context with a `BrowserProcess`: exit code and the end
-of stderr.  It knows nothing of pages or of the protocol.
+of stderr.  It knows nothing of pages or of the protocol.  `browser_keeper.py` holds the browser, so
+that it ends with this process, however that ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import selectors
 import signal
 import subprocess
+import sys
 import tempfile
-import time
+import threading
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tilewright.base.errors import HostError
+from tilewright.hosts import browser_keeper
 from tilewright.hosts.browser_programs import PageProgram
 
 TAIL_BYTES = 2000
-END_SECONDS = 3.0
 _ENVIRONMENT = {"MOZ_CRASHREPORTER_DISABLE": "1", "MOZ_DISABLE_AUTO_SAFE_MODE": "1"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class BrowserProcess:
-    """A running browser."""
+    """A running browser.
+
+    told: what its keeper says of it
+    """
 
     browser: PageProgram
-    process: subprocess.Popen[bytes]
+    pid: int
     log: Path
+    told: IO[bytes]
+    _code: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs."""
-        return self.process.poll()
+        return self.wait(0)
 
     def wait(self, seconds: float) -> int | None:
         """The exit code; None if it still runs after that time."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(seconds)
-        return None
+        with self._lock, selectors.DefaultSelector() as selector:
+            selector.register(self.told, selectors.EVENT_READ)
+            if self._code is None and selector.select(seconds):
+                self._code = int(self.told.readline() or -signal.SIGKILL)
+            return self._code
 
     def tail(self) -> str:
         """The end of what it wrote to stderr."""
@@ -55,57 +66,40 @@ class BrowserProcess:
 @contextlib.contextmanager
 def started(browser: PageProgram, url: str) -> Generator[BrowserProcess]:
     """Starts the browser; the context's end removes processes and profile.  Raises HostError."""
-    folder = Path(tempfile.mkdtemp(prefix="tilewright-browser-"))
-    try:
+    with contextlib.ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="tilewright-browser-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
         log = folder / "stderr.txt"
-        process = _start(browser.command(folder / "profile", url), log, browser)
-        try:
-            yield BrowserProcess(browser, process, log)
-        finally:
-            _end(process)
-    finally:
-        _remove(folder)
-
-
-def _start(command: list[str], log: Path, browser: PageProgram) -> subprocess.Popen[bytes]:
-    with log.open("wb") as errors:
-        try:
-            # A new session makes it a process group, which can be ended as a whole.
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env={**os.environ, **_ENVIRONMENT, **browser.environment},
-                start_new_session=True,
-            )
-        except OSError as error:
+        # Its end waits for the keeper, which removes the folder.
+        keeper = stack.enter_context(_keeper(browser, folder, url, log))
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        said = keeper.stdout.readline().decode().strip()
+        if not said.isdigit():
             raise HostError(
-                f"Could not start {browser.name}: {error.strerror}",
+                f"Could not start {browser.name}: {said}",
                 hint="Run `tilewright doctor`",
                 host=browser.name,
                 path=str(browser.path),
-            ) from error
+            )
+        process = BrowserProcess(browser, int(said), log, keeper.stdout)
+        try:
+            yield process
+        finally:
+            keeper.stdin.close()
+            process.wait(2 * browser_keeper.END_SECONDS)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    _signal_group(process, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS)
-    # Children that outlive their parent are still in the group.
-    _signal_group(process, signal.SIGKILL)
-    process.wait()
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _remove(folder: Path) -> None:
-    """Retries for `END_SECONDS`: a killed browser may still write for a moment."""
-    deadline = time.monotonic() + END_SECONDS
-    while folder.exists() and time.monotonic() < deadline:
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():
-            time.sleep(0.05)
+def _keeper(browser: PageProgram, folder: Path, url: str, log: Path) -> subprocess.Popen[bytes]:
+    command = browser.command(folder / "profile", url)
+    with log.open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", browser_keeper.__file__, str(folder), *command],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, **_ENVIRONMENT, **browser.environment},
+            # Ctrl-C is for this process alone.
+            start_new_session=True,
+        )
