@@ -21,12 +21,13 @@ from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.elastic import measure
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.coordinator import Coordinator, joined, now_us
 from tilewright.elastic.models import CriticalModel, ElasticKernels, Recording, critical_task
 from tilewright.elastic.policy import (
     DESIGNS,
     Action,
     Arrived,
+    Begin,
     Critical,
     Curve,
     Ended,
@@ -249,11 +250,42 @@ def test_a_watchdog_outlives_an_error_and_all_actions_are_carried_out() -> None:
             assert time.monotonic() < stop
             time.sleep(0.005)
         assert any(isinstance(action, Overdue) for action in told)
-        with pytest.raises(HostError, match="the word is gone"):
-            coordinator.post(Ended(now_us(), "normal", 1))
+        # it is no error of these tasks, whose work is done
+        coordinator.post(Ended(now_us(), "normal", 1))
         assert not coordinator.state.normal[0].backlog
         coordinator.post(Finished(now_us(), 0, 1.0))
         assert coordinator._watchdog.is_alive()
+        with pytest.raises(HostError, match="the word is gone"):
+            coordinator.post(Arrived(now_us(), "normal", 2))
+
+
+def test_an_error_is_told_to_the_task_whose_action_failed() -> None:
+    told: list[Action] = []
+
+    def fails(action: Action) -> None:
+        raise HostError("the other one is broken", hint="Report this")
+
+    with Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as coordinator:
+        coordinator.join(task(), told.append)
+        coordinator.join(Normal("normal", (COST,)), fails)
+        with pytest.raises(HostError, match="the other one"):
+            coordinator.post(Arrived(now_us(), "normal", 0))
+        coordinator.post(Arrived(now_us(), "critical", 1))
+        assert isinstance(told[0], Begin)
+        # an answer is an answer, though what follows from it fails
+        coordinator.post(Finished(now_us(), 1, 1.0))
+        with pytest.raises(HostError, match="the other one"):
+            coordinator.post(Ended(now_us(), "normal", 0))
+
+
+def test_a_thread_that_does_not_end_is_an_error() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, daemon=True)
+    thread.start()
+    with pytest.raises(HostError, match="the work did not end within"):
+        joined(thread, "the work", 0.01)
+    stop.set()
+    joined(thread, "the work")
 
 
 def test_a_start_that_fails_lets_everybody_stay(

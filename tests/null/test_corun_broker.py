@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.policy_run import NORMAL as ANOTHER
@@ -23,7 +25,15 @@ from test_corun_agents import bundles as bundles
 from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY, WORD
 from tilewright.base.errors import AdmissionRefused, HostError, InputError
 from tilewright.elastic.agents import NormalAgent
-from tilewright.elastic.broker import Broker, FileWord, GpuWord, RemoteCoordinator, file_of, server
+from tilewright.elastic.broker import (
+    Broker,
+    FileWord,
+    GpuWord,
+    RemoteCoordinator,
+    client,
+    file_of,
+    server,
+)
 from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.models import critical_task
@@ -203,7 +213,7 @@ def test_one_broker_for_a_socket_and_old_sockets_are_replaced(served: Served) ->
     dead = served.path.with_name("dead.sock")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    file_of(dead).write_bytes(b"left")
+    FileWord(file_of(dead), create=True)
     with broker_at(dead), RemoteCoordinator(dead):
         assert word_at(dead) == EVERYBODY
         assert dead.stat().st_mode & 0o077 == 0
@@ -229,6 +239,67 @@ def test_files_of_the_user_are_kept(tmp_path: Path) -> None:
         broker_at(other)
     assert file_of(other).read_text() == "mine"
     assert not other.exists()
+    with socket.socket(socket.AF_UNIX) as left:  # of a broker that died
+        left.bind(str(other))
+    with pytest.raises(HostError, match="budget word"):
+        broker_at(other)
+    assert file_of(other).read_text() == "mine"
+
+
+class Failing:
+    """A listener whose first calls of `accept` fail."""
+
+    def __init__(self, listener: socket.socket, errors: list[int]) -> None:
+        self.listener, self.errors = listener, errors
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.errors:
+            raise OSError(self.errors.pop(), "injected")
+        return self.listener.accept()
+
+    def shutdown(self, how: int) -> None:
+        self.listener.shutdown(how)
+
+    def close(self) -> None:
+        self.listener.close()
+
+
+def test_a_broker_takes_clients_after_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors, listening = [errno.ECONNABORTED, errno.EMFILE, errno.ENFILE], server._listening
+    monkeypatch.setattr(server, "_listening", lambda path: Failing(listening(path), errors))
+    path = tmp_path / "broker.sock"
+    with broker_at(path), RemoteCoordinator(path) as remote:
+        assert not errors
+        remote.join(NORMAL, lambda action: None)
+
+
+def test_a_client_without_a_thread_leaves_room_for_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server._Client, "start", fails)
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(served.path))
+            while link.recv(1 << 16):  # the welcome, then the end
+                pass
+    assert not served.broker._clients
+    with RemoteCoordinator(served.path) as remote:
+        remote.join(NORMAL, lambda action: None)
+
+
+def test_a_broker_that_does_not_answer_is_an_error(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWERS_S", 0.01)
+    monkeypatch.setattr(server._Client, "_join", lambda *_: None)
+    answers = pytest.raises(HostError, match="did not answer")
+    with RemoteCoordinator(served.path) as remote, answers:
+        remote.join(NORMAL, lambda action: None)
 
 
 def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:

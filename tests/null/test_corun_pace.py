@@ -216,6 +216,27 @@ def test_of_requests_and_tasks_that_are_gone_nobody_knows_what_still_runs() -> N
     device.run(Gone(device.now, "normal", died=True))
 
 
+def test_a_client_that_was_killed_takes_its_overdue_requests_along() -> None:
+    """Nobody else could tell when they finish, and no time alone would be found any more."""
+    device = Device(TASK, replace(TASK, name="killed"), NORMAL)
+    device.run(Arrived(device.now, "killed", 999))
+    for n in range(10):
+        device.run(Tick(device.now + 1e5 * n))
+    device.now += 1e6
+    assert [r.task for r in device.run.state.overdue] == ["killed"]
+    device.run(Gone(device.now, "killed", died=True))
+    assert device.run.state.overdue == ()
+    found = list[Action]()
+    for _ in range(2):  # looks
+        device.ask(226.0, 4)
+        assert device.looks
+        found += device.ask(226.0, REQUESTS)
+        assert not device.looks
+        if found:
+            break
+    assert found == [Recalibrated("critical", 200.0, pytest.approx(226.0))]
+
+
 def test_the_first_look_is_not_due_at_once() -> None:
     """Clocks begin anywhere."""
     device = Device(TASK, NORMAL)

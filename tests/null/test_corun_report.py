@@ -11,6 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tilewright.elastic.agents import Answered
+from tilewright.elastic.policy import Noticed
+from tilewright.elastic.result import CriticalResult
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROW: dict[str, Any] = {
     "pair": "MDTB-A", "policy": "bounded", "sms": 8, "seed": 0, "max_slowdown": 1.05, "p50": 1.01,
@@ -128,3 +132,21 @@ def test_how_soon_there_is_room(benchmark: Any) -> None:
     ((name, svg),) = report.latencies({"rows": rows})
     assert name == "elastic-room.svg"
     assert "GEMM" in "".join(ElementTree.fromstring(svg).itertext())
+
+
+@pytest.mark.parametrize(("over", "kept"), [(0, True), (2, True), (3, False), (200, False)])
+def test_a_bound_is_kept_if_at_most_the_promised_share_exceeds_it(over: int, kept: bool) -> None:
+    """By any policy: also by one that promises nothing and corrects no curves."""
+    slow, quick = Answered(400.0, 130.0, 100.0), Answered(400.0, 120.0, 100.0)
+    answered = (slow,) * over + (quick,) * (200 - over)
+    found = CriticalResult("mine", 100.0, 1.25, None, answered, 0, 0)
+    assert found.kept == kept
+    assert not found.gave_up
+
+
+def test_a_bound_that_nothing_keeps_is_not_kept() -> None:
+    answered = (Answered(120.0, 120.0, 100.0),) * 1000
+    notice = Noticed("mine", (0,), 400, 20, 1.0, 1.4, False)
+    found = CriticalResult("mine", 100.0, 1.25, None, answered, 0, 0, (notice,))
+    assert found.gave_up
+    assert not found.kept

@@ -267,6 +267,7 @@ def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(
     assert told["over_bound"] >= 4
     assert told["found"] > 1.05
     assert not called.json["bound_kept"]
+    assert called.json["normal_ended"]
     # critical requests were answered until the end
     assert called.json["requests"] > told["requests"]
     assert not called.json["misses"]

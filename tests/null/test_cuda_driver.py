@@ -14,7 +14,7 @@ import pytest
 from tilewright.base.errors import HostError
 from tilewright.hosts import cuda_devices, cuda_driver
 from tilewright.hosts.cuda_devices import NvidiaDevice
-from tilewright.hosts.cuda_driver import Driver, cubins
+from tilewright.hosts.cuda_driver import Driver, compiled, cubins
 from tilewright.hosts.cuda_graphs import Graphs, uncollected
 from tilewright.hosts.cuda_settle import RELEASE, SETTLE
 from tilewright.hosts.cuda_tasks import Launch, Release, Settle
@@ -177,23 +177,46 @@ def test_texts_are_compiled_at_once_and_each_once(monkeypatch: pytest.MonkeyPatc
     together = threading.Barrier(2, timeout=30)
     seen = list[str]()
 
-    def compiled(text: str, capability: tuple[int, int]) -> bytes:
+    def made(text: str, capability: tuple[int, int]) -> bytes:
         seen.append(text)
         together.wait()
         return text.encode()
 
-    monkeypatch.setattr(cuda_driver, "cubin", compiled)
+    monkeypatch.setattr(cuda_driver, "cubin", made)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert cubins(["a", "b", "a"], (9, 0)) == [b"a", b"b", b"a"]
     assert sorted(seen) == ["a", "b"]
 
 
 def test_a_text_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(text: str, capability: tuple[int, int]) -> bytes:
+    def made(text: str, capability: tuple[int, int]) -> bytes:
         if text == "bad":
             raise HostError("NVRTC refuses a kernel", hint="Report this", host="cuda")
         return b""
 
-    monkeypatch.setattr(cuda_driver, "cubin", compiled)
+    monkeypatch.setattr(cuda_driver, "cubin", made)
     with pytest.raises(HostError, match="refuses"):
         cubins(["good", "bad", "good"], (9, 0))
+
+
+def test_the_compiler_writes_into_a_buffer_of_its_own() -> None:
+    """Python shares short bytes objects: what is written into one of them changes all."""
+
+    class Nvrtc:
+        @staticmethod
+        def nvrtcGetPTXSize(program: object) -> tuple[int, int]:
+            return 0, 1
+
+        @staticmethod
+        def nvrtcGetPTX(program: object, buffer: bytearray) -> tuple[int]:
+            buffer[:] = b"!"  # bytes would refuse
+            return (0,)
+
+    assert cuda_driver._filled(Nvrtc, None, "PTX") == b"!"
+
+
+def test_what_nvrtc_compiles_and_says_is_read_from_that_buffer() -> None:
+    text = 'extern "C" __global__ void k(float *a) { a[0] = 1; }'
+    assert b".entry k" in compiled(text, ["--gpu-architecture=compute_90"])
+    with pytest.raises(HostError, match=r"kernels.cu\(1\): error"):
+        compiled("no text", ["--gpu-architecture=compute_90"])

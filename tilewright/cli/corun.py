@@ -162,8 +162,8 @@ def corun(
         "l2_persistence": l2_persistence,
         "l2_kept": round(session.kept.kept, 4) if session.kept else None,
     } | facts(result, names)
-    kept = all(one.kept for one in result.critical)
-    return Answer(found, view(found), 0 if kept else AdmissionRefused.exit_code)
+    gave_up = any(one.gave_up for one in result.critical)
+    return Answer(found, view(found), AdmissionRefused.exit_code if gave_up else 0)
 
 
 def broker(

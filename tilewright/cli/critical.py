@@ -108,6 +108,7 @@ def _facts(one: CriticalResult) -> dict[str, object]:
         "misses": one.missed,
         "overdue": one.overdue,
         "bound_kept": one.kept,
+        "normal_ended": one.gave_up,
         "curves_corrected": [
             {
                 "budgets": notice.budgets,
@@ -149,7 +150,8 @@ def _corrected(one: dict[str, Any]) -> str:
         return "none"
     last = corrected[-1]
     said = f"{len(corrected)}, at last {last['predicted']} to {last['found']}"
-    return said if one["bound_kept"] else f"{said}: the bound cannot be kept, normal work has ended"
+    ended = ": the bound cannot be kept, normal work has ended"
+    return said + ended if one["normal_ended"] else said
 
 
 def _changed(one: dict[str, Any]) -> str:

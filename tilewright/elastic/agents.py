@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import HostError, TaskOverdue, TilewrightError
-from tilewright.elastic.coordinator import Coordination, now_us
+from tilewright.elastic.coordinator import Coordination, joined, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
 from tilewright.elastic.policy import (
     Action,
@@ -127,7 +127,9 @@ class CriticalAgent:
             # also of a request that failed: it must not hold the others back
             with self._changed:  # the sink may be about to tell it something
                 del self._told[number]
-            self._coordination.post(Finished(now_us(), number, took))
+            # a broker that is gone does not take the answer away: the next request tells of it
+            with contextlib.suppress(TilewrightError):
+                self._coordination.post(Finished(now_us(), number, took))
 
     def _arrive(self, number: int, arrived: float) -> Begin:
         with QUIET:
@@ -253,7 +255,7 @@ class NormalAgent:
             with self._changed:
                 self._closing = True
                 self._changed.notify_all()
-            self._thread.join()
+            joined(self._thread, f"the normal task {self.task.name}")
         self.check()
 
     def check(self) -> None:

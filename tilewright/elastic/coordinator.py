@@ -13,35 +13,46 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeGuard
 
+from tilewright.base.errors import HostError
 from tilewright.elastic.policy import (
     Action,
     Allow,
     Arrived,
     Begin,
     Critical,
-    Enqueue,
     Event,
     Finished,
     Gone,
     Normal,
-    Noticed,
-    Overdue,
-    Recalibrated,
+    Proceed,
+    Reached,
     Recount,
+    Refuse,
     Scheduler,
     Shares,
     Tick,
-    Withdraw,
 )
 
 #: Seconds between two ticks of the watchdog.
 TICK_S = 0.01
+#: Seconds within which a thread ends that was told to.
+ENDS_S = 60.0
 
 Sink = Callable[[Action], None]
 
 
 def now_us() -> float:
     return time.monotonic_ns() / 1e3
+
+
+def joined(thread: threading.Thread, what: str, seconds: float = ENDS_S) -> None:
+    """Waits until a thread that was told to end has ended.  Raises HostError if it does not."""
+    thread.join(seconds)
+    if thread.is_alive():
+        raise HostError(
+            f"{what} did not end within {seconds:g} s",
+            hint="Something that it waits for hangs, such as a kernel: end this process",
+        )
 
 
 class Coordination(Protocol):
@@ -78,7 +89,9 @@ class Coordinator:
         self._sinks: dict[str, Sink] = {}
         #: Critical requests that are open, and their tasks.
         self._tasks: dict[int, str] = {}
-        self._failed: Exception | None = None
+        #: The first error of an action that nobody has been told of, by the task that it was for;
+        #: under "" that of the coordinator's own actions.
+        self._errors: dict[str, Exception] = {}
         #: The request that has begun before its event; arrivals of others come after that.
         self._claimed: int | None = None
         self._deferred: list[Arrived] = []
@@ -98,7 +111,7 @@ class Coordinator:
 
     def close(self) -> None:
         self._closing.set()
-        self._watchdog.join()
+        joined(self._watchdog, "the watchdog of the coordinator")
 
     @property
     def state(self) -> Shares:
@@ -122,9 +135,12 @@ class Coordinator:
             self._sinks[task.name] = sink
 
     def post(self, event: Event) -> None:
-        """Raises the first error of an action, also one that the watchdog met; all actions are
-        carried out before."""
+        """Raises the first error of an action for the task that the event is of, also one that the
+        watchdog met; all actions are carried out before.  An arrival also raises an error of the
+        coordinator's own actions.  `Finished` raises nothing: the request has its answer.
+        """
         with self._lock:
+            owner = self._owner(event)
             if self._comes_later(event):
                 self._deferred.append(event)
                 return
@@ -136,9 +152,20 @@ class Coordinator:
                 self._deferred = []
                 for each in deferred:
                     self._step(each)
-            failed, self._failed = self._failed, None
-            if failed is not None:
-                raise failed
+            if isinstance(event, Finished):
+                return
+            for whose in (owner, "") if isinstance(event, Arrived) else (owner,):
+                if (error := self._errors.pop(whose, None)) is not None:
+                    raise error
+
+    def _owner(self, said: Event | Action) -> str:
+        """The task that an event or an action is of; "" if it is of none."""
+        match said:
+            case Tick() | Allow() | Recount():
+                return ""
+            case Reached() | Finished() | Proceed() | Refuse():
+                return self._tasks.get(said.request, "")
+        return said.task
 
     def _comes_later(self, event: Event) -> TypeGuard[Arrived]:
         """Whether it is a critical request, and another one has begun before its event."""
@@ -150,7 +177,7 @@ class Coordinator:
         )
 
     def _step(self, event: Event) -> None:
-        """Errors of actions are kept, the first one of them."""
+        """Errors of actions are kept, the first one of each task."""
         match event:
             case Arrived(_, task, request) if self._state.task(task) is not None:
                 self._tasks[request] = task
@@ -163,30 +190,24 @@ class Coordinator:
             self.spent += time.thread_time() - start
             self.events += 1
         for action in actions:
+            owner = self._owner(action)
             try:
-                self._carry_out(action)
+                self._carry_out(owner, action)
             except Exception as error:
-                self._failed = self._failed or error
+                self._errors.setdefault(owner, error)
         if isinstance(event, Finished):
             self._tasks.pop(event.request, None)
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, task: str, action: Action) -> None:
         match action:
             case Allow(workers):
                 self._allow(workers)
             case Recount():
                 self._recount()
-            case Enqueue(task) | Noticed(task) | Recalibrated(task) | Withdraw(task):
-                self._give(task, action)
-            case Begin(_, task) | Overdue(_, task):
-                self._give(task, action)
             case _:
-                self._give(self._tasks.get(action.request, ""), action)
-
-    def _give(self, task: str, action: Action) -> None:
-        sink = self._sinks.get(task)
-        if sink is not None:
-            sink(action)
+                sink = self._sinks.get(task)
+                if sink is not None:
+                    sink(action)
 
     def _watch(self) -> None:
         while not self._closing.wait(TICK_S):
@@ -194,4 +215,4 @@ class Coordinator:
                 try:
                     self._step(Tick(now_us()))
                 except Exception as error:
-                    self._failed = self._failed or error
+                    self._errors.setdefault("", error)

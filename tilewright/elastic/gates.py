@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
+from tilewright.elastic.coordinator import joined
 from tilewright.elastic.models import run_ends
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import TOLD, Gate, Release, Task
@@ -70,18 +71,19 @@ def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> b
     def opened() -> None:
         word.value[0] = 1
 
-    def joined() -> None:
+    def all_joined() -> None:
         for thread in threads:
             if thread.ident is not None:
-                thread.join()
+                joined(thread, "a stream that waits at a gate")
 
     threads = [
-        threading.Thread(target=hold, args=held) for held in zip(waiting, gates, strict=True)
+        threading.Thread(target=hold, args=held, daemon=True)
+        for held in zip(waiting, gates, strict=True)
     ]
     with ExitStack() as last:
         for device in (*waiting, *others):
             last.callback(device.wait)
-        last.callback(joined)
+        last.callback(all_joined)
         last.callback(opened)
         for thread, device in zip(threads, waiting, strict=True):
             thread.start()

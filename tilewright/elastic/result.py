@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.elastic.agents import Answered
 from tilewright.elastic.policy import Noticed, Recalibrated
+from tilewright.elastic.policy.notices import PROMISED
 from tilewright.elastic.spans import BlockSpan
 from tilewright.elastic.workloads.metrics import Tail, tail
 
@@ -37,8 +38,13 @@ class CriticalResult:
 
     @property
     def kept(self) -> bool:
-        """Whether the bound can be kept; otherwise normal work has ended."""
-        return all(notice.kept for notice in self.noticed)
+        """Whether no more requests exceeded the bound than the promised share, by any policy."""
+        return self.over_bound <= PROMISED * len(self.answered) and not self.gave_up
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether normal work was ended, because no budget keeps the bound."""
+        return not all(notice.kept for notice in self.noticed)
 
     @property
     def waited(self) -> Tail:

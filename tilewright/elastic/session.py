@@ -18,7 +18,7 @@ from pathlib import Path
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
-from tilewright.elastic.coordinator import Coordinator
+from tilewright.elastic.coordinator import Coordinator, joined
 from tilewright.elastic.gates import pass_gates
 from tilewright.elastic.load import Asking, CriticalLoad
 from tilewright.elastic.measure import (
@@ -248,7 +248,7 @@ class CorunSession:
                         load.end()
                     result = self._result(loads, agents, coordinator, begun)
                     for thread in asking:
-                        thread.join()
+                        closing.callback(joined, thread, "a source of normal work")
         spans = tuple(span for watch in self._devices.watches for span in watch.spans())
         for load in loads:
             load.check()

@@ -106,18 +106,24 @@ def compiled_kernels(
         given = [option.encode() for option in options]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = b" " * _done(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
-            nvrtc.nvrtcGetProgramLog(program, log)
+            log = _filled(nvrtc, program, "ProgramLog")
             lines = log.decode(errors="replace").splitlines()
             first = next((line for line in lines if "error" in line), str(result))
             raise HostError(f"NVRTC refuses a kernel: {first}", hint="Report this", host="cuda")
         kind = "CUBIN" if any("sm_" in option for option in options) else "PTX"
-        code: bytes = b" " * _done(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}Size")(program))
-        getattr(nvrtc, f"nvrtcGet{kind}")(program, code)
+        code = _filled(nvrtc, program, kind)
         lowered = [_done(nvrtc, nvrtc.nvrtcGetLoweredName(program, n.encode())) for n in names]
         return code, [name.decode() for name in lowered]
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _filled(nvrtc: Any, program: Any, what: str) -> bytes:
+    """What NVRTC writes into a buffer: "ProgramLog", "CUBIN" or "PTX"."""
+    # A buffer of our own: Python may share bytes objects, and NVRTC would write into all of them.
+    buffer = bytearray(_done(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
+    _done(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, buffer))
+    return bytes(buffer)
 
 
 def _done(module: Any, answer: tuple[Any, ...]) -> Any:

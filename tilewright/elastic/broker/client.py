@@ -23,7 +23,7 @@ from tilewright.elastic.broker.messages import (
     receive,
 )
 from tilewright.elastic.broker.server import OWN_BITS
-from tilewright.elastic.coordinator import Sink
+from tilewright.elastic.coordinator import Sink, joined
 from tilewright.elastic.policy import (
     Arrived,
     Begin,
@@ -40,6 +40,9 @@ from tilewright.elastic.policy import (
     Refuse,
     Withdraw,
 )
+
+#: Seconds within which a broker admits or refuses a task.
+ANSWERS_S = 60.0
 
 
 class RemoteCoordinator:
@@ -90,7 +93,7 @@ class RemoteCoordinator:
         """The broker forgets this client's tasks."""
         with contextlib.suppress(OSError):  # if it has not ended by itself
             self._link.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
+        joined(self._thread, "the link to the broker")
         self._link.close()
 
     def request(self) -> int:
@@ -106,7 +109,13 @@ class RemoteCoordinator:
             self._answer = None
             self._answered.clear()
             self._send(task)
-            self._answered.wait()
+            if not self._answered.wait(ANSWERS_S):
+                del self._sinks[task.name]
+                raise HostError(
+                    f"the broker did not answer within {ANSWERS_S:g} s",
+                    hint="Look whether its process is stopped, and start it again",
+                    task=task.name,
+                )
             answer = self._answer
             if isinstance(answer, Refused):
                 del self._sinks[task.name]

@@ -27,8 +27,8 @@ from tilewright.elastic.broker.messages import (
     refused,
     told,
 )
-from tilewright.elastic.broker.words import SharedWord, file_of
-from tilewright.elastic.coordinator import Coordinator, now_us
+from tilewright.elastic.broker.words import SharedWord, file_of, remove_left
+from tilewright.elastic.coordinator import Coordinator, joined, now_us
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -43,6 +43,8 @@ from tilewright.elastic.policy import (
 
 #: Clients at a time; of one client: tasks, and critical requests that are not finished.
 MOST_CLIENTS, MOST_TASKS, MOST_REQUESTS = 64, 32, 1024
+#: Seconds until the next try to take a client, after one failed.
+AGAIN_S = 0.05
 #: Bits of a request's number that are the client's own.
 OWN_BITS = 32
 
@@ -65,6 +67,7 @@ class Broker:
             raise
         self.coordinator = Coordinator(scheduler, self.word.set, self.word.recount)
         self._clients: dict[int, _Client] = {}
+        self._closing = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -79,33 +82,48 @@ class Broker:
         # the word first: where there is no socket, a word is taken for a file of the user's
         self.word.close()
         self._path.unlink(missing_ok=True)
+        self._closing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join()
-        for client in list(self._clients.values()):
-            client.end()
-        self.coordinator.close()
+        with contextlib.ExitStack() as closing:  # all of it, whatever fails
+            closing.callback(self.coordinator.close)
+            closing.callback(self._end_clients)
+            closing.callback(joined, self._thread, "the broker's socket")
+
+    def _end_clients(self) -> None:
+        with contextlib.ExitStack() as closing:
+            for client in list(self._clients.values()):
+                closing.callback(client.end)
 
     def _accept(self) -> None:
         for number in range(1, 1 << 30):
             try:
                 link, _ = self._listener.accept()
             except OSError:
+                # A client that left while it waited, or no file descriptors for one more: those
+                # that are here go on, and the next one is taken when there is room.
+                if self._closing.wait(AGAIN_S):
+                    return
+                continue
+            try:
+                self._take(number, link)
+            except (OSError, RuntimeError):  # no more threads
+                link.close()
+                self._gone(number)
+
+    def _take(self, number: int, link: socket.socket) -> None:
+        with self._lock:
+            if len(self._clients) >= MOST_CLIENTS:
+                link.close()
                 return
-            with self._lock:
-                if len(self._clients) >= MOST_CLIENTS:
-                    link.close()
-                    continue
-                client = _Client(number, link, self.coordinator, self._gone)
-                self._clients[number] = client
-            design = self._design
-            client.send(
-                BrokerWelcome(
-                    number, self.word.kind, self.word.told(), design.name, design.by_kernels
-                )
-            )
-            client.start()
+            client = _Client(number, link, self.coordinator, self._gone)
+            self._clients[number] = client
+        design = self._design
+        client.send(
+            BrokerWelcome(number, self.word.kind, self.word.told(), design.name, design.by_kernels)
+        )
+        client.start()
 
     def _gone(self, number: int) -> None:
         with self._lock:
@@ -129,7 +147,7 @@ class _Client:
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
         if self._thread.is_alive():
-            self._thread.join()
+            joined(self._thread, f"client {self._number} of the broker")
 
     def send(self, message: Message) -> None:
         """A client that does not read is cut off: the others do not wait for it."""
@@ -229,7 +247,7 @@ def _listening(path: Path) -> socket.socket:
             pass
         except ConnectionRefusedError:
             path.unlink()  # of a broker that died, as is its word
-            file_of(path).unlink(missing_ok=True)
+            remove_left(file_of(path))
         except OSError as error:
             raise HostError(
                 f"{path} cannot be used: {error.strerror}", hint="Name another"

@@ -6,6 +6,7 @@ read and its streams may write.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -16,10 +17,21 @@ from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, WORD
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_driver import Driver
 
+#: The end of a word's file, by which it is told from files of the user's.
+MARK = b"tilewright budget word\n"
+
 
 def file_of(socket: Path) -> Path:
     """Where the broker that serves a socket keeps a word for the CPU."""
     return socket.with_name(f"{socket.name}.word")
+
+
+def remove_left(path: Path) -> None:
+    """Removes the file of a broker that died; a file that is no budget word stays."""
+    with contextlib.suppress(OSError):
+        sized = path.is_file() and path.stat().st_size == mmap.PAGESIZE
+        if sized and path.read_bytes().endswith(MARK):
+            path.unlink()
 
 
 class SharedWord(Protocol):
@@ -61,7 +73,7 @@ class FileWord:
             ) from error
         try:
             if create:
-                os.ftruncate(file, mmap.PAGESIZE)
+                os.pwrite(file, MARK, mmap.PAGESIZE - len(MARK))
             self._map = mmap.mmap(file, mmap.PAGESIZE)
         except ValueError as error:
             raise HostError(

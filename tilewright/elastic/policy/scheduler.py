@@ -161,7 +161,8 @@ class Scheduler:
 
     def _finished(self, state: Shares, event: Finished) -> Answer:
         waiting = tuple(r for r in state.waiting if r.number != event.request)
-        state = changed(state, waiting=waiting, overdue=state.overdue - {event.request})
+        overdue = tuple(r for r in state.overdue if r.number != event.request)
+        state = changed(state, waiting=waiting, overdue=overdue)
         running = state.running
         if running is None or running.request.number != event.request:
             return state, ()
@@ -338,13 +339,13 @@ def _overdue(state: Shares) -> Answer:
     task = None if running is None else state.task(running.request.task)
     if running is None or task is None or running.spent_us <= task.lease:
         return state, ()
-    number = running.request.number
-    state = changed(state, running=None, overdue=state.overdue | {number})
-    return state, (Overdue(number, task.name), Allow(EVERYBODY))
+    state = changed(state, running=None, overdue=(*state.overdue, running.request))
+    return state, (Overdue(running.request.number, task.name), Allow(EVERYBODY))
 
 
 def _gone(state: Shares, event: Gone) -> Answer:
-    """Without the task.  If its request ran, everybody may stay again."""
+    """Without the task and its requests, also those that outlived their lease: nobody would tell
+    when they finish.  If its request ran, everybody may stay again."""
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
     state = changed(
@@ -356,6 +357,7 @@ def _gone(state: Shares, event: Gone) -> Answer:
         paces=tuple(state.paces[n] for n in kept),
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),
+        overdue=tuple(r for r in state.overdue if r.task != event.task),
         running=None if ran else state.running,
     )
     return state, (Allow(EVERYBODY),) if ran else ()

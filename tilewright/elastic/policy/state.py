@@ -97,7 +97,7 @@ class Shares:
     margins, evidence, paces: by critical task
     turn: the name of whose turn it is, where tasks take turns
     due: by critical task, when its next request may come
-    overdue: requests that outlived their lease
+    overdue: requests that outlived their lease and have not finished; their tasks are here still
     recount: from when on workers are counted anew; None: all have counted themselves
     """
 
@@ -111,7 +111,7 @@ class Shares:
     evidence: tuple[tuple[Evidence, ...], ...] = ()
     paces: tuple[Pace, ...] = ()
     turn: str = ""
-    overdue: frozenset[int] = frozenset()
+    overdue: tuple[Request, ...] = ()
     recount: float | None = None
 
     def task(self, name: str) -> Critical | None:
