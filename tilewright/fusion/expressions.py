@@ -12,6 +12,7 @@ from math import prod
 
 from tilewright.base.dtypes import I32, DType
 from tilewright.fusion.cuts import IN_TURN
+from tilewright.fusion.positions import counted_index
 from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.extents import Follow
@@ -245,7 +246,9 @@ class Maker:
     def _gather(self, n: Node, axis: int, at: Indices) -> Making:
         data, indices = n.inputs
         where = yield indices, at[axis : axis + indices.rank]
-        picked = Index(((Gathered(self._within(where), data.shape[axis]), 1),))
+        picked = counted_index(where, data.shape[axis])
+        if picked is None:
+            picked = Index(((Gathered(self._within(where), data.shape[axis]), 1),))
         return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
 
     def _within(self, where: Expr) -> Expr:

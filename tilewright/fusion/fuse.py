@@ -186,7 +186,7 @@ def _store_shared(
             if len(own) > 1:
                 break
         kernels[n] = own
-        repeated[n] = any(_repeats(u) or (u not in stored and repeated[u]) for u in users[n])
+        repeated[n] = any(_repeats(u, n) or (u not in stored and repeated[u]) for u in users[n])
         if n in stored or n in kept or n in free or isinstance(n.op, (*ops.VIEWS, ops.Input)):
             continue
         if len(own) > 1 or (repeated[n] and n in costly):
@@ -212,11 +212,11 @@ def _counted(nodes: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _repeats(user: Node) -> bool:
-    """True if this user reads elements of its operand more than once."""
-    if isinstance(user.op, (ops.Broadcast, ops.Unfold, ops.Reduce)):
-        return True
-    return isinstance(user.op, ops.Gather)
+def _repeats(user: Node, n: Node) -> bool:
+    """True if this user reads elements of its operand `n` more than once."""
+    if isinstance(user.op, ops.Gather):  # one index serves a whole row
+        return n is user.inputs[0] or user.inputs[0].rank > 1
+    return isinstance(user.op, (ops.Broadcast, ops.Unfold, ops.Reduce))
 
 
 def _costly(nodes: Sequence[Node], stored: Set[Node]) -> set[Node]:

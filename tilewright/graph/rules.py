@@ -122,6 +122,12 @@ def _gather(op: Gather, shapes: Sequence[Shape]) -> Shape:
     return (*data[: op.axis], *indices, *data[op.axis + 1 :])
 
 
+def _np_gather(op: Gather, data: Array, indices: Array) -> Array:
+    if indices.size and indices.min() < 0:
+        raise IndexError(f"index {indices.min()} is negative")
+    return np.asarray(np.take(data, indices, op.axis))
+
+
 def _update(op: Update, shapes: Sequence[Shape]) -> Shape:
     data, rows, at = shapes
     others = [i for i in range(len(data)) if i != op.axis]
@@ -282,7 +288,7 @@ RULES: dict[type[Op], Rule] = {
     Flip: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.flip(x, op.axes)),
     Concat: Rule(None, _concat, _first, lambda op, *xs: np.concatenate(xs, op.axis)),
     Unfold: Rule(1, _unfold, _first, _np_unfold),
-    Gather: Rule(2, _gather, _first, lambda op, x, i: np.take(x, i, op.axis)),
+    Gather: Rule(2, _gather, _first, _np_gather),
     Update: Rule(3, _update, _first, _np_update),
     Realize: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.ascontiguousarray(x)),
 }

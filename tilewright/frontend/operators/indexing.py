@@ -6,13 +6,16 @@ not in the graph, so they are wrapped here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce as fold
 from math import prod
 
 from tilewright.base.dtypes import BOOL, I64
 from tilewright.base.errors import ShapeError
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, gather, iota, reshape
+from tilewright.graph.node import Node, cast, gather, reshape
+from tilewright.graph.ops import Shape
 
 
 def wrapped(indices: Node, extent: int) -> Node:
@@ -31,39 +34,50 @@ def take(x: Node, indices: Node, *, axis: int = 0) -> Node:
     return gather(x, wrapped(indices, x.shape[along]), along)
 
 
+def _row(indices: Node, extent: int) -> Node:
+    """The same as i64.  What uses it stops, as a gather does, where an index is out of range."""
+    return cast(gather(al.counted((extent,), 0), wrapped(indices, extent), 0), I64)
+
+
+def _offset(rows: Sequence[tuple[int, Node]], shape: Shape) -> Node:
+    """The flat position of an element of `shape`, given its row along some of the axes."""
+    return fold(al.add, [al.mul(row, prod(shape[axis + 1 :])) for axis, row in rows])
+
+
 @operator("GatherElements")
 def take_elements(x: Node, indices: Node, *, axis: int = 0) -> Node:
     """x at (own position, but the index along `axis`): one gather from the flat operand."""
     along = al.axis_of(axis, x.rank)
-    if indices.rank != x.rank:
-        raise ShapeError("operand and indices must have one rank", shape=[x.shape, indices.shape])
-    where = cast(wrapped(indices, x.shape[along]), I64)
-    flat = al.mul(where, prod(x.shape[along + 1 :]))
-    for i in range(x.rank):
-        if i != along and indices.shape[i] > 1:
-            flat = al.add(flat, al.mul(iota(indices.shape, i), prod(x.shape[i + 1 :])))
-    return gather(reshape(x, (x.size,)), flat, 0)
+    others = [i for i in range(x.rank) if i != along]
+    if indices.rank != x.rank or any(indices.shape[i] > x.shape[i] for i in others):
+        raise ShapeError(
+            "the indices do not fit the operand",
+            hint="Both have one rank, and but for `axis` no axis of the indices is longer",
+            shape=[x.shape, indices.shape],
+        )
+    rows = [(along, _row(indices, x.shape[along]))]
+    rows += [(i, al.counted(indices.shape, i)) for i in others if indices.shape[i] > 1]
+    return gather(reshape(x, (x.size,)), _offset(rows, x.shape), 0)
 
 
 @operator("GatherND")
 def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
     """x at index tuples (the last axis of `indices`): one gather from the operand's flat part."""
-    depth = indices.shape[-1]
-    lead = indices.shape[:-1]
+    depth, lead = indices.shape[-1], indices.shape[:-1]
     end = batch_dims + depth
-    if not 0 <= batch_dims < indices.rank or end > x.rank:
+    if not 0 <= batch_dims < indices.rank or not 0 < depth or end > x.rank:
         raise ShapeError(
             f"the operand has no {batch_dims} axes of batches and {depth} of indices",
             shape=[x.shape, indices.shape],
             hint="batch_dims counts axes that operand and indices share",
         )
-    flat = al.full(0, lead, I64)
-    for i in range(batch_dims):
-        flat = al.add(flat, al.mul(iota(lead, i), prod(x.shape[i + 1 : end])))
+    if lead[:batch_dims] != x.shape[:batch_dims]:
+        raise ShapeError(
+            "operand and indices have different batches", shape=[x.shape, indices.shape]
+        )
+    rows = [(i, al.counted(lead, i)) for i in range(batch_dims)]
     for i in range(depth):
-        extent = x.shape[batch_dims + i]
         part = al.squeeze(al.take(indices, indices.rank - 1, i, 1), (-1,))
-        stride = prod(x.shape[batch_dims + i + 1 : end])
-        flat = al.add(flat, al.mul(cast(wrapped(part, extent), I64), stride))
-    rows = reshape(x, (prod(x.shape[:end]), *x.shape[end:]))
-    return gather(rows, flat, 0)
+        rows.append((batch_dims + i, _row(part, x.shape[batch_dims + i])))
+    flat = reshape(x, (prod(x.shape[:end]), *x.shape[end:]))
+    return gather(flat, _offset(rows, x.shape[:end]), 0)
