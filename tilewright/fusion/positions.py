@@ -39,7 +39,7 @@ def _computed(fn: str, parts: list[Index]) -> Index | None:
     match fn, parts:
         case "cast", [a]:
             low, high = a.bounds
-            return a if -(2**31) <= low and high < 2**31 else None
+            return a if low >= -(2**31) and high < 2**31 else None
         case "add", [a, b]:
             return a + b
         case "sub", [a, b]:

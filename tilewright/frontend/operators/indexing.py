@@ -65,7 +65,7 @@ def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
     """x at index tuples (the last axis of `indices`): one gather from the operand's flat part."""
     depth, lead = indices.shape[-1], indices.shape[:-1]
     end = batch_dims + depth
-    if not 0 <= batch_dims < indices.rank or not 0 < depth or end > x.rank:
+    if not 0 <= batch_dims < indices.rank or not depth > 0 or end > x.rank:
         raise ShapeError(
             f"the operand has no {batch_dims} axes of batches and {depth} of indices",
             shape=[x.shape, indices.shape],
