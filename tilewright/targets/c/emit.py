@@ -42,17 +42,18 @@ _ANY = {
 
 #: The nearest f16 and bf16, ties to even, by the bits of an f32.
 _NEAREST = """\
-{inline} uint32_t bits_of(float x) {{ union {{ float x; uint32_t bits; }} u; u.x = x; return u.bits; }}
-{inline} float float_of(uint32_t bits) {{ union {{ uint32_t bits; float x; }} u; u.bits = bits; return u.x; }}
+union bits_of_float {{ float value; unsigned bits; }};
+{inline} unsigned bits_of(float x) {{ union bits_of_float u; u.value = x; return u.bits; }}
+{inline} float float_of(unsigned bits) {{ union bits_of_float u; u.bits = bits; return u.value; }}
 {inline} float nearest_f16(float x) {{
-  const uint32_t size = bits_of(x) & 0x7fffffffu, sign = bits_of(x) & 0x80000000u;
-  const uint32_t normal = (size + 0xfffu + (size >> 13 & 1u)) & 0xffffe000u;
-  const uint32_t small = bits_of(rintf(float_of(size) * 0x1p24f) * 0x1p-24f);
-  if (size > 0x7f800000u) return x;
-  return float_of(sign | (size < 0x38800000u ? small : normal < 0x47800000u ? normal : 0x7f800000u));
+  const unsigned size = bits_of(x) & 0x7fffffffu, sign = bits_of(x) & 0x80000000u;
+  const unsigned normal = (size + 0xfffu + (size >> 13 & 1u)) & 0xffffe000u;
+  const unsigned small = bits_of(rintf(float_of(size) * 16777216.0f) * 5.9604645e-8f);
+  const unsigned found = size < 0x38800000u ? small : normal;
+  return x != x ? x : float_of(sign | (found < 0x47800000u ? found : 0x7f800000u));
 }}
 {inline} float nearest_bf16(float x) {{
-  const uint32_t bits = bits_of(x), even = bits + 0x7fffu + (bits >> 16 & 1u);
+  const unsigned bits = bits_of(x), even = bits + 0x7fffu + (bits >> 16 & 1u);
   return x != x ? x : float_of(even & 0xffff0000u);
 }}"""
 
