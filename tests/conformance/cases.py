@@ -50,7 +50,7 @@ def scalar_case(name: str, size: int = 103) -> Case:
         is_condition = name == "where" and position == 0
         logical = name in ("and", "or", "not") or is_condition
         nodes.append(graph_input(letter, (size,), BOOL if logical else F32))
-        spread = rng(position).uniform(low, high, size)
+        spread = _spread(rng(position), low, high, size)
         values[letter] = (spread > 0) if logical else spread.astype(np.float32)
     # 1 ULP on top: the judge itself (NumPy in f32) is not correctly rounded
     exact = fn.ulp == 0
@@ -68,6 +68,16 @@ def nearest(name: str) -> Case:
     x = np.concatenate([bits, bits | 1 << 31]).view(np.float32)
     a = graph_input("a", x.shape, F32)
     return case([a], {"a": x}, elementwise(name, a))
+
+
+def _spread(numbers: np.random.Generator, low: float, high: float, size: int) -> Array:
+    """Over the domain; every second one over the exponents, where there are many."""
+    even = numbers.uniform(low, high, size)
+    if high < 1000:
+        return even
+    signs = np.where((low < 0) & (numbers.random(size) < 0.5), -1.0, 1.0)
+    sizes = np.exp(numbers.uniform(np.log(max(low, 1e-6)), np.log(high), size))
+    return np.where(np.arange(size) % 2, even, np.clip(signs * sizes, low, high))
 
 
 def matmul(m: int, k: int, n: int) -> Case:

@@ -24,7 +24,9 @@ def test_functions_come_with_what_they_need(name: str) -> None:
     declared = DECLARED.findall(text)
     assert len(declared) == len(set(declared))
     assert name in declared
-    used = set(re.findall(r"(?:(?:f32|i64|u32|poly|is|with)_\w+|[A-Z][A-Z0-9_]{2,}|Split)", text))
+    used = set(
+        re.findall(r"(?:(?:f32|i64|u32|poly|is|with)_\w+|[A-Z][A-Z0-9_]{2,}|Split|Angle)", text)
+    )
     assert used == {n for n in declared if n in used}
 
 

@@ -66,6 +66,21 @@ def _log(x: float) -> float:
     return math.log(x) if x > 0 else math.nan
 
 
+def _expm1(x: float) -> float:
+    try:
+        return math.expm1(x)
+    except OverflowError:
+        return math.inf
+
+
+def _log1p(x: float) -> float:
+    return math.log1p(x) if x > -1 else -math.inf if x == -1 else math.nan
+
+
+def _rem(a: float, b: float) -> float:
+    return math.fmod(a, b) if math.isfinite(a) and b else math.nan
+
+
 def _div(a: Number, b: Number) -> Number:
     if isinstance(a, int) and isinstance(b, int):
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else 0
@@ -123,6 +138,9 @@ def _nearest_bf16(x: float) -> float:
     return float(struct.unpack("f", struct.pack("I", rounded))[0])
 
 
+#: What functions of angles are tested on.
+ALL = (-3e38, 3e38)
+
 # Wasm has no fused multiply-add outside relaxed SIMD, so "fma" allows both roundings.
 _ROWS = (
     ScalarFn("add", 2, lambda a, b: a + b),
@@ -142,8 +160,13 @@ _ROWS = (
     ScalarFn("log", 1, _log, ulp=2.0, domain=(1e-30, 1e30), floats_only=True),
     ScalarFn("tanh", 1, math.tanh, ulp=4.0, domain=(-20.0, 20.0), floats_only=True),
     ScalarFn("erf", 1, math.erf, ulp=4.0, domain=(-6.0, 6.0), floats_only=True),
-    ScalarFn("sin", 1, _trig(math.sin), ulp=4.0, domain=(-100.0, 100.0), floats_only=True),
-    ScalarFn("cos", 1, _trig(math.cos), ulp=4.0, domain=(-100.0, 100.0), floats_only=True),
+    ScalarFn("sin", 1, _trig(math.sin), ulp=4.0, domain=ALL, floats_only=True),
+    ScalarFn("cos", 1, _trig(math.cos), ulp=4.0, domain=ALL, floats_only=True),
+    ScalarFn("tan", 1, _trig(math.tan), ulp=4.0, domain=ALL, floats_only=True),
+    ScalarFn("expm1", 1, _expm1, ulp=3.0, domain=(-100.0, 88.7), floats_only=True),
+    ScalarFn("log1p", 1, _log1p, ulp=3.0, domain=(-0.9999, 1e30), floats_only=True),
+    # what a division leaves that rounds toward zero: it has the sign of the first
+    ScalarFn("rem", 2, _rem, domain=(-1e30, 1e30), floats_only=True),
     ScalarFn("f16", 1, _nearest_f16, domain=(-7e4, 7e4), floats_only=True),
     ScalarFn("bf16", 1, _nearest_bf16, domain=(-7e4, 7e4), floats_only=True),
     ScalarFn("pow", 2, _pow, ulp=16.0, domain=(0.01, 8.0), floats_only=True),

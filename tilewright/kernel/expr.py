@@ -17,7 +17,9 @@ from tilewright.kernel.index import Index, Var
 from tilewright.kernel.tree import fields_of, indices_of, rewrite, walk
 
 #: Functions that cost more than storing their result and loading it again.
-EXPENSIVE = frozenset(("exp", "log", "tanh", "erf", "sin", "cos", "pow", "f16", "bf16"))
+EXPENSIVE = frozenset((
+    "exp", "log", "tanh", "erf", "sin", "cos", "tan", "expm1", "log1p", "rem", "pow", "f16", "bf16",
+))  # fmt: skip
 
 
 @record

@@ -1,4 +1,4 @@
-"""Numbers behind exp, log, tanh, erf, sin and cos in f32: polynomials and parts of constants.
+"""Numbers behind exp, log, tanh, erf, sin, cos and tan in f32: polynomials and parts of constants.
 
 Input: nothing.  Output: tables that every target computes these functions from; `mathfit.py` gave
 the coefficients.
@@ -42,6 +42,14 @@ COEFFICIENTS: dict[str, tuple[float, ...]] = {
         -0.0013887358363717794,
         2.443742960167583e-05,
     ),
+    "TAN": (
+        0.3333313465118408,
+        0.1333930343389511,
+        0.05337268486618996,
+        0.024558937177062035,
+        0.0029250166844576597,
+        0.009495017118752003,
+    ),
     "ERF": (
         1.128379225730896,
         0.6366193890571594,
@@ -63,3 +71,7 @@ LN2_LOW = 0.6931471805599453 - LN2_HIGH
 
 #: pi / 2 in four parts; n times each of the first three is exact for |n| < 8192.
 HALF_PI = (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
+
+#: 2^-10 / 2 pi in 256 bits after the point: how often a number turns, where it is 2^13 or more.
+TURNS_BELOW = 10
+TURNS = 0x000A2F9836E4E441529FC2757D1F534D_DC0DB6295993C439041FE5163ABDEBBC

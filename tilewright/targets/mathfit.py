@@ -47,6 +47,14 @@ def _erf_weight(a: float) -> float:
     return math.sqrt(math.pi) / 2 if a < 1e-9 else a * math.erfc(a) / math.erf(a)
 
 
+def _tan_tail(z: float) -> float:
+    """(tan(r) - r) / r^3 of z = r^2."""
+    if z < 1e-3:
+        return 1 / 3 + z * (2 / 15 + z * (17 / 315 + z * 62 / 2835))
+    r = math.sqrt(z)
+    return (math.tan(r) - r) / (z * r)
+
+
 #: name -> (function, low, high, degree, weight of an error).
 FITS: dict[str, tuple[Real, float, float, int, Real]] = {
     # exp(r) = 1 + r + r^2 * EXP(r), for r in [0, ln 2]
@@ -76,6 +84,8 @@ FITS: dict[str, tuple[Real, float, float, int, Real]] = {
         2,
         lambda z: z * z,
     ),
+    # tan(r) = r + r^3 * TAN(r^2), for |r| <= pi / 4
+    "TAN": (_tan_tail, 0.0, 0.6186, 5, lambda z: z),
     # erf(a) = 1 - exp(-a * ERF(a)), for a in [0, 4]
     "ERF": (_erf_exponent, 0.0, 4.0, 8, _erf_weight),
 }

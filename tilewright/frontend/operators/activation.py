@@ -68,12 +68,12 @@ def gelu(x: Node, *, approximate: str = "none") -> Node:
 
 @operator("Elu")
 def elu(x: Node, *, alpha: float = 1.0) -> Node:
-    return al.where(al.less(x, 0), al.mul(al.sub(al.exp(x), 1.0), alpha), x)
+    return al.where(al.less(x, 0), al.mul(al.apply("expm1", x), alpha), x)
 
 
 @operator("Celu")
 def celu(x: Node, *, alpha: float = 1.0) -> Node:
-    low = al.mul(al.sub(al.exp(al.mul(x, 1.0 / alpha)), 1.0), alpha)
+    low = al.mul(al.apply("expm1", al.div(x, alpha)), alpha)
     return al.where(al.less(x, 0), low, x)
 
 
@@ -88,7 +88,7 @@ def selu(
 def softplus(x: Node) -> Node:
     """log(1 + exp(x)), written so that exp cannot overflow."""
     tail = al.exp(al.apply("neg", al.apply("abs", x)))
-    return al.add(al.apply("max", x, 0.0), al.log(al.add(tail, 1.0)))
+    return al.add(al.apply("max", x, 0.0), al.apply("log1p", tail))
 
 
 @operator("Mish", since=18)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce as fold
-from math import inf
+from math import inf, log, nan
 
 from onnx import TensorProto
 
@@ -23,8 +23,8 @@ from tilewright.graph.node import Node, cast, node
 
 _UNARY = {
     "Abs": "abs", "Neg": "neg", "Floor": "floor", "Ceil": "ceil", "Round": "round",
-    "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tanh": "tanh",
-    "Erf": "erf", "Not": "not",
+    "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tan": "tan",
+    "Tanh": "tanh", "Erf": "erf", "Not": "not",
 }  # fmt: skip
 
 _BINARY = {
@@ -105,36 +105,66 @@ def reciprocal(x: Node) -> Node:
     return al.div(1.0, x)
 
 
-@operator("Tan")
-def tan(x: Node) -> Node:
-    return al.div(al.apply("sin", x), al.apply("cos", x))
+def _odd(x: Node, size: Node) -> Node:
+    """f(x) of an odd function, from f(|x|); zeros keep their sign."""
+    return al.where(al.less(0, x), size, al.where(al.less(x, 0), al.apply("neg", size), x))
+
+
+#: Beyond, exp(x) is computed as the square of exp(x / 2): half of it may fit where it does not.
+_STEEP = 80.0
+#: Beyond, x + 1 is x, and x² + 1 is x².
+_FAR = 2.0**26
 
 
 @operator("Sinh")
 def sinh(x: Node) -> Node:
-    return al.mul(al.sub(al.exp(x), al.exp(al.apply("neg", x))), 0.5)
+    """With e = exp(|x|) - 1 it is (e + e / (e + 1)) / 2: no digit cancels near 0."""
+    size = al.apply("abs", x)
+    steep = al.less(_STEEP, size)
+    e = al.apply("expm1", al.where(steep, al.mul(size, 0.5), size))
+    half = al.mul(e, 0.5)
+    return _odd(x, al.where(steep, al.mul(half, e), al.add(half, al.div(half, al.add(e, 1.0)))))
 
 
 @operator("Cosh")
 def cosh(x: Node) -> Node:
-    return al.mul(al.add(al.exp(x), al.exp(al.apply("neg", x))), 0.5)
+    size = al.apply("abs", x)
+    steep = al.less(_STEEP, size)
+    e = al.exp(al.where(steep, al.mul(size, 0.5), size))
+    half = al.mul(e, 0.5)
+    return al.where(steep, al.mul(half, e), al.add(half, al.div(0.5, e)))
 
 
 @operator("Asinh")
 def asinh(x: Node) -> Node:
-    """sign(x) * log(|x| + sqrt(x² + 1)): no cancellation for negative x."""
+    """log(1 + (|x| + x² / (1 + sqrt(x² + 1)))); far out log(2 |x|), where x² would overflow."""
     size = al.apply("abs", x)
-    return al.mul(sign(x), al.log(al.add(size, al.sqrt(al.add(al.square(size), 1.0)))))
+    square = al.square(size)
+    beyond = al.div(square, al.add(al.sqrt(al.add(square, 1.0)), 1.0))
+    return _odd(x, _log_of_sum(size, size, beyond))
 
 
 @operator("Acosh")
 def acosh(x: Node) -> Node:
-    return al.log(al.add(x, al.sqrt(al.sub(al.square(x), 1.0))))
+    """With t = x - 1 it is log(1 + (t + sqrt(t (t + 2))))."""
+    t = al.sub(x, 1.0)
+    root = al.sqrt(al.mul(t, al.add(t, 2.0)))
+    return al.where(al.less(x, 1.0), nan, _log_of_sum(x, t, root))
+
+
+def _log_of_sum(x: Node, a: Node, b: Node) -> Node:
+    """log(1 + a + b), where that is about 2 x; far out log(2 x)."""
+    far = al.less(_FAR, x)
+    found = al.apply("log1p", al.where(far, x, al.add(a, b)))
+    return al.where(far, al.add(found, log(2)), found)
 
 
 @operator("Atanh")
 def atanh(x: Node) -> Node:
-    return al.mul(al.log(al.div(al.add(x, 1.0), al.sub(1.0, x))), 0.5)
+    """log(1 + 2 |x| / (1 - |x|)) / 2"""
+    size = al.apply("abs", x)
+    ratio = al.div(al.add(size, size), al.sub(1.0, size))
+    return _odd(x, al.mul(al.apply("log1p", ratio), 0.5))
 
 
 @operator("IsNaN")
@@ -162,19 +192,10 @@ def mod(a: Node, b: Node, *, fmod: int = 0) -> Node:
 
 
 def _remainder(a: Node, b: Node) -> Node:
-    """The remainder with the sign of `a`; it is `a` if only `b` is infinite."""
-    rest = al.sub(a, al.mul(truncate(al.div(a, b)), b))
-    if not a.dtype.is_float:
-        return rest
-    endless = al.apply("and", is_inf(b), al.less(al.apply("abs", a), inf))
-    return al.where(endless, a, rest)
-
-
-def truncate(x: Node) -> Node:
-    """Toward zero; integers are whole already."""
-    if not x.dtype.is_float:
-        return x
-    return al.where(al.less(x, 0), al.apply("ceil", x), al.apply("floor", x))
+    """The remainder with the sign of `a`: exact, however large the quotient."""
+    if a.dtype.is_float:
+        return al.apply("rem", a, b)
+    return al.sub(a, al.mul(al.div(a, b), b))
 
 
 @operator("Pow")

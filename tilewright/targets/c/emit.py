@@ -32,7 +32,8 @@ _FLOAT = {
     "max": "max_{t}({0}, {1})", "min": "min_{t}({0}, {1})", "sqrt": "sqrt{f}({0})",
     "floor": "floor{f}({0})", "ceil": "ceil{f}({0})", "round": "rint{f}({0})",
     "exp": "exp{f}({0})", "log": "log{f}({0})", "tanh": "tanh{f}({0})", "erf": "erf{f}({0})",
-    "sin": "sin{f}({0})", "cos": "cos{f}({0})", "pow": "pow{f}({0}, {1})",
+    "sin": "sin{f}({0})", "cos": "cos{f}({0})", "tan": "tan{f}({0})", "pow": "pow{f}({0}, {1})",
+    "expm1": "expm1{f}({0})", "log1p": "log1p{f}({0})", "rem": "fmod{f}({0}, {1})",
     "f16": "nearest_f16({0})", "bf16": "nearest_bf16({0})",
 }  # fmt: skip
 _ANY = {

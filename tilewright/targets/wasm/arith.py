@@ -13,6 +13,7 @@ from functools import cache
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
+from tilewright.targets.wasm import longs
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.encode import f32_bits, f64_bits
 from tilewright.targets.wasm.ir import Expr, Load, Op, const, is_const, op, times
@@ -184,6 +185,12 @@ def _where(_: FuncBuilder, c: Expr, x: Expr, y: Expr) -> Expr:
     return op("select", x, y, c)
 
 
+def _rem(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
+    """Of f32 by f64: what a remainder is of f32, is an f32."""
+    wide = (op("f64.promote_f32", v) for v in (x, y))
+    return op("f32.demote_f64", longs.call(b, "rem", *wide))
+
+
 def _extreme(fn: str) -> Recipe:
     """max or min of f32x4 that keeps a NaN of either side; x86 needs eight instructions for it.
 
@@ -209,6 +216,8 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
     ("fma", "f32x4"): madd,
     ("max", "f32x4"): _extreme("max"),
     ("min", "f32x4"): _extreme("min"),
+    ("rem", "f32"): _rem,
+    ("rem", "f64"): lambda b, x, y: longs.call(b, "rem", x, y),
     ("nibble", "i32"): _nibble,
     ("nibble", "i32x4"): _nibbles,
     **{("where", s): _where for s in ("f32", "f64", "i32", "i64", "flag")},

@@ -206,9 +206,9 @@ class CompiledKernel:
         return self.scratch > 0
 
 
-#: The type of every math helper, by name.
+#: The type of every function that a module can share, by name.
 HELPER_TYPES: dict[object, FnType] = {
-    name: FnType(("v128",) * arity, ("v128",)) for name, arity in mathlib.FUNCTIONS.items()
+    name: FnType(params, (result,)) for name, (_, params, result) in mathlib.HELPERS.items()
 }
 
 

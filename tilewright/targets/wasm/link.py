@@ -39,8 +39,7 @@ def link(
     A kernel listed for several slots is one function with several entries.
     """
     wanted = frozenset().union(*(k.helpers for k in kernels))
-    order = [name for name in mathlib.FUNCTIONS if name in wanted]
-    helpers = [flatten(mathlib.helper(name, target), target.fma) for name in order]
+    helpers = [flatten(fn, target.fma) for fn in mathlib.helpers(wanted, target)]
     functions: list[FuncCode] = list(assemble(helpers, target))
     placed: dict[CompiledKernel, int] = {}
     slots: list[int] = []

@@ -1,10 +1,9 @@
-"""exp, log, tanh, erf, sin, cos and pow on four f32 lanes, as Wasm IR.
+"""exp, log, tanh, erf, sin, cos, tan, pow, expm1 and log1p on four f32 lanes, as Wasm IR.
 
 Input: a builder and v128 arguments.  Output: a v128 expression; the builder gets the steps before.
 Polynomials and range reductions are our own: `mathfit.py` computes the coefficients.  Bounds are
 the `ulp` column of base/scalars.py and hold with and without fused multiply-add.  Limits: exp
 underflows to 0 below -87.33 and overflows to inf; log(0) = -inf, log(<0) = NaN; NaN stays NaN.
-sin and cos are accurate for |x| <= 8192; beyond, the result is only some value in [-1, 1].
 """
 
 from __future__ import annotations
@@ -14,13 +13,19 @@ from collections.abc import Callable
 from functools import reduce
 
 from tilewright.kernel import expr as k
-from tilewright.kernel.loops import For, If, LetGather, Set, Stmt, Store, TileFn
+from tilewright.kernel import loops as l
+from tilewright.kernel.loops import For, LetGather, Set, Stmt, Store, TileFn
 from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
+from tilewright.targets.wasm import longs
 from tilewright.targets.wasm.arith import choose, madd, nmadd
 from tilewright.targets.wasm.build import FuncBuilder
-from tilewright.targets.wasm.ir import Expr, Func, Invoke, Local, const, op
+from tilewright.targets.wasm.ir import Assign, Expr, Func, If, Invoke, Local, Op, const, op
 from tilewright.targets.wasm.nearest import bf16, f16
 from tilewright.targets.wasm.target import WasmTarget
+
+#: The largest angle that is reduced by parts of pi / 2; `longs.angle` takes larger ones.
+FAR = 8192.0
+FAR_NAME = "far_{}"
 
 #: 1.5 * 2^23: adding it rounds to an integer, which then is in the low bits.
 ROUND = 12582912.0
@@ -97,6 +102,17 @@ def _expm1(b: FuncBuilder, x: Local) -> Local:
     return b.vec(madd(b, scale, small, _sub(scale, b.f32x4(1.0))))
 
 
+def expm1(b: FuncBuilder, x: Expr) -> Expr:
+    """exp(x) - 1 for all x: -1 from -18 on.  It is doubled last, since 2^128 is infinite."""
+    x = _clamp(b, x, -18.0, 89.0)
+    n = b.vec(op("f32x4.nearest", _mul(x, b.f32x4(LOG2E))))
+    r = _reduce(b, x, n)
+    scale = _power_of_two(b, _sub(n, b.f32x4(1.0)))
+    small = madd(b, _mul(_poly(b, "EXPM1", r), r), r, r)
+    half = b.vec(madd(b, scale, small, _sub(scale, b.f32x4(0.5))))
+    return _add(half, half)
+
+
 def _with_sign_of(b: FuncBuilder, x: Local, size: Expr) -> Expr:
     return op("v128.bitselect", x, size, b.i32x4(SIGN))
 
@@ -145,6 +161,17 @@ def log(b: FuncBuilder, x: Expr) -> Expr:
     return _log_limits(b, x, value)
 
 
+def log1p(b: FuncBuilder, x: Expr) -> Expr:
+    """log(u) with u = 1 + x rounded, and what rounding took: (x - (u - 1)) / u."""
+    x = b.vec(x)
+    u = b.vec(_add(x, b.f32x4(1.0)))
+    taken = op("f32x4.div", _sub(x, _sub(u, b.f32x4(1.0))), u)
+    e, f = _split(b, u)
+    tail = madd(b, e, b.f32x4(LN2_LOW), _add(_log_tail(b, f), taken))
+    value = b.vec(madd(b, e, b.f32x4(LN2_HIGH), _add(f, tail)))
+    return _log_limits(b, u, value)
+
+
 def _log_limits(b: FuncBuilder, x: Local, value: Expr) -> Expr:
     """log of 0, infinity, negative numbers and NaN."""
     inf, zero = b.i32x4(INF_BITS), b.f32x4(0.0)
@@ -154,29 +181,85 @@ def _log_limits(b: FuncBuilder, x: Local, value: Expr) -> Expr:
     return choose(b, b.vec(normal), value, b.vec(other))
 
 
-def _trig(turn: int) -> Math:
-    """sin(x + turn * pi / 2): x = n pi / 2 + r; n chooses the polynomial and the sign."""
+def _reduced(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
+    """x = n pi / 2 + r with r within pi / 4, for |x| <= FAR: r, and n in the low bits."""
+    rounded = b.vec(madd(b, x, b.f32x4(0.6366197723675814), b.f32x4(ROUND)))
+    n = b.vec(_sub(rounded, b.f32x4(ROUND)))
+    r: Expr = x
+    for part in HALF_PI:
+        r = nmadd(b, n, b.f32x4(part), r)
+    return _clamp(b, r, -0.8, 0.8), rounded
 
-    def fn(b: FuncBuilder, x: Expr) -> Expr:
-        x = b.vec(x)
-        rounded = b.vec(madd(b, x, b.f32x4(0.6366197723675814), b.f32x4(ROUND)))
-        n = b.vec(_sub(rounded, b.f32x4(ROUND)))
-        r: Expr = x
-        for part in HALF_PI:
-            r = nmadd(b, n, b.f32x4(part), r)
-        r = _clamp(b, r, -0.8, 0.8)
+
+def _reduced_far(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
+    """The same for all x, where one of them is larger."""
+    r, rounded = _reduced(b, x)
+    rest, quarters = b.let(r, "v128"), b.let(rounded, "v128")
+    for lane in range(4):
+        number = Op("f32x4.extract_lane", (x,), (lane,))
+        both = b.let(longs.call(b, "angle", number), "i64")
+        high = op("i64.shr_u", both, Op("i64.const", (), (32,)))
+        for vector, word in ((rest, both), (quarters, high)):
+            low = op("i32.wrap_i64", word)
+            b.emit(Assign(vector, Op("i32x4.replace_lane", (vector, low), (lane,))))
+    size = b.vec(op("f32x4.abs", x))
+    far = op("f32x4.gt", size, b.f32x4(FAR))
+    finite = b.vec(op("v128.and", far, op("f32x4.lt", size, b.i32x4(INF_BITS))))
+    return b.vec(choose(b, finite, rest, r)), b.vec(choose(b, finite, quarters, rounded))
+
+
+def _trig(turn: int) -> Callable[[FuncBuilder, Local, Local], Expr]:
+    """sin(x + turn * pi / 2): the number of quarters chooses the polynomial and the sign."""
+
+    def fn(b: FuncBuilder, r: Local, quadrant: Local) -> Expr:
         square = b.vec(_mul(r, r))
         sin = madd(b, _mul(square, _poly(b, "SIN", square)), r, r)
         rest = madd(b, _mul(square, _poly(b, "COS", square)), square, b.f32x4(1.0))
         cos = nmadd(b, square, b.f32x4(0.5), rest)
-        quadrant = rounded
         if turn:
-            quadrant = b.vec(op("i32x4.add", rounded, b.i32x4(turn)))
-        odd = op("i32x4.shr_s", op("i32x4.shl", quadrant, const(31)), const(31))
+            quadrant = b.vec(op("i32x4.add", quadrant, b.i32x4(turn)))
         minus = op("v128.and", op("i32x4.shl", quadrant, const(30)), b.i32x4(SIGN))
-        return op("v128.xor", choose(b, odd, cos, sin), minus)
+        return op("v128.xor", choose(b, _odd(quadrant), cos, sin), minus)
 
     return fn
+
+
+def _odd(quadrant: Local) -> Expr:
+    return op("i32x4.shr_s", op("i32x4.shl", quadrant, const(31)), const(31))
+
+
+def _tan(b: FuncBuilder, r: Local, quadrant: Local) -> Expr:
+    """tan(r), or -1 / tan(r) after an odd number of quarters."""
+    square = b.vec(_mul(r, r))
+    value = b.vec(madd(b, _mul(square, _poly(b, "TAN", square)), r, r))
+    return choose(b, b.vec(_odd(quadrant)), op("f32x4.div", b.f32x4(-1.0), value), value)
+
+
+#: Functions of angles: what each makes of the rest and the number of quarters.
+ANGLES: dict[str, Callable[[FuncBuilder, Local, Local], Expr]] = {
+    "sin": _trig(0),
+    "cos": _trig(1),
+    "tan": _tan,
+}
+
+
+def _of_angle(name: str) -> Math:
+    """Large angles have a function of their own, so that small ones need no more registers."""
+
+    def fn(b: FuncBuilder, x: Expr) -> Expr:
+        x = b.vec(x)
+        result = b.fresh("v128", "result")
+        far = op("f32x4.gt", op("f32x4.abs", x), b.f32x4(FAR))
+        large = (Assign(result, Invoke(FAR_NAME.format(name), (x,), "v128")),)
+        near = b.collect("if", lambda: b.emit(Assign(result, ANGLES[name](b, *_reduced(b, x)))))
+        b.emit(If(op("v128.any_true", far), large, near))
+        return result
+
+    return fn
+
+
+def _of_far_angle(name: str) -> Math:
+    return lambda b, x: ANGLES[name](b, *_reduced_far(b, b.vec(x)))
 
 
 def _high(b: FuncBuilder, x: Expr) -> tuple[Local, Local]:
@@ -240,19 +323,29 @@ _MAKE: dict[str, Math] = {
     "log": log,
     "tanh": tanh,
     "erf": erf,
-    "sin": _trig(0),
-    "cos": _trig(1),
+    "sin": _of_angle("sin"),
+    "cos": _of_angle("cos"),
     "pow": pow_,
     "f16": f16,
     "bf16": bf16,
+    "tan": _of_angle("tan"),
+    "expm1": expm1,
+    "log1p": log1p,
 }
 
 #: Function -> number of arguments.
 FUNCTIONS: dict[str, int] = {name: 2 if name == "pow" else 1 for name in _MAKE}
 
 #: Functions short enough to be expanded in place, as long as no loop body names them often.
-SHORT = frozenset({"exp", "tanh", "erf", "f16", "bf16"})
+SHORT = frozenset({"exp", "tanh", "erf", "expm1", "f16", "bf16"})
 FEW = 4
+
+#: All functions that a module can share: how each is made, types of its parameters and its result.
+HELPERS: dict[str, tuple[Math, tuple[str, ...], str]] = {
+    **{name: (make, ("v128",) * FUNCTIONS[name], "v128") for name, make in _MAKE.items()},
+    **{FAR_NAME.format(name): (_of_far_angle(name), ("v128",), "v128") for name in ANGLES},
+    **longs.LONGS,
+}
 
 
 def call(b: FuncBuilder, name: str, args: list[Expr]) -> Expr:
@@ -263,11 +356,18 @@ def call(b: FuncBuilder, name: str, args: list[Expr]) -> Expr:
     return Invoke(name, tuple(args), "v128")
 
 
-def helper(name: str, target: WasmTarget) -> Func:
-    """The function as a function of the module."""
+def helpers(names: frozenset[str], target: WasmTarget) -> list[Func]:
+    """These functions, and what they call, as functions of the module."""
+    far = {FAR_NAME.format(name) for name in names & ANGLES.keys()}
+    called = names | far | ({"angle"} if far else set())
+    return [_helper(name, target) for name in HELPERS if name in called]
+
+
+def _helper(name: str, target: WasmTarget) -> Func:
+    make, types, _ = HELPERS[name]
     b = FuncBuilder(target)
-    params = tuple(b.fresh("v128", "x") for _ in range(FUNCTIONS[name]))
-    result = _MAKE[name](b, *params)
+    params = tuple(b.fresh(type_, "x") for type_ in types)
+    result = make(b, *params)
     return Func(name, params, tuple(b.scopes[0].stmts), result)
 
 
@@ -312,6 +412,6 @@ def _most(stmts: tuple[Stmt, ...]) -> Counter[str]:
             _count(s.value, here)
         elif isinstance(s, For):
             inside |= _most(s.body)
-        elif isinstance(s, If):
+        elif isinstance(s, l.If):
             inside |= _most(s.then) | _most(s.orelse)
     return here | inside

@@ -14,8 +14,9 @@ ANY = {
 FLOAT = {
     **ARITHMETIC, "abs": "abs({0})", "fma": "fma({0}, {1}, {2})", "floor": "floor({0})",
     "ceil": "ceil({0})", "round": "round({0})",
-    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "lt", "le", "eq")},
-    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt")},
+    **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "rem", "lt", "le", "eq")},
+    **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "tan", "sqrt")},
+    "expm1": "f32_expm1_of_all({0})", "log1p": "f32_log1p({0})",
     "f16": "f32_nearest_f16({0})", "bf16": "f32_nearest_bf16({0})",
 }  # fmt: skip
 INTEGER = {

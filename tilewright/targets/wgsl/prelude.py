@@ -8,10 +8,20 @@ Infinity and NaN come from a variable, because WGSL refuses them as constants.
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from functools import cache
 
-from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
+from tilewright.targets.coefficients import (
+    COEFFICIENTS,
+    HALF_PI,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2E,
+    TURNS,
+    TURNS_BELOW,
+)
 
 INTEGERS = """\
 fn i64_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
@@ -224,6 +234,16 @@ fn f32_expm1(x: f32) -> f32 {
   let scale = f32_exp2(n);
   return fma(scale, fma(poly_EXPM1(r) * r, r, r), scale - 1.0);
 }
+// For all x.  It is doubled last, since 2^128 is infinite.
+fn f32_expm1_of_all(x: f32) -> f32 {
+  if (is_nan(x)) { return x; }
+  if (x > 88.8) { return f32_inf(); }
+  if (x < -18.0) { return -1.0; }
+  let n = round(x * LOG2E);
+  let r = f32_reduced(x, n);
+  let scale = f32_exp2(n - 1.0);
+  return 2.0 * fma(scale, fma(poly_EXPM1(r) * r, r, r), scale - 0.5);
+}
 fn f32_tanh(x: f32) -> f32 {
   if (is_nan(x)) { return x; }
   let e = f32_expm1(min(2.0 * abs(x), 20.0));
@@ -251,18 +271,86 @@ fn f32_log(x: f32) -> f32 {
   let tail = fma(part.e, LN2_LOW, fma(square, -0.5, square * part.f * poly_LOG(part.f)));
   return fma(part.e, LN2_HIGH, part.f + tail);
 }
-fn f32_turned(x: f32, turn: i32) -> f32 {
-  if (is_nan(x) || is_inf(x)) { return f32_nan(); }
+// log(u) with u = 1 + x rounded, and what rounding took: (x - (u - 1)) / u.
+fn f32_log1p(x: f32) -> f32 {
+  if (is_nan(x) || x < -1.0) { return f32_nan(); }
+  if (x == -1.0) { return -f32_inf(); }
+  if (is_inf(x)) { return x; }
+  let u = x + 1.0;
+  let whole = f32_kept(u);
+  let taken = select((x - f32_kept(whole - 1.0)) / u, 0.0, x > 1e8);
+  let part = f32_split(u);
+  let square = part.f * part.f;
+  let tail = fma(square, -0.5, square * part.f * poly_LOG(part.f)) + taken;
+  return fma(part.e, LN2_HIGH, part.f + fma(part.e, LN2_LOW, tail));
+}
+// What the division of two numbers leaves that rounds toward zero, by long division of integers.
+fn f32_rem(a: f32, b: f32) -> f32 {
+  let size = bitcast<u32>(a) & 0x7fffffffu;
+  let under = bitcast<u32>(b) & 0x7fffffffu;
+  if (size >= INF_BITS || under > INF_BITS || under == 0u) { return f32_nan(); }
+  if (size < under) { return a; }
+  let ea = max(size >> 23u, 1u); let eb = max(under >> 23u, 1u);
+  let d = (under & 0x7fffffu) | select(0u, 0x800000u, under >= 0x800000u);
+  var rest = ((size & 0x7fffffu) | select(0u, 0x800000u, size >= 0x800000u)) % d;
+  for (var left = ea - eb; left > 0u; left -= min(left, 8u)) { rest = (rest << min(left, 8u)) % d; }
+  let zeros = min(countLeadingZeros(rest) - 8u, eb - 1u);
+  // without the hidden bit, which the exponent adds, unless the result is subnormal
+  let bits = (rest << zeros) + ((eb - 1u - zeros) << 23u);
+  return with_sign(bitcast<f32>(select(bits, 0u, rest == 0u)), a);
+}
+// x = q pi / 2 + r with r within pi / 4.
+struct Angle { r: f32, q: i32 }
+fn f32_angle(x: f32) -> Angle {
+  if (abs(x) > 8192.0) { return f32_far_angle(x); }
   let n = round(x * 0.63661975);
   var r = x;
   REDUCE
-  r = clamp(r, -0.8, 0.8);
-  let square = r * r;
-  let s = fma(square * poly_SIN(square), r, r);
+  return Angle(clamp(r, -0.8, 0.8), i32(n));
+}
+// |x| = m 2^e with a whole m; so its turns are m (2^e / 2 pi), of which only the fraction counts:
+// 64 bits of it, from a window of 96 bits of the constant.
+fn f32_far_angle(x: f32) -> Angle {
+  var words = array<u32, 7>(TURNS);
+  let m = f32_mantissa(x);
+  let shift = u32(f32_exponent(x) - BELOW);
+  let k = shift >> 5u; let by = shift & 31u;
+  let a = (words[k] << by) | ((words[k + 1u] >> 1u) >> (31u - by));
+  let b = (words[k + 1u] << by) | ((words[k + 2u] >> 1u) >> (31u - by));
+  let c = (words[k + 2u] << by) | ((words[k + 3u] >> 1u) >> (31u - by));
+  let low = vec2<u32>(u32_high(m, c), 0u);
+  let turns = i64_add(low, vec2<u32>(m * b, u32_high(m, b) + m * a));
+  let turned = select(turns, i64_neg(turns), (bitcast<u32>(x) >> 31u) == 1u);
+  let quarter = (turned.y + 0x20000000u) >> 30u;
+  let rest = vec2<u32>(turned.x, turned.y - (quarter << 30u));
+  let size = i64_abs(rest);
+  // the first 32 bits that are not 0, of which 24 and 8 are exact as f32
+  let zeros = select(countLeadingZeros(size.y), 32u + countLeadingZeros(size.x), size.y == 0u);
+  let word = select(size.y, size.x, size.y == 0u);
+  let next = select(size.x, 0u, size.y == 0u);
+  let left = zeros & 31u;
+  let digits = (word << left) | ((next >> 1u) >> (31u - left));
+  let high = f32(digits >> 8u);
+  let small = fma(high, TURN_LOW, f32(digits & 255u) * TURN_OF_LAST);
+  let r = fma(high, TURN_HIGH, small) * f32_exp2(-f32(zeros));
+  return Angle(select(r, -r, (rest.y >> 31u) == 1u), i32(quarter));
+}
+fn f32_turned(x: f32, turn: i32) -> f32 {
+  if (is_nan(x) || is_inf(x)) { return f32_nan(); }
+  let angle = f32_angle(x);
+  let square = angle.r * angle.r;
+  let s = fma(square * poly_SIN(square), angle.r, angle.r);
   let c = fma(square, -0.5, fma(square * poly_COS(square), square, 1.0));
-  let quadrant = i32(n) + turn;
+  let quadrant = angle.q + turn;
   let value = select(s, c, (quadrant & 1) == 1);
   return select(value, -value, (quadrant & 2) == 2);
+}
+fn f32_tan(x: f32) -> f32 {
+  if (is_nan(x) || is_inf(x)) { return f32_nan(); }
+  let angle = f32_angle(x);
+  let square = angle.r * angle.r;
+  let value = fma(square * poly_TAN(square), angle.r, angle.r);
+  return select(value, f32_div(-1.0, value), (angle.q & 1) == 1);
 }
 fn f32_sin(x: f32) -> f32 { return f32_turned(x, 0); }
 fn f32_cos(x: f32) -> f32 { return f32_turned(x, 1); }
@@ -317,16 +405,25 @@ def prelude(text: str) -> str:
 @cache
 def _parts() -> dict[str, str]:
     """By the name that each declares: constants, variables, structures and functions."""
-    constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E}
+    constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E, **_turn()}
+    turns = ", ".join(f"{TURNS >> 224 - 32 * n & 0xFFFFFFFF:#x}u" for n in range(7))
     reduce = "\n  ".join(f"r = f32_kept(fma(n, -{part!r}f, r));" for part in HALF_PI)
     lines = [f"const {name} = {value!r}f;" for name, value in constants.items()]
     lines += [_poly(name, terms) for name, terms in COEFFICIENTS.items()]
-    text = "\n".join([*lines, INTEGERS, FLOATS.replace("REDUCE", reduce)])
+    floats = FLOATS.replace("REDUCE", reduce).replace("TURNS", turns)
+    text = "\n".join([*lines, INTEGERS, floats.replace("BELOW", str(150 - TURNS_BELOW))])
     bare = re.sub(r"^ *//.*\n", "", text, flags=re.MULTILINE)
     declared = re.compile(r"^(?:const|var<private>|struct|fn) (\w+)", re.MULTILINE)
     begins = list(declared.finditer(bare))
     ends = [b.start() for b in begins[1:]] + [len(bare)]
     return {b[1]: bare[b.start() : end].rstrip() for b, end in zip(begins, ends, strict=True)}
+
+
+def _turn() -> dict[str, float]:
+    """2 pi 2^-24 in two parts, and what one of 8 bits behind 24 makes of it."""
+    turn = math.tau * 2.0**-24
+    high = struct.unpack("f", struct.pack("f", turn))[0]
+    return {"TURN_HIGH": high, "TURN_LOW": turn - high, "TURN_OF_LAST": turn * 2.0**-8}
 
 
 def _names(text: str) -> set[str]:
