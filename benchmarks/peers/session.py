@@ -137,7 +137,7 @@ class Session:
 
     def _group(self, ask: Any) -> Any:
         assert self._process is not None
-        return ask(self._process.process.pid)
+        return ask(self._process.pid)
 
     def _new_page(self, go: bool = False) -> str:
         link = Link(self._check_alive)
