@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from tilewright.bundle import (
     write,
 )
 from tilewright.bundle.format import digest, encode
-from tilewright.bundle.written import PART, RECORD
+from tilewright.bundle.written import PART, RECORD, STAYS_S
 
 BIG = 2 * SHARD_BYTES + 5
 
@@ -222,7 +223,10 @@ def test_rebuild_over_an_old_bundle(tmp_path: Path) -> None:
     write(sample(BIG), tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "blobs" / "notes.txt").write_text("mine too")
-    write(sample(1000, name="second"), tmp_path)
+    for _ in range(2):
+        write(sample(1000, name="second"), tmp_path)
+        then = time.time() - 2 * STAYS_S
+        os.utime(tmp_path / RECORD, (then, then))
     write(sample(1000, name="second"), tmp_path / "fresh")
     fresh = tree(tmp_path / "fresh")
     found = {k: v for k, v in tree(tmp_path).items() if not k.startswith("fresh")}

@@ -6,7 +6,11 @@ there then.  Single files: test_cli_files.py.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +22,7 @@ from test_cli_models import save_model
 from tilewright.base.errors import UsageError
 from tilewright.bundle import SHARD_BYTES, Contents, open_bundle, write
 from tilewright.bundle.format import digest
-from tilewright.bundle.written import RECORD
+from tilewright.bundle.written import RECORD, STAYS_S
 from tilewright.server.static import page_files, write_pages
 from tilewright.targets.classes import find
 from tilewright.tuning.folder import write_candidates
@@ -31,6 +35,12 @@ FIXED = ("bundle.json", "index.html", "sw.js", "engine/engine.js", "tuning/index
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def later(folder: Path) -> None:
+    """What was written last has been there for long enough."""
+    then = time.time() - 2 * STAYS_S
+    os.utime(folder / RECORD, (then, then))
 
 
 def put(folder: Path, name: str, data: bytes = MINE) -> Path:
@@ -138,6 +148,12 @@ def test_what_was_written_before_goes_and_the_rest_stays(tmp_path: Path) -> None
     changed = put(tmp_path, first.weights.shards[1].file)
     second = write(sample(1000, name="second"), tmp_path)
     old, new = ({file.file for file in m.files()} for m in (first, second))
+    # a reader may have begun with the first manifest
+    assert all((tmp_path / name).exists() for name in old)
+    write(sample(1000, name="second"), tmp_path)
+    assert all((tmp_path / name).exists() for name in old)
+    later(tmp_path)
+    write(sample(1000, name="second"), tmp_path)
     assert {name for name in old - new if (tmp_path / name).exists()} == {
         str(changed.relative_to(tmp_path))
     }
@@ -169,7 +185,9 @@ def test_what_a_failed_build_left_goes_with_the_next(tmp_path: Path) -> None:
         write(Contents(good.manifest, good.blobs, broken), tmp_path)
     assert tree(tmp_path).keys() > before.keys()
     open_bundle(tmp_path).verify()
-    write(sample(), tmp_path)
+    for _ in range(2):
+        write(sample(), tmp_path)
+        later(tmp_path)
     assert tree(tmp_path) == before
 
 
@@ -177,8 +195,10 @@ def test_sections_are_apart(tmp_path: Path) -> None:
     """A new bundle leaves the page, new candidates leave the bundle; equal input, equal record."""
 
     def all_of(folder: Path, count: int) -> dict[str, bytes]:
-        write(sample(count), folder)
-        write_pages(folder)
+        for _ in range(2):
+            write(sample(count), folder)
+            write_pages(folder)
+            later(folder)
         return tree(folder)
 
     first = all_of(tmp_path / "one", 1000)
@@ -193,7 +213,9 @@ def test_candidates_are_made_anew_beside_other_files(capsys: Capture, tmp_path: 
     write_candidates(bundle, [find("wasm"), find("wasm-x86-relaxed")])
     mine = put(tmp_path / "site", f"tuning/blobs/{digest(MINE)}.wasm")
     many = len(tree(tmp_path / "site"))
-    write_candidates(bundle, [find("wasm")])
+    for _ in range(2):
+        write_candidates(bundle, [find("wasm")])
+        later(tmp_path / "site")
     fewer = tree(tmp_path / "site")
     assert len(fewer) < many
     assert mine.exists()
@@ -209,6 +231,8 @@ def test_candidates_are_made_anew_beside_other_files(capsys: Capture, tmp_path: 
         '{"format": 1}',
         '{"format": 1, "sections": {"bundle": {"../mine": "DIGEST"}}}',
         '{"format": 1, "sections": {"bundle": {"FOLDER/mine": "DIGEST"}}}',
+        '{"format": 1, "sections": {}, "old": {"../mine": "DIGEST"}}',
+        '{"format": 1, "sections": {}, "deep": ' + "[" * 100_000,
     ],
 )
 def test_a_record_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
@@ -220,3 +244,25 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=RECORD):
         write(sample(2000), tmp_path / "bundle")
     assert mine.read_bytes() == MINE
+
+
+KILLS = Path(__file__).with_name("written_kills.py")
+
+
+@pytest.mark.parametrize("kind", ["killed", "overlapped"])
+def test_a_folder_outlives_its_writers(tmp_path: Path, kind: str) -> None:
+    """Killed at each of their calls of the system, or two at once: a reader never meets half a
+    bundle, and the next writer writes."""
+    command = [sys.executable, KILLS, kind, tmp_path, "40"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 40
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("kind", "times"), [("killed", 1000), ("overlapped", 200)])
+def test_a_folder_outlives_many_writers(tmp_path: Path, kind: str, times: int) -> None:
+    command = [sys.executable, KILLS, kind, tmp_path, str(times)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= times

@@ -264,7 +264,7 @@ def parse(data: bytes, kind: type[Any], place: str) -> Any:
 REBUILD = "Build the bundle again"
 
 #: What Python raises where it is given data that does not follow the format.
-_WRONG = (
+MALFORMED = (
     msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
     RecursionError,
 )  # fmt: skip
@@ -280,7 +280,7 @@ def reading(place: str) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise MemoryLimit(f"{place} asks for more memory than there is", path=place) from error
-    except _WRONG as error:
+    except MALFORMED as error:
         raise BundleCorrupt(
             f"{place} does not follow the bundle format: {error}"[:LONGEST],
             hint=REBUILD,

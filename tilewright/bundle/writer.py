@@ -1,8 +1,8 @@
 """Writes a bundle into a folder, so that a reader never sees a half-written one.
 
 Input: `Contents`: the manifest, its blobs, and the weights as a stream.  Output: the folder.  Blobs
-are written first; then the pointer is replaced atomically; then the old bundle's blobs are deleted.
-Other files in the folder are left alone (written.py).
+are written first; then the pointer is replaced atomically.  Blobs of the bundle before stay for a
+while.  Other files in the folder are left alone (written.py).
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ def write(contents: Contents, folder: Path, signer: Signer | None = None) -> Man
     """
     check(folder, (POINTER, *contents.blobs))
     with FolderPart(folder, SECTION) as section:
-        for name, data in contents.blobs.items():
-            section.put(name, data)
+        section.put_all(contents.blobs)
         digests = _Digests(contents.tensors)
         shards = tuple(_write_shards(contents, section, digests))
         weights = msgspec.structs.replace(contents.manifest.weights, shards=shards)

@@ -1,25 +1,28 @@
 """Writes files into a folder without overwriting or deleting foreign ones.
 
 Input: a folder, and the new files of a section of it (bundle, page, …).  Output: those files,
-without the section's old ones, and a record with the SHA-256 of each.  Files that are not in the
-record, or changed since, are foreign: `UsageError` before one is lost.
+without the section's old ones, and a record with the SHA-256 of each.  The record names a file
+before it is written, so a writer that is killed leaves nothing that the next one refuses.
+Files that are not in the record, or changed since, are foreign: `UsageError` before one is lost.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from types import TracebackType
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
 
 from tilewright.base.errors import UsageError
-from tilewright.bundle.format import digest, encode, named_digest
+from tilewright.bundle.format import MALFORMED, digest, encode, named_digest
 
 Buffer = bytes | bytearray | memoryview
 #: By section, its files: path below the folder → digest.
@@ -27,42 +30,76 @@ Sections = dict[str, dict[str, str]]
 RECORD = "written-by-tilewright.json"
 PART = ".part-"
 _LEFT = re.compile(re.escape(PART) + "[0-9a-f]{16}-(.+)")
+#: Seconds for which a reader that has the old manifest may still load its files.
+STAYS_S = 60.0
+T = TypeVar("T")
 _HINT = "Move it away, or choose another folder"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    format: Literal[1] = 1
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """sections: the files of each section
+    writing: files that a writer is about to put, so that they are known if it is killed; each with
+             what it may hold meanwhile
+    old: blobs that nothing names any more; a reader may have begun with the manifest before
+    """
+
+    format: Literal[1]
     sections: Sections
+    writing: dict[str, list[str]] = {}
+    old: dict[str, str] = {}
 
 
 class FolderPart:
     """`with FolderPart(folder, "bundle") as section:` writes a section of the folder anew.
 
-    At the end the section's old files are deleted, except changed ones and those put again.  After
-    an error all stay, and the record has what was written so far.
+    At the end the section's old files are deleted, except changed ones and those put again; old
+    blobs stay until the files that replaced them have been there for `STAYS_S`, and the next writer
+    deletes them.  After an error all stay, and the record has what was written so far.  A writer
+    waits for another one of the same folder; if one is killed, the record knows its files.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._now: dict[str, str] = {}
+        self._lock: int | None = None
 
     def __enter__(self) -> FolderPart:
-        self._sections = _read(self._folder)
-        self._known = _known(self._sections)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self._folder)
+        try:
+            self._record = _read(self._folder)
+            self._aged = _age(self._folder / RECORD) >= STAYS_S
+        except BaseException:
+            self._unlock()
+            raise
         return self
 
     def put(self, name: str, data: Buffer) -> None:
         """Writes a file; a blob that exists already is kept.  Raises UsageError as `check`."""
-        if name in self._now:
-            return
-        _refuse(self._folder, name, self._known)
-        place, known = self._folder / name, name in self._known
-        if not (named_digest(name) and place.exists()):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            replace(place, data)
-            known = True
-        if known:
-            self._now[name] = digest(data)
+        self.put_all({name: data})
+
+    def put_all(self, files: Mapping[str, Buffer]) -> None:
+        """The same for several, which the record names together before the first is written."""
+        named = {name: digest(data) for name, data in files.items() if name not in self._now}
+        known = _known(self._record)
+        for name in named:
+            _refuse(self._folder, name, known)
+        # A blob that is there and in no record was there before: it is never ours to delete.
+        ours = {
+            name: found
+            for name, found in named.items()
+            if name in known or not (self._folder / name).exists()
+        }
+        writing = self._record.writing
+        claimed = {n: sorted({*writing.get(n, ()), found}) for n, found in ours.items()}
+        if not claimed.items() <= writing.items():
+            self._save(msgspec.structs.replace(self._record, writing=writing | claimed))
+        for name in named:
+            place = self._folder / name
+            if not (named_digest(name) and place.exists()):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                replace(place, files[name])
+        self._now |= ours
 
     def __exit__(
         self,
@@ -70,18 +107,63 @@ class FolderPart:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        before = self._sections.get(self._name, {})
-        if kind is not None:
-            with suppress(OSError):
-                self._save(before | self._now)
-            return
-        for name in before.keys() - self._now.keys():
+        try:
+            if kind is None:
+                self._finish()
+            else:
+                with suppress(OSError):
+                    files = self._record.sections.get(self._name, {}) | self._now
+                    self._save(self._with(files))
+        finally:
+            self._unlock()
+
+    def _finish(self) -> None:
+        others = {n: f for n, f in self._record.sections.items() if n != self._name}
+        named = {name for files in (self._now, *others.values()) for name in files}
+        before = self._record.sections.get(self._name, {})
+        gone = {*self._record.old, *before, *self._record.writing} - named
+        stays = {
+            name: found
+            for name in gone
+            if (found := named_digest(name)) and not (self._aged and name in self._record.old)
+        }
+        known = _known(self._record)
+        for name in gone - stays.keys():
             place = self._folder / name
-            if _is_file(place) and digest(place.read_bytes()) == before[name]:
+            if _is_file(place) and digest(place.read_bytes()) in known[name]:
                 place.unlink()
         for place in self._left():
             place.unlink(missing_ok=True)
-        self._save(self._now)
+        # What a killed writer of another section began is that section's to mend.
+        writing = {
+            name: found
+            for name, found in self._record.writing.items()
+            if any(name in files for files in others.values())
+        }
+        old = {name: found for name, found in stays.items() if (self._folder / name).exists()}
+        self._save(msgspec.structs.replace(self._with(self._now), writing=writing, old=old))
+
+    def _with(self, files: dict[str, str]) -> Record:
+        """The record with other files in this section."""
+        return msgspec.structs.replace(
+            self._record, sections=self._record.sections | {self._name: files}
+        )
+
+    def _save(self, record: Record) -> None:
+        self._record = record
+        sections = {name: _in_order(files) for name, files in _in_order(record.sections).items()}
+        told = Record(
+            format=1,
+            sections=sections,
+            writing=_in_order(record.writing),
+            old=_in_order(record.old),
+        )
+        replace(self._folder / RECORD, msgspec.json.format(encode(told), indent=1) + b"\n")
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _left(self) -> Iterator[Path]:
         """Partial files of these names, from writers that died."""
@@ -92,32 +174,58 @@ class FolderPart:
                 if name in self._now or named_digest(name):
                     yield path
 
-    def _save(self, files: dict[str, str]) -> None:
-        sections = self._sections | {self._name: dict(sorted(files.items()))}
-        record = Record(sections={name: sections[name] for name in sorted(sections)})
-        replace(self._folder / RECORD, msgspec.json.format(encode(record), indent=1) + b"\n")
-
 
 def check(folder: Path, names: Iterable[str]) -> None:
     """Raises UsageError if writing any of these files would overwrite a foreign one."""
-    known = _known(_read(folder))
-    for name in names:
-        _refuse(folder, name, known)
+    lock = _locked(folder)
+    try:
+        known = _known(_read(folder))
+        for name in names:
+            _refuse(folder, name, known)
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
-def _read(folder: Path) -> Sections:
+def _read(folder: Path) -> Record:
     place = folder / RECORD
     if not os.path.lexists(place):
-        return {}
+        return Record(format=1, sections={})
     try:
-        sections = msgspec.json.decode(place.read_bytes(), type=Record).sections
-        if outside := [name for name in _known(sections) if not _is_below(name)]:
+        record = msgspec.json.decode(place.read_bytes(), type=Record)
+        if outside := [name for name in _known(record) if not _is_below(name)]:
             raise ValueError(f"{outside[0]} is not below the folder")
-    except (msgspec.DecodeError, OSError, ValueError) as error:
+    except (*MALFORMED, OSError) as error:
         raise UsageError(
             f"{place} is not a record of the files that Tilewright wrote: {error}", hint=_HINT
         ) from error
-    return sections
+    return record
+
+
+def _locked(folder: Path) -> int | None:
+    """The folder, held against other writers until it is closed; None where nothing can be held.
+
+    The system gives it free if the process is killed.
+    """
+    try:
+        place = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return None
+    with suppress(OSError):  # some network file systems
+        fcntl.flock(place, fcntl.LOCK_EX)
+    return place
+
+
+def _age(place: Path) -> float:
+    """Seconds since a file was written; 0 if there is none, or a clock that went back."""
+    try:
+        return max(0.0, time.time() - place.stat().st_mtime)
+    except OSError:
+        return 0.0
+
+
+def _in_order(named: Mapping[str, T]) -> dict[str, T]:
+    return {name: named[name] for name in sorted(named)}
 
 
 def _is_below(name: str) -> bool:
@@ -125,13 +233,21 @@ def _is_below(name: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts
 
 
-def _known(sections: Sections) -> dict[str, str]:
-    return {name: found for files in sections.values() for name, found in files.items()}
+def _known(record: Record) -> dict[str, set[str]]:
+    """By file, what it may hold: of a file that is being replaced, the old or the new."""
+    known: dict[str, set[str]] = {}
+    for files in (*record.sections.values(), record.old):
+        for name, found in files.items():
+            known.setdefault(name, set()).add(found)
+    for name, any_of in record.writing.items():
+        known.setdefault(name, set()).update(any_of)
+    return known
 
 
-def _refuse(folder: Path, name: str, known: Mapping[str, str]) -> None:
+def _refuse(folder: Path, name: str, known: Mapping[str, set[str]]) -> None:
     """Raises UsageError unless the path is free, or has an unchanged file of Tilewright."""
-    place, wanted = folder / name, known.get(name) or named_digest(name)
+    place, own = folder / name, named_digest(name)
+    wanted = {own} if own else known.get(name)
     for above in PurePosixPath(name).parents:
         if os.path.lexists(folder / above) and not (folder / above).is_dir():
             raise UsageError(f"{folder / above} is in the way: it is not a folder", hint=_HINT)
@@ -139,7 +255,7 @@ def _refuse(folder: Path, name: str, known: Mapping[str, str]) -> None:
         return
     if wanted is None or not _is_file(place):
         raise UsageError(f"{place} exists, and no record says that Tilewright wrote it", hint=_HINT)
-    if digest(place.read_bytes()) != wanted:
+    if digest(place.read_bytes()) not in wanted:
         raise UsageError(f"{place} was changed since Tilewright wrote it", hint=_HINT)
 
 

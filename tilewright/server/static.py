@@ -51,6 +51,5 @@ def write_compiler(folder: Path, core: Path) -> int:
 def _put(folder: Path, name: str, files: Mapping[str, bytes]) -> int:
     check(folder, files)
     with FolderPart(folder, name) as section:
-        for file, data in files.items():
-            section.put(file, data)
+        section.put_all(files)
     return sum(map(len, files.values()))

@@ -9,7 +9,7 @@ gives equal bytes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -121,11 +121,11 @@ def _written(
 ) -> Written:
     files: dict[str, int] = {}
 
-    def put(data: bytes, extension: str) -> FileRef:
-        ref = reference(data, extension)
-        section.put(f"{FOLDER}/{ref.file}", data)
-        files[ref.file] = ref.bytes
-        return ref
+    def put(made: Iterable[File]) -> list[FileRef]:
+        refs = {reference(file.data, file.extension): file.data for file in made}
+        section.put_all({f"{FOLDER}/{ref.file}": data for ref, data in refs.items()})
+        files.update({ref.file: ref.bytes for ref in refs})
+        return list(refs)
 
     found = opened(bundle)
     jobs = [
@@ -147,8 +147,7 @@ def _written(
         for number, coming in enumerate(started):
             progress("candidates", number, len(jobs))
             made = await coming
-            for file in made.modules:
-                put(file.data, file.extension)
+            put(made.modules)
             for id, about in made.listed.items():
                 listed[id].append(about)
             left_out.extend(made.left_out)
@@ -157,9 +156,8 @@ def _written(
     modules = len(files)
     if signer:
         _sign(signer, bundle.pointer.manifest.digest, listed)
-    spaces = {
-        id: put(encode({"class": id, "kernels": kernels}), "json") for id, kernels in listed.items()
-    }
+    lists = [File(encode({"class": id, "kernels": of}), "json") for id, of in listed.items()]
+    spaces = dict(zip(listed, put(lists), strict=True))
     index = encode(
         {
             "format": FORMAT,
