@@ -32,7 +32,8 @@ from tilewright.hosts.browser_process import started
 from tilewright.server import BackgroundServer, create_app
 from tilewright.server.pyodide import FILES, core
 from tilewright.targets.classes import find
-from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.source import source_zip
 
 K0 = (384, 768, 768)

@@ -34,7 +34,8 @@ from benchmarks.sockets import MODEL, Site, running
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.targets.classes import find
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import (
     PROTOCOL,
     TOP,

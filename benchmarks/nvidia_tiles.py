@@ -39,7 +39,7 @@ from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrices import TYPES, MatrixSchedule
-from tilewright.tuning.candidates import kernels_of
+from tilewright.tuning.catalogue import kernels_of
 
 CUDA, OPTIONS = Cuda(), Options(targets=("cuda",))
 #: A card that has begun to compute is soon at its full clock.

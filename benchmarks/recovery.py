@@ -30,7 +30,8 @@ from tilewright.server import Tuning
 from tilewright.server import tuned as module
 from tilewright.store import KernelStore
 from tilewright.targets.classes import find
-from tilewright.tuning.candidates import Space, kernels_of, space_of
+from tilewright.tuning.candidates import Space, space_of
+from tilewright.tuning.catalogue import kernels_of
 
 ROOT = Path(__file__).parents[1]
 DEVICE = "wasm-x86-relaxed-48k"

@@ -30,7 +30,8 @@ from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_find import require
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.relink import relink
 
 ROUNDS, VISITS = 5, 3

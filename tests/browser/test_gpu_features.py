@@ -35,7 +35,8 @@ from tilewright.targets.gpu.head_rows import HeadRowSchedule
 from tilewright.targets.gpu.shuffles import ShuffleSchedule
 from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.relink import relink
 
 pytestmark = pytest.mark.browser

@@ -23,7 +23,8 @@ from tilewright.bundle import Bundle, open_bundle
 from tilewright.server.pyodide import core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import CLASSES, find
-from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.folder import write_candidates
 
 from .bundles import Library, edit_manifest, flip

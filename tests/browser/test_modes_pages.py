@@ -19,7 +19,8 @@ from tilewright.server.headers import ISOLATION
 from tilewright.server.pyodide import core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import CLASSES, find
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 

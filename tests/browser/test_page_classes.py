@@ -15,7 +15,8 @@ from tilewright.server import Tuning
 from tilewright.server.reports import key_of
 from tilewright.store import KernelStore, StoredReport, StoredVote
 from tilewright.targets.classes import find
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 
 from .bundles import Library
 from .conftest import Visit

@@ -14,7 +14,8 @@ from tilewright.server import Tuning
 from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning import compose
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 
 from .bundles import Library
 from .conftest import Visit

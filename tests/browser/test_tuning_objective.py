@@ -17,7 +17,8 @@ from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.server.app import WEB
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 
 from .bundles import Library
 from .conftest import Visit

@@ -24,7 +24,8 @@ from tilewright.hosts.browser_programs import program
 from tilewright.server.app import WEB
 from tilewright.server.static import write_pages
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.folder import write_candidates
 
 from .driver import Visit

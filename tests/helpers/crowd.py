@@ -12,7 +12,8 @@ from tilewright.bundle import Bundle
 from tilewright.server.reports import key_of
 from tilewright.store import KernelStore, StoredReport, StoredVote
 from tilewright.targets.classes import find
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 
 VOICES = 16
 

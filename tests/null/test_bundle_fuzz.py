@@ -7,6 +7,7 @@ hosts raise nothing but typed errors.  The browser's engine: test_fuzz_js.py.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -15,14 +16,19 @@ import numpy as np
 import pytest
 from frontend_factory import model
 from helpers.damaged_bundles import Whole
+from helpers.mutations import damaged_json
 from helpers.seeds import seeds
 from onnx import helper
 
-from tilewright.base.errors import CompilerBug, TilewrightError
+from tilewright.base.errors import BundleCorrupt, CompilerBug, TilewrightError
 from tilewright.bundle import open_bundle
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
+from tilewright.targets.classes import find
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import opened
+from tilewright.tuning.relink import relink
 
 #: One test has as many cases, so that their number costs little.
 BATCH = 25
@@ -48,13 +54,17 @@ def whole(target: str = "wasm", variant: str = "x86-simd") -> Whole:
 
 def case(number: int, folder: Path) -> Path:
     """A folder with the damaged bundle."""
-    files = whole().damaged(Random(number)).files
-    shutil.rmtree(folder / "bundle", ignore_errors=True)
+    put(whole().damaged(Random(number)).files, folder / "bundle")
+    return folder / "bundle"
+
+
+def put(files: Mapping[str, bytes], folder: Path) -> None:
+    """Instead of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
     for path, data in files.items():
-        place = folder / "bundle" / path
+        place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
-    return folder / "bundle"
 
 
 def attempt(number: int, path: Path) -> None:
@@ -94,3 +104,31 @@ def test_damaged_bundles_raise_typed_errors(batch: int, tmp_path: Path) -> None:
         except BaseException as error:
             error.add_note(f"case {number}")
             raise
+
+
+@pytest.mark.parametrize("batch", seeds(3, nightly=57))
+def test_damaged_lists_of_kernels_are_a_corrupt_bundle(batch: int, tmp_path: Path) -> None:
+    """Where spaces are listed, bundles are tuned, and winners are linked."""
+    device = find("wasm-x86-simd")
+    lists = [["kernels"], ["targets", "wasm", "kernels"]]
+    for number in range(batch * BATCH, (batch + 1) * BATCH):
+        rng = Random(number)
+        where = rng.choice(lists)
+
+        def edit(data: list[object], rng: Random = rng) -> None:
+            damaged = damaged_json(data, rng)
+            data[:] = damaged if isinstance(damaged, list) else [damaged]
+
+        put(whole().edited(where, edit).files, tmp_path / "bundle")
+        opened_bundle = open_bundle(tmp_path / "bundle")
+        for use in (
+            lambda: [space_of(k, device) for k in opened(opened_bundle).kernels],  # noqa: B023
+            lambda: relink(opened_bundle, device, {}),  # noqa: B023
+        ):
+            try:
+                use()
+            except BundleCorrupt:
+                pass
+            except BaseException as error:
+                error.add_note(f"case {number}")
+                raise

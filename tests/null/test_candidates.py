@@ -27,7 +27,8 @@ from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning import catalogue, offers
-from tilewright.tuning.candidates import _mixed, build, kernels_of, space_of
+from tilewright.tuning.candidates import _mixed, build, space_of
+from tilewright.tuning.catalogue import kernels_of
 
 X86 = CLASSES["wasm-x86-relaxed-32k"]
 ARM = CLASSES["wasm-arm-simd-64k"]

@@ -27,7 +27,8 @@ from tilewright.targets.gpu.thin import ThinSchedule
 from tilewright.targets.gpu.tiles import GroupSchedule
 from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.client import PageSession
 from tilewright.tuning.relink import relink
 

@@ -25,7 +25,8 @@ from tilewright.kernel.spec import Kernel
 from tilewright.server.workers import Workers
 from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning.candidates import Built, build, kernels_of, space_of
+from tilewright.tuning.candidates import Built, build, space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.client import PageSession
 from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink

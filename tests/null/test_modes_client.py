@@ -29,7 +29,8 @@ from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning import client, source
-from tilewright.tuning.candidates import Built, build, kernels_of, space_of
+from tilewright.tuning.candidates import Built, build, space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.folder import write_candidates
 
 

@@ -18,7 +18,8 @@ from tilewright.cli.workers import makers
 from tilewright.server import relinked
 from tilewright.server.relinked import GRACE, Cache, Origin, Relinked
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.folder import FOLDER, write_candidates
 
 DEVICE = "wasm-x86-relaxed-32k"

@@ -29,7 +29,8 @@ from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.features import MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.tuning.candidates import Space, kernels_of, space_of
+from tilewright.tuning.candidates import Space, space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.client import PageSession
 from tilewright.tuning.folder import write_candidates
 from tilewright.tuning.relink import relink

@@ -25,7 +25,8 @@ from tilewright.store import KernelStore
 from tilewright.store import StoredReport as Filed
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning import compose
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 
 
 def first(server: str, number: int, count: int, **changes: Any) -> list[int]:

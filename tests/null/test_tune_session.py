@@ -29,7 +29,8 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.table import default_schedule
-from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import Done, KernelMessage, Objective, Welcome
 
 DEVICE = CLASSES["wasm-x86-relaxed-32k"]

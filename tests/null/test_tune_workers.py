@@ -24,7 +24,8 @@ from tilewright.cli.workers import makers
 from tilewright.server import BackgroundServer, workshop
 from tilewright.server.workers import TRIES, CompileTimeout, Workers
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import Done, Welcome
 
 

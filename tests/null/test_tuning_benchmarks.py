@@ -16,7 +16,8 @@ from tilewright.benchkernel import matmul_step
 from tilewright.bundle import open_bundle
 from tilewright.targets.simd.table import schedule_from_json
 from tilewright.targets.wasm import TARGETS
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 

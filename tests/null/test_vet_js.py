@@ -20,7 +20,8 @@ from tilewright.compiler import Options, compile_model
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.isa import uleb
-from tilewright.tuning.candidates import build, kernels_of, space_of
+from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.catalogue import kernels_of
 
 MODELS = Path(__file__).parents[1] / "models"
 DEVICE = CLASSES["wasm-x86-relaxed-48k"]

@@ -16,7 +16,8 @@ from tilewright.bundle import open_bundle
 from tilewright.server import BackgroundServer
 from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import Ack
 
 SECRET = "secret of the tests"

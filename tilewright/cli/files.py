@@ -17,6 +17,7 @@ import msgspec
 
 from tilewright import TOOL
 from tilewright.base.errors import UsageError
+from tilewright.bundle.format import MALFORMED
 from tilewright.bundle.written import replacing
 
 
@@ -73,7 +74,7 @@ def is_json_of_ours(path: Path) -> bool:
     """Whether `write_json` of any version wrote it."""
     try:
         tool = msgspec.json.decode(path.read_bytes(), type=_Marked).tool
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         return False
     return tool.split(" ")[0] == TOOL.split(" ")[0]
 

@@ -19,6 +19,7 @@ from rich.console import Group
 
 from tilewright.base.errors import InputError, MemoryLimit, NoSpace, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
+from tilewright.bundle.format import MALFORMED
 from tilewright.cli.options import OBJECTIVES, Json, SignWith, check_objective, signer_of, sizes
 from tilewright.cli.output import Answer, pairs, size, table
 from tilewright.kernel.spec import Kernel
@@ -39,7 +40,8 @@ from tilewright.targets.lite import (
 from tilewright.targets.protocol import FIXED
 from tilewright.targets.readings import CACHE_READ, READINGS, block_tiles, tiles
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning.candidates import Space, kernels_of, space_of
+from tilewright.tuning.candidates import Space, space_of
+from tilewright.tuning.catalogue import kernels_of
 
 #: The paper's kernels; B and all sizes as it prints them.
 PAPER = {
@@ -213,7 +215,7 @@ def _winners(
             raise UsageError(f"{path} does not say for which class", hint="Give --device CLASS")
         chosen = find(device)
         return chosen, {n: _schedule(s, kernels, n, chosen) for n, s in given.items()}
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, IndexError) as error:
+    except MALFORMED as error:
         raise InputError(
             f"{path} is no list of winners: {error}",
             hint='Write {"3": 17} or {"3": {"form": "contraction", …}}: schedules by spec number',

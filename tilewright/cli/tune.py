@@ -28,7 +28,8 @@ from tilewright.hosts.browser_programs import PROGRAMS
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
 from tilewright.targets.protocol import FIXED
-from tilewright.tuning.candidates import kernels_of, space_of
+from tilewright.tuning.candidates import space_of
+from tilewright.tuning.catalogue import kernels_of
 
 if TYPE_CHECKING:
     from tilewright.server import Tuning

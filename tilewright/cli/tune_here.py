@@ -22,7 +22,7 @@ from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
 from tilewright.targets.classes import CLASSES, match
 from tilewright.targets.lite import Objective
-from tilewright.tuning.candidates import kernels_of
+from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.line import TuningLine
 from tilewright.tuning.loop import OwnSession
 from tilewright.tuning.messages import PROTOCOL, FromClient, Hello

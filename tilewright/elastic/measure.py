@@ -21,7 +21,7 @@ import msgspec
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import Bundle
-from tilewright.bundle.format import digest
+from tilewright.bundle.format import MALFORMED, digest
 from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.models import CriticalModel, NormalPlan
@@ -92,7 +92,7 @@ def load(path: Path) -> list[Measured]:
     """Raises InputError for a file that `save` did not write."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Kept)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise InputError(
             f"the file has no slowdown curves of this version: {error}",
             hint=ANEW,

@@ -105,5 +105,8 @@ def layout_to_data(layout: Layout) -> list[Any]:
 
 
 def layout_from_data(data: list[Any]) -> Layout:
+    """Raises ValueError, TypeError or LookupError for data that `layout_to_data` does not give."""
     name, *numbers = data
+    if not all(type(n) is int and n >= 0 for n in numbers):
+        raise ValueError(f"a layout has the numbers {numbers}"[:200])
     return _KINDS[name](*numbers)

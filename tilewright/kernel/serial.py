@@ -6,9 +6,10 @@ kernels give equal data, so its digest names a kernel.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import DTYPES, DType
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
 from tilewright.kernel.layout import layout_from_data, layout_to_data
@@ -35,23 +36,44 @@ def kernel_to_data(k: Kernel) -> dict[str, Data]:
 
 
 def kernel_from_data(data: dict[str, Data]) -> Kernel:
+    """Raises ValueError, TypeError or LookupError for data that `kernel_to_data` does not give."""
     return Kernel(
-        data["name"],
+        _text(data["name"]),
         _vars(data["axes"]),
         tuple(
-            Stage(op, _vars(axes), _to_expr(value), _vars(keep))
+            Stage(_text(op), _vars(axes), _to_expr(value), _vars(keep))
             for op, axes, value, keep in data["stages"]
         ),
         _to_expr(data["value"]),
         _to_index(data["store"]),
         tuple(
-            Buffer(DTYPES[name], size, limit, layout_from_data(layout), *_known(*halves))
+            Buffer(
+                DTYPES[name],
+                _number(size),
+                _number(limit),
+                layout_from_data(layout),
+                *_known(*halves),
+            )
             for name, size, limit, layout, *halves in data["buffers"]
         ),
-        data["cols"],
+        _number(data["cols"]),
         _vars(data.get("extents", [])),
-        tuple(Limit(Var(*a), Var(*e), times) for a, e, times in data.get("limits", [])),
+        tuple(
+            Limit(_to_var(a), _to_var(e), _number(times)) for a, e, times in data.get("limits", [])
+        ),
     )
+
+
+def _number(data: Data) -> int:
+    if type(data) is not int:
+        raise TypeError(f"{data!r} is no whole number"[:200])
+    return data
+
+
+def _text(data: Data) -> str:
+    if type(data) is not str:
+        raise TypeError(f"{data!r} is no text"[:200])
+    return data
 
 
 def _buffer(b: Buffer) -> Data:
@@ -72,8 +94,13 @@ def _var(v: Var) -> Data:
     return [v.name, v.extent]
 
 
+def _to_var(data: Data) -> Var:
+    name, extent = data
+    return Var(_text(name), _number(extent))
+
+
 def _vars(data: list[Data]) -> tuple[Var, ...]:
-    return tuple(Var(*v) for v in data)
+    return tuple(map(_to_var, data))
 
 
 def _index(i: Index) -> Data:
@@ -94,14 +121,16 @@ def _atom(a: Atom) -> Data:
 
 def _to_index(data: Data) -> Index:
     const, *terms = data
-    return Index(tuple((_to_atom(*atom), c) for c, *atom in terms), const)
+    return Index(tuple((_to_atom(*atom), _number(c)) for c, *atom in terms), _number(const))
 
 
 def _to_atom(kind: str, what: Data, number: int) -> Atom:
     if kind == "var":
-        return Var(what, number)
+        return _to_var((what, number))
     if kind == "gather":
-        return Gathered(_to_expr(what), number)
+        return Gathered(_to_expr(what), _number(number))
+    if _number(number) < 1:
+        raise ValueError(f"nothing is divided by {number}")
     return (Div if kind == "div" else Mod)(_to_index(what), number)
 
 
@@ -127,16 +156,30 @@ def _expr(e: Expr) -> Data:
 def _to_expr(data: Data) -> Expr:
     match data:
         case ["const", dtype, value]:
-            return Const(float(value) if isinstance(value, str) else value, DTYPES[dtype])
+            return _constant(value, DTYPES[dtype])
         case ["load", dtype, buffer, at]:
-            return Load(buffer, _to_index(at), DTYPES[dtype])
+            return Load(_number(buffer), _to_index(at), DTYPES[dtype])
         case ["call", dtype, fn, operands]:
-            return Call(fn, tuple(_to_expr(a) for a in operands), DTYPES[dtype])
+            return Call(_text(fn), tuple(_to_expr(a) for a in operands), DTYPES[dtype])
         case ["index", dtype, at]:
             return IndexValue(_to_index(at), DTYPES[dtype])
         case ["guard", conditions, value, default]:
-            bounds = tuple(Bound(_to_index(i), extent) for i, extent in conditions)
+            bounds = tuple(Bound(_to_index(i), _number(extent)) for i, extent in conditions)
             return Guard(bounds, _to_expr(value), _to_expr(default))
         case ["acc", dtype, stage]:
-            return Acc(stage, DTYPES[dtype])
+            return Acc(_number(stage), DTYPES[dtype])
     raise ValueError(f"unknown expression {data}"[:200])
+
+
+def _constant(value: Data, dtype: DType) -> Const:
+    """A literal of the type."""
+    if isinstance(value, str) and dtype.is_float:
+        return Const(float(value), dtype)
+    kinds = {"float": (int, float), "bool": (bool, int)}.get(dtype.kind, (int,))
+    if type(value) not in kinds:
+        raise TypeError(f"{value!r} is no literal of {dtype}"[:200])
+    try:
+        struct.pack(dtype.code, value)
+    except struct.error as error:
+        raise ValueError(f"{value!r} is no literal of {dtype}: {error}"[:200]) from error
+    return Const(value, dtype)

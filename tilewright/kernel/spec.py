@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.record import computed
+from tilewright.base.scalars import REDUCTIONS, SCALARS
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.layout import ROWS, Blocks, Layout
@@ -192,10 +193,12 @@ def _calls(e: Expr) -> int:
 
 
 def check(kernel: Kernel) -> None:
-    """Compares the invariants: buffers exist, dtypes fit, stages come before use.
+    """Compares the invariants: buffers exist, variables are bound, functions are known, dtypes fit,
+    stages come before use.
 
     Raises CompilerBug, as plan/ir.py does.
     """
+    _check_domains(kernel)
     exprs = [s.value for s in kernel.stages] + [kernel.value]
     scopes = [{*s.axes, *s.keep} for s in kernel.stages] + [set(kernel.axes)]
     for position, e in enumerate(exprs):
@@ -203,6 +206,9 @@ def check(kernel: Kernel) -> None:
             if isinstance(node, Load):
                 _need(0 < node.buffer < len(kernel.buffers), kernel, node)
                 _need(node.dtype == kernel.buffers[node.buffer].dtype, kernel, node)
+            if isinstance(node, Call):
+                known = SCALARS.get(node.fn)
+                _need(known is not None and known.arity == len(node.operands), kernel, node)
             if isinstance(node, Acc):
                 _need(0 <= node.stage < position, kernel, node)
                 kept = kernel.stages[node.stage].keep
@@ -210,7 +216,26 @@ def check(kernel: Kernel) -> None:
     _need(dtype_of(kernel.value) == kernel.dtype, kernel, kernel.value)
 
 
-def _need(holds: bool, kernel: Kernel, part: Expr) -> None:
+def _check_domains(kernel: Kernel) -> None:
+    """Variables of the kernel's expressions, the ends of its axes, and its buffers."""
+    shared = {*kernel.extents}
+    rows = {*kernel.rows, *shared}
+    for stage in kernel.stages:
+        _need(stage.op in REDUCTIONS, kernel, stage.value)
+        _need(stage.value.variables <= rows | {*stage.axes, *stage.keep}, kernel, stage.value)
+    axes = {*kernel.axes, *shared}
+    _need(kernel.value.variables <= axes, kernel, kernel.value)
+    _need(kernel.store.variables <= axes, kernel, kernel.store)
+    every = [*kernel.axes, *shared, *(v for s in kernel.stages for v in (*s.axes, *s.keep))]
+    _need(all(v.extent > 0 for v in every), kernel, kernel.store)
+    _need(kernel.buffers != () and all(b.size >= 0 for b in kernel.buffers), kernel, kernel.store)
+    points = prod(v.extent for v in kernel.axes)
+    _need(points <= kernel.buffers[0].size, kernel, kernel.store)
+    _need(0 <= kernel.cols <= len(kernel.axes), kernel, kernel.store)
+    _need(all(x.axis in every and x.extent in shared for x in kernel.limits), kernel, kernel.store)
+
+
+def _need(holds: bool, kernel: Kernel, part: Expr | Index) -> None:
     if not holds:
         raise CompilerBug(f"part of a kernel does not fit it: {part}"[:300], kernel=kernel.name)
 

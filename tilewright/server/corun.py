@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tilewright.base.errors import UsageError
+from tilewright.bundle.format import MALFORMED
 from tilewright.server.files import send_whole
 from tilewright.server.headers import REVALIDATE
 
@@ -57,7 +58,7 @@ class CorunFiles:
 def _check(path: Path) -> None:
     try:
         found = _documents(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise UsageError(
             f"{path} cannot be read as JSON: {error}",
             hint="Give what `tilewright corun --json` printed, or benchmarks/corun.py wrote",
@@ -75,5 +76,5 @@ def _documents(data: bytes) -> list[Any]:
     """One, or one on each line."""
     try:
         return [msgspec.json.decode(data)]
-    except msgspec.DecodeError:
+    except msgspec.DecodeError:  # a deep one is refused above
         return msgspec.json.Decoder().decode_lines(data)

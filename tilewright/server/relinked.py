@@ -30,7 +30,7 @@ import msgspec
 from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, UsageError
 from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
-from tilewright.bundle.format import BLOBS, decode, digest, encode, is_blob_name
+from tilewright.bundle.format import BLOBS, MALFORMED, decode, digest, encode, is_blob_name
 from tilewright.bundle.reader import read_blob
 from tilewright.bundle.written import PART, replace
 from tilewright.tuning.catalogue import Winners
@@ -121,7 +121,7 @@ class Cache:
             return None
         try:
             origin = msgspec.json.decode(place.read_bytes(), type=Origin)
-        except msgspec.DecodeError:
+        except MALFORMED:
             return None
         found = self.made(base, origin) if origin.base == base.pointer.manifest.digest else None
         return found if found and found.pointer.manifest.digest == manifest else None

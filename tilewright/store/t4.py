@@ -199,7 +199,7 @@ def read(data: bytes, today: int) -> T4Document:
     """The document, if it is one of ours and sound.  today: the last day that it may name."""
     try:
         document = msgspec.json.decode(data, type=T4Document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidReport(
             "Not an export of Tilewright", hint="See docs/store.md", reason=error
         ) from error

@@ -162,7 +162,7 @@ def read(path: Path) -> Findings:
     """Raises `UsageError` for a file that is none of ours."""
     try:
         return _document(json.loads(path.read_text("utf-8")))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             "The file holds no findings about primitives",
             hint="Make one with: tilewright primitives -o FILE",

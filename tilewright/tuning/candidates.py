@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import __version__
 from tilewright.base.errors import CompilerBug, UsageError
-from tilewright.kernel.serial import kernel_from_data, kernel_to_data
+from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target as find_target
 from tilewright.targets.device import DeviceClass
@@ -25,7 +25,7 @@ from tilewright.targets.protocol import Candidate, Fixed, Mark, Target, fixed
 from tilewright.targets.schedule import Schedule
 
 if TYPE_CHECKING:
-    from tilewright.bundle import Bundle
+    pass
 
 
 @dataclass(frozen=True)
@@ -253,12 +253,6 @@ def making(target: Target, kernel: Kernel, schedule: Schedule, variant: str) -> 
             schedule=str(schedule),
             variant=variant,
         ) from error
-
-
-def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
-    """The kernels of a bundle by spec number."""
-    listed = json.loads(bundle.read(bundle.manifest.kernels))
-    return tuple(kernel_from_data(entry["spec"]) for entry in listed)
 
 
 def key_of(kernel: Kernel) -> str:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import BundleCorrupt, CompilerBug, InputError, UsageError
 from tilewright.bundle import Bundle
+from tilewright.bundle.format import REBUILD, reading
 from tilewright.bundle.kernels import Slot, unpack, unpack_slots
 from tilewright.bundle.signing import Signer
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import classes
+from tilewright.kernel.spec import check as check_kernel
+from tilewright.targets import TARGETS, Target, classes
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.schedule import Schedule
@@ -63,15 +65,55 @@ class Opened:
 
 
 def opened(bundle: Bundle) -> Opened:
-    """Reads all kernel specifications."""
-    entries = unpack(bundle.read(bundle.manifest.kernels))
-    kernels = tuple(kernel_from_data(entry.spec) for entry in entries)
+    """Reads all kernel specifications and schedules.  Raises BundleCorrupt."""
+    kernels = kernels_of(bundle)
     plans = offers.plans_of([[step.spec for step in p.steps] for p in bundle.manifest.plans])
-    slots = {
-        name: unpack_slots(bundle.read(section.kernels))
-        for name, section in bundle.manifest.targets.items()
-    }
+    slots = {name: slots_of(bundle, name, kernels) for name in bundle.manifest.targets}
     return Opened(bundle, kernels, tuple(map(key_of, kernels)), slots, plans)
+
+
+def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
+    """The kernels of a bundle by spec number.  Raises BundleCorrupt."""
+    with reading("the list of kernels"):
+        entries = unpack(bundle.read(bundle.manifest.kernels))
+        made = tuple(kernel_from_data(entry.spec) for entry in entries)
+        try:
+            for kernel in made:
+                check_kernel(kernel)
+        except CompilerBug as error:
+            raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
+    used = [step.spec for plan in bundle.manifest.plans for step in plan.steps]
+    if not all(0 <= spec < len(made) for spec in used):
+        raise BundleCorrupt(
+            "a plan runs a kernel that the bundle has not", hint=REBUILD, kernels=len(made)
+        )
+    return made
+
+
+def slots_of(bundle: Bundle, name: str, kernels: Sequence[Kernel]) -> list[Slot]:
+    """What a target made of each kernel; code can be made from its schedules, if the target is one
+    of ours.  Raises BundleCorrupt."""
+    section, target = bundle.manifest.targets[name], TARGETS.get(name)
+    with reading(f"the list of slots of {name}"):
+        slots = unpack_slots(bundle.read(section.kernels))
+        if len(slots) != len(kernels):
+            raise ValueError(f"it has {len(slots)} of {len(kernels)} kernels")
+        if not all(0 <= slot.slot < section.slots for slot in slots):
+            raise ValueError(f"it names a slot beyond {section.slots}")
+        for slot, kernel in zip(slots, kernels, strict=True):
+            for build in section.builds:
+                data = slot.builds[build.variant]["schedule"]
+                wrong = _objection(target, kernel, data) if target else ""
+                if wrong:
+                    raise ValueError(f"the schedule of {kernel.name}: {wrong}")
+    return slots
+
+
+def _objection(target: Target, kernel: Kernel, data: Mapping[str, Any]) -> str:
+    try:
+        return target.objection(kernel, target.schedule(data))
+    except InputError as error:
+        return error.message
 
 
 def device_class(name: str) -> DeviceClass:

@@ -10,23 +10,24 @@ manifest is complete.  `bundle.write` makes a folder of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from tilewright import TOOL
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import BundleCorrupt, CompilerBug, UsageError
 from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, kernels
+from tilewright.bundle.format import REBUILD, parse, reading
 from tilewright.bundle.sections import load, store
-from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import Kernel
-from tilewright.plan import Extent, Program, State, plan_from_data
+from tilewright.plan import Extent, Program, State, Tensor, check, plan_from_data
 from tilewright.targets import Code, Target
 from tilewright.targets import target as find_target
 from tilewright.targets.device import DeviceClass
 from tilewright.tuning.candidates import making
+from tilewright.tuning.catalogue import kernels_of, slots_of
 
 
 def relink(
@@ -37,8 +38,8 @@ def relink(
 ) -> Contents:
     """The bundle with `winners` (spec number → schedule) in the variant of `device`.
 
-    `UsageError` if the bundle has no such variant or no such kernel, `MemoryLimit` if it does not
-    fit any more.
+    `UsageError` if the bundle has no such variant or no such kernel, `BundleCorrupt` if it is
+    damaged, `MemoryLimit` if it does not fit any more.
     """
     old = bundle.manifest
     section = _section(old, device)
@@ -51,8 +52,8 @@ def relink(
             hint=f"Its kernels are numbered from 0 to {len(entries) - 1}",
             bundle=old.name,
         )
-    program = program_of(bundle, entries)
-    slots = kernels.unpack_slots(bundle.read(section.kernels))
+    program = program_of(bundle)
+    slots = slots_of(bundle, target.name, program.kernels)
     usual = [target.schedule(slot.builds[device.variant]["schedule"]) for slot in slots]
     changed = frozenset(n for n, schedule in winners.items() if schedule != usual[n])
     # a winner is linked as it was timed; all others share code between shapes
@@ -88,16 +89,25 @@ def relink(
     return Contents(manifest, blobs, bundle.weights)
 
 
-def program_of(bundle: Bundle, entries: Sequence[kernels.KernelEntry]) -> Program:
-    """The neutral program that a bundle was made of; tables of tensors are not read."""
+def program_of(bundle: Bundle) -> Program:
+    """The neutral program that a bundle was made of.  Raises BundleCorrupt."""
     manifest = bundle.manifest
-    plans = (msgspec.json.decode(bundle.read(plan.file)) for plan in manifest.plans)
-    return Program(
-        tuple(kernel_from_data(entry.spec) for entry in entries),
-        tuple(map(plan_from_data, plans)),
+    with reading("the plans"):
+        plans = [parse(bundle.read(plan.file), dict[str, Any], "a plan") for plan in manifest.plans]
+        made = tuple(map(plan_from_data, plans))
+    program = Program(
+        kernels_of(bundle),
+        made,
+        tuple(Tensor(DTYPES[t.dtype], t.shape) for t in bundle.tensors()),
         states=tuple(State(s.name, DTYPES[s.dtype], s.shape) for s in manifest.states),
         extents=tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
     )
+    with reading("the plans"):
+        try:
+            check(program)
+        except CompilerBug as error:
+            raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
+    return program
 
 
 def _section(manifest: Manifest, device: DeviceClass) -> SectionEntry:

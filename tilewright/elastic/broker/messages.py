@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, UsageError
+from tilewright.bundle.format import MALFORMED
 from tilewright.elastic.policy import (
     Action,
     Allow,
@@ -117,7 +118,7 @@ def decoded(data: bytes) -> Any:
     try:
         name, body = msgspec.msgpack.decode(data, type=tuple[str, Any])
         return msgspec.convert(body, KINDS[name])
-    except (msgspec.DecodeError, KeyError, UsageError) as error:
+    except (*MALFORMED, UsageError) as error:
         raise InputError(
             f"this is no message of a broker: {error}", hint="Use one version"
         ) from error
