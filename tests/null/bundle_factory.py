@@ -6,7 +6,10 @@ host can run it.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from tilewright.bundle import (
     Asset,
@@ -22,6 +25,7 @@ from tilewright.bundle import (
     Weights,
     add,
 )
+from tilewright.bundle.written import RECORD, STAYS_S
 
 
 def fields(ref: FileRef) -> dict[str, object]:
@@ -111,3 +115,9 @@ def _plan(blobs: dict[str, bytes | bytearray | memoryview], n: int) -> PlanEntry
         steps=(StepEntry(spec=0, kernel="double", node="Mul_0", flops=n, bytes=8 * n),),
         file=add(blobs, b"plan" + bytes([n]), "json"),
     )
+
+
+def later(folder: Path) -> None:
+    """What was written last has been there for long enough."""
+    then = time.time() - 2 * STAYS_S
+    os.utime(folder / RECORD, (then, then))

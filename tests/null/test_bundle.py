@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
-from bundle_factory import sample, weights
+from bundle_factory import later, sample, weights
 
 from tilewright.base.errors import BundleCorrupt, BundleVersion, CompilerBug
 from tilewright.bundle import (
@@ -24,7 +23,7 @@ from tilewright.bundle import (
     write,
 )
 from tilewright.bundle.format import digest, encode
-from tilewright.bundle.written import PART, RECORD, STAYS_S
+from tilewright.bundle.written import PART, RECORD
 
 BIG = 2 * SHARD_BYTES + 5
 
@@ -225,8 +224,7 @@ def test_rebuild_over_an_old_bundle(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "notes.txt").write_text("mine too")
     for _ in range(2):
         write(sample(1000, name="second"), tmp_path)
-        then = time.time() - 2 * STAYS_S
-        os.utime(tmp_path / RECORD, (then, then))
+        later(tmp_path)
     write(sample(1000, name="second"), tmp_path / "fresh")
     fresh = tree(tmp_path / "fresh")
     found = {k: v for k, v in tree(tmp_path).items() if not k.startswith("fresh")}

@@ -367,9 +367,10 @@ def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
 
 def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "curves.json"
-    path.write_text("[]")
-    with pytest.raises(InputError, match="no slowdown curves"):
-        measure.load(path)
+    for text in ("[]", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(InputError, match="no slowdown curves"):
+            measure.load(path)
 
 
 @pytest.mark.parametrize(

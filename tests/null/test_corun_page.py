@@ -132,6 +132,13 @@ def test_a_file_that_has_none_is_refused(
     assert (called.code, called.json["error"]["facts"]) == (2, {"path": str(path)})
 
 
+def test_a_file_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="cannot be read"):
+        create_app({}, corun=[path])
+
+
 def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         create_app({}, corun=[tmp_path / "none.json"])

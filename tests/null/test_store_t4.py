@@ -201,7 +201,7 @@ def test_a_malformed_import_changes_nothing(url: str, change: Any, tmp_path: Pat
         assert (store.stats().keys, store.stats().reports) == (0, 0)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 10**5])
 def test_no_export_at_all(url: str, data: bytes) -> None:
     with KernelStore.open(url) as store, pytest.raises(InvalidReport, match="Not an export"):
         store.import_(data)

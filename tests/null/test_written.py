@@ -6,23 +6,21 @@ there then.  Single files: test_cli_files.py.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bundle_factory import sample
+from bundle_factory import later, sample
 from cli_call import Called
 from test_cli_models import save_model
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import SHARD_BYTES, Contents, open_bundle, write
 from tilewright.bundle.format import digest
-from tilewright.bundle.written import RECORD, STAYS_S
+from tilewright.bundle.written import RECORD
 from tilewright.server.static import page_files, write_pages
 from tilewright.targets.classes import find
 from tilewright.tuning.folder import write_candidates
@@ -35,12 +33,6 @@ FIXED = ("bundle.json", "index.html", "sw.js", "engine/engine.js", "tuning/index
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def later(folder: Path) -> None:
-    """What was written last has been there for long enough."""
-    then = time.time() - 2 * STAYS_S
-    os.utime(folder / RECORD, (then, then))
 
 
 def put(folder: Path, name: str, data: bytes = MINE) -> Path:
