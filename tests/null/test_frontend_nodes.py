@@ -19,6 +19,9 @@ from onnx import TensorProto, helper
 from tilewright.base.errors import TilewrightError
 from tilewright.frontend import import_model
 from tilewright.frontend.table import supported
+from tilewright.fusion.fuse import fuse
+from tilewright.fusion.specs import kernel_steps
+from tilewright.graph.node import Graph
 from tilewright.graph.text import render
 
 #: Measured with onnx 1.23.2 (1884 cases).  Raise it when more operators get a rule.
@@ -114,7 +117,7 @@ def test_nan_is_treated_as_by_the_reference(op: str) -> None:
     np.testing.assert_array_equal(run(import_model(proto), {"x": x})[0], wanted)
 
 
-@pytest.mark.parametrize("size", [64, 65, 100, 384, 4097])
+@pytest.mark.parametrize("size", [16, 17, 64, 65, 100, 384, 4097])
 @pytest.mark.parametrize("attributes", [{}, {"exclusive": 1}, {"reverse": 1},
                                         {"exclusive": 1, "reverse": 1}])  # fmt: skip
 def test_long_running_sums(size: int, attributes: dict[str, int]) -> None:
@@ -126,6 +129,27 @@ def test_long_running_sums(size: int, attributes: dict[str, int]) -> None:
     want = np.cumsum(line, 1) - (line if attributes.get("exclusive") else 0)
     want = want[:, ::-1] if attributes.get("reverse") else want
     np.testing.assert_array_equal(run(import_model(proto), {"x": x})[0], want)
+
+
+def running(op: str, size: int) -> Graph:
+    node = helper.make_node(op, ["x", "axis"], ["y"])
+    return import_model(model([node], {"x": [size]}, ["y"], {"axis": np.array(0)}, opset=26))
+
+
+@pytest.mark.parametrize("op", ["CumSum", "CumProd"])
+@pytest.mark.parametrize("size", [10_000, 1_000_000])
+def test_running_results_take_work_in_proportion_to_the_elements(op: str, size: int) -> None:
+    graph = running(op, size)
+    steps = kernel_steps(graph, fuse(graph))
+    assert sum(step.kernel.flops for step in steps) < 64 * size
+
+
+def test_long_running_sums_are_as_exact_as_one_after_the_other() -> None:
+    x = np.random.default_rng(1).uniform(0, 1, 100_000).astype(np.float32)
+    exact = np.cumsum(x, dtype=np.float64)
+    (sums,) = run(running("CumSum", x.size), {"x": x})
+    in_turn = np.cumsum(x, dtype=np.float32)
+    assert np.abs(sums - exact).max() <= np.abs(in_turn - exact).max()
 
 
 @pytest.mark.parametrize(("size", "scale"), [(10, 1.3), (6, 1.2), (16, 1.7), (33, 0.7), (10, 2.1)])

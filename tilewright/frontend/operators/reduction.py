@@ -6,7 +6,6 @@ Input: operand nodes and attributes.  Output: nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isqrt
 
 from tilewright.base.dtypes import BOOL, I32, I64
 from tilewright.frontend import algebra as al
@@ -127,8 +126,8 @@ def cumprod(x: Node, axis: Node, *, exclusive: int = 0, reverse: int = 0) -> Nod
 #: The function that combines two results, and its neutral element.
 _JOIN = {"sum": ("add", 0), "prod": ("mul", 1)}
 
-#: Axes up to this length are reduced over a window per element; longer ones in blocks.
-_SHORT = 64
+#: Elements of a block: each is reduced over a window of as many.
+_BLOCK = 16
 
 
 def _running(fn: str, x: Node, axis: Node, exclusive: int, reverse: int) -> Node:
@@ -147,23 +146,23 @@ def _delayed(fn: str, x: Node, along: int) -> Node:
 
 
 def _prefixes(fn: str, x: Node, along: int) -> Node:
-    """Inclusive running results along an axis: n * sqrt(n) operations in a few kernels.
+    """Inclusive running results along an axis: about 16 operations for each element.
 
-    A block has about sqrt(n) elements; each is combined with the result of all earlier blocks.
+    Each is the result within its block combined with that of all earlier blocks, whose totals are
+    a 16th of the elements and go the same way.
     """
     size = x.shape[along]
-    if size <= _SHORT:
+    if size <= _BLOCK:
         return _windows(fn, x, along)
     join, neutral = _JOIN[fn]
-    block = isqrt(size - 1) + 1
-    count = -(-size // block)
-    after = [count * block - size if i == along else 0 for i in range(x.rank)]
-    split = (*x.shape[:along], count, block, *x.shape[along + 1 :])
+    count = -(-size // _BLOCK)
+    after = [count * _BLOCK - size if i == along else 0 for i in range(x.rank)]
+    split = (*x.shape[:along], count, _BLOCK, *x.shape[along + 1 :])
     blocks = reshape(pad(x, [0] * x.rank, after, neutral), split)
     inside = _windows(fn, blocks, along + 1)
-    totals = al.take(inside, along + 1, block - 1, 1)
+    totals = al.take(inside, along + 1, _BLOCK - 1, 1)
     before = _prefixes(fn, _delayed(fn, totals, along), along)
-    shape = (*x.shape[:along], count * block, *x.shape[along + 1 :])
+    shape = (*x.shape[:along], count * _BLOCK, *x.shape[along + 1 :])
     return al.take(reshape(al.apply(join, inside, before), shape), along, 0, size)
 
 
