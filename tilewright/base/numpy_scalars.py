@@ -40,6 +40,10 @@ def cast(x: Array, dtype: DType) -> Array:
     return x.astype(dtype.numpy)
 
 
+def _bits(x: Array) -> Array:
+    return np.asarray(x, np.float32).view(np.int32)
+
+
 #: Elements of a short axis.
 SHORT = 8
 
@@ -79,6 +83,6 @@ NUMPY_SCALARS: dict[str, Callable[..., Array]] = {
     "f16": _nearest_f16, "bf16": _nearest_bf16,
     "lt": np.less, "le": np.less_equal, "eq": np.equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
-    "nibble": _nibble,
+    "bits": _bits, "nibble": _nibble,
     "where": np.where,
 }  # fmt: skip

@@ -13,17 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.base.dtypes import BOOL, DType
+from tilewright.base.dtypes import BOOL, I32, DType
 
 Number = float | int | bool
-Result = Literal["same", "bool", "cast"]
+Result = Literal["same", "bool", "i32", "cast"]
 
 
 @dataclass(frozen=True)
 class ScalarFn:
     """One scalar function.
 
-    result: "same": dtype of the last argument, "bool": BOOL, "cast": the node's own dtype
+    result: "same": dtype of the last argument, "bool": BOOL, "i32": I32, "cast": the node's own
+            dtype
     ulp:    bound of the f32 error on `domain`, in units in the last place; 0: correctly rounded
     domain: lowest and highest argument in tests
     """
@@ -39,6 +40,8 @@ class ScalarFn:
     def dtype(self, args: tuple[DType, ...], own: DType | None = None) -> DType:
         if self.result == "bool":
             return BOOL
+        if self.result == "i32":
+            return I32
         if self.result == "cast":
             assert own is not None
             return own
@@ -138,6 +141,16 @@ def _nearest_bf16(x: float) -> float:
     return float(struct.unpack("f", struct.pack("I", rounded))[0])
 
 
+def _bits(x: float) -> int:
+    """As it lies in memory."""
+    try:
+        packed = struct.pack("<f", x)
+    except OverflowError:
+        packed = struct.pack("<f", math.copysign(math.inf, x))
+    (bits,) = struct.unpack("<i", packed)
+    return int(bits)
+
+
 #: What functions of angles are tested on.
 ALL = (-3e38, 3e38)
 
@@ -176,6 +189,7 @@ _ROWS = (
     ScalarFn("and", 2, lambda a, b: bool(a) and bool(b), result="bool"),
     ScalarFn("or", 2, lambda a, b: bool(a) or bool(b), result="bool"),
     ScalarFn("not", 1, lambda a: not a, result="bool"),
+    ScalarFn("bits", 1, _bits, result="i32", floats_only=True),
     ScalarFn("nibble", 2, lambda a, b: a >> b & 15),
     ScalarFn("where", 3, lambda c, a, b: a if c else b),
     ScalarFn("cast", 1, lambda a: a, result="cast"),

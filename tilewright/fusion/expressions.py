@@ -155,6 +155,8 @@ class Maker:
                 return (yield from self._reduce(n, fn, axes, at))
             case ops.Contract():
                 return (yield from self._contract(n, op, at))
+            case ops.Order():
+                return (yield from self._order(n, at))
             case ops.Pad(before, _, value):
                 return (yield from self._pad(n, before, value, at))
             case ops.Concat(axis):
@@ -210,6 +212,13 @@ class Maker:
             loop.sort(key=lambda v: -strides[v])
         factors = tuple(_widened(x, n.dtype) for x in (a, b))
         return self._stage(n, "sum", tuple(loop), Call("mul", factors, n.dtype), keep)
+
+    def _order(self, n: Node, at: Indices) -> Making:
+        (x,) = n.inputs
+        along = self._axis(f"r{AXES[x.rank - 1]}", x, x.rank - 1)
+        self.kept = tuple(at[-1].variables)
+        value = yield x, (*at[:-1], index(along))
+        return self._stage(n, "order", (along,), value, self.kept)
 
     def _keys(self, n: Node, axis: int) -> Var:
         """The axis that the scores of an attention keep, and that its later stages reduce."""
@@ -288,6 +297,8 @@ def _name(out: Node, stages: tuple[Stage, ...]) -> str:
         kind = out.op.fn if isinstance(out.op, ops.Elementwise) else type(out.op).__name__.lower()
         return f"{kind}_{size}"
     first = stages[0]
+    if first.op == "order":
+        return f"order_{size}x{first.axes[0].extent}"
     if first.keep:
         return f"attention_{size}x{prod(v.extent for v in first.keep)}"
     depth = prod(v.extent for v in first.axes)

@@ -41,9 +41,9 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
-        if isinstance(n.op, (Scan, ops.Update)):
+        if isinstance(n.op, (Scan, ops.Update, ops.Order)):
             stored.add(n)
-        if isinstance(n.op, ops.Update):
+        if isinstance(n.op, (ops.Update, ops.Order)):
             stored.add(n.inputs[0])
         if isinstance(n.op, (ops.Contract, Scan)):
             roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel

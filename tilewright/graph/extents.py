@@ -261,6 +261,9 @@ class _Walk:
             case ops.Update(axis):
                 if first[axis] or self._of(n.inputs[1])[axis]:
                     raise self.refusal(n, m, "writes rows of an axis that ends at run time")
+            case ops.Order():
+                if first[-1]:
+                    raise self.refusal(n, m, "orders an axis that ends at run time")
             case _ if isinstance(n.op, ops.VIEWS):
                 here, there = (
                     tuple(Var(f"i{axis}", extent) for axis, extent in enumerate(x.shape))

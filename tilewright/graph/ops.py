@@ -200,6 +200,16 @@ class Update(Op):
 
 
 @dataclass(frozen=True)
+class Order(Op):
+    """Places (i32) of the `count` smallest integers along the last axis, the smallest first.
+
+    Of equal ones the first one comes first.  It is stored in any case.
+    """
+
+    count: int
+
+
+@dataclass(frozen=True)
 class Realize(Op):
     """The same values, stored in memory in this axis order (a packed operand, for example).
 

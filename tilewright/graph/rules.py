@@ -29,6 +29,7 @@ from tilewright.graph.ops import (
     Input,
     Iota,
     Op,
+    Order,
     Pad,
     Realize,
     Reduce,
@@ -139,6 +140,27 @@ def _update(op: Update, shapes: Sequence[Shape]) -> Shape:
             shape=list(shapes),
         )
     return data
+
+
+def _order(op: Order, shapes: Sequence[Shape]) -> Shape:
+    *rows, total = shapes[0]
+    if not 0 < op.count <= total:
+        raise ShapeError(f"no {op.count} places in order along the last axis", shape=shapes[0])
+    return (*rows, op.count)
+
+
+def _np_order(op: Order, x: Array) -> Array:
+    return np.argsort(x, axis=-1, kind="stable")[..., : op.count].astype(np.int32)
+
+
+def _order_dtype(op: Order, dtypes: Sequence[DType]) -> DType:
+    if dtypes[0] not in (I32, I64):
+        raise UnsupportedDType(
+            f"only i32 and i64 have an order, not {dtypes[0]}",
+            hint="Order other types by integers that follow each other as the numbers do",
+            dtype=dtypes[0].name,
+        )
+    return I32
 
 
 def _np_update(op: Update, data: Array, rows: Array, at: Array) -> Array:
@@ -290,5 +312,6 @@ RULES: dict[type[Op], Rule] = {
     Unfold: Rule(1, _unfold, _first, _np_unfold),
     Gather: Rule(2, _gather, _first, _np_gather),
     Update: Rule(3, _update, _first, _np_update),
+    Order: Rule(1, _order, _order_dtype, _np_order),
     Realize: Rule(1, lambda op, s: s[0], _first, lambda op, x: np.ascontiguousarray(x)),
 }

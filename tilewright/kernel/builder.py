@@ -281,6 +281,13 @@ class Builder:
         self._frames[-1].bound.add(var)
         return index(var) + least
 
+    def read(self, value: Expr, extent: int, stem: str = "g") -> Index:
+        """Name an integer as it is here, of this thread alone; trap unless 0 <= it < extent."""
+        var = self.fresh(stem, extent)
+        self._frames[-1].stmts.append(l.LetGather(var, self.resolve(value)))
+        self._frames[-1].bound.add(var)
+        return index(var)
+
     def let_min(self, a: Index, b: Index, stem: str = "e") -> Index:
         """Name the smaller of two index values, in the outermost scope that knows both, unless
         their ranges say which one it is."""

@@ -80,6 +80,19 @@ class Attention(Form):
 
 
 @dataclass(frozen=True)
+class Order(Form):
+    """The places of the smallest of each row of integers, in order.
+
+    value: an element of the row, at the position `along`
+    first: how many places, which lie along the last axis
+    """
+
+    value: Expr
+    along: Var
+    first: Var
+
+
+@dataclass(frozen=True)
 class Windows(Form):
     """A reduction across memory: neighbouring results read neighbouring elements.
 
@@ -154,6 +167,9 @@ def classify(kernel: Kernel) -> Form:
     """The form of a kernel in normal form (see collapse.py)."""
     if not kernel.stages:
         return _elementwise(kernel)
+    if kernel.stages[0].op == "order":
+        (stage,) = kernel.stages
+        return Order(stage.value, *stage.axes, *stage.keep)
     if any(s.keep for s in kernel.stages):
         return _attention(kernel)
     floats = of_floats(kernel)

@@ -7,6 +7,7 @@ hashable and serialisable.  It names no tile size, no loop order and no target.
                     value r0 + b3[n]
     softmax row:    axes (row | col), r0 = max over j, r1 = sum over j of exp(x - r0),
                     value exp(x[row, col] - r0) / r1
+    order row:      axes (row | col), r0 = order over i of b1[row*n + i], keeping col, value r0
     attention row:  axes (row | col), r0 = sum over d of q[row, d] * k[j, d], keeping j,
                     r1 = max over j of r0, r2 = sum over j of exp(r0 - r1) * v[j, col], keeping
                     col, r3 = sum over j of exp(r0 - r1), value r2 / r3
@@ -56,6 +57,9 @@ class Buffer:
 @dataclass(frozen=True)
 class Stage:
     """One reduction: `op` ("sum", "max", "min", "prod") over `axes` of `value`.
+
+    Or `op` is "order": the places of the smallest values, integers, along the one axis, as many as
+    the one axis that it keeps has (I32; the smallest first, and of equal ones the first).
 
     `value` may use the results of earlier stages (`Acc`).  The result has one element for each
     point of the rows and of `keep`; an `Acc` reads the element at the current point.
@@ -141,12 +145,15 @@ class Kernel:
 
     @property
     def anchor(self) -> str:
-        """What it was fused around: "contract", "attention", "rowwise", "reduce" or "map".
+        """What it was fused around: "contract", "attention", "order", "rowwise", "reduce"
+        or "map".
 
         For people and reports; how it lies in memory, and so what runs it, is its form (form.py).
         """
         if not self.stages:
             return "map"
+        if self.stages[0].op == "order":
+            return "order"
         if any(s.keep for s in self.stages):
             return "attention"
         if self.product is not None or any(isinstance(b.layout, Blocks) for b in self.buffers):

@@ -20,12 +20,14 @@ from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
 from tilewright.kernel.extents import limited_first, points, scaled
+from tilewright.kernel.form import Order, classify
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
 from tilewright.plan import Program
+from tilewright.targets import order
 from tilewright.targets.device import DeviceClass
 from tilewright.targets.primitives import Primitive, Setup
 from tilewright.targets.protocol import Candidate, Code
@@ -180,6 +182,8 @@ def numbers_of(fn: TileFn) -> list[int | list[int]]:
 
 def lower(kernel: Kernel) -> TileFn:
     """One tile per point of the leading axes.  Reductions that keep axes are staged per tile."""
+    if isinstance(classify(kernel), Order):
+        return order.lower(kernel)
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel)
     at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))

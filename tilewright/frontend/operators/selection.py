@@ -1,34 +1,22 @@
 """ONNX TopK: the largest or smallest elements along an axis, in order.
 
-Input: operand nodes and attributes.  Output: nodes.  An element's rank in a block is how many
-others come before it, and rank r is found by comparing: both are reductions, which every target
-computes by many threads.  Blocks give their best elements to the next round, until one is left.
-
-    32,000 elements, k = 40:  125 blocks of 256 -> 5,000 -> 20 blocks -> 800 -> 4 -> 160 -> 40
+Input: operand nodes and attributes.  Output: nodes.  Elements become integers that follow each
+other as the wanted ones do; `Order` finds the places of the first, and they are gathered there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilewright.base.dtypes import BOOL, I32, I64
-from tilewright.base.errors import InvalidModel
+from tilewright.base.errors import InvalidModel, UnsupportedDType
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.indexing import take_elements
+from tilewright.frontend.operators.reduction import first_extreme
 from tilewright.frontend.table import operator
-from tilewright.graph.node import (
-    Node,
-    broadcast,
-    cast,
-    iota,
-    pad,
-    reduce,
-    reshape,
-    transpose,
-)
+from tilewright.graph import ops
+from tilewright.graph.node import Node, cast, node, transpose
 
-#: Elements of a block; at least twice as many as are wanted of it.
-BLOCK = 256
+#: The bits of f32 infinity, and what stands for every NaN.
+INFINITY, NAN = 0x7F800000, 0x7FC00000
 
 
 @operator("TopK")
@@ -48,59 +36,43 @@ def top_k(x: Node, k: Node, *, axis: int = -1, largest: int = 1) -> tuple[Node, 
 def _top(x: Node, count: int, axis: int, largest: bool) -> tuple[Node, Node]:
     along = al.axis_of(axis, x.rank)
     if not 0 <= count <= x.shape[along]:
-        raise InvalidModel(f"TopK of {count} elements", shape=x.shape, limit=x.shape[along])
-    if x.dtype == BOOL or not count or not x.size:
-        raise InvalidModel(f"TopK of {count} elements of {x.dtype}", shape=x.shape)
+        raise InvalidModel(
+            f"TopK of {count} elements along an axis of {x.shape[along]}",
+            hint="k is a whole number from 0 to the size of the axis",
+            shape=x.shape,
+            limit=x.shape[along],
+        )
+    if x.dtype == BOOL:
+        raise UnsupportedDType(
+            "TopK of truth values", hint="Cast them to integers first", dtype=x.dtype.name
+        )
+    shape = (*x.shape[:along], count, *x.shape[along + 1 :])
+    if 0 in shape:
+        return al.full(0, shape, x.dtype), al.full(0, shape, I64)
     order = [*(i for i in range(x.rank) if i != along), along]
-    values = transpose(x, order)
-    places = cast(iota(values.shape, x.rank - 1), I32)
-    width = max(BLOCK, 2 * count)
-    while True:
-        blocks = -(-values.shape[-1] // width)
-        values, places = _best(values, places, blocks, count, largest)
-        if blocks == 1:
-            break
     back = [order.index(i) for i in range(x.rank)]
-    return transpose(values, back), cast(transpose(places, back), I64)
+    values = transpose(x, order)
+    if count == 1 and (largest or not x.dtype.is_float):
+        places = first_extreme(values, x.rank - 1, "max" if largest else "min")
+    elif count == 1:
+        places = first_extreme(_keys(values, largest), x.rank - 1, "min")
+    else:
+        places = node(ops.Order(count), _keys(values, largest))
+    places = cast(places, I32)
+    best = take_elements(values, places, axis=-1)
+    return transpose(best, back), cast(transpose(places, back), I64)
 
 
-def _best(values: Node, places: Node, blocks: int, count: int, largest: bool) -> tuple[Node, Node]:
-    """The `count` best elements of each block, in order, blocks side by side."""
-    *outer, total = values.shape
-    width = -(-total // blocks)
-    worst = al.lowest(values.dtype) if largest else al.highest(values.dtype)
-    values = _in_blocks(values, blocks, width, worst)
-    places = _in_blocks(places, blocks, width, -1)
-    count = min(count, width)
-    whole = (*outer, blocks, width, width)
-    own, other = _spread(values, whole, -2), _spread(values, whole, -1)
-    before = al.less(own, other) if largest else al.less(other, own)
-    earlier = al.less(_counted(whole, -1), _counted(whole, -2))
-    before = al.apply("or", before, al.apply("and", al.equal(own, other), earlier))
-    rank = reshape(reduce("sum", cast(before, I32), [len(whole) - 1]), values.shape)
-    picks = (*outer, blocks, count, width)
+def _keys(x: Node, largest: bool) -> Node:
+    """Integers, the smallest for the element that is wanted first; NaN is the largest number.
 
-    here = al.equal(_spread(rank, picks, -1), _counted(picks, -2))
-    # of numbers that are none no rank is certain: then it is the first element
-    own_places = reduce("max", al.where(here, _counted(picks, -1), 0), [len(picks) - 1])
-    at = reshape(own_places, (*outer, blocks, count))
-    best = (reshape(take_elements(t, at, axis=-1), (*outer, -1)) for t in (values, places))
-    return next(best), next(best)
-
-
-def _counted(shape: tuple[int, ...], axis: int) -> Node:
-    """The position along an axis that is counted from the end."""
-    return cast(al.counted(shape, len(shape) + axis), I32)
-
-
-def _in_blocks(x: Node, blocks: int, width: int, fill: float | int | bool) -> Node:
-    *outer, total = x.shape
-    missing = blocks * width - total
-    if missing:
-        x = pad(x, [0] * x.rank, [*([0] * len(outer)), missing], fill)
-    return reshape(x, (*outer, blocks, width))
-
-
-def _spread(x: Node, shape: Sequence[int], axis: int) -> Node:
-    """x [.., blocks, width], its last axis as `axis` of the shape and repeated along the other."""
-    return broadcast(al.unsqueeze(x, (-2 if axis == -1 else -1,)), tuple(shape))
+    The bits of floats below zero fall as the numbers rise; -0 and 0 both become 0.
+    """
+    if x.dtype.is_float:
+        bits = al.apply("bits", x)
+        x = al.where(al.less(bits, 0), al.sub(-(2**31), bits), bits)
+        nan = al.apply("or", al.less(INFINITY, x), al.less(x, -INFINITY))
+        x = al.where(nan, NAN, x)
+    elif x.dtype != I64:
+        x = cast(x, I32)
+    return al.sub(-1, x) if largest else x

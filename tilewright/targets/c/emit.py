@@ -7,6 +7,7 @@ else 0.  Scratch is on the stack of the function.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tilewright.base.dtypes import BOOL, DTYPES, F32, DType
 from tilewright.kernel.expr import Call, dtype_of
@@ -26,7 +27,7 @@ _INTEGER = {
     "nibble": "(({0} >> {1}) & 15)",
 }  # fmt: skip
 #: The same of floats; {f} is the suffix of the library's functions.
-_FLOAT = {
+FLOAT = {
     "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})",
     "neg": "(-{0})", "abs": "fabs{f}({0})", "fma": "fma{f}({0}, {1}, {2})",
     "max": "max_{t}({0}, {1})", "min": "min_{t}({0}, {1})", "sqrt": "sqrt{f}({0})",
@@ -35,6 +36,7 @@ _FLOAT = {
     "sin": "sin{f}({0})", "cos": "cos{f}({0})", "tan": "tan{f}({0})", "pow": "pow{f}({0}, {1})",
     "expm1": "expm1{f}({0})", "log1p": "log1p{f}({0})", "rem": "fmod{f}({0}, {1})",
     "f16": "nearest_f16({0})", "bf16": "nearest_bf16({0})",
+    "bits": "(union {{ float f; int32_t i; }}){{ .f = {0} }}.i",
 }  # fmt: skip
 _ANY = {
     "lt": "({0} < {1})", "le": "({0} <= {1})", "eq": "({0} == {1})", "and": "({0} && {1})",
@@ -120,6 +122,8 @@ def _whole(value: int) -> str:
 class CDialect(Dialect):
     """Buffers are typed pointers `b0`, `b1`, …"""
 
+    floats: Mapping[str, str] = FLOAT
+
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if not dtype.is_float:
             return f"({TYPES[dtype.name]}){_whole(int(value))}"
@@ -133,7 +137,7 @@ class CDialect(Dialect):
         dtype = dtype_of(e.operands[-1])
         if e.fn == "cast":
             return self._cast(args[0], dtype, e.dtype)
-        table = {**_ANY, **(_FLOAT if dtype.is_float else _INTEGER)}
+        table = {**_ANY, **(self.floats if dtype.is_float else _INTEGER)}
         text = table[e.fn].format(*args, t=dtype.name, f="f" if dtype == F32 else "")
         # small integers are computed as int; bool has no arithmetic of its own
         return f"({TYPES[e.dtype.name]}){text}" if not e.dtype.is_float else text

@@ -27,7 +27,7 @@ from tilewright.kernel.loops import (
     TileFn,
 )
 from tilewright.kernel.spec import EIGHT
-from tilewright.targets.c.emit import TYPES, CDialect
+from tilewright.targets.c.emit import FLOAT, TYPES, CDialect
 from tilewright.targets.cuda import units, warpgroups
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes
@@ -37,6 +37,8 @@ from tilewright.targets.text import at, body, condition
 MOST_ELEMENTS = 2**31
 #: Bytes of shared memory that a text may declare, but for what the second form has of its own.
 MOST_STATIC = 48 * 1024 - 256
+#: Functions of floats where C has other text.
+FLOATS = {**FLOAT, "bits": "__float_as_int({0})"}
 
 
 class CudaDialect(CDialect):
@@ -63,6 +65,8 @@ class CudaDialect(CDialect):
         if lanes not in (1, 4):
             raise CompilerBug(f"vectors have 4 elements or words, not {lanes}")
         return kind if lanes == 1 else f"vec4<{kind}>"
+
+    floats = FLOATS
 
     def parameter(self, number: int) -> str:
         buffer = self.buffers[number]

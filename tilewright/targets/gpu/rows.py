@@ -144,7 +144,12 @@ def reduce_stage(
             b.set(reg.name, Guard(bounds, more, reg) if bounds else more)
     if width:
         _over_subgroups(b, stage, reg, area, width)
-        return
+    else:
+        over_threads(b, stage.op, reg, area)
+
+
+def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
+    """area[thread] := reg;  reg := over the whole area, which others may still read then"""
     b.store(area, b.thread, reg)
     b.add(Barrier())
     count = b.threads
@@ -154,7 +159,7 @@ def reduce_stage(
         with inside(b, (Bound(b.thread, count),)):
             for other in range(1, fan):
                 part = Load(area, b.thread + other * count, reg.dtype)
-                b.set(reg.name, step(stage.op, reg, part))
+                b.set(reg.name, step(op, reg, part))
             b.store(area, b.thread, reg)
         b.add(Barrier())
     b.set(reg.name, Load(area, Index(), reg.dtype))

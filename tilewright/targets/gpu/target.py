@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from tilewright.base.errors import InputError
+from tilewright.kernel.form import Order, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
@@ -24,6 +25,7 @@ from tilewright.targets.gpu import (
     head_rows,
     maps,
     matrices,
+    order,
     reductions,
     rounded,
     shuffles,
@@ -157,6 +159,8 @@ class GroupTarget(PlainTarget):
         return needs - self.facts.features
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        if isinstance(classify(kernel), Order):
+            return order.lower(kernel)
         if isinstance(schedule, SingleSchedule):
             return lower_rounding(kernel) or super().lower(kernel, schedule)
         way = self.ways.get(type(schedule))

@@ -22,6 +22,7 @@ from tilewright.targets.simd import (
     contraction,
     depth,
     elementwise,
+    order,
     products,
     quantised,
     rows,
@@ -87,6 +88,7 @@ BLOCKS = Way({quantised.BlocksSchedule: quantised.lower}, quantised.default, qua
 ATTENTION = Way(
     {attention.AttentionSchedule: attention_loops.lower}, attention.default, attention.rules
 )
+ORDER = Way({order.OrderSchedule: order.lower}, order.default, order.rules)
 
 TABLE: Mapping[type[form.Form], Way] = {
     form.Contraction: CONTRACTION,
@@ -95,6 +97,7 @@ TABLE: Mapping[type[form.Form], Way] = {
     form.Attention: ATTENTION,
     form.Windows: WINDOWS,
     form.ByteWindows: TAPS,
+    form.Order: ORDER,
     form.RowWise: ROWS,
     form.Reduction: REDUCE,
     form.Transposition: TRANSPOSE,

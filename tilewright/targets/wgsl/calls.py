@@ -1,7 +1,8 @@
 """WGSL of scalar functions, by name and kind of type: tables.
 
-Input: nothing.  Output: patterns, where {0}, {1} stand for operands, {t} for the type and {u} for
-the type of shifts.  What has no text of WGSL's own is a function of prelude.py.
+Input: nothing.  Output: patterns, where {0}, {1} stand for operands, {t} for their type, {r}
+for that of the result and {u} for that of shifts.  What has no text of WGSL's own is a function of
+prelude.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ ANY = {
 }  # fmt: skip
 FLOAT = {
     **ARITHMETIC, "abs": "abs({0})", "fma": "fma({0}, {1}, {2})", "floor": "floor({0})",
-    "ceil": "ceil({0})", "round": "round({0})",
+    "ceil": "ceil({0})", "round": "round({0})", "bits": "bitcast<{r}>({0})",
     **{n: f"f32_{n}({{0}}, {{1}})" for n in ("max", "min", "pow", "div", "rem", "lt", "le", "eq")},
     **{n: f"f32_{n}({{0}})" for n in ("exp", "log", "tanh", "erf", "sin", "cos", "tan", "sqrt")},
     "expm1": "f32_expm1_of_all({0})", "log1p": "f32_log1p({0})",

@@ -25,6 +25,7 @@ from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.kernel.spec import EIGHT
+from tilewright.targets.gpu.chunks import accesses
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
@@ -70,6 +71,10 @@ class WgslDialect(Dialect):
             and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
         )
         self.areas = fn.scratch
+        #: Whether threads compute a tile together, and read what others of them have stored in it.
+        self.together = fn.thread is not None
+        stored = ((n, False) for n in fn.outputs)
+        self.rereads = self.together and not set(accesses(fn.body)).isdisjoint(stored)
         self.lanes = vectors(fn.body)
         self.arrays = arrays
 
@@ -129,7 +134,9 @@ class WgslDialect(Dialect):
             **ANY,
             **(FLOAT if dtype.is_float else LONG if dtype == I64 else INTEGER),
         }
-        text = table[e.fn].format(*args, t=_type(dtype, e.lanes), u=_type(U8, e.lanes))
+        text = table[e.fn].format(
+            *args, t=_type(dtype, e.lanes), r=_type(e.dtype, e.lanes), u=_type(U8, e.lanes)
+        )
         if e.fn == "eq" and dtype == BOOL:
             return text
         return CUT.get(e.dtype.name, "{0}").format(text)
@@ -311,7 +318,7 @@ class WgslDialect(Dialect):
         return f"{write} let {name} = workgroupUniformLoad(&shared_{name});"
 
     def barrier(self, near: bool) -> str:
-        return "workgroupBarrier();"
+        return "storageBarrier(); workgroupBarrier();" if self.rereads else "workgroupBarrier();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         number, wrong = f"i32({value})", ""
@@ -319,8 +326,12 @@ class WgslDialect(Dialect):
             number, wrong = f"i32({name}_long.x)", f"{name}_long.y != 0u || "
         head = f"let {name}_long = {value}; " if dtype == I64 else ""
         told = "vec4<u32>(1u)" if MEMORY in self.arrays.wide else "1u"  # words 1 to 3 are nobody's
-        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ {MEMORY}[0] = {told}; return; }}"
-        return f"{head}let {name} = {number}; {trap}"
+        if self.together:  # 0 stands in, so that all threads go on to the next barrier
+            ends, kind = f"{name} = 0;", "var"
+        else:
+            ends, kind = "return;", "let"
+        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ {MEMORY}[0] = {told}; {ends} }}"
+        return f"{head}{kind} {name} = {number}; {trap}"
 
 
 def _type(dtype: DType, lanes: int) -> str:

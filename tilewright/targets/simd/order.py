@@ -1,0 +1,53 @@
+"""The places of the smallest integers of each row: how they run, and that nothing is to be chosen.
+
+Input: a kernel of the form `Order`.  Output: its only schedule, its loops (targets/order.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import order
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.rules import Rules
+
+
+@dataclass(frozen=True)
+class OrderSchedule(Schedule):
+    """A tile is a row."""
+
+    form = "order"
+
+
+@dataclass(frozen=True)
+class OrderRules(Rules[OrderSchedule]):
+    """One schedule."""
+
+    def extended(self) -> Iterator[OrderSchedule]:
+        yield self.default
+
+    def normal(self, s: OrderSchedule) -> OrderSchedule:
+        return s
+
+    def tiles(self, s: OrderSchedule) -> int:
+        del s
+        return prod(v.extent for v in self.kernel.rows)
+
+
+def default(kernel: Kernel, machine: Machine) -> OrderSchedule:
+    del kernel, machine
+    return OrderSchedule()
+
+
+def rules(kernel: Kernel, usual: OrderSchedule, machine: Machine) -> OrderRules:
+    return OrderRules(kernel, usual, machine)
+
+
+def lower(kernel: Kernel, schedule: OrderSchedule) -> TileFn:
+    del schedule
+    return order.lower(kernel)
