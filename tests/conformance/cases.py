@@ -17,6 +17,7 @@ from making import Array, Case, case, given, rng, weight
 
 from tilewright.base.dtypes import BOOL, F32, I32, I64, U8
 from tilewright.base.scalars import SCALARS
+from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -29,6 +30,7 @@ from tilewright.graph.node import (
     gather,
     graph_input,
     iota,
+    node,
     pad,
     reduce,
     reshape,
@@ -278,6 +280,19 @@ PRODUCTS = (
     ("mk,nk->mn", (1, 77), (30, 77)),
 )
 
+
+def orders() -> Case:
+    """The first places of rows, all of them, and of numbers of 64 bits; many are equal."""
+    shapes = (((3, 700), I32), ((2, 2, 90), I32), ((300,), I64))
+    nodes, values = given(*shapes)
+    for name, x in values.items():
+        ends = np.iinfo(x.dtype)
+        values[name] = np.where(x == 3, ends.max, np.where(x == 4, ends.min, x - 1))
+    counts = (40, 90, 33)
+    firsts = [node(ops.Order(n), x) for n, x in zip(counts, nodes, strict=True)]
+    return case(nodes, values, *firsts)
+
+
 BUILDERS: dict[str, Callable[[], Case]] = {
     **{f"attention-{name}": lambda f=f: exported(f()) for name, f in VARIANTS.items()},
     "transpose": lambda: transposes(40, 50),
@@ -315,6 +330,7 @@ BUILDERS: dict[str, Callable[[], Case]] = {
     "special-values": special_values,
     "nearest-f16": lambda: nearest("f16"),
     "nearest-bf16": lambda: nearest("bf16"),
+    "order": orders,
     "recurrent-1-step": lambda: recurrent(1, 1, 12, False),
     "recurrent-7-steps": lambda: recurrent(7, 1, 37, False),
     "recurrent-backward": lambda: recurrent(6, 3, 20, True),

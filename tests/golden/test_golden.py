@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import F32
+from tilewright.base.dtypes import F32, I32
 from tilewright.benchkernel import compile_graph
 from tilewright.compiler import Options
 from tilewright.graph import ops
@@ -60,11 +60,16 @@ def max_pool() -> Node:
     return reduce("max", unfold(x, 0, 3, 2), [2])
 
 
+def first_three() -> Node:
+    return node(ops.Order(3), graph_input("x", (2, 40), I32))
+
+
 KINDS: dict[str, Callable[[], Node]] = {
     "map": elementwise_chain,
     "contract": matmul_bias,
     "rowwise": softmax,
     "reduce": max_pool,
+    "order": first_three,
 }
 
 

@@ -12,7 +12,7 @@ from helpers.kernels import ANCHORS, random_case
 from helpers.seeds import seeds
 from helpers.steps import compiled, steps_for
 
-from tilewright.base.dtypes import F32, I64, DType
+from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.benchkernel import matmul_step
 from tilewright.graph import ops
 from tilewright.graph.node import Node, elementwise, graph_input, node, reduce, transpose, unfold
@@ -25,6 +25,7 @@ from tilewright.kernel.form import (
     Contraction,
     Form,
     Map,
+    Order,
     Reduction,
     RowWise,
     Transposition,
@@ -66,6 +67,7 @@ MADE: dict[str, tuple[Node, type[Form]]] = {
     "pool": (reduce("max", unfold(x(5, 4), 0, 3, 2), [2]), Windows),
     "depthwise": (depthwise(), Windows),
     "columns": (reduce("max", x(9, 4), [0]), Windows),
+    "order": (node(ops.Order(3), graph_input("x", (5, 7), I32)), Order),
 }
 
 

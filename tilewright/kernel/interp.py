@@ -63,7 +63,7 @@ def run(
             machine.vars[fn.tile.name] = tile
             machine.block(fn.body)
         return
-    shared = _Shared(len(fn.buffers), whole or {})
+    shared = _Shared(len(fn.buffers), whole or {}, fn.mutual)
     threads = [_Thread(memory, known, shared, fn.thread, n, fn.unit) for n in range(fn.threads)]
     for thread in threads:
         thread.peers = threads
@@ -102,12 +102,14 @@ class _Shared:
 
     buffers: how many outlive the tile;  whole: as of `run`
     touched: by place, since the last barrier: who touched it, and whether anyone wrote it
+    mutual:  as of `TileFn`: then a place belongs to the tile, and to no thread of it
     owners:  tile and thread that stored in a place of those buffers, in all tiles
     awaited: elements that were copied ahead and may not have come
     """
 
     buffers: int
     whole: Mapping[int, int]
+    mutual: bool
     touched: dict[_Place, tuple[frozenset[int], bool]] = field(default_factory=dict)
     owners: dict[_Place, tuple[int, int]] = field(default_factory=dict)
     awaited: set[_Place] = field(default_factory=set)
@@ -268,7 +270,7 @@ class _Thread(Stepper):
         for number in range(at // each, (at + count - 1) // each + 1):
             self._touch_place((buffer, number), wrote)
             if wrote and buffer < self.shared.buffers:
-                own = self.tile, self.number
+                own = self.tile, -1 if self.shared.mutual else self.number
                 found = self.shared.owners.setdefault((buffer, number), own)
                 assert found == own, f"{own} races with {found} for b{buffer}[{number * each}]"
 

@@ -276,6 +276,8 @@ class TileFn:
     unit:     the matrix unit of its subgroups; None if it uses none
     subgroup: threads of a subgroup, neighbours; 0: of any size
     outputs:  numbers of the buffers that it writes
+    mutual:   whether threads of a tile read and change what others of it have stored there, with
+              barriers between
     counts:   empty if tiles and values are fixed; else for the tiles, then for each scalar, how the
               number follows an extent (None: not at all); `tiles` and `values` are then the largest
     """
@@ -294,6 +296,7 @@ class TileFn:
     unit: MatrixUnit | None = None
     subgroup: int = 0
     outputs: tuple[int, ...] = (0,)
+    mutual: bool = False
 
     @property
     def threads(self) -> int:

@@ -137,24 +137,24 @@ def _fresh(fn: l.TileFn, before: Sequence[l.Stmt], loop: l.For) -> bool:
     """True if every shared area is written by a pass before the pass reads it, or by no pass, or is
     refilled."""
     first = len(fn.buffers)
-    inside = list(accesses(loop.body))
+    inside = list(_accesses(loop.body))
     for area in range(first, first + len(fn.scratch)):
         uses = [written for number, written in inside if number == area]
-        if True in uses and (not uses[0] or (area, True) in accesses(before)):
+        if True in uses and (not uses[0] or (area, True) in _accesses(before)):
             return False
     # a tile's output is stored after the loop
     return not any(number < first and written for number, written in inside)
 
 
-def accesses(stmts: Sequence[l.Stmt]) -> Iterator[tuple[int, bool]]:
+def _accesses(stmts: Sequence[l.Stmt]) -> Iterator[tuple[int, bool]]:
     """Buffers that are read (False) and written (True), in the order of the text."""
     for s in stmts:
         match s:
             case l.For():
-                yield from accesses(s.body)
+                yield from _accesses(s.body)
             case l.If():
-                yield from accesses(s.then)
-                yield from accesses(s.orelse)
+                yield from _accesses(s.then)
+                yield from _accesses(s.orelse)
             case l.Set(_, value) | l.LetGather(_, value) | l.LetUniform(_, value):
                 yield from _loads(value)
             case l.LoadMatrix():

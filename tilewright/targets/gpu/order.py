@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.builder import Builder, Values
@@ -38,7 +38,8 @@ def lower(kernel: Kernel) -> TileFn:
     row.bound()
     row.choose()
     row.sort()
-    return b.finish(kernel, (Scratch(I32, threads), Scratch(I32, threads)))
+    areas = Scratch(I32, threads), Scratch(I32, threads)
+    return replace(b.finish(kernel, areas), mutual=True)
 
 
 def _i32(fn: str, *args: Expr | int) -> Call:

@@ -25,7 +25,6 @@ from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
 from tilewright.kernel.spec import EIGHT
-from tilewright.targets.gpu.chunks import accesses
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.text import Dialect, at, body, value_of
@@ -71,10 +70,9 @@ class WgslDialect(Dialect):
             and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
         )
         self.areas = fn.scratch
-        #: Whether threads compute a tile together, and read what others of them have stored in it.
+        self.mutual = fn.mutual
+        #: Whether threads compute a tile together.
         self.together = fn.thread is not None
-        stored = ((n, False) for n in fn.outputs)
-        self.rereads = self.together and not set(accesses(fn.body)).isdisjoint(stored)
         self.lanes = vectors(fn.body)
         self.arrays = arrays
 
@@ -318,7 +316,7 @@ class WgslDialect(Dialect):
         return f"{write} let {name} = workgroupUniformLoad(&shared_{name});"
 
     def barrier(self, near: bool) -> str:
-        return "storageBarrier(); workgroupBarrier();" if self.rereads else "workgroupBarrier();"
+        return "storageBarrier(); workgroupBarrier();" if self.mutual else "workgroupBarrier();"
 
     def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
         number, wrong = f"i32({value})", ""
