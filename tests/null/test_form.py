@@ -25,7 +25,7 @@ from tilewright.kernel.form import (
     Contraction,
     Form,
     Map,
-    Order,
+    Ordering,
     Reduction,
     RowWise,
     Transposition,
@@ -67,7 +67,7 @@ MADE: dict[str, tuple[Node, type[Form]]] = {
     "pool": (reduce("max", unfold(x(5, 4), 0, 3, 2), [2]), Windows),
     "depthwise": (depthwise(), Windows),
     "columns": (reduce("max", x(9, 4), [0]), Windows),
-    "order": (node(ops.Order(3), graph_input("x", (5, 7), I32)), Order),
+    "order": (node(ops.Order(3), graph_input("x", (5, 7), I32)), Ordering),
 }
 
 

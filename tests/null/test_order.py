@@ -18,7 +18,7 @@ from tilewright.base.errors import ShapeError, UnsupportedDType
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, graph_input, node, transpose
 from tilewright.kernel import interp
-from tilewright.kernel.form import Order, classify
+from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import order
@@ -31,7 +31,7 @@ def ordered(x: Node, count: int) -> Kernel:
     """The kernel, whose operand lies in memory."""
     graph = Graph("order", (("x", x),), (("y", node(ops.Order(count), x)),))
     (step,) = steps_of(graph)
-    assert isinstance(classify(step.kernel), Order)
+    assert isinstance(classify(step.kernel), Ordering)
     return step.kernel
 
 

@@ -80,7 +80,7 @@ class Attention(Form):
 
 
 @dataclass(frozen=True)
-class Order(Form):
+class Ordering(Form):
     """The places of the smallest of each row of integers, in order.
 
     value: an element of the row, at the position `along`
@@ -169,7 +169,7 @@ def classify(kernel: Kernel) -> Form:
         return _elementwise(kernel)
     if kernel.stages[0].op == "order":
         (stage,) = kernel.stages
-        return Order(stage.value, *stage.axes, *stage.keep)
+        return Ordering(stage.value, *stage.axes, *stage.keep)
     if any(s.keep for s in kernel.stages):
         return _attention(kernel)
     floats = of_floats(kernel)

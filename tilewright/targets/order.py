@@ -1,8 +1,8 @@
 """The places of the smallest integers of a row, in order, by one thread: a tree of winners.
 
-Input: a kernel of the form `Order`.  Output: the loop nest of one tile, which is a row.  A node has
-the smallest of 16 below it and its place.  The top is the next result; then only the nodes above
-that place look for the next one, which comes behind it in the order.
+Input: a kernel of the form `Ordering`.  Output: the loop nest of one tile, which is a row.  A node
+has the smallest of 16 below it and its place.  The top is the next result; then only the nodes
+above that place look for the next one, which comes behind it in the order.
 
     24,000 numbers -> 1,500 nodes -> 94 -> 6 -> 1;  each result looks at 16 + 16 + 16 + 6
 """
@@ -16,7 +16,7 @@ from tilewright.base.dtypes import BOOL, I32
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Call, Expr, IndexValue, Load, Reg, dtype_of
 from tilewright.kernel.extents import limited_first, points
-from tilewright.kernel.form import Order, form_as
+from tilewright.kernel.form import Ordering, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity
@@ -28,7 +28,7 @@ FAN = 16
 
 def lower(kernel: Kernel) -> TileFn:
     """One tile for each row; work is n + 16 log n for each result."""
-    form = form_as(kernel, Order)
+    form = form_as(kernel, Ordering)
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel)
     at: Values = dict(zip(rows, unflatten(b.tile, tuple(v.extent for v in rows)), strict=True))
@@ -65,7 +65,7 @@ class _Tree:
     """
 
     b: Builder
-    form: Order
+    form: Ordering
     at: Values
     counts: tuple[int, ...]
     first: int

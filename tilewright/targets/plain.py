@@ -20,7 +20,7 @@ from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
 from tilewright.kernel.extents import limited_first, points, scaled
-from tilewright.kernel.form import Order, classify
+from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.index import flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.reduction import identity, step
@@ -182,7 +182,7 @@ def numbers_of(fn: TileFn) -> list[int | list[int]]:
 
 def lower(kernel: Kernel) -> TileFn:
     """One tile per point of the leading axes.  Reductions that keep axes are staged per tile."""
-    if isinstance(classify(kernel), Order):
+    if isinstance(classify(kernel), Ordering):
         return order.lower(kernel)
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel)

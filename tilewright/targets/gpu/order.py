@@ -1,6 +1,6 @@
 """The places of the smallest integers of a row, in order, by a group of threads.
 
-Input: a kernel of the form `Order`.  Output: the loop nest of one tile, which is a row.  Three
+Input: a kernel of the form `Ordering`.  Output: the loop nest of one tile, which is a row.  Three
 parts, between which all threads meet: bit by bit the largest number that is wanted, by counting;
 the places of what is smaller, and of as many equal ones as are wanted, in the output; these sorted
 by a bitonic network, which moves places and compares the numbers there.
@@ -16,7 +16,7 @@ from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Bound, Call, Const, Expr, IndexValue, Load, Reg, dtype_of
 from tilewright.kernel.extents import limited_first, points
-from tilewright.kernel.form import Order, form_as
+from tilewright.kernel.form import Ordering, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
@@ -28,7 +28,7 @@ from tilewright.targets.order import before
 
 def lower(kernel: Kernel) -> TileFn:
     """One tile for each row."""
-    form = form_as(kernel, Order)
+    form = form_as(kernel, Ordering)
     length = form.along.extent
     threads = min(MOST, max(FEWEST, 1 << (length - 1).bit_length() - 1))
     rows = limited_first(kernel, kernel.rows)
@@ -52,7 +52,7 @@ class _Row:
 
     b: Builder
     kernel: Kernel
-    form: Order
+    form: Ordering
     at: Values
 
     @property

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from tilewright.base.errors import InputError
-from tilewright.kernel.form import Order, classify
+from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
@@ -159,7 +159,7 @@ class GroupTarget(PlainTarget):
         return needs - self.facts.features
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
-        if isinstance(classify(kernel), Order):
+        if isinstance(classify(kernel), Ordering):
             return order.lower(kernel)
         if isinstance(schedule, SingleSchedule):
             return lower_rounding(kernel) or super().lower(kernel, schedule)

@@ -1,6 +1,6 @@
 """The places of the smallest integers of each row: how they run, and that nothing is to be chosen.
 
-Input: a kernel of the form `Order`.  Output: its only schedule, its loops (targets/order.py).
+Input: a kernel of the form `Ordering`.  Output: its only schedule, its loops (targets/order.py).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ TABLE: Mapping[type[form.Form], Way] = {
     form.Attention: ATTENTION,
     form.Windows: WINDOWS,
     form.ByteWindows: TAPS,
-    form.Order: ORDER,
+    form.Ordering: ORDER,
     form.RowWise: ROWS,
     form.Reduction: REDUCE,
     form.Transposition: TRANSPOSE,
