@@ -12,9 +12,13 @@ from helpers.integers import quantised_graph
 from node import run
 from test_attention import attentions, compiled
 
+from tilewright.base.dtypes import F32
+from tilewright.base.scalars import SCALARS
 from tilewright.benchkernel import product_kernel
+from tilewright.graph.node import Graph, elementwise, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
+from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu import matrices
 from tilewright.targets.gpu.heads import HeadSchedule
@@ -75,6 +79,20 @@ def test_attention_that_ends_at_run_time_passes() -> None:
     passed, refused = run(SCRIPT, texts=[(text, made.tiles), (other, made.tiles)])
     assert passed["objection"] == ""
     assert refused["objection"] == "it has '(&'"
+
+
+def test_every_scalar_function_passes() -> None:
+    """Whatever loops a function of the prelude has."""
+    x = graph_input("x", (64,), F32)
+    plain = [f for f in SCALARS.values() if f.floats_only]
+    nodes = [(f.name, elementwise(f.name, *[x] * f.arity)) for f in plain]
+    wgsl = target("wgsl")
+    given = []
+    for step in steps_of(Graph("g", (("x", x),), tuple(nodes))):
+        made = build(step.kernel, wgsl.default(step.kernel, "core"), "wgsl", "core")
+        given.append((made.module.decode(), made.tiles))
+    assert len(given) == len(plain)
+    assert [found["objection"] for found in run(SCRIPT, texts=given)] == [""] * len(given)
 
 
 FOR = "  for (var block5: i32 = 0; block5 < 64; block5 += 16) {\n"

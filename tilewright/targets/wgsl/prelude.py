@@ -293,7 +293,14 @@ fn f32_rem(a: f32, b: f32) -> f32 {
   let ea = max(size >> 23u, 1u); let eb = max(under >> 23u, 1u);
   let d = (under & 0x7fffffu) | select(0u, 0x800000u, under >= 0x800000u);
   var rest = ((size & 0x7fffffu) | select(0u, 0x800000u, size >= 0x800000u)) % d;
-  for (var left = ea - eb; left > 0u; left -= min(left, 8u)) { rest = (rest << min(left, 8u)) % d; }
+  var left = ea - eb;
+  // exponents differ by 253 at most; ends are constant, for whoever vets the text
+  for (var i = 31; i >= 0; i -= 1) {
+    if (left == 0u) { break; }
+    let by = min(left, 8u);
+    rest = (rest << by) % d;
+    left -= by;
+  }
   let zeros = min(countLeadingZeros(rest) - 8u, eb - 1u);
   // without the hidden bit, which the exponent adds, unless the result is subnormal
   let bits = (rest << zeros) + ((eb - 1u - zeros) << 23u);
