@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,8 @@ Blobs = dict[str, bytes | bytearray | memoryview]
 class ModelFacts:
     """What the manifest says that no stage computes.
 
-    `probes` are graphs at further sizes of named dimensions, only there to show which axes follow.
+    `probes` are graphs at further sizes of named dimensions, only there to show which axes follow;
+    `narrow` are the types of inputs and outputs that the model declares as f16 or bf16.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ModelFacts:
     probes: tuple[tuple[Mapping[str, int], Graph], ...] = ()
     states: States | None = None
     extents: tuple[str, ...] = ()
+    narrow: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,11 @@ def contents_of(
         inputs=_infos(plans, facts, lambda g: _without(g.inputs, states)),
         outputs=_infos(plans, facts, lambda g: _without(g.outputs, states.values())),
         states=tuple(
-            bundle.StateEntry(name=s.name, dtype=s.dtype.name, shape=s.shape)  # type: ignore[arg-type]
+            bundle.StateEntry(
+                name=s.name,
+                dtype=facts.narrow.get(s.name, s.dtype.name),  # type: ignore[arg-type]
+                shape=s.shape,
+            )
             for s in program.states
         ),
         weights=Weights(bytes=stored, memory=program.tensor_bytes if narrow else 0),
@@ -163,7 +169,8 @@ def _infos(
             _axis(name, [(dims, shape[axis]) for dims, shape in shapes], given)
             for axis in range(n.rank)
         )
-        infos.append(TensorInfo(name=name, dtype=n.dtype.name, shape=axes))  # type: ignore[arg-type]
+        dtype = facts.narrow.get(name, n.dtype.name)
+        infos.append(TensorInfo(name=name, dtype=dtype, shape=axes))  # type: ignore[arg-type]
     return tuple(infos)
 
 

@@ -18,7 +18,7 @@ from tilewright.base.collector import paused
 from tilewright.base.errors import ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
-from tilewright.frontend.halves import nodes_in_f16
+from tilewright.frontend.types import narrow_of, nodes_in_f16
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned, States, program_of
 from tilewright.fusion.rounding import loosened
@@ -120,6 +120,8 @@ def compile_model(
                 model, halves=options.halves, bytes=options.bytes, tf32=options.tf32, _constants={}
             )
     options = replace(options, states=_all_states(model, options.states))
+    narrow = narrow_of(model)
+    _check_states(options.states, narrow)
     # what all combinations share is imported, rewritten, packed and fused once
     importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()
     plans: list[Planned] = []
@@ -134,7 +136,7 @@ def compile_model(
             plans.append(_rounding(Planned(dims, graph, steps, extents), rounded))
     with clock.stage("graph"):
         probes = tuple(_probes(importer, options))
-    return assemble(model.name, plans, options, clock, probes)
+    return assemble(model.name, plans, options, clock, probes, narrow)
 
 
 def _rounding(plan: Planned, nodes: Collection[str] | None = None) -> Planned:
@@ -171,6 +173,18 @@ def _all_states(model: Model, given: States) -> States:
         for name in matching:
             found[name] = new.replace("*", name[len(before) : len(name) - len(behind)])
     return found
+
+
+def _check_states(states: States, narrow: Mapping[str, str]) -> None:
+    """A state keeps numbers of one type, which in memory may be those of another."""
+    for old, new in states.items():
+        if narrow.get(old) != narrow.get(new):
+            raise UsageError(
+                f"Input {old!r} and output {new!r} cannot be one state",
+                hint="Both must have the same dtype and shape",
+                input=narrow.get(old, ""),
+                output=narrow.get(new, ""),
+            )
 
 
 def _packing(names: Sequence[str]) -> Packing:
@@ -253,6 +267,7 @@ def assemble(
     options: Options,
     clock: _Clock | None = None,
     probes: Probes = (),
+    narrow: Mapping[str, str] | None = None,
 ) -> Compiled:
     """Kernels → plan → per target schedules, code, section → bundle, for graphs from anywhere."""
     clock = clock or _Clock(None)
@@ -265,7 +280,7 @@ def assemble(
     with clock.stage("bundle"):
         facts = ModelFacts(
             options.name or name, options.dims, options.assets, probes, options.states,
-            tuple(options.extents),
+            tuple(options.extents), narrow or {},
         )  # fmt: skip
         contents = contents_of(facts, plans, program, tensors, made)
     return Compiled(contents, tuple(plans), program, made, clock.seconds)

@@ -21,7 +21,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = dict[str, tuple[int, ...]]
 Made = TypeVar("Made")
 
-HALF = ("float16", "bfloat16")
+#: The last place of numbers from 1 to 2.
+HALF = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 @cache
@@ -53,9 +54,9 @@ def attempt(case: Any, make: Callable[[onnx.ModelProto, Shapes], Made]) -> Made:
 
 
 def inputs_of(case: Any) -> dict[str, Array]:
-    """All inputs by name, in the element types that Tilewright reads."""
+    """All inputs by name."""
     values = _tensors(case.data_sets[0][0])
-    return {i.name: _widened(v) for i, v in zip(case.model.graph.input, values, strict=True)}
+    return {i.name: v for i, v in zip(case.model.graph.input, values, strict=True)}
 
 
 def wrong_outputs(case: Any, found: Mapping[str, Array]) -> list[str]:
@@ -94,13 +95,12 @@ def _frozen(proto: onnx.ModelProto, values: Sequence[Array]) -> onnx.ModelProto:
     return made
 
 
-def _widened(value: Array) -> Array:
-    return value.astype(np.float32) if value.dtype.name in HALF else value
-
-
 def _agrees(ours: Array, theirs: Array, case: Any) -> bool:
-    rtol, atol = (1e-2, 1e-3) if theirs.dtype.name in HALF else (case.rtol, case.atol)
-    if (ours.shape, ours.dtype) != (theirs.shape, _widened(theirs).dtype):
+    """ONNX computes some wanted halves with a rounding after each step, some without any: results
+    may differ by two units in the last place."""
+    unit = HALF.get(theirs.dtype.name, 0.0)
+    rtol, atol = max(case.rtol, 2 * unit), max(case.atol, unit / 8)
+    if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
         return False
     return np.allclose(
         ours.astype(np.float64), theirs.astype(np.float64), rtol=rtol, atol=atol, equal_nan=True

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from frontend_factory import model, reference, run
-from helpers.node_cases import attempt, cases, inputs_of, wrong_outputs
-from onnx import TensorProto, helper
+from helpers.node_cases import HALF, Shapes, attempt, cases, inputs_of, wrong_outputs
+from onnx import ModelProto, TensorProto, helper
 
+from tilewright.base.dtypes import DECLARED
 from tilewright.base.errors import TilewrightError
-from tilewright.frontend import import_model
+from tilewright.frontend import import_model, load
 from tilewright.frontend.table import supported
+from tilewright.frontend.types import Types, narrow_of
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.specs import kernel_steps
 from tilewright.graph.node import Graph
@@ -50,13 +52,21 @@ class Outcome:
     reason: str = ""
 
 
+def imported(proto: ModelProto, shapes: Shapes) -> tuple[Graph, Types]:
+    """The graph, and which of its outputs are f16 or bf16 (nodes are f32)."""
+    return import_model(proto, shapes=shapes), narrow_of(load(proto))
+
+
 def outcome(case: Any) -> Outcome:
     ops = tuple(sorted({n.op_type for n in case.model.graph.node}))
     try:
-        graph = attempt(case, lambda proto, shapes: import_model(proto, shapes=shapes))
+        graph, kinds = attempt(case, imported)
     except TilewrightError as error:
         return Outcome(case.name, ops, error.code, error.message)
-    found = zip((name for name, _ in graph.outputs), run(graph, inputs_of(case)), strict=True)
+    given = {n: x.astype("float32") if x.dtype.name in HALF else x
+             for n, x in inputs_of(case).items()}  # fmt: skip
+    results = zip((name for name, _ in graph.outputs), run(graph, given), strict=True)
+    found = [(n, x.astype(DECLARED[kinds[n]].numpy) if n in kinds else x) for n, x in results]
     return Outcome(case.name, ops, "wrong" if wrong_outputs(case, dict(found)) else "passed")
 
 

@@ -37,8 +37,11 @@ class DType:
 
 
 F32 = DType("f32", 4, "float", "float32", "f")
-#: Of numbers on their way through a kernel; tensors of it are computed in f32.
+#: Of numbers on their way through a kernel, and of inputs, outputs and states, which kernels have
+#: as f32 (`in_memory`).
 F16 = DType("f16", 2, "float", "float16", "e")
+#: Of inputs, outputs and states alone; NumPy knows its name from the package ml_dtypes.
+BF16 = DType("bf16", 2, "float", "bfloat16", "")
 F64 = DType("f64", 8, "float", "float64", "d")
 I8 = DType("i8", 1, "int", "int8", "b")
 U8 = DType("u8", 1, "uint", "uint8", "B")
@@ -48,7 +51,14 @@ I64 = DType("i64", 8, "int", "int64", "q")
 BOOL = DType("bool", 1, "bool", "bool", "B")
 
 DTYPES: dict[str, DType] = {d.name: d for d in (F32, F64, I8, U8, I16, I32, I64, BOOL)}
+#: What inputs, outputs and states are.
+DECLARED: dict[str, DType] = {**DTYPES, F16.name: F16, BF16.name: BF16}
 BY_NUMPY: dict[str, DType] = {d.numpy: d for d in DTYPES.values()}
+
+
+def in_memory(name: str) -> DType:
+    """As what kernels and hosts' memories have elements of a declared type: halves as f32."""
+    return DTYPES.get(name, F32)
 
 
 def _named(name: str) -> DType:

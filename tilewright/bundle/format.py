@@ -16,13 +16,14 @@ import msgspec
 
 from tilewright.base.errors import BundleCorrupt, BundleVersion, MemoryLimit
 
-FORMAT = 3
+FORMAT = 4
 POINTER = "bundle.json"
 BLOBS = "blobs"
 
 _BLOB = re.compile(rf"{BLOBS}/([0-9a-f]{{64}})\.[A-Za-z0-9]+")
 
 DTypeName = Literal["f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool"]
+DeclaredName = Literal["f32", "f64", "i8", "u8", "i16", "i32", "i64", "bool", "f16", "bf16"]
 StoredName = Literal["", "f16", "bf16", "i8", "u8"]
 
 
@@ -87,10 +88,13 @@ class Asset(FileRef, frozen=True, kw_only=True):
 
 
 class TensorInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An input or output of the model; a shape entry is a number or a named dimension."""
+    """An input or output of the model; a shape entry is a number or a named dimension.
+
+    dtype: as the model declares it; in memory f16 and bf16 lie as f32
+    """
 
     name: str
-    dtype: DTypeName
+    dtype: DeclaredName
     shape: tuple[int | str, ...]
 
 
@@ -133,10 +137,13 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that keeps its contents from run to run; zeros at first, and after a reset."""
+    """A value that keeps its contents from run to run; zeros at first, and after a reset.
+
+    dtype: as of `TensorInfo`
+    """
 
     name: str
-    dtype: DTypeName
+    dtype: DeclaredName
     shape: tuple[int, ...]
 
 

@@ -21,6 +21,8 @@ from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import CONTROL, Visible
 from tilewright.frontend.table import MISMATCHES, Results, find, typed
 from tilewright.frontend.tensors import check_bytes, check_halves, dtype_of
+from tilewright.frontend.types import describe, outputs_of
+from tilewright.graph.nearest import nearest, with_nearest
 from tilewright.graph.node import Graph, Node, graph_input, sourced
 from tilewright.graph.ops import Shape
 
@@ -63,7 +65,8 @@ class Importer:
                 self._known[key] = {name: values[name] for name in node.output if name in values}
             values.update(self._known[key])
         inputs = tuple((i.name, values[i.name]) for i in model.inputs)
-        return Graph(model.name, inputs, tuple((o, value_of(values, o)) for o in model.outputs))
+        outputs = tuple((o, value_of(values, o)) for o in model.outputs)
+        return with_nearest(Graph(model.name, inputs, outputs), outputs_of(model))
 
     def _initial(self, shapes: Mapping[str, Shape]) -> Visible:
         """What is there before the first node: inputs and weights."""
@@ -71,7 +74,7 @@ class Importer:
         for i in self.model.inputs:
             key = i.name, shapes[i.name]
             if key not in self._inputs:
-                self._inputs[key] = graph_input(*key, i.dtype)
+                self._inputs[key] = graph_input(*key, i.dtype, i.widened_from or "")
             values[i.name] = self._inputs[key]
         for name, tensor in self.model.weights.items():
             values[name] = self.model.constant(tensor)
@@ -91,8 +94,9 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
         operands = [value_of(values, name) if name else None for name in node.input]
         for name in node.input:
             check_halves(node.op_type, model.weights.get(name))
+        operands = _as_declared(model, node, operands)
         with sourced(describe(node)):
-            results = _results(model, node, operands, values)
+            results = _narrow(model, node, _results(model, node, operands, values))
     except (*MISMATCHES, TilewrightError) as error:
         raise _located(typed(error, node.op_type), model, node, operands) from error
     for name, result in zip(node.output, results, strict=False):
@@ -100,15 +104,42 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
             values[name] = result
 
 
+#: Operators whose result jumps where a number changes a little, so that rounding shows.
+_JUMPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Mod", "Hardmax"})
+_CASTS = frozenset({"Cast", "CastLike"})
+
+
+def _as_declared(model: Model, node: NodeProto, operands: list[Node | None]) -> list[Node | None]:
+    """Operands that are f16 or bf16 as such numbers, where the results are of another type or jump.
+
+    Elsewhere a formula goes on in f32, as onnxruntime's does
+    (docs/decisions/0062-where-halves-round.md).
+    """
+    kinds = [model.types.get(name, "") for name in node.input]
+    results = {model.types.get(name, "") for name in node.output if name}
+    if not any(kinds) or node.op_type in CONTROL:
+        return operands
+    return [
+        nearest(x, kind)
+        if x is not None and kind and (results != {kind} or node.op_type in _JUMPS)
+        else x
+        for x, kind in zip(operands, kinds, strict=True)
+    ]
+
+
+def _narrow(model: Model, node: NodeProto, results: Results) -> Results:
+    """The results, rounded if the node casts to f16 or bf16 from another type."""
+    if node.op_type not in _CASTS:
+        return results
+    kind = model.types.get(node.output[0], "")
+    casts = kind and kind != model.types.get(node.input[0])
+    return tuple(nearest(x, kind) for x in results) if casts else results
+
+
 def value_of(values: Visible, name: str) -> Node:
     if name not in values:
         raise InvalidModel(f"tensor {name!r} is read before it is defined")
     return values[name]
-
-
-def describe(node: NodeProto) -> str:
-    """The node's name, or its first output's."""
-    return node.name or next((o for o in node.output if o), node.op_type)
 
 
 def _results(

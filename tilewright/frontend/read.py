@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from tilewright.frontend.tensors import (
     is_external,
     tensor_node,
 )
+from tilewright.frontend.types import Types, types_of
 from tilewright.graph.node import Node
 
 Dim = int | str | None
@@ -88,6 +90,11 @@ class Model:
                 tensor_node(tensor, self.folder, name, self.halves, self.bytes, self.tf32),
             )
         return self._constants[id(tensor)][1]
+
+    @cached_property
+    def types(self) -> Types:
+        """Of the tensors that are f16 or bf16, by name: nodes of the graph are f32."""
+        return types_of(self)
 
     @property
     def dim_names(self) -> tuple[str, ...]:

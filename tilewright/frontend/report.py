@@ -19,12 +19,13 @@ from onnx import ModelProto, NodeProto
 
 from tilewright.base.errors import TilewrightError, UnsupportedDType, UnsupportedOp
 from tilewright.frontend.bounds import subgraphs
-from tilewright.frontend.importer import describe, step
+from tilewright.frontend.importer import step
 from tilewright.frontend.opsets import RULES
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import Visible
 from tilewright.frontend.tensors import DTYPES, WIDENED, bytes_of, dtype_of
+from tilewright.frontend.types import describe
 from tilewright.graph.node import Node, graph_input
 from tilewright.graph.ops import Shape
 

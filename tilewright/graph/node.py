@@ -253,8 +253,8 @@ def _known_if_empty(n: Node) -> Node:
     return node(ops.Constant(np.empty(n.shape, n.dtype.numpy)), source=n.source)
 
 
-def graph_input(name: str, shape: Shape, dtype: DType) -> Node:
-    return node(ops.Input(name, shape, dtype))
+def graph_input(name: str, shape: Shape, dtype: DType, stored: str = "") -> Node:
+    return node(ops.Input(name, shape, dtype, stored))
 
 
 def constant(value: object, dtype: DType | None = None) -> Node:

@@ -34,11 +34,15 @@ def attributes(op: Op) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Input(Op):
-    """A tensor given at run time."""
+    """A tensor given at run time.
+
+    stored: as of `Weight`: what the host gives is rounded to that type
+    """
 
     name: str
     shape: Shape
     dtype: DType
+    stored: str = ""
 
 
 #: What products may round their other operand to, each type with all before it.

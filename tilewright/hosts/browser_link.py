@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tilewright.base.dtypes import BY_NUMPY, DTYPES
+from tilewright.base.dtypes import BY_NUMPY, DECLARED
 from tilewright.base.errors import HostError, TilewrightError
 
 PROTOCOL = 1
@@ -285,7 +285,7 @@ def describe(name: str, array: np.ndarray[Any, Any]) -> tuple[Json, memoryview]:
 def tensors(described: list[Mapping[str, Any]], frames: list[bytes]) -> dict[str, Any]:
     """The arrays of a result, by name."""
     return {
-        str(d["name"]): np.frombuffer(frame, dtype=DTYPES[d["dtype"]].numpy)
+        str(d["name"]): np.frombuffer(frame, dtype=DECLARED[d["dtype"]].numpy)
         .reshape(d["shape"])
         .copy()
         for d, frame in zip(described, frames, strict=True)

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import in_memory
 from tilewright.base.errors import KernelTrap
 from tilewright.bundle import Bundle
 from tilewright.hosts.tensors import (
     Array,
     Inference,
+    as_declared,
     collect,
     extents_of,
     fit,
@@ -66,7 +67,7 @@ class FlatHost(ABC):
         places = self._places[number]["outputs"]
 
         def read(output: int, size: int) -> bytes:
-            dtype = DTYPES[manifest.outputs[output].dtype]
+            dtype = in_memory(manifest.outputs[output].dtype)
             return self._read(places[output], dtype.name, size // dtype.size).tobytes()
 
         return collect(manifest, manifest.plans[number], inputs, read)
@@ -84,14 +85,15 @@ class FlatHost(ABC):
     def reset(self) -> None:
         """Sets all states to zero."""
         for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
-            self._write(address, np.zeros(state.shape, DTYPES[state.dtype].numpy))
+            self._write(address, np.zeros(state.shape, in_memory(state.dtype).numpy))
 
     def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
         state = self.bundle.manifest.states[number]
-        data = self._read(self._states[number], state.dtype, prod(state.shape))
-        return data.reshape(state.shape)
+        dtype = in_memory(state.dtype).name
+        data = self._read(self._states[number], dtype, prod(state.shape))
+        return as_declared(state, data.reshape(state.shape))
 
     def set_state(self, name: str, value: Any) -> None:
         """Sets a state's contents.  Raises InputError for what does not fit."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import BundleCorrupt, CompilerBug, KernelTrap, MemoryLimit
 from tilewright.bundle import Bundle, kernels, open_bundle
 from tilewright.bundle.format import REBUILD, parse, reading
@@ -22,6 +22,7 @@ from tilewright.bundle.stored import tensors_of
 from tilewright.hosts.tensors import (
     Array,
     Inference,
+    as_declared,
     collect,
     extents_of,
     fit,
@@ -52,7 +53,7 @@ def program_of(bundle: Bundle) -> Program:
             tuple(kernel_from_data(entry.spec) for entry in listed),
             tuple(map(plan_from_data, plans)),
             tuple(Tensor(DTYPES[t.dtype], t.shape) for t in table),
-            tuple(State(s.name, DTYPES[s.dtype], s.shape) for s in manifest.states),
+            tuple(State(s.name, in_memory(s.dtype), s.shape) for s in manifest.states),
             tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
         )
         try:
@@ -105,7 +106,8 @@ class PlanHost(ABC):
     def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
-        return self._states[number].reshape(self.bundle.manifest.states[number].shape).copy()
+        entry = self.bundle.manifest.states[number]
+        return as_declared(entry, self._states[number].reshape(entry.shape))
 
     def set_state(self, name: str, value: Any) -> None:
         """Sets a state's contents.  Raises InputError for what does not fit."""

@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
 
+import ml_dtypes  # noqa: F401  NumPy learns the name bfloat16
 import numpy as np
 
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import DECLARED, in_memory
 from tilewright.base.errors import InputError
 from tilewright.bundle import Manifest, PlanEntry, StateEntry, TensorInfo
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Entry = TypeVar("Entry", TensorInfo, StateEntry)
 #: What an input or state takes besides its own element type, by NumPy's names: types without a
-#: number that it lacks.  The engine takes the same (web/engine/tensors.js).
-NARROWER = {
+#: number that it lacks.  Those of 16 bits also take f32, which is rounded, and their bits.  The
+#: engine takes the same (web/engine/tensors.js).
+ALSO = {
+    "float16": ("float32", "uint16"),
+    "bfloat16": ("float32", "uint16"),
     "float32": ("float16",),
     "float64": ("float32", "float16"),
     "int64": ("int32", "uint32"),
@@ -121,13 +125,13 @@ def entry_of(entries: Sequence[Entry], name: str, kind: str) -> Entry:
 
 
 def widened(entry: TensorInfo | StateEntry, value: Any, kind: str = "input") -> Array:
-    """The array in the element type of the bundle.  Raises InputError where that has not all of
-    its numbers.
+    """The array as it lies in memory, each number one of the declared type.  Raises InputError
+    for an element type that does not fit.
 
     kind: what errors call the entry, as in the engine
     """
-    given, own = np.asarray(value), DTYPES[entry.dtype].numpy
-    takes = (own, *NARROWER.get(own, ()))
+    given, own = np.asarray(value), DECLARED[entry.dtype].numpy
+    takes = (own, *ALSO.get(own, ()))
     if given.dtype.name not in takes:
         raise InputError(
             f"{kind.capitalize()} {entry.name!r} has the wrong type: "
@@ -137,7 +141,15 @@ def widened(entry: TensorInfo | StateEntry, value: Any, kind: str = "input") -> 
             found=given.dtype.name,
             **{kind: entry.name},
         )
-    return given.astype(own, copy=False)
+    if given.dtype.name == "uint16":
+        given = given.astype("<u2", copy=False).view(own)
+    with np.errstate(over="ignore"):
+        return given.astype(own, copy=False).astype(in_memory(entry.dtype).numpy, copy=False)
+
+
+def as_declared(entry: TensorInfo | StateEntry, data: Array) -> Array:
+    """A copy of what lies in memory, in the declared type."""
+    return data.astype(DECLARED[entry.dtype].numpy)
 
 
 def fit(manifest: Manifest, plan: PlanEntry, inputs: Mapping[str, Any]) -> Iterator[Array]:
@@ -162,10 +174,10 @@ def collect(
     sizes = named_sizes(manifest, inputs)
     outputs = {}
     for number, (info, shape) in enumerate(zip(manifest.outputs, plan.outputs, strict=True)):
-        dtype = DTYPES[info.dtype]
+        dtype = in_memory(info.dtype)
         raw = np.frombuffer(read(number, prod(shape) * dtype.size), dtype.numpy)
         crop = tuple(slice(sizes.get(n) if isinstance(n, str) else None) for n in info.shape)
-        outputs[info.name] = raw.reshape(shape)[crop].copy()
+        outputs[info.name] = as_declared(info, raw.reshape(shape)[crop])
     return Inference(outputs, dict(plan.dims))
 
 

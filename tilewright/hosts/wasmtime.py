@@ -31,7 +31,7 @@ from tilewright.base.abi import (
     WORKER_BYTES,
     WORKER_LINES,
 )
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import in_memory
 from tilewright.base.errors import BundleCorrupt, HostError, KernelTrap, MemoryLimit, UsageError
 from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
@@ -41,6 +41,7 @@ from tilewright.bundle.stored import memory_of
 from tilewright.hosts.tensors import (
     Array,
     Inference,
+    as_declared,
     collect,
     extents_of,
     fit,
@@ -260,15 +261,15 @@ class WasmtimeHost:
     def reset(self) -> None:
         """Sets all states to zero."""
         for state, address in zip(self.bundle.manifest.states, self._states, strict=True):
-            self.memory.write(bytes(prod(state.shape) * DTYPES[state.dtype].size), address)
+            self.memory.write(bytes(prod(state.shape) * in_memory(state.dtype).size), address)
 
     def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         number = state_number(self.bundle.manifest, name)
         state = self.bundle.manifest.states[number]
-        dtype = DTYPES[state.dtype]
+        dtype = in_memory(state.dtype)
         data = self.memory.read(self._states[number], prod(state.shape) * dtype.size)
-        return np.frombuffer(data, dtype.numpy).reshape(state.shape).copy()
+        return as_declared(state, np.frombuffer(data, dtype.numpy).reshape(state.shape))
 
     def set_state(self, name: str, value: Any) -> None:
         """Sets a state's contents.  Raises InputError for what does not fit."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import in_memory
 from tilewright.hosts.tensors import Array, largest_extents
 from tilewright.hosts.wgpu import WgpuHost, wgpu
 from tilewright.hosts.wgpu_bench import KernelBench
@@ -100,7 +100,7 @@ def _made_up(host: WgpuHost) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     found = {}
     for info, shape in zip(manifest.inputs, plan.inputs, strict=True):
-        kind: Any = np.dtype(DTYPES[info.dtype].numpy)
+        kind: Any = np.dtype(in_memory(info.dtype).numpy)
         data = rng.standard_normal(shape) if kind.kind == "f" else np.zeros(shape)
         found[info.name] = data.astype(kind)
     return found

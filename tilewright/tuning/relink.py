@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from tilewright import TOOL
-from tilewright.base.dtypes import DTYPES
+from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import BundleCorrupt, CompilerBug, UsageError
 from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, kernels
 from tilewright.bundle.format import REBUILD, parse, reading
@@ -99,7 +99,7 @@ def program_of(bundle: Bundle) -> Program:
         kernels_of(bundle),
         made,
         tuple(Tensor(DTYPES[t.dtype], t.shape) for t in bundle.tensors()),
-        states=tuple(State(s.name, DTYPES[s.dtype], s.shape) for s in manifest.states),
+        states=tuple(State(s.name, in_memory(s.dtype), s.shape) for s in manifest.states),
         extents=tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
     )
     with reading("the plans"):

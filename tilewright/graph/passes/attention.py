@@ -2,7 +2,8 @@
 
 Input: a rewritten `Graph`.  Output: a `Graph` in which each attention has one shape, whatever the
 exporter wrote: scales of q and k applied to the scores, the division by the sum after the second
-contraction, rows of the result in front of the heads.  It chooses no tile and stores nothing.
+contraction, rows of the result in front of the heads.  What a model rounds to 16 bits between the
+two contractions stays f32, since it is stored nowhere.  It chooses no tile and stores nothing.
 
     contract(div(e, sum(e)), v),  e = exp(x - max(x)),  x = contract(mul(q, c), k) + mask
     ->  div(contract(e, v, role=context), sum(e)),  x = contract(q, k, role=scores) * c + mask
@@ -16,6 +17,7 @@ from math import isfinite
 
 from tilewright.base.dtypes import F32
 from tilewright.graph import ops
+from tilewright.graph.nearest import KINDS
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -120,12 +122,18 @@ def _peel(x: Node, at: Indices) -> tuple[Node, Indices, int, tuple[Node, ...], b
         if isinstance(x.op, (ops.Reshape, ops.Transpose)):
             views.append(x)
             at, x = below(x, at), x.inputs[0]
+        elif _rounds(x):
+            x = x.inputs[0]
         elif clean is not None:
             safe, x = True, clean
         else:
             break
     found = _softmax(x)
     return None if found is None else (found[0], at, found[1], tuple(views), safe)
+
+
+def _rounds(x: Node) -> bool:
+    return isinstance(x.op, ops.Elementwise) and x.op.fn in KINDS
 
 
 def _calls(x: Node, fn: str) -> tuple[Node, ...] | None:
@@ -256,6 +264,8 @@ def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) 
     for n in toposort([x], _within(between)):
         if n is scores:
             made[n] = _scores(n, made)
+        elif _rounds(n):
+            made[n] = made[n.inputs[0]]
         else:
             made[n] = node(n.op, *(made[i] for i in n.inputs), source=n.source)
     return made[x]

@@ -2,9 +2,9 @@
 // Input: bytes of bundle.json or of a manifest.  Output: the parsed object, or a typed error.
 
 import { EngineError } from './errors.js';
-import { arrayOf, elementsOf, isDtype } from './tensors.js';
+import { arrayOf, elementsOf, inMemory, isDeclared } from './tensors.js';
 
-export const FORMAT = 3;
+export const FORMAT = 4;
 
 /** @param {unknown} value */
 const text = (value) => typeof value === 'string';
@@ -14,7 +14,7 @@ export const count = (value) => Number.isSafeInteger(value) && value >= 0;
 
 const REBUILD = 'Build the bundle again';
 /** `Object` takes anything: sizes are checked in `placed`. */
-const TENSORS = [{ name: text, dtype: isDtype, shape: [Object] }];
+const TENSORS = [{ name: text, dtype: isDeclared, shape: [Object] }];
 const POINTER = { manifest: {} };
 // Of a file's reference little needs a check: no other file has its digest, and its length is checked where memory is reserved.
 const MANIFEST = {
@@ -62,12 +62,13 @@ export function sectionOf(manifest, target, form) {
 export function placed(manifest, { plans: places, facts: { memory, states } }) {
   requireCounts('plans', manifest.plans.length - 1, places.length - manifest.plans.length);
   /** @type {T.PlaceEach} */
-  const listed = (infos, addresses, dims = {}) => infos.map(({ name, dtype, shape: open }, at) => {
+  const listed = (infos, addresses, dims = {}) => infos.map(({ name, dtype: declared, shape: open }, at) => {
+    const dtype = inMemory(declared);
     const shape = /** @type {number[]} */ (open.map((size) => (count(size) ? size : dims[size])));
     const { BYTES_PER_ELEMENT: each } = arrayOf(dtype);
     const [address, bytes] = [addresses[at], elementsOf(shape) * each];
     requireCounts(name, ...shape, address / each, memory.bytes - address - bytes);
-    return { name, dtype, shape, address, bytes };
+    return { name, dtype, declared, shape, address, bytes };
   });
   const plans = manifest.plans.map(({ dims, steps }, at) => {
     const { address, inputs, outputs } = places[at];

@@ -11,6 +11,8 @@ const FITS = {
   contain: (x, y) => [Math.min(x, y), Math.min(x, y)],
   cover: (x, y) => [Math.max(x, y), Math.max(x, y)],
 };
+/** Elements that frames become. */
+const TAKES = ['f32', 'f16'];
 /** Grey of red, green and blue, as in JPEG (BT.601). */
 const GREY = [0.299, 0.587, 0.114];
 
@@ -43,7 +45,7 @@ function pictureOf({ name, dtype, shape: declared }, { frame, scale = 1, bias = 
   const fail = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => new EngineError('input', `Input '${name}' ${problem}`, hint, { input: name, ...facts });
   const facts = { expected: declared, found: shape };
   const sizes = /** @type {number[]} */ (shape);
-  if (dtype !== 'f32') throw fail(`takes no frame: its elements are ${dtype}`, 'Frames become f32; give an array', { dtype });
+  if (!TAKES.includes(dtype)) throw fail(`takes no frame: its elements are ${dtype}`, `Frames become ${TAKES.join(' or ')}; give an array`, { dtype });
   if (!sizes.every((size) => Number.isInteger(size) && size > 0)) throw fail(`has open dimensions: [${shape.join(', ')}]`, 'Give the shape: {frame, shape}', facts);
   const [batch, ...rest] = sizes;
   const axis = [0, 2].find((at) => rest[at] === 3 || rest[at] === 1) ?? -1;

@@ -1,7 +1,7 @@
 // Types of functions that belong to one file of the engine each; no browser fetches this file.
 
 import type {
-  Build, DType, FileRef, Manifest, MemoryMap, Placed, PlacedPlan, Pointer, Program, Section, Sizes,
+  Build, Declared, DType, FileRef, Half, Manifest, MemoryMap, Placed, PlacedPlan, Pointer, Program, Section, Sizes,
   TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
@@ -19,11 +19,14 @@ export type CheckOutputs = (infos: TensorInfo[], places: Placed[], sizes: Sizes,
 /** The index of the smallest plan that fits these sizes (plans are sorted, smallest first); throws `input` if none does. */
 export type PickPlan = (plans: { dims: Sizes }[], sizes: Sizes) => number;
 /** Per dtype: its typed array, other array types that are accepted, and the range of its integers. */
-export type Kinds = Record<DType, { array: any; also?: string[]; range?: [number, number] }>;
+export type Kinds = Record<Declared, { array: any; also?: string[]; range?: [number, number] }>;
 /** Copies inputs to their places.  Missing tensors and padding become zeros, and so do arrays detached since the check. */
 export type WriteInputs = (buffer: ArrayBufferLike, places: Placed[], tensors: Tensor[]) => void;
 /** Copies outputs from their places, without padding, into the wanted arrays or fresh ones. */
 export type ReadOutputs = (buffer: ArrayBufferLike, places: Placed[], wanted: Wanted[]) => Required<Wanted>[];
+/** `array`: where they go, else a fresh one; what is no half stays as it is. */
+export type AsDeclared = (dtype: Declared, whole: any, array?: any) => any;
+export type Halved = (dtype: Half, given: any) => any;
 /** Extents by their numbers, as long as a run says or as can be. */
 export type SizesOf = (plan: PlacedPlan, sizes?: Sizes) => number[];
 /** The array behind `Engine.input`. */
@@ -45,8 +48,8 @@ export type PictureOf = (info: TensorInfo, input: FrameInput) => Picture;
 /** Puts a frame into an input's place, and closes it; null: of a run that is measured again. */
 export type TakeFrame = (place: Placed, shape: number[], picture: Omit<Picture, 'frame'> & { pixels: VideoFrame | null }) => Promise<void>;
 /** A buffer as a caller gives it, and other things that it may give; null if it is no buffer. */
-export type BufferIn = (given: any) => (Required<BufferPlace> & { shape?: number[]; dtype?: DType }) | null;
-export type BufferInputOf = (info: TensorInfo, given: Required<BufferPlace> & { shape?: (number | string)[]; dtype?: DType }) => Tensor;
+export type BufferIn = (given: any) => (Required<BufferPlace> & { shape?: number[]; dtype?: Declared }) | null;
+export type BufferInputOf = (info: TensorInfo, given: Required<BufferPlace> & { shape?: (number | string)[]; dtype?: Declared }) => Tensor;
 export type FrameTaker = (device: GPUDevice, memory: GPUBuffer) => Promise<TakeFrame>;
 
 // Functions of webgpu.js, with the browser's own WebGPU types.
@@ -124,7 +127,7 @@ export type NumberAt = (number: number | number[], sizes: number[]) => number;
 /** `buffers`: the model's own, then its banks; `bankOf`: in which each tensor lies, or nothing. */
 export type Upload = (device: GPUDevice, buffers: GPUBuffer[], manifest: Manifest, places: { addresses: number[]; bankOf: number[]; halves: number[]; packed: number[] }, files: Files) => Promise<void>;
 export type RequireRoom = (place: Pick<Placed, 'name' | 'dtype' | 'shape' | 'address'>, bytes: number) => void;
-export type WordsOf = (dtype: DType, elements: number) => number;
+export type WordsOf = (dtype: Declared, elements: number) => number;
 export type Widen = (dtype: DType, array: any) => any;
 export type Json = (files: Files, ref: FileRef) => Promise<any>;
 
@@ -188,7 +191,7 @@ export type RequireKnown = <Info extends { name: string }>(name: string, infos: 
 /** A typed array of the tensor's dtype: the caller's own if it already is one. */
 export type Convert = (info: TensorInfo, given: any, kind?: 'Input' | 'State') => any;
 /** Whether an element of a plain array can be converted without loss. */
-export type Fits = (value: unknown, dtype: DType, range?: [number, number]) => boolean;
+export type Fits = (value: unknown, dtype: Declared, range?: [number, number]) => boolean;
 /** The shape of an array given without one: at most one dimension may be open. */
 export type InferShape = (info: TensorInfo, elements: number) => number[];
 /** Checks a shape against the manifest, and adds the sizes of its named dimensions to `sizes`. */

@@ -3,7 +3,7 @@
 // gpu_places.js checks and copies them.
 
 import { EngineError } from './errors.js';
-import { elementsOf, requireKnown } from './tensors.js';
+import { elementsOf, inMemory, requireKnown } from './tensors.js';
 
 /** What was given as a buffer, alone or with its offset; null if nothing was. @type {T.BufferIn} */
 const bufferIn = (given) => (given?.mapState ? { buffer: given, offset: 0 } : given?.buffer?.mapState ? { ...given, offset: given.offset ?? 0 } : null);
@@ -34,9 +34,9 @@ export async function runOn(run, info, inputs, { into = {}, ...options }, { here
 }
 
 /** @type {T.BufferInputOf} */
-function inputOf({ name, dtype, shape: declared }, { buffer, offset, shape = declared, dtype: its = dtype }) {
-  // An output of another run says what it is.
-  if (its !== dtype) throw new EngineError('input', `Input '${name}' is ${dtype}, and the buffer has ${its}`, 'Give a buffer with elements of the input', { input: name, expected: dtype, dtype: its });
+function inputOf({ name, dtype, shape: declared }, { buffer, offset, shape = declared, dtype: its = inMemory(dtype) }) {
+  // An output of another run says what it is; nobody can tell whether other numbers are halves.
+  if (its !== dtype) throw new EngineError('input', `Input '${name}' is ${dtype}, and the buffer has ${its}`, 'Give an array, or a buffer with elements of the input: of f16 and bf16 an output of a run', { input: name, expected: dtype, dtype: its });
   const sizes = /** @type {number[]} */ ([...shape]);
   // A buffer may be longer than its tensor.
   if (!sizes.every(Number.isInteger)) {

@@ -7,7 +7,7 @@ import { WORD } from './gpu_device.js';
 
 const GROUP = 8;
 
-/** Positions outside of the picture are black; `steps`: words from a channel, row, column to the next. */
+/** Positions outside of the picture are black; `steps`: words from a channel, row, column to the next, and whether the input is f16. */
 const CODE = `
 struct Picture { box: vec4f, scale: vec4f, bias: vec4f, size: vec4u, steps: vec4u }
 @group(0) @binding(0) var<storage, read_write> memory: array<f32>;
@@ -25,7 +25,8 @@ fn main(@builtin(global_invocation_id) at: vec3u) {
   if (picture.size.z == 1) { colour = vec3f(dot(colour, vec3f(0.299, 0.587, 0.114))); }
   let first = picture.size.w + at.y * picture.steps.y + at.x * picture.steps.z;
   for (var channel = 0u; channel < picture.size.z; channel++) {
-    memory[first + channel * picture.steps.x] = colour[channel] * picture.scale[channel] + picture.bias[channel];
+    let value = colour[channel] * picture.scale[channel] + picture.bias[channel];
+    memory[first + channel * picture.steps.x] = select(value, quantizeToF16(value), picture.steps.w == 1);
   }
 }`;
 
@@ -62,7 +63,7 @@ export async function frameTaker(device, memory) {
     return [pipeline, copy.createView()];
   }
 
-  return async ({ name, address, shape: padded }, shape, { pixels, width, height, channels, last, scale, bias, box }) => {
+  return async ({ name, declared, address, shape: padded }, shape, { pixels, width, height, channels, last, scale, bias, box }) => {
     // A run that is measured again has closed its frame: the picture is still in its place.
     if (!pixels) return;
     const words = new ArrayBuffer(80);
@@ -70,7 +71,7 @@ export async function frameTaker(device, memory) {
     const row = elementsOf(padded.slice(3));
     const [outer, inner] = [elementsOf(padded.slice(2)), row];
     const steps = last ? [1, outer, inner] : [outer, inner, 1];
-    new Uint32Array(words).set([width, height, channels, address / WORD, ...steps], 12);
+    new Uint32Array(words).set([width, height, channels, address / WORD, ...steps, Number(declared === 'f16')], 12);
     const [pipeline, texture] = await textureOf(pixels).catch((error) => {
       pixels.close();
       throw new EngineError('input', `The frame of input '${name}' cannot be a texture: ${error.message}`, 'Give an array, or use device wasm', { input: name });

@@ -7,8 +7,8 @@ import { copyBox, elementsOf, regionOf, writeInputs } from './tensors.js';
 
 /** Where the first place lies in a row: after the word of a trap, aligned. */
 export const FIRST = 8;
-/** What buffers of the caller hold: in memory other integers take a word each, whose range nobody could check. */
-const LIKE_ARRAYS = ['f32', 'i32', 'i64'];
+/** What buffers of the caller hold, halves as f32: in memory other integers take a word each, whose range nobody could check. */
+const LIKE_ARRAYS = ['f32', 'i32', 'i64', 'f16', 'bf16'];
 
 /** An input's elements as its place has them: missing ones are zeros. @type {T.Padded} */
 export function padded(place, tensor) {
@@ -19,7 +19,7 @@ export function padded(place, tensor) {
   return regionOf(buffer, own);
 }
 
-/** Bytes in the device's memory. @param {Pick<T.Placed, 'dtype' | 'shape'>} place */
+/** Bytes in the device's memory. @param {Pick<T.Wanted, 'dtype' | 'shape'>} place */
 export const bytesOf = ({ dtype, shape }) => WORD * wordsOf(dtype, elementsOf(shape));
 
 /** The same places in a buffer of their own, one after the other at multiples of 8 bytes. @type {T.InRow} */

@@ -1,15 +1,18 @@
 // Types of a bundle's files (docs/bundle.md); no browser fetches this file.
 
 export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i16' | 'i32' | 'i64' | 'bool';
+export type Half = 'f16' | 'bf16';
+/** What inputs, outputs and states are; in memory halves are f32. */
+export type Declared = DType | Half;
 export type FileRef = { file: string; digest: string; bytes: number };
 export type Asset = FileRef & { name: string; type: string };
 /** Sizes of named dimensions, such as `{ n: 32 }`. */
 export type Sizes = Record<string, number>;
 /** Dimensions of the shape that are open have a name instead of a size. */
-export type TensorInfo = { name: string; dtype: DType; shape: (number | string)[] };
+export type TensorInfo = { name: string; dtype: Declared; shape: (number | string)[] };
 /** A tensor at a byte address of the bundle's memory. */
 /** `annex`: the further buffer of a GPU that it lies in, from 1 on; else it is the model's own. */
-export type Placed = { name: string; dtype: DType; shape: number[]; address: number; bytes: number; annex?: number };
+export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number };
 /** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
 export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number };
 export type Pointer = { format: number; tool: string; manifest: FileRef; signature?: string };
@@ -30,7 +33,7 @@ export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps
 export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
 /** With the plan driver, which WebAssembly has. */
 export type WasmProgram = Program & { driver: FileRef };
-export type State = { name: string; dtype: DType; shape: number[] };
+export type State = { name: string; dtype: Declared; shape: number[] };
 
 /** A target's section of the manifest; lists are in the order of the manifest's own. */
 export type Section = {

@@ -1,7 +1,7 @@
 // States (values that a model keeps between runs, such as a KV cache): read, write, reset.
 // Input: names and arrays.  Output: copies.  Memory is only changed between runs.
 
-import { arrayOf, convert, elementsOf, inputError, regionOf, requireKnown } from './tensors.js';
+import { arrayOf, asDeclared, convert, elementsOf, inputError, regionOf, requireKnown } from './tensors.js';
 
 /** @type {T.MakeStates} */
 export function makeStates(places, enqueue, link, live) {
@@ -12,11 +12,14 @@ export function makeStates(places, enqueue, link, live) {
   };
   return {
     names: places.map(({ name }) => name),
-    read: async (name) => ask(requireKnown(name, places, 'state')),
+    async read(name) {
+      const place = requireKnown(name, places, 'state');
+      return asDeclared(place.declared, await ask(place));
+    },
     async write(name, data) {
       const place = requireKnown(name, places, 'state');
       // A copy: the write may wait, and the caller's array may change.
-      const array = arrayOf(place.dtype).from(convert(place, data, 'State'));
+      const array = arrayOf(place.dtype).from(convert({ ...place, dtype: place.declared }, data, 'State'));
       const [expected, found] = [elementsOf(place.shape), array.length];
       if (found !== expected) throw inputError(place, `has the wrong size: expected ${expected} elements, found ${found}`, 'Give what the shape says, row by row', { expected, found }, 'State');
       await ask(place, array);

@@ -2,6 +2,7 @@
 // Input: tensors, places in memory.  Output: typed arrays, a plan's index, or an `input` error with the tensor and the fix.
 
 import { EngineError } from './errors.js';
+import { BITS, halved, isHalf } from './halves.js';
 
 /** @type {T.Kinds} */
 const KINDS = {
@@ -13,12 +14,21 @@ const KINDS = {
   i32: { array: Int32Array, range: [-(2 ** 31), 2 ** 31 - 1] },
   i64: { array: BigInt64Array, also: ['Int32Array', 'Uint32Array'], range: [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER] },
   bool: { array: Uint8Array, range: [0, 1] },
+  // Browsers without arrays of f16 get the bits, as all do of bf16.
+  get f16() { return { array: /** @type {any} */ (globalThis).Float16Array ?? Uint16Array, also: ['Float16Array', 'Uint16Array', 'Float32Array'] }; },
+  bf16: { array: Uint16Array, also: ['Float32Array'] },
 };
 
-/** @param {string} dtype */
-export const isDtype = (dtype) => Object.hasOwn(KINDS, dtype);
+/** What inputs, outputs and states are. @param {string} dtype */
+export const isDeclared = (dtype) => Object.hasOwn(KINDS, dtype);
 
-/** @param {T.DType} dtype */
+/** What memory has. @param {string} dtype */
+export const isDtype = (dtype) => isDeclared(dtype) && !isHalf(dtype);
+
+/** As what memory has elements of a declared type: halves as f32. @param {T.Declared} dtype @returns {T.DType} */
+export const inMemory = (dtype) => (isHalf(dtype) ? 'f32' : dtype);
+
+/** @param {T.Declared} dtype */
 export const arrayOf = (dtype) => KINDS[dtype].array;
 
 /** @param {number[]} shape */
@@ -54,7 +64,8 @@ export function checkInputs(infos, inputs) {
 /** @type {T.CheckOutputs} */
 export function checkOutputs(infos, places, sizes, into) {
   Object.keys(into).forEach((name) => requireKnown(name, infos, 'output'));
-  return places.map(({ name, dtype, shape: padded }, at) => {
+  return places.map(({ name, shape: padded }, at) => {
+    const { dtype } = infos[at];
     const shape = padded.map((size, axis) => sizes[infos[at].shape[axis]] ?? size);
     const data = into[name];
     const expected = `${arrayOf(dtype).name} of ${elementsOf(shape)} elements`;
@@ -74,7 +85,7 @@ export function convert(info, given, kind) {
   const { dtype } = info, { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
   const plain = found === 'Array';
-  const takes = [array.name, ...also, 'Array'];
+  const takes = [...new Set([array.name, ...also, 'Array'])];
   if (!takes.includes(found)) {
     throw inputError(info, `has the wrong type: expected ${dtype}, found ${found}`,
       `Give ${takes.join(' or ')}`, { expected: dtype, found }, kind);
@@ -84,6 +95,7 @@ export function convert(info, given, kind) {
     const expected = range ? `an integer from ${range[0]} to ${range[1]}` : 'a number';
     throw inputError(info, `has the wrong element ${index}: expected ${expected}, found ${String(given[index])}`, 'Convert it', { index, dtype }, kind);
   }
+  if (isHalf(dtype)) return halved(dtype, given);
   if (dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
   return plain ? array.from(given) : given;
 }
@@ -174,9 +186,18 @@ export function writeInputs(buffer, places, tensors) {
 export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...output }, at) => {
   const { dtype, shape } = output;
   const array = data ?? new (arrayOf(dtype))(elementsOf(shape));
-  copyBox(array, shape, regionOf(buffer, places[at]), places[at].shape, shape);
-  return { ...output, data: array };
+  const whole = isHalf(dtype) ? new Float32Array(array.length) : array;
+  copyBox(whole, shape, regionOf(buffer, places[at]), places[at].shape, shape);
+  return { ...output, data: asDeclared(dtype, whole, array) };
 });
+
+/** What memory has of a tensor, as its own array. @type {T.AsDeclared} */
+export function asDeclared(dtype, whole, array = isHalf(dtype) ? new (arrayOf(dtype))(whole.length) : whole) {
+  if (!isHalf(dtype)) return array;
+  if (array instanceof Uint16Array) whole.forEach((/** @type {number} */ number, /** @type {number} */ at) => (array[at] = BITS[dtype](number)));
+  else array.set(whole);
+  return array;
+}
 
 /** @type {T.CopyBox} */
 export function copyBox(to, toShape, from, fromShape, box) {

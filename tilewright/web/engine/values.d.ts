@@ -1,6 +1,6 @@
 // Types of tensors at the engine's API: what a run takes and gives; no browser fetches this file.
 
-import type { DType } from './manifest.js';
+import type { Declared } from './manifest.js';
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 export type TensorData =
@@ -8,12 +8,14 @@ export type TensorData =
 /**
  * Elements of an input or state: a plain array, a typed one of its dtype, or one without a number that the dtype lacks: `Float16Array` for f32
  * (where the browser has it); this or `Float32Array` for f64; `Int32Array` or `Uint32Array` for i64; `Uint8ClampedArray` for u8.
+ * f16 and bf16 take their bits in a `Uint16Array`, and `Float32Array` and plain arrays, which are rounded; f16 also takes a `Float16Array`.
  */
 export type InputData = ArrayLike<number> | ArrayLike<bigint> | ArrayLike<boolean>;
 /** An input: a row-major array, with its shape if more than one dimension is open. */
 export type Input = InputData | { data: InputData; shape: number[] } | FrameInput | BufferInput;
 /**
- * A tensor on the device that the bundle was loaded on, as a typed array of its dtype has it, from byte `offset` on: f32, i32 or i64.  The buffer has the usage COPY_SRC.
+ * A tensor on the device that the bundle was loaded on, as a typed array of its dtype has it, from byte `offset` on: f32, i32 or i64; or an output of f16
+ * or bf16 that a run gave, whose elements are f32 there.  The buffer has the usage COPY_SRC.
  * It may be longer.  `shape`: for inputs with open dimensions.  It stays the caller's, who leaves it alone until the run has settled.
  */
 export type BufferInput = GPUBuffer | (BufferPlace & { shape?: number[] });
@@ -31,6 +33,9 @@ export type FrameInput = { frame: VideoFrame | ImageBitmap | HTMLVideoElement | 
 /** A checked input; `data` is a typed array, possibly the caller's own. */
 export type Tensor = { data: any; shape: number[] };
 /** A requested output; `data`: the caller's array for it, else a fresh one is made. */
-export type Wanted = { name: string; dtype: DType; shape: number[]; data?: any };
-/** `data`: a row-major typed array of the dtype; or, for an output that went to a buffer, where it lies: a run can take it as an input. */
-export type Output = { data: any; shape: number[]; dtype: DType; buffer?: GPUBuffer; offset?: number };
+export type Wanted = { name: string; dtype: Declared; shape: number[]; data?: any };
+/**
+ * `data`: a row-major typed array of the dtype: of f16 a `Float16Array`, or the bits in a `Uint16Array` where the browser lacks it; of bf16
+ * always the bits.  Or, for an output that went to a buffer, where it lies: a run can take it as an input.
+ */
+export type Output = { data: any; shape: number[]; dtype: Declared; buffer?: GPUBuffer; offset?: number };

@@ -174,7 +174,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
 
   /** An input := what an output of the run before was, which need not have come back. @type {(encoder: GPUCommandEncoder, place: T.Placed, from: string) => void} */
   function follow(encoder, place, from) {
-    const output = carried.find(({ name, dtype }) => name === from && dtype === place.dtype);
+    const output = carried.find(({ name, declared }) => name === from && declared === place.declared);
     if (!output || bytesOf(output) !== bytesOf(place)) {
       throw new EngineError('input', `Input '${place.name}' cannot be what '${from}' was: the run before gave no such output`, 'Give an array', { input: place.name, from });
     }
@@ -257,7 +257,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
     stamps.set(passes, own);
     const encoder = record(plan, first, last, times, { timed: own });
     own.resolve(encoder);
-    const { trapped, outputs: [{ data }] } = await read([{ name: '', dtype: 'i64', shape: [2 * passes], address: 0, bytes: 16 * passes }], { from: [own.into], encoder });
+    const { trapped, outputs: [{ data }] } = await read([{ name: '', dtype: 'i64', declared: 'i64', shape: [2 * passes], address: 0, bytes: 16 * passes }], { from: [own.into], encoder });
     if (trapped) throw stopped(plan);
     return Array.from({ length: passes }, (_, n) => Number(data[2 * n + 1] - data[2 * n]) * NANO);
   }
@@ -355,7 +355,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
             found.push({ step: first, ...steps[first], kernel, flops, bytes: moved, milliseconds: inOrder ? median(rounds.map((round) => round[at]))
               : await (place ? timed(work.plan, first, last, runs) : timeOf(work.plan, first, last, runs)) });
           }
-          const words = place && (await read([{ name: '', dtype: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).outputs[0].data;
+          const words = place && (await read([{ name: '', dtype: 'i32', declared: 'i32', shape: [place[1] / WORD], address: place[0], bytes: place[1] }])).outputs[0].data;
           return { steps: found, read: words && new Uint8Array(words.buffer) };
         }
         const milliseconds = [];

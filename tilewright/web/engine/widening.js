@@ -2,18 +2,8 @@
 // Input: the table of tensors, the memory of all, whose end takes the shards.  Output: the tensors, each in its place.
 
 import { count, requireCounts, requireForm } from './bundle.js';
+import { isHalf, MEANING } from './halves.js';
 import { arrayOf, elementsOf, isDtype } from './tensors.js';
-
-/** The number that 16 bits stand for. @type {Record<string, (bits: number) => number>} */
-const MEANING = {
-  f16: (bits) => (bits & 31744) < 31744 ? float(shifted(bits)) * 2 ** 112 : float(shifted(bits) | 255 << 23),
-  bf16: (bits) => float(bits << 16),
-};
-
-/** Sign, exponent and fraction of an f16 at their places in an f32. @param {number} bits */
-const shifted = (bits) => (bits & 32767) << 13 | (bits & 32768) << 16;
-
-const float = (/** @type {number} */ bits) => new Float32Array(Uint32Array.of(bits).buffer)[0];
 
 /** Bytes of a number in files. @type {Record<string, number>} */
 const WIDTHS = { f16: 2, bf16: 2, i8: 1, u8: 1 };
@@ -41,7 +31,7 @@ export function widening(listed, memory, start) {
     requireCounts('tensors', bytes - elements * width, elements * width - bytes, memory - start - offset - bytes, memory - to - elements * each,
       (byteOffset + to) / each, (byteOffset + start + offset) / width);
     if (!stored) return;
-    requireForm(dtype === 'f32' && stored in MEANING === (scale === null), Boolean, 'tensors', 'stored');
+    requireForm(dtype === 'f32' && isHalf(stored) === (scale === null), Boolean, 'tensors', 'stored');
     for (const part of [scale, zero]) {
       // Scales and zero points come earlier, and have as many axes, of which there is one.
       if (part !== null) requireForm(part < done.length && listed[part].dtype !== 'i64' && shape.length && listed[part].shape.length === shape.length, Boolean, 'tensors', 'scale');
@@ -76,7 +66,7 @@ export function widening(listed, memory, start) {
   /** @type {(array: any, read: T.ReadAt, tensor: T.StoredTensor) => void} */
   function widen(array, read, { stored, shape, scale, zero }) {
     if (scale !== null) return widenIntegers(array, read, shape, part(zero, shape), part(scale, shape));
-    const table = (tables[stored] ??= Float32Array.from({ length: 65536 }, (_, bits) => MEANING[stored](bits)));
+    const table = (tables[stored] ??= Float32Array.from({ length: 65536 }, (_, bits) => MEANING[/** @type {T.Half} */ (stored)](bits)));
     for (let place = 0; place < array.length; place++) array[place] = table[read(place)];
   }
 
@@ -89,7 +79,7 @@ export function widening(listed, memory, start) {
         const { dtype, shape, stored, offset, bytes } = next;
         const array = new (arrayOf(dtype))(region.buffer, region.byteOffset + to, elementsOf(shape));
         if (stored) {
-          const kind = stored in MEANING ? Uint16Array : arrayOf(/** @type {T.DType} */ (stored));
+          const kind = isHalf(stored) ? Uint16Array : arrayOf(/** @type {T.DType} */ (stored));
           const given = new kind(region.buffer, region.byteOffset + start + offset, array.length);
           const tail = given.slice(-TAIL), edge = array.length - tail.length;
           widen(array, (place) => (place < edge ? given[place] : tail[place - edge]), next);

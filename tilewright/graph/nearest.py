@@ -1,0 +1,134 @@
+"""Tensors of f32 that stand for f16 or bf16: which are numbers of that type already, and what makes
+them so.
+
+Input: a node or a graph, and the type's name.  Output: the same with each number rounded to the
+nearest of the type, where it is not one already.  Where models round at all is the importer's to
+know (docs/decisions/0062-where-halves-round.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tilewright.base.dtypes import BOOL, F32, I8, U8
+from tilewright.base.numpy_scalars import NUMPY_SCALARS
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, Node, elementwise, fact, node, toposort
+from tilewright.graph.ops import Array
+
+#: The types, which are also names of the scalar functions that round to them.
+KINDS = frozenset({"f16", "bf16"})
+#: Movements that round as well before as after; a slice reads less than there is.
+_MOVES = (
+    ops.Reshape, ops.Transpose, ops.Broadcast, ops.Flip, ops.Unfold, ops.Realize, ops.Concat,
+    ops.Update,
+)  # fmt: skip
+#: Functions whose result is one of their operands, its negative, or a whole number near it.
+_KEEP = frozenset({"max", "min", "neg", "abs", "floor", "ceil", "round", "where"})
+
+
+def _moved(n: Node) -> tuple[Node, ...]:
+    """The operands whose numbers are all that a node has."""
+    if isinstance(n.op, ops.Gather):
+        return n.inputs[:1]
+    if isinstance(n.op, ops.Update):
+        return tuple(x for x in n.inputs if x.dtype == F32)
+    return n.inputs if isinstance(n.op, _MOVES) else ()
+
+
+def _kept(n: Node) -> tuple[Node, ...]:
+    """The same, where rounding them is not enough to round the node."""
+    if isinstance(n.op, (ops.Slice, ops.Pad)) or (
+        isinstance(n.op, ops.Reduce) and n.op.fn in ("max", "min")
+    ):
+        return n.inputs
+    if isinstance(n.op, ops.Elementwise) and n.op.fn in _KEEP:
+        return n.inputs[1:] if n.op.fn == "where" else n.inputs
+    return _moved(n)
+
+
+@fact(_kept)
+def exact(n: Node, operands: list[frozenset[str]]) -> frozenset[str]:
+    """The types that have every number of a node of f32."""
+    match n.op:
+        case ops.Input() | ops.Weight():
+            return KINDS & {n.op.stored}
+        case ops.Constant(value):
+            return _holding(value)
+        case ops.Elementwise(fn, _) if fn in KINDS:
+            return frozenset({fn})
+        case ops.Elementwise("cast", _) if n.inputs[0].dtype in (BOOL, I8, U8):
+            return KINDS
+        case ops.Pad(_, _, value):
+            operands = [*operands, _holding(np.asarray(value, np.float32))]
+    return frozenset.intersection(*operands) if operands else frozenset()
+
+
+def _holding(value: Array) -> frozenset[str]:
+    if value.dtype != np.float32:
+        return frozenset()
+    return frozenset(
+        kind for kind in KINDS
+        if np.array_equal(NUMPY_SCALARS[kind](value), value, equal_nan=True)
+    )  # fmt: skip
+
+
+def _open(n: Node, kind: str) -> tuple[Node, ...]:
+    """The operands to round instead of a node that only moves them."""
+    return tuple(x for x in _moved(n) if kind not in exact(x))
+
+
+def nearest(n: Node, kind: str) -> Node:
+    """The node with each number rounded, as far down as numbers only move."""
+    if kind in exact(n):
+        return n
+    made: dict[Node, Node] = {}
+    for x in toposort([n], lambda m: _open(m, kind)):
+        if _open(x, kind):
+            made[x] = node(x.op, *(made.get(i, i) for i in x.inputs), source=x.source)
+        else:
+            made[x] = elementwise(kind, x)
+    return made[n]
+
+
+def _unrounded(n: Node, kind: str) -> Iterator[Node]:
+    """The nodes that make numbers which are none of the type, below movements of them."""
+    if kind in exact(n):
+        return
+    for x in toposort([n], lambda m: _open(m, kind)):
+        if not _open(x, kind):
+            yield x
+
+
+def with_nearest(graph: Graph, kinds: Mapping[str, str]) -> Graph:
+    """The graph with some outputs rounded.  kinds: the types, by the names of outputs
+
+    What makes their numbers is rounded for all who read it: it is stored once, and a state that
+    grows in place stays one.
+    """
+    wanted = {
+        x: kinds[name]
+        for name, n in graph.outputs if name in kinds
+        for x in _unrounded(n, kinds[name])
+    }  # fmt: skip
+    if not wanted:
+        return graph
+    names, nodes = zip(*graph.outputs, strict=True)
+    made = _replaced(nodes, wanted)
+    pairs = zip(names, made, strict=True)
+    rounded = tuple((c, nearest(n, kinds[c]) if c in kinds else n) for c, n in pairs)
+    return Graph(graph.name, graph.inputs, rounded)
+
+
+def _replaced(roots: tuple[Node, ...], kinds: Mapping[Node, str]) -> list[Node]:
+    """The roots with some of the nodes below them rounded."""
+    made: dict[Node, Node] = {}
+    for n in toposort(roots):
+        inputs = tuple(made[i] for i in n.inputs)
+        same = all(a is b for a, b in zip(inputs, n.inputs, strict=True))
+        made[n] = n if same else node(n.op, *inputs, source=n.source)
+        if n in kinds:
+            made[n] = elementwise(kinds[n], made[n], source=n.source)
+    return [made[r] for r in roots]

@@ -1,0 +1,50 @@
+// Numbers of 16 bits: what their bits mean, and the bits of the nearest one.
+// Input: bits, or a number.  Output: the number, or the bits, with ties to even.  It knows no tensors.
+
+const words = new Uint32Array(1);
+const floats = new Float32Array(words.buffer);
+
+/** @param {number} bits */
+function float(bits) {
+  words[0] = bits;
+  return floats[0];
+}
+
+/** @param {number} number */
+function bitsOf(number) {
+  floats[0] = number;
+  return words[0];
+}
+
+/** Sign, exponent and fraction of an f16 at their places in an f32. @param {number} bits */
+const shifted = (bits) => (bits & 32767) << 13 | (bits & 32768) << 16;
+
+/** The number that 16 bits stand for. @type {Record<T.Half, (bits: number) => number>} */
+export const MEANING = {
+  f16: (bits) => (bits & 31744) < 31744 ? float(shifted(bits)) * 2 ** 112 : float(shifted(bits) | 255 << 23),
+  bf16: (bits) => float(bits << 16),
+};
+
+/** The bits of the nearest number. @type {Record<T.Half, (number: number) => number>} */
+export const BITS = {
+  f16(number) {
+    const bits = bitsOf(number), size = bits & 0x7fffffff, sign = bits >>> 16 & 0x8000;
+    if (size >= 0x477ff000) return sign | (size > 0x7f800000 ? 0x7e00 : 0x7c00);
+    if (size < 0x38800000) return sign | bitsOf(float(size) + 0.5) - 0x3f000000;
+    return sign | size - 0x37fff001 + (size >>> 13 & 1) >>> 13;
+  },
+  bf16(number) {
+    const bits = bitsOf(number);
+    return number === number ? bits + 0x7fff + (bits >>> 16 & 1) >>> 16 : 0x7fc0;
+  },
+};
+
+/** @param {string} dtype @returns {dtype is T.Half} */
+export const isHalf = (dtype) => Object.hasOwn(MEANING, dtype);
+
+/** Elements of an input, or numbers of f32, as such numbers. @type {T.Halved} */
+export function halved(dtype, given) {
+  if (given instanceof Uint16Array) return Float32Array.from(given, MEANING[dtype]);
+  const own = dtype === 'f16' && /** @type {any} */ (globalThis).Float16Array;
+  return own ? new own(given) : Float32Array.from(given, (number) => MEANING[dtype](BITS[dtype](number)));
+}
