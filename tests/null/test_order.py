@@ -5,6 +5,7 @@ Random rows with many equal numbers and the ends of their range, in the interpre
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -14,13 +15,14 @@ from helpers.loop_check import check_loops
 from helpers.seeds import seeds
 
 from tilewright.base.dtypes import F32, I32, I64, DType
-from tilewright.base.errors import ShapeError, UnsupportedDType
+from tilewright.base.errors import CompilerBug, ShapeError, UnsupportedDType
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, graph_input, node, transpose
 from tilewright.kernel import interp
+from tilewright.kernel.expr import Call
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.spec import Kernel
+from tilewright.kernel.spec import Kernel, check
 from tilewright.targets import order
 from tilewright.targets.gpu import order as groups
 
@@ -73,6 +75,23 @@ def test_an_operand_that_lies_otherwise_is_stored_in_order_first() -> None:
     x = graph_input("x", (20, 3), I32)
     graph = Graph("order", (("x", x),), (("y", node(ops.Order(4), transpose(x, (1, 0)))),))
     assert [step.kernel.anchor for step in steps_of(graph)] == ["map", "order"]
+
+
+def test_kernels_that_order_something_else_do_not_fit() -> None:
+    kernel = ordered(graph_input("x", (4, 9), I32), 3)
+    check(kernel)
+    (stage,) = kernel.stages
+    wrong = (
+        replace(kernel, stages=(stage, stage)),
+        replace(kernel, stages=(replace(stage, axes=()),)),
+        replace(kernel, stages=(replace(stage, keep=()),)),
+        replace(kernel, stages=(replace(stage, value=Call("bits", (stage.value,), F32)),)),
+        replace(kernel, cols=0),
+        replace(kernel, value=Call("neg", (kernel.value,), I32)),
+    )
+    for broken in wrong:
+        with pytest.raises(CompilerBug):
+            check(broken)
 
 
 def test_what_has_no_order_is_refused() -> None:

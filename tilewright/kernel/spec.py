@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import NamedTuple
 
-from tilewright.base.dtypes import BOOL, I32, DType
+from tilewright.base.dtypes import BOOL, I32, I64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.record import computed
 from tilewright.base.scalars import REDUCTIONS, SCALARS
@@ -228,7 +228,8 @@ def _check_domains(kernel: Kernel) -> None:
     shared = {*kernel.extents}
     rows = {*kernel.rows, *shared}
     for stage in kernel.stages:
-        _need(stage.op in REDUCTIONS, kernel, stage.value)
+        ordered = stage.op == "order" and _is_order(kernel, stage)
+        _need(ordered or stage.op in REDUCTIONS, kernel, stage.value)
         _need(stage.value.variables <= rows | {*stage.axes, *stage.keep}, kernel, stage.value)
     axes = {*kernel.axes, *shared}
     _need(kernel.value.variables <= axes, kernel, kernel.value)
@@ -240,6 +241,20 @@ def _check_domains(kernel: Kernel) -> None:
     _need(points <= kernel.buffers[0].size, kernel, kernel.store)
     _need(0 <= kernel.cols <= len(kernel.axes), kernel, kernel.store)
     _need(all(x.axis in every and x.extent in shared for x in kernel.limits), kernel, kernel.store)
+
+
+def _is_order(kernel: Kernel, stage: Stage) -> bool:
+    """True if the stage stands alone, and orders integers along an axis that is long enough."""
+    one = len(kernel.stages) == len(stage.axes) == len(stage.keep) == 1
+    along, kept = {*stage.axes}, {*stage.keep}
+    return (
+        one
+        and dtype_of(stage.value) in (I32, I64)
+        and stage.keep == kernel.axes[len(kernel.rows) :]
+        and stage.keep[0].extent <= stage.axes[0].extent
+        and kept.isdisjoint(stage.value.variables | along)
+        and kernel.value == Acc(0, I32)
+    )
 
 
 def _need(holds: bool, kernel: Kernel, part: Expr | Index) -> None:
