@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -20,6 +21,7 @@ from starlette.testclient import TestClient
 from test_cli_models import save_model
 
 from tilewright.base.errors import CompilerBug, HostError
+from tilewright.base.source import ROOT, compiler_digest
 from tilewright.bundle import Bundle
 from tilewright.bundle.written import RECORD
 from tilewright.kernel.spec import Kernel
@@ -44,10 +46,32 @@ def test_source_is_what_a_page_needs_and_no_more() -> None:
     data = "tilewright/targets/wasm/data/primitives.json"
     assert {"tilewright/tuning/client.py", data} <= set(names)
     assert {name.split("/")[1] for name in names} <= {
-        "__init__.py", "base", "kernel", "plan", "targets", "tuning",
+        "__init__.py", "base", "compiler-digest.txt", "kernel", "plan", "targets", "tuning",
     }  # fmt: skip
     assert not {"tilewright/base/numpy_scalars.py", "tilewright/tuning/folder.py"} & set(names)
     assert names == sorted(names)
+
+
+def test_the_digest_is_of_all_that_makes_kernels(tmp_path: Path) -> None:
+    """The version stays while the source changes: keys of caches and of the store tell."""
+    root = tmp_path / "tilewright"
+    for name in ("base", "kernel", "plan", "targets", "server"):
+        shutil.copytree(ROOT / name, root / name)
+    compiler_digest.cache_clear()
+    same = compiler_digest(root)
+    assert same == compiler_digest()
+    (root / "server" / "app.py").write_text("other")
+    compiler_digest.cache_clear()
+    assert compiler_digest(root) == same
+    with (root / "targets" / "simd" / "table.py").open("a") as file:
+        file.write("\n")
+    compiler_digest.cache_clear()
+    assert compiler_digest(root) != same
+
+
+def test_a_page_has_the_digest_of_the_whole_compiler(tmp_path: Path) -> None:
+    zipfile.ZipFile(io.BytesIO(source.source_zip())).extractall(tmp_path)
+    assert compiler_digest(tmp_path / "tilewright") == compiler_digest()
 
 
 def test_source_has_the_same_bytes_again() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tilewright import __version__
+from tilewright.base.source import compiler_digest
 from tilewright.bundle.format import parse
 
 Data = Mapping[str, Any]
@@ -33,8 +33,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_of(spec: Data, schedule: Data, variant: str) -> dict[str, Any]:
-    """A schedule, and a digest that identifies the code made from it by this compiler version."""
-    identity = msgspec.json.encode([spec, schedule, variant, __version__], order="sorted")
+    """A schedule, and a digest that identifies the code made from it by this compiler."""
+    identity = msgspec.json.encode([spec, schedule, variant, compiler_digest()], order="sorted")
     return {"digest": hashlib.sha256(identity).hexdigest(), "schedule": dict(schedule)}
 
 

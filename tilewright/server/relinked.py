@@ -27,8 +27,8 @@ from typing import Any
 
 import msgspec
 
-from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, UsageError
+from tilewright.base.source import compiler_digest
 from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
 from tilewright.bundle.format import BLOBS, MALFORMED, decode, digest, encode, is_blob_name
 from tilewright.bundle.reader import read_blob
@@ -65,13 +65,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """What a relinked bundle was made from.
 
     base: digest of the original manifest;  device: id of the class
-    schedules: as JSON, by number of the kernel;  tool: version of the linker
+    schedules: as JSON, by number of the kernel;  tool: digest of the compiler's source
     """
 
     base: str
     device: str
     schedules: dict[int, dict[str, Any]]
-    tool: str = __version__
+    tool: str = msgspec.field(default_factory=compiler_digest)
 
     @classmethod
     def of(cls, base: Bundle, device: str, winners: Winners) -> Origin:

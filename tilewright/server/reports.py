@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import cast, get_args
 
-from tilewright import TOOL
+from tilewright.base.source import compiler_name
 from tilewright.server.client import Client, Crowd, Desk, Page
 from tilewright.server.ledger import Ledger, Unavailable
 from tilewright.server.sources import Buckets
@@ -146,7 +146,7 @@ def key_of(space: Space, browser: Browser) -> Key:
         shape=space.shape,
         device=space.device.id,
         space=space.checksum,
-        compiler=TOOL,
+        compiler=compiler_name(),
         browser=browser,
     )
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tilewright import TOOL
 from tilewright.base.errors import TilewrightError
+from tilewright.base.source import compiler_name
 from tilewright.server.client import Client, Desk
 from tilewright.server.sources import Bucket
 from tilewright.server.workshop import Workshop
@@ -173,7 +173,7 @@ class Session:
         _check(hello)
         self._client = client = await self._admit(hello)
         offers = tuple(client.offers.values())
-        await self._send(Welcome(compiler=TOOL, kernels=offers))
+        await self._send(Welcome(compiler=compiler_name(), kernels=offers))
         for spec in hello.specs:
             if spec not in client.spaces:
                 await self._done(spec, ())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from tilewright import TOOL
+from tilewright.base.source import compiler_name
 from tilewright.server.client import Page
 from tilewright.tuning.messages import Browser
 
@@ -38,7 +38,7 @@ def settled(store: KernelStore, device: str, browser: Browser) -> Settled:
     found: dict[str, dict[str, int]] = {}
     for entry in store.overview(device, settled=True):
         key, default = entry.key, entry.standing.default
-        if default and (key.browser, key.compiler) == (browser, TOOL):
+        if default and (key.browser, key.compiler) == (browser, compiler_name()):
             found.setdefault(key.kernel, {})[key.space] = default
     return found
 
@@ -49,6 +49,6 @@ def plain(entry: KeyStanding) -> dict[str, object]:
         {k: v for k, v in vars(one).items() if k not in ("device", "space", "browser")}
         for one in entry.standing.ranked
     ]
-    own = {"current": entry.key.compiler == TOOL, "ranked": ranked, "day": entry.day}
+    own = {"current": entry.key.compiler == compiler_name(), "ranked": ranked, "day": entry.day}
     # not `asdict`: its copies took a third of the time of a page
     return vars(entry.key) | vars(entry.standing) | own

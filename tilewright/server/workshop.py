@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from tilewright import __version__
 from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
 from tilewright.bundle import POINTER, Manifest, open_bundle
 from tilewright.bundle.signing import Signer
@@ -221,7 +220,7 @@ class Workshop:
                 log.warning("Candidate %d of %s: %s", number, space.shape, error)
                 return error
 
-        key = (space.key, schedule, target, variant, __version__)
+        key = (space.key, schedule, target, variant)
         try:
             found = await self.built.get(key, make)
         except WorkersDied as error:

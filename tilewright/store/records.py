@@ -33,13 +33,13 @@ StageName = Literal["candidate", "shadow", "default"]
 
 @dataclass(frozen=True)
 class Key:
-    """What votes are about: one kernel on one device class, by one compiler version.
+    """What votes are about: one kernel on one device class, by one compiler.
 
     kernel:   digest of the kernel's specification; `kind` and `shape` describe it for people
     device:   id of the device class
     space:    checksum of the space of candidates: numbers of candidates mean nothing without it.
               The paper's key has the vector rho; what it fixes is in this space instead
-    compiler: version of the compiler;  browser: family of the browser
+    compiler: version and digest of its source;  browser: family of the browser
     """
 
     kernel: str

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright import __version__
 from tilewright.base.errors import CompilerBug, UsageError
+from tilewright.base.source import compiler_digest
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target as find_target
@@ -142,7 +142,7 @@ def space_of(
     schedules = tuple(c.schedule for c in found)
     order, useful = _order(found, objective)
     figures = [device.id, asdict(device.core), device.machine and asdict(device.machine)]
-    told = [key, figures, __version__, [s.to_json() for s in schedules]]
+    told = [key, figures, compiler_digest(), [s.to_json() for s in schedules]]
     return Space(
         key=key,
         kind=kernel.anchor,

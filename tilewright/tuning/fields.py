@@ -59,7 +59,7 @@ KEPT: Mapping[str, str] = {
     "shape": "its shape, for people",
     "device": "id of the class of devices",
     "space": "checksum of the space of candidates",
-    "compiler": "name and version of the compiler",
+    "compiler": "name and version of the compiler, and a digest of its source",
     "browser": "family of the browser",
     "day": "date (UTC)",
     "source": "for two days: keyed hash of the network (/24 or /48), and of the site if the server "

@@ -1,8 +1,8 @@
 """The compiler's own source as a zip: what a page needs to generate kernels under Pyodide.
 
 Input: this package's files.  Output: bytes of a zip with the modules that `ENTRY` imports and the
-data beside them, and nothing else.  They may need nothing but the standard library.  Equal sources
-give equal bytes.
+data beside them, the digest of the whole compiler, and nothing else.  They may need nothing but the
+standard library.  Equal sources give equal bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from tilewright.base.errors import CompilerBug
+from tilewright.base.source import KEPT, compiler_digest
 
 PACKAGE = "tilewright"
 ROOT = Path(__file__).parents[2]
@@ -34,11 +35,14 @@ def source_zip(entries: tuple[str, ...] = (ENTRY,)) -> bytes:
     """The zip.  Not compressed, so that its bytes do not depend on a version of zlib."""
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(_with_data(modules(entries).values())):
+        files = {path: path.read_bytes() for path in _with_data(modules(entries).values())}
+        # These modules are a part of the compiler, and their digest would be another one.
+        files[ROOT / PACKAGE / KEPT] = compiler_digest().encode()
+        for path, data in sorted(files.items()):
             info = zipfile.ZipInfo(path.relative_to(ROOT).as_posix(), _DATE)
             info.create_system = _UNIX
             info.external_attr = _PLAIN_FILE
-            archive.writestr(info, path.read_bytes())
+            archive.writestr(info, data)
     return found.getvalue()
 
 

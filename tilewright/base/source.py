@@ -1,0 +1,43 @@
+"""The digest of the compiler's source: two compilers make the same kernels only if it is the same.
+
+Input: this package's files.  Output: text for keys of caches, spaces and stored candidates.  A
+version alone does not tell: it stays while the source changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from tilewright import TOOL
+
+ROOT = Path(__file__).parents[1]
+#: What decides which candidates there are, and their code.
+GENERATION = ("base", "kernel", "plan", "targets")
+#: The digest beside a part of the source, such as what a page has.
+KEPT = "compiler-digest.txt"
+
+
+@cache
+def compiler_digest(root: Path = ROOT) -> str:
+    """SHA-256 of the files that generate kernels, as 16 hexadecimal digits."""
+    kept = root / KEPT
+    if kept.is_file():
+        return kept.read_text("ascii")
+    found = hashlib.sha256()
+    for path in _files(root):
+        data = path.read_bytes()
+        found.update(f"{path.relative_to(root).as_posix()} {len(data)}\n".encode() + data)
+    return found.hexdigest()[:16]
+
+
+def compiler_name() -> str:
+    """Version and digest, for people and as a part of the store's keys."""
+    return f"{TOOL}+{compiler_digest()}"
+
+
+def _files(root: Path) -> list[Path]:
+    """Modules, and the data beside them."""
+    every = (path for folder in GENERATION for path in (root / folder).rglob("*"))
+    return sorted(p for p in every if p.is_file() and p.suffix in (".py", ".json"))
