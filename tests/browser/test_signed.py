@@ -28,9 +28,9 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
     return write_key(tmp_path_factory.mktemp("keys") / "site.pem")
 
 
-def signed(library: Library, signer: Signer, to: Path) -> Path:
+def signed(library: Library, signer: Signer, to: Path, serial: int = 1) -> Path:
     folder = library.copied("linear", to)
-    pointer = signer.pointer(open_bundle(folder).pointer)
+    pointer = signer.pointer(open_bundle(folder).pointer, "linear", serial)
     (folder / POINTER).write_bytes(msgspec.json.encode(pointer))
     return folder
 
@@ -53,6 +53,8 @@ def test_only_a_signed_bundle_is_loaded(
         assert load() == "loaded"
         assert load(key=stranger.public) == "signature"
         assert load(key="site.pem") == "input"
+        assert load(key=signer.public, name="linear") == "loaded"
+        assert load(key=signer.public, name="other") == "signature"
         # what the engine kept of the signed one does not vouch for another pointer
         library.copied("linear", tmp_path / "plain")
         (folder / POINTER).write_bytes((tmp_path / "plain" / POINTER).read_bytes())

@@ -10,7 +10,7 @@ from bundle_factory import sample
 from starlette.testclient import TestClient
 
 from tilewright.base.errors import StoreFull
-from tilewright.bundle import Manifest, write
+from tilewright.bundle import Bundle, Manifest, open_bundle, write
 from tilewright.server import app, create_app
 
 
@@ -238,6 +238,24 @@ def test_without_isolation(tmp_path: Path, web: Path, manifest: Manifest) -> Non
     assert "cross-origin-embedder-policy" not in answer.headers
     assert "content-security-policy" in answer.headers
     assert client.get(f"/bundles/m/{driver_of(manifest)}").status_code == 200
+
+
+def test_a_list_opens_each_bundle_once_until_it_is_built_again(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def counted(path: Path) -> Bundle:
+        opened.append(path)
+        return open_bundle(path)
+
+    monkeypatch.setattr("tilewright.server.app.open_bundle", counted)
+    first = client.get("/api/bundles").json()
+    assert client.get("/api/bundles").json() == first
+    assert len(opened) == 1
+    write(sample(9), tmp_path / "bundle")
+    assert client.get("/api/bundles").json() != first
+    assert len(opened) == 2
 
 
 def test_list(client: TestClient, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import node
 import pytest
+from bundle_factory import sample
 from cli_call import Called
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -24,7 +25,7 @@ from tuning_site import app, bundle, digest
 from tuning_votes import agree, site
 
 from tilewright.base.errors import UsageError
-from tilewright.bundle import POINTER, open_bundle
+from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.bundle.signing import CANDIDATE, Signer, read_signer, write_key
 from tilewright.server import BackgroundServer, ledger
 from tilewright.targets.classes import find
@@ -50,8 +51,25 @@ const { requireSigned } = await import('TUNE/../engine/signed.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const outcomes = [];
 for (const [key, pointer] of <given>) {
-  const asked = requireSigned(key, pointer, EngineError);
+  const asked = requireSigned(key, pointer, undefined, null, EngineError);
   outcomes.push(await asked.then(() => 'taken', ({ code }) => code));
+}
+console.log(JSON.stringify(outcomes));
+"""
+
+
+#: Bundles that one origin loads after another, and the names that it expects.
+VISITS = """
+const { requireSigned } = await import('TUNE/../engine/signed.js');
+const { EngineError } = await import('TUNE/../engine/errors.js');
+const kept = new Map();
+const find = async (name) => kept.get(name) ?? null;
+const store = { find, keep: async (name, bytes) => { kept.set(name, bytes); } };
+const outcomes = [];
+for (const [key, pointer, name] of <given>) {
+  const asked = requireSigned(key, pointer, name ?? undefined, store, EngineError);
+  const refused = ({ code, facts }) => `${code} ${facts.seen ?? facts.expected}`;
+  outcomes.push(await asked.then(() => 'taken', refused));
 }
 console.log(JSON.stringify(outcomes));
 """
@@ -71,7 +89,7 @@ def signed_copy(to: Path, signer: Signer) -> Path:
     """The bundle with a signature, as `build --sign-with` leaves it."""
     shutil.copytree(bundle(), to)
     pointer = open_bundle(to).pointer
-    (to / POINTER).write_bytes(msgspec.json.encode(signer.pointer(pointer)))
+    (to / POINTER).write_bytes(msgspec.json.encode(signer.pointer(pointer, "m", 1)))
     return to
 
 
@@ -103,11 +121,11 @@ def test_only_plain_keys_of_the_curve_are_read(tmp_path: Path) -> None:
 
 def test_a_signed_pointer(signer: Signer, stranger: Signer) -> None:
     plain = open_bundle(bundle()).pointer
-    good = msgspec.to_builtins(signer.pointer(plain))
+    good = msgspec.to_builtins(signer.pointer(plain, "m", 7))
     other = good | {"manifest": good["manifest"] | {"digest": OTHER}}
-    assert signer.signed(signer.pointer(plain))
+    assert signer.signed(signer.pointer(plain, "m", 7))
     assert not signer.signed(plain)
-    assert not signer.signed(stranger.pointer(plain))
+    assert not signer.signed(stranger.pointer(plain, "m", 7))
     # Pages refuse letters that are none of base64url, and so does Python.
     for junk in ("!", "\n", "==", "AA"):
         loose = good | {"signature": good["signature"] + junk}
@@ -117,16 +135,48 @@ def test_a_signed_pointer(signer: Signer, stranger: Signer) -> None:
         "signature": [
             (signer.public, msgspec.to_builtins(plain)),
             (signer.public, other),
-            (signer.public, msgspec.to_builtins(stranger.pointer(plain))),
+            (signer.public, msgspec.to_builtins(stranger.pointer(plain, "m", 7))),
             (stranger.public, good),
             (signer.public, good | {"signature": good["signature"][:-2]}),
             (signer.public, good | {"signature": "no base64, this"}),
             (signer.public, good | {"signature": 7}),
+            (signer.public, good | {"name": "other"}),
+            (signer.public, good | {"serial": 8}),
+            (signer.public, {k: v for k, v in good.items() if k != "name"}),
         ],
         "input": [(key, good) for key in ("", "key", signer.public[:-4], "A" * 87)],
     }
     found = node.run(POINTERS, given=[case for row in cases.values() for case in row])
     assert found == [code for code, row in cases.items() for _ in row]
+
+
+def test_a_bundle_of_another_name_or_an_older_one_is_refused(signer: Signer) -> None:
+    plain = open_bundle(bundle()).pointer
+
+    def visit(name: str, serial: int, expected: str | None = None) -> tuple[Any, ...]:
+        return signer.public, msgspec.to_builtins(signer.pointer(plain, name, serial)), expected
+
+    visits = {
+        "taken": visit("a", 7, "a"),
+        "signature b": visit("a", 8, "b"),
+        "taken again": visit("a", 7),
+        "taken newer": visit("a", 9),
+        "signature 9": visit("a", 8),
+        "taken other": visit("b", 1),
+    }
+    found = node.run(VISITS, given=list(visits.values()))
+    assert found == [want if want.startswith("s") else "taken" for want in visits]
+
+
+def test_serials_rise(signer: Signer, tmp_path: Path) -> None:
+    seen = []
+    for _ in range(3):
+        write(sample(), tmp_path, signer)
+        pointer = open_bundle(tmp_path).pointer
+        assert signer.signed(pointer)
+        assert pointer.name == open_bundle(tmp_path).manifest.name
+        seen.append(pointer.serial)
+    assert seen == sorted(set(seen))
 
 
 def test_a_server_signs_its_candidates(signer: Signer, stranger: Signer) -> None:

@@ -219,12 +219,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class Pointer(msgspec.Struct, frozen=True, kw_only=True):
     """The content of bundle.json.
 
-    signature: of the manifest's digest, by the site's key (signing.py)
+    name, serial, signature: where a site signs (signing.py): what the bundle is called, a number
+                             that rises from build to build, and the signature of these and of the
+                             manifest's digest
     """
 
     format: int
     tool: str
     manifest: FileRef
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    serial: int | msgspec.UnsetType = msgspec.UNSET
     signature: str | msgspec.UnsetType = msgspec.UNSET
 
 

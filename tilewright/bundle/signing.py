@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,10 +52,13 @@ class Signer:
         r, s = decode_dss_signature(self.key.sign(statement.encode(), ECDSA(SHA256())))
         return _text(r.to_bytes(_WIDTH, "big") + s.to_bytes(_WIDTH, "big"))
 
-    def pointer(self, pointer: Pointer) -> Pointer:
-        """The same with a signature of its manifest, and so of all files of the bundle."""
-        signature = self.sign(bundle_statement(pointer.manifest.digest))
-        return msgspec.structs.replace(pointer, signature=signature)
+    def pointer(self, pointer: Pointer, name: str, serial: int) -> Pointer:
+        """The same with a signature of its manifest, and so of all files of the bundle.
+
+        serial: pages refuse a bundle of this name with a lower one than they have seen
+        """
+        named = msgspec.structs.replace(pointer, name=name, serial=serial)
+        return msgspec.structs.replace(named, signature=self.sign(bundle_statement(named)))
 
     def signed(self, pointer: Pointer) -> bool:
         """Whether this key signed the pointer."""
@@ -68,7 +72,7 @@ class Signer:
             if _text(raw) != pointer.signature or len(raw) != 2 * _WIDTH:
                 return False
             r, s = (int.from_bytes(part, "big") for part in (raw[:_WIDTH], raw[_WIDTH:]))
-            statement = bundle_statement(pointer.manifest.digest).encode()
+            statement = bundle_statement(pointer).encode()
             self.key.public_key().verify(encode_dss_signature(r, s), statement, ECDSA(SHA256()))
         except (InvalidSignature, ValueError):
             return False
@@ -82,16 +86,29 @@ class Signer:
         return self.sign(candidate_statement(bundle, about))
 
 
-def bundle_statement(digest: str) -> str:
-    return f"tilewright bundle {digest}"
+def next_serial(before: Pointer | None) -> int:
+    """Higher than that of the bundle before; the clock's seconds, so that it also rises between
+    machines that do not know each other's bundles."""
+    seen = before.serial if before and isinstance(before.serial, int) else 0
+    return max(seen + 1, int(time.time()))
+
+
+def bundle_statement(pointer: Pointer) -> str:
+    """One line of JSON."""
+    return f"tilewright bundle {_line([pointer.name, pointer.serial, pointer.manifest.digest])}"
 
 
 def candidate_statement(bundle: str, about: Mapping[str, Any]) -> str:
     """One line of JSON; the grains of plans by their number."""
     fields = {name: about[name] for name in CANDIDATE}
     fields["grains"] = [[int(plan), grain] for plan, grain in sorted(about["grains"].items())]
-    listed = json.dumps(list(fields.values()), separators=(",", ":"), ensure_ascii=False)
-    return f"tilewright candidate {bundle} {listed}"
+    return f"tilewright candidate {bundle} {_line(list(fields.values()))}"
+
+
+def _line(values: list[Any]) -> str:
+    """As JavaScript writes it; null for what is not set."""
+    named = [None if value is msgspec.UNSET else value for value in values]
+    return json.dumps(named, separators=(",", ":"), ensure_ascii=False)
 
 
 def read_signer(path: Path) -> Signer:

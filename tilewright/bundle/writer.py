@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tilewright.base.errors import CompilerBug
+from tilewright.base.errors import BundleCorrupt, BundleVersion, CompilerBug
 from tilewright.bundle.format import (
     BLOBS,
     POINTER,
@@ -22,11 +22,12 @@ from tilewright.bundle.format import (
     Manifest,
     Pointer,
     TensorEntry,
+    decode,
     digest,
     encode,
     is_blob_name,
 )
-from tilewright.bundle.signing import Signer
+from tilewright.bundle.signing import Signer, next_serial
 from tilewright.bundle.written import Buffer, FolderPart, check
 
 SHARD_BYTES = 4 * 1024 * 1024
@@ -86,8 +87,18 @@ def write(contents: Contents, folder: Path, signer: Signer | None = None) -> Man
         ref = reference(data, "json")
         section.put(ref.file, data)
         pointer = Pointer(format=manifest.format, tool=manifest.tool, manifest=ref)
-        section.put(POINTER, encode(signer.pointer(pointer) if signer else pointer) + b"\n")
+        if signer:
+            pointer = signer.pointer(pointer, manifest.name, next_serial(_before(folder)))
+        section.put(POINTER, encode(pointer) + b"\n")
     return manifest
+
+
+def _before(folder: Path) -> Pointer | None:
+    """The pointer that is replaced; None if there is none, or it says nothing."""
+    try:
+        return decode((folder / POINTER).read_bytes(), Pointer, POINTER)
+    except (OSError, BundleCorrupt, BundleVersion):
+        return None
 
 
 class _Digests:

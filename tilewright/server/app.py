@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -24,7 +25,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import tilewright
 from tilewright.base.errors import TilewrightError
-from tilewright.bundle import open_bundle
+from tilewright.bundle import POINTER, open_bundle
 from tilewright.server.corun import CorunFiles
 from tilewright.server.files import Folder, send_path
 from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
@@ -125,7 +126,9 @@ class _Bundles:
         `tuned`: whether versions for device classes are served too (tuned.py).
         """
         entries = [
-            _describe(name, folder) | {"tuned": self.tuned}
+            {"name": name, "url": f"/bundles/{quote(name, safe='')}/"}
+            | _told_of(name, folder)
+            | {"tuned": self.tuned}
             for name, folder in sorted(self.folders.items())
         ]
         return JSONResponse(entries, headers={"cache-control": REVALIDATE})
@@ -138,15 +141,29 @@ class _Bundles:
         return send_path(request, folder, request.path_params["path"])
 
 
-def _describe(name: str, folder: Path) -> dict[str, object]:
-    head: dict[str, object] = {"name": name, "url": f"/bundles/{quote(name, safe='')}/"}
+def _state(folder: Path) -> tuple[int, int, int] | None:
+    """What changes when a bundle is built again: its pointer is another file."""
     try:
-        bundle = open_bundle(folder)
+        found = (folder / POINTER).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _told_of(name: str, folder: Path) -> dict[str, object]:
+    try:
+        return _described(folder, _state(folder))
     except TilewrightError as error:
         log.warning("Bundle %s: %s", name, error)
-        return head | {"error": _told(error, "The bundle is broken")}
+        return {"error": _told(error, "The bundle is broken")}
+
+
+@lru_cache(maxsize=4096)
+def _described(folder: Path, _state: tuple[int, int, int] | None) -> dict[str, object]:
+    """What pages are told of a bundle; it is opened once, since its manifest is hashed for it."""
+    bundle = open_bundle(folder)
     manifest = bundle.manifest
-    return head | {
+    return {
         "bytes": bundle.bytes,
         "inputs": [_tensor(t.name, t.dtype, t.shape) for t in manifest.inputs],
         "outputs": [_tensor(t.name, t.dtype, t.shape) for t in manifest.outputs],

@@ -131,7 +131,10 @@ class Workshop:
                 new = await self._linkers.run(self._makers.relinked, base.bundle, device, winners)
                 bundle = await asyncio.to_thread(self._cache.keep, base.bundle, origin, *new)
             if self.signer:
-                bundle = replace(bundle, pointer=self.signer.pointer(bundle.pointer))
+                # the same bundle as built, with other schedules: no newer one
+                serial = base.bundle.pointer.serial or 0
+                pointer = self.signer.pointer(bundle.pointer, bundle.manifest.name, serial)
+                bundle = replace(bundle, pointer=pointer)
             return await asyncio.to_thread(catalogue.opened, bundle)
 
         key = (base.bundle.folder, origin.key)

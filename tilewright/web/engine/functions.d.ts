@@ -198,11 +198,11 @@ export type InferShape = (info: TensorInfo, elements: number) => number[];
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
 export type InputError = (info: { name: string }, problem: string, hint: string, facts: ErrorFacts, kind?: 'Input' | 'Output' | 'State') => Error;
 /** Reads bundle.json and the manifest. */
-export type Inspect = (url: string | URL, options?: Pick<Limits, 'key'>) => Promise<Manifest & { digest: string }>;
+export type Inspect = (url: string | URL, options?: Pick<Limits, 'key' | 'name'>) => Promise<Manifest & { digest: string }>;
 export type ReadManifestOf = (...parts: Parameters<Inspect>) => ReturnType<Inspect>;
-export type RequireSigned = (key: string, pointer: Pointer, EngineError: typeof import('./errors.js').EngineError) => Promise<void>;
+export type RequireSigned = (key: string, pointer: Pointer, expected: string | undefined, store: Pick<Store, 'find' | 'keep'> | null, EngineError: typeof import('./errors.js').EngineError) => Promise<void>;
 export type RequireSignature = (key: string, statement: string, signature: unknown, EngineError: typeof import('./errors.js').EngineError, what: string, hint: string, facts: ErrorFacts) => Promise<void>;
-export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, limits: Pick<Limits, 'verify' | 'key'>) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
+export type OpenBundle = (url: string, meter: Meter, signal: AbortSignal, limits: Pick<Limits, 'verify' | 'key' | 'name'>) => Promise<{ manifest: Manifest; digest: string; manifestBytes: number; files: Files; store: Store; base: URL }>;
 /** Memory for the map, plus scratch for each thread after the first.  `limit` in bytes, `pages` of 64 KiB; rejects with `memory-limit`. */
 export type Allocate = (memory: MemoryMap, threads: number, limit: number | undefined, claim: (pages: number) => any) => Promise<WebAssembly.Memory>;
 /** Reads each file straight to its address, a few in parallel. */

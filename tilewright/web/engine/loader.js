@@ -49,13 +49,13 @@ export async function loadBundle(load, url, limits, crew, report) {
 }
 
 /** @type {T.OpenBundle} */
-export async function openBundle(url, meter, signal, { verify, key }) {
+export async function openBundle(url, meter, signal, { verify, key, name }) {
   const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
   const store = await openStore();
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
   const pointer = await files.pointer(POINTER, readPointer);
-  if (key !== undefined) await (await import('./signed.js')).requireSigned(key, pointer, EngineError);
+  if (key !== undefined) await (await import('./signed.js')).requireSigned(key, pointer, name, store, EngineError);
   const { manifest: ref } = pointer;
   return { manifest: readManifest(await files.bytes(ref), ref.file), digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
 }

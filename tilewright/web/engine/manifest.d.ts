@@ -15,7 +15,7 @@ export type TensorInfo = { name: string; dtype: Declared; shape: (number | strin
 export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number };
 /** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
 export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number };
-export type Pointer = { format: number; tool: string; manifest: FileRef; signature?: string };
+export type Pointer = { format: number; tool: string; manifest: FileRef; name?: string; serial?: number; signature?: string };
 
 /** A code variant: the features it needs, its code, and an image of every plan.  `facts` rank the variants that a host can run. */
 export type Build = {

@@ -4,9 +4,28 @@
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 
-/** Rejects unless the key signed the manifest that the pointer names. @type {T.RequireSigned} */
-export const requireSigned = (key, { manifest: { digest }, signature }, EngineError) =>
-  requireSignature(key, `tilewright bundle ${digest}`, signature, EngineError, 'The bundle', 'Build it with --sign-with and this site\'s key', { digest });
+/**
+ * Rejects unless the key signed the manifest that the pointer names, for a bundle of the expected name that is no older
+ * than one of that name which this origin has loaded before.
+ * @type {T.RequireSigned}
+ */
+export async function requireSigned(key, { manifest: { digest }, name, serial, signature }, expected, store, EngineError) {
+  const statement = `tilewright bundle ${JSON.stringify([name ?? null, serial ?? null, digest])}`;
+  await requireSignature(key, statement, signature, EngineError, 'The bundle', 'Build it with --sign-with and this site\'s key', { digest });
+  if (expected !== undefined && name !== expected) {
+    throw new EngineError('signature', `The bundle is signed as ${name}, not as ${expected}`, 'Serve the bundle of that name here, or give its name', { name, expected });
+  }
+  const place = `serial-${await nameOf(`${key} ${name}`)}`;
+  const seen = Number(new TextDecoder().decode(await store?.find(place) ?? undefined));
+  if (Number(serial) < seen) {
+    throw new EngineError('signature', `The bundle ${name} is older than one that this browser has loaded`, 'Serve the newest one; to go back to an older model, build and sign it again', { name, serial, seen });
+  }
+  if (Number(serial) > seen) await store?.keep(place, new TextEncoder().encode(String(serial)));
+}
+
+/** @param {string} text */
+const nameOf = async (text) => [...new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text)))]
+  .map((byte) => byte.toString(16).padStart(2, '0')).join('').slice(0, 32);
 
 /** Rejects with `input` for what is no key, with `signature` if it did not sign the statement. @type {T.RequireSignature} */
 export async function requireSignature(key, statement, signature, EngineError, what, hint, facts) {

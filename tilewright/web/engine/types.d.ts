@@ -47,6 +47,8 @@ export type Limits = {
   verify?: boolean;
   /** Public key that must have signed the bundle (docs/security.md). */
   key?: string;
+  /** With `key`: the name that the bundle must be signed as; by default any that the key signed. */
+  name?: string;
 };
 
 /** Milliseconds from the start of the load until each part was complete. */
