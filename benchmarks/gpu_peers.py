@@ -153,7 +153,7 @@ def main() -> None:
     if CUBLAS.name in engines and not cublas_version():
         say("without cuBLAS: PyTorch sees no GPU")
         engines.remove(CUBLAS.name)
-    install(ON_GPU)
+    install({name: ON_GPU[name] for name in engines if name in ON_GPU})
     plan = Plan(args.seconds, args.rounds, visits=False, settle=0.0 if args.smoke else SETTLE_MS)
     dawn = require_dawn()
     known = facts(dawn, args.commit)

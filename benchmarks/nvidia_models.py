@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import common
 import numpy as np
 import onnx
 import torch
+from nets import GROUPS, WIDTHS
 from nvidia import CUDA, versions
 from torch import nn
 
@@ -80,6 +82,44 @@ def recurrent(kind: type[nn.Module]) -> tuple[nn.Module, Any]:
     return Last(kind(512, 512, num_layers=2)), torch.randn(100, 1, 512)
 
 
+class Block(nn.Sequential):
+    """Two convolutions, each with a group norm and SiLU."""
+
+    def __init__(self, inside: int, outside: int) -> None:
+        layers: list[nn.Module] = []
+        for channels in (inside, outside):
+            conv = nn.Conv2d(channels, outside, 3, padding=1)
+            layers += [conv, nn.GroupNorm(GROUPS, outside), nn.SiLU()]
+        super().__init__(*layers)
+
+
+class UNet(nn.Module):
+    """The U-Net of nets.py."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pairs = list(pairwise(WIDTHS))
+        self.first = Block(3, WIDTHS[0])
+        self.down = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(a, a, 3, 2, 1), Block(a, b)) for a, b in pairs
+        )
+        self.up = nn.ModuleList(
+            nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(b, a, 3, padding=1))
+            for a, b in reversed(pairs)
+        )
+        self.joined = nn.ModuleList(Block(2 * a, a) for a, _ in reversed(pairs))
+        self.last = nn.Conv2d(WIDTHS[0], 3, 1)
+
+    def forward(self, x: Any) -> Any:
+        skips = [self.first(x)]
+        for down in self.down:
+            skips.append(down(skips[-1]))
+        x = skips.pop()
+        for up, joined in zip(self.up, self.joined, strict=True):
+            x = joined(torch.cat((up(x), skips.pop()), 1))
+        return self.last(x)
+
+
 MODELS: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
     "AlexNet": lambda: vision("alexnet"),
     "SqueezeNet": lambda: vision("squeezenet1_1"),
@@ -88,6 +128,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
     "GRU 512, 2 layers, 100 steps": lambda: recurrent(nn.GRU),
     "LSTM 512, 2 layers, 100 steps": lambda: recurrent(nn.LSTM),
     "BERT-base, 128 tokens": bert,
+    "U-Net, group norms, 256x256": lambda: (UNet(), torch.randn(1, 3, 256, 256)),
 }
 
 

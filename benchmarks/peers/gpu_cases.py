@@ -46,7 +46,7 @@ _ATTENTION = tuple(
     )
     for node in (False, True)
 )
-_NETS = ("roberta_base", "bart_base", "gpt2", "t5_small", "resnet50", "mobilenet_v2")
+_NETS = ("roberta_base", "bart_base", "gpt2", "t5_small", "resnet50", "mobilenet_v2", "unet")
 
 CASES = (
     *KERNELS,

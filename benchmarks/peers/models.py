@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from benchmarks.nets import Net
+from benchmarks.nets import Net, unet
 
 LOW = float(np.finfo(np.float32).min)
 #: Relative positions of T5: buckets, and the distance from which on they are one.
@@ -210,13 +210,6 @@ def distances(s: Text, both: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.fl
 class Vision(Net):
     """Convolutions with folded batch norms on [1, channels, size, size]."""
 
-    def conv(self, x: str, inside: int, outside: int, size: int, stride: int = 1,
-             groups: int = 1) -> str:  # fmt: skip
-        scale = math.sqrt(2 / (inside // groups * size**2))
-        filters = self.weight(outside, inside // groups, size, size, scale=scale)
-        sizes = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [size // 2] * 4}
-        return self.op("Conv", x, filters, self.weight(outside), group=groups, **sizes)
-
     def classify(self, x: str, inside: int, classes: int = 1000) -> str:
         line = self.op("Flatten", self.op("GlobalAveragePool", x), axis=1)
         weights = self.weight(inside, classes, scale=inside**-0.5)
@@ -289,6 +282,10 @@ def square(rows: int, layers: int, small: bool) -> onnx.ModelProto:
     return b.model({"x": (rows, width)}, {x: (rows, width)}, "square")
 
 
+def small_or_usual_unet(small: bool) -> onnx.ModelProto:
+    return unet(32, (16, 32)) if small else unet()
+
+
 def text(make: Callable[[Text], onnx.ModelProto], sizes: Text, small: bool) -> onnx.ModelProto:
     return make(sizes.small() if small else sizes)
 
@@ -301,6 +298,7 @@ MODELS: Mapping[str, Callable[[bool], onnx.ModelProto]] = {
     "t5_small": partial(text, t5, Text(384, 6, 512, 8, 2048, 32128)),
     "resnet50": resnet50,
     "mobilenet_v2": mobilenet_v2,
+    "unet": small_or_usual_unet,
     "bits4_1": partial(quantised, 1, 4),
     "bits4_128": partial(quantised, 128, 1),
     "bits4_512": partial(quantised, 512, 1),

@@ -23,6 +23,7 @@ from tilewright.graph.node import (
     costs,
     elementwise,
     evaluate,
+    fact,
     reduce,
     reshape,
     scalar_like,
@@ -181,6 +182,15 @@ def channels_last(x: Node) -> Node:
 def channels_first(x: Node) -> Node:
     """N, spatial..., C -> N, C, spatial..."""
     return transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+@fact(lambda n: n.inputs)
+def are_channels_last(n: Node, operands: list[bool]) -> bool:
+    """True for N, C, spatial... that lies as N, spatial..., C, as convolutions store it."""
+    if isinstance(n.op, ops.Transpose):
+        return n.rank > 2 and n.op.perm == (0, n.rank - 1, *range(1, n.rank - 1))
+    through = isinstance(n.op, (ops.Elementwise, ops.Broadcast, ops.Concat, ops.Pad, ops.Slice))
+    return through and any(operands)
 
 
 def per_channel(x: Node, rank: int) -> Node:

@@ -17,7 +17,7 @@ from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.extents import Follow
 from tilewright.graph.node import Node, literal
-from tilewright.graph.views import Indices, below
+from tilewright.graph.views import Indices, below, joined_axes, joins_rows
 from tilewright.kernel.expr import (
     Acc,
     Bound,
@@ -43,6 +43,7 @@ class Maker:
 
     buffers: the nodes whose memory it loads from, with their numbers
     anchors: the reductions that became stages, in order
+    walked:  the node whose axes are the kernel's
     """
 
     output: Node
@@ -55,6 +56,7 @@ class Maker:
     keys: Var | None = None
     kept: tuple[Var, ...] = ()
     anchors: list[Node] = field(default_factory=list)
+    walked: Node = field(init=False)
     limits: dict[Var, Limit] = field(default_factory=dict)
     extents: set[Var] = field(default_factory=set)
 
@@ -62,8 +64,9 @@ class Maker:
         """Of an update it is the kernel that stores the rows."""
         out = self.output
         source = out.inputs[1] if isinstance(out.op, ops.Update) else out
-        axes = tuple(self._axis(AXES[i], source, i) for i in range(out.rank))
-        at = tuple(index(v) for v in axes)
+        self.walked, joined = _walked(source, self.memory)
+        axes = tuple(self._axis(AXES[i], self.walked, i) for i in range(self.walked.rank))
+        at = tuple(_joined(axes, group) for group in joined)
         value = self._compute(out, at) if source is out else self._element(source, at)
         rows, cols = self._split(axes)
         host, where = self.memory.spot(out, self._moved(at))
@@ -107,7 +110,7 @@ class Maker:
 
     def _split(self, axes: tuple[Var, ...]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
         """Columns: what an attention keeps, or the reduced axes that the output still has."""
-        if self.kept or self.output.shape != self.full:
+        if self.kept or self.walked.shape != self.full:
             return tuple(v for v in axes if v not in self.kept), self.kept
         cols = tuple(v for i, v in enumerate(axes) if i in self.reduced and v.extent > 1)
         return tuple(v for v in axes if v not in cols), cols
@@ -284,6 +287,45 @@ def _chosen(parts: Sequence[tuple[Bound, Expr]]) -> Expr:
 
 
 AXES = "abcdefghijlmnopqstuvwxyz"
+
+
+def _walked(out: Node, memory: StoredNodes) -> tuple[Node, tuple[tuple[int, ...], ...]]:
+    """The node whose axes a kernel walks, and for each axis of its output those that make it up.
+
+    Mostly it is the output itself; where groups of channels were reduced and are channels again, it
+    is what still has an axis for the groups.
+    """
+    waiting, seen = [out], {out}
+    while waiting:
+        n = waiting.pop()
+        if isinstance(n.op, ops.Reshape) and n.shape == out.shape and _is_reduced(n, memory):
+            found = joined_axes(n)
+            assert found is not None
+            return n.inputs[0], found
+        inner = n.inputs if isinstance(n.op, ops.Elementwise | ops.Reshape) else ()
+        new = [i for i in inner if i not in seen and not memory.holds(i)]
+        seen.update(new)
+        waiting += new
+    return out, tuple((i,) for i in range(out.rank))
+
+
+def _is_reduced(n: Node, memory: StoredNodes) -> bool:
+    """True for a reshape of groups that this kernel reduces."""
+    waiting, seen = [n.inputs[0]], set[Node]()
+    while waiting:
+        x = waiting.pop()
+        if x in seen or memory.holds(x):
+            continue
+        seen.add(x)
+        if isinstance(x.op, ops.Reduce) and x.inputs[0].shape == n.inputs[0].shape:
+            return joins_rows(n, x.op.axes)
+        waiting += x.inputs
+    return False
+
+
+def _joined(axes: tuple[Var, ...], group: tuple[int, ...]) -> Index:
+    """The axes of a group as one."""
+    return flatten((index(axes[i]) for i in group), (axes[i].extent for i in group))
 
 
 def _widened(e: Expr, dtype: DType) -> Expr:

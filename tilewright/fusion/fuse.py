@@ -25,7 +25,7 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import Users, region, scored
 from tilewright.graph.scan import Scan
-from tilewright.graph.views import root_of
+from tilewright.graph.views import joins_rows, root_of
 from tilewright.kernel.expr import EXPENSIVE
 
 #: Element types that targets compute many of at a time.
@@ -143,16 +143,20 @@ def _epilogue(anchor: Node) -> Callable[[Node], bool]:
 
 
 def _row(anchor: Node) -> Callable[[Node], bool]:
-    """Nodes over the reduction's rows (axes of extent 1 may come and go), or over both."""
+    """Nodes over the reduction's rows (axes of extent 1 may come and go), or over both, where
+    groups of channels may have become channels again."""
     assert isinstance(anchor.op, ops.Reduce)
     axes, rows, full = anchor.op.axes, anchor.shape, anchor.inputs[0].shape
-    row = _without_units(rows)
+    row, joined = _without_units(rows), {full}
 
     def member(n: Node) -> bool:
         match n.op:
             case ops.Elementwise():
-                return n.shape == full or _without_units(n.shape) == row
+                return n.shape in joined or _without_units(n.shape) == row
             case ops.Reshape():
+                if n.inputs[0].shape == full and joins_rows(n, axes):
+                    joined.add(n.shape)
+                    return True
                 return _without_units(n.shape) == row == _without_units(n.inputs[0].shape)
             case ops.Broadcast():
                 return n.shape == full and n.inputs[0].shape == rows

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tilewright.base.alignment import align
-from tilewright.base.dtypes import F32
 from tilewright.base.errors import UsageError
 from tilewright.base.limits import within
 from tilewright.fusion.divided import (
@@ -23,6 +22,7 @@ from tilewright.fusion.divided import (
     sizes_of_rows,
 )
 from tilewright.fusion.halves import APART, agreed
+from tilewright.fusion.partials import parts_of
 from tilewright.fusion.rounding import operand_to_round, reading_halves, rounding_of
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
@@ -223,11 +223,21 @@ class _Maker:
         if reads == [write] and _moves(step.kernel):
             return  # an update in place: its other elements are there already
         kernel, reads = self._rounded(step, reads) if self.shared.halves else (step.kernel, reads)
+        kernel, reads = self._cut(kernel, reads)
         self.steps.append(Step(self.shared.kernel(kernel), write, tuple(reads), node=step.source))
         self.copies = {
             key: made for key, made in self.copies.items()
             if all(read.value != write.value for read in key[1])
         }  # fmt: skip
+
+    def _cut(self, kernel: Kernel, reads: list[Access]) -> tuple[Kernel, list[Access]]:
+        """The kernel that stores the output, and what it reads: where a long reduction is cut,
+        results of its other parts, too."""
+        *parts, last = parts_of(kernel)
+        for part in parts:
+            needed = (reads[n - 1] for n in part.reads)
+            reads = [*reads, self._made_of("parts of rows", part.kernel, *needed)]
+        return last.kernel, [reads[n - 1] for n in last.reads]
 
     def _rounded(self, step: KernelStep, reads: list[Access]) -> tuple[Kernel, list[Access]]:
         """The step's kernel, of a copy as halves where that pays, and what it reads then."""
@@ -251,7 +261,7 @@ class _Maker:
         """What a kernel makes of values: once for all steps that read it.  name: of its step"""
         if (kernel, reads) not in self.copies:
             result = kernel.buffers[0]
-            value = Value("temporary", F32, (result.size,), halves=result.halves)
+            value = Value("temporary", result.dtype, (result.size,), halves=result.halves)
             made = self.copies[kernel, reads] = Access(self._value(value))
             self.steps.append(Step(self.shared.kernel(kernel), made, reads, node=name))
         return self.copies[kernel, reads]

@@ -8,6 +8,8 @@ there.  No view ever costs memory or time unless something asks for a copy (`Rea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.graph import ops
 from tilewright.graph.node import Node, fact, node
 from tilewright.kernel.index import Index, Var, flatten, index, unflatten
@@ -108,6 +110,28 @@ def repeats(n: Node) -> int:
     new, old = ([e for e in x.shape if e > 1] for x in (n, n.inputs[0]))
     shared = next((i for i, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), len(new))
     return max(1, len(old) - shared)
+
+
+def joined_axes(n: Node) -> tuple[tuple[int, ...], ...] | None:
+    """For each axis of a reshape the axes of its operand that it joins; None if it splits any."""
+    rest, found = list(enumerate(n.inputs[0].shape)), []
+    for extent in n.shape:
+        size, group = 1, []
+        while rest and (size < extent or rest[0][1] == 1):
+            axis, own = rest.pop(0)
+            size *= own
+            group.append(axis)
+        if size != extent:
+            return None
+        found.append(tuple(group))
+    return tuple(found)
+
+
+def joins_rows(n: Node, reduced: Sequence[int]) -> bool:
+    """True for a reshape that joins reduced axes with others, as groups of channels to channels."""
+    shape, found = n.inputs[0].shape, joined_axes(n) or ()
+    long = [[axis in reduced for axis in group if shape[axis] > 1] for group in found]
+    return any(len(set(group)) > 1 for group in long)
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, ops.VIEWS) else ())

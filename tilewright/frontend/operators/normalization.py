@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from tilewright.base.errors import UnsupportedOp
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, pad, reshape, unfold
+from tilewright.graph import ops
+from tilewright.graph.node import Node, broadcast, computed, pad, reshape, unfold
+from tilewright.graph.ops import Shape
 
 
 @operator("BatchNormalization", ignore=("momentum",))
@@ -73,30 +75,46 @@ def rms_norm(x: Node, scale: Node, *, axis: int = -1, epsilon: float = 1e-5) -> 
 
 @operator("InstanceNormalization")
 def instance_norm(x: Node, scale: Node, bias: Node, *, epsilon: float = 1e-5) -> Node:
-    normal = _standard(x, range(2, x.rank), epsilon)[0]
-    return _affine(normal, al.per_channel(scale, x.rank), al.per_channel(bias, x.rank))
+    """Channels that a reshape made of groups of them are groups: so exporters write GroupNorm."""
+    inner = x.inputs[0] if isinstance(x.op, ops.Reshape) else x
+    groups = x.shape[1]
+    split = inner.rank > 2 and inner.shape[0] == x.shape[0] and inner.shape[1] % groups == 0
+    whole = inner if split else x
+    return reshape(_group_norm(whole, groups, epsilon, scale, bias), x.shape)
 
 
-@operator("GroupNormalization", since=18)
-def group_norm_by_group(
-    x: Node, scale: Node, bias: Node, *, num_groups: int, epsilon: float = 1e-5
-) -> Node:
-    """Opset 18: one scale per group; later opsets have one per channel."""
-    normal = _group_standard(x, num_groups, epsilon)
-    wide = (reshape(v, (num_groups, *[1] * (normal.rank - 2))) for v in (scale, bias))
-    return reshape(_affine(normal, *wide), x.shape)
-
-
-@operator("GroupNormalization", since=21, ignore=("stash_type",))
+@operator("GroupNormalization", since=18, ignore=("stash_type",))
 def group_norm(x: Node, scale: Node, bias: Node, *, num_groups: int, epsilon: float = 1e-5) -> Node:
-    normal = reshape(_group_standard(x, num_groups, epsilon), x.shape)
-    return _affine(normal, al.per_channel(scale, x.rank), al.per_channel(bias, x.rank))
+    """Opset 18 has a scale and a bias for each group, later ones for each channel."""
+    return _group_norm(x, num_groups, epsilon, scale, bias)
 
 
-def _group_standard(x: Node, groups: int, epsilon: float) -> Node:
-    n, c, *rest = x.shape
-    split = reshape(x, (n, groups, c // groups, *rest))
-    return _standard(split, range(2, split.rank), epsilon)[0]
+def _group_norm(x: Node, groups: int, epsilon: float, scale: Node, bias: Node) -> Node:
+    """Each group of channels over its deviation, walked in the order in which `x` lies."""
+    last = al.are_channels_last(x)
+    spread, at = (al.channels_last(x), x.rank - 1) if last else (x, 1)
+    own = (groups, x.shape[1] // groups) if groups < x.shape[1] else (groups,)
+    split = reshape(spread, (*spread.shape[:at], *own, *spread.shape[at + 1 :]))
+    axes = [a for a in range(1, split.rank) if a != at]
+    normal = _standard(split, axes, epsilon)[0]
+    wide = (
+        None if _is_all(v, number) else _by_channel(v, (*own, *spread.shape[at + 1 :]), len(own))
+        for v, number in ((scale, 1), (bias, 0))
+    )
+    made = reshape(_affine(normal, *wide), spread.shape)
+    return al.channels_first(made) if last else made
+
+
+def _is_all(x: Node, number: int) -> bool:
+    """True for a constant that changes nothing: exporters give norms without factors some."""
+    return x.constant and bool((computed(x) == number).all())
+
+
+def _by_channel(x: Node, shape: Shape, own: int) -> Node:
+    """A factor for each group or channel, as one for each channel: `own` axes of what it changes,
+    which has units behind."""
+    wide = broadcast(reshape(x, (shape[0], x.size // shape[0])[:own]), shape[:own])
+    return reshape(wide, (*shape[:own], *[1] * (len(shape) - own)))
 
 
 @operator("MeanVarianceNormalization")
