@@ -1,29 +1,33 @@
 """The places of the smallest integers of a row, in order, by a group of threads.
 
 Input: a kernel of the form `Ordering`.  Output: the loop nest of one tile, which is a row.  Three
-parts, between which all threads meet: bit by bit the largest number that is wanted, by counting;
-the places of what is smaller, and of as many equal ones as are wanted, in the output; these sorted
-by a bitonic network, which moves places and compares the numbers there.
+parts, between which all threads meet: the largest number that is wanted, two bits at a time, by
+counting; the places of what is smaller, and of as many equal ones as are wanted, in the output;
+these sorted by a bitonic network, which moves places and compares the numbers there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 
 from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Bound, Call, Const, Expr, IndexValue, Load, Reg, dtype_of
+from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, IndexValue, Load, Reg, dtype_of
 from tilewright.kernel.extents import limited_first, points
 from tilewright.kernel.form import Ordering, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.rows import FEWEST, MOST, over_threads
+from tilewright.targets.gpu.rows import FEWEST, MOST, TOGETHER, over_threads
 from tilewright.targets.gpu.staging import inside
 from tilewright.targets.order import before
+
+#: What two bits of a number can be.
+DIGITS = 4
 
 
 def lower(kernel: Kernel) -> TileFn:
@@ -86,32 +90,52 @@ class _Row:
     # ---- the largest that is wanted --------------------------------------------------------------
 
     def bound(self) -> None:
-        """most := the smallest number with as many as are wanted up to it, from its first bit on"""
+        """most := the smallest number with as many as are wanted up to it, by two bits at a time"""
         b, dtype = self.b, self.dtype
-        count, step = Reg("reached", I32), Reg("step", dtype)
-        few = Call("lt", (count, Const(self.wanted, I32)), BOOL)
-        bits = 8 * dtype.size
-        self._count(count, Const(-1, dtype))
-        lowest = identity("max", dtype, 1)
-        b.set(self.most.name, Call("where", (few, Const(0, dtype), lowest), dtype))
-        b.set(step.name, Const(1 << bits - 2, dtype))
-        with b.loop("bit", Index(), index(bits - 1)):
-            below = Call("sub", (step, Const(1, dtype)), dtype)
-            self._count(count, Call("add", (self.most, below), dtype))
-            more = Call("add", (self.most, step), dtype)
-            b.set(self.most.name, Call("where", (few, more, self.most), dtype))
-            b.set(step.name, Call("div", (step, Const(2, dtype)), dtype))
+        step, counts = Reg("step", dtype), [Reg(f"reached{n}", I32) for n in range(1, DIGITS)]
+        b.set(self.most.name, identity("max", dtype, 1))
+        b.set(step.name, Const((1 << 8 * dtype.size) // DIGITS, dtype))
+        with b.loop("digit", Index(), index(8 * dtype.size // (DIGITS - 1).bit_length())):
+            limits = [Reg(f"limit{n}", dtype) for n in range(1, DIGITS)]
+            for n, limit in enumerate(limits, 1):  # up to this one: most + step * n - 1
+                last = limits[n - 2] if n > 1 else Call("sub", (self.most, Const(1, dtype)), dtype)
+                b.set(limit.name, Call("add", (last, step), dtype))
+            self._count(counts, limits)
+            for count, limit in zip(counts, limits, strict=True):
+                few = Call("lt", (count, Const(self.wanted, I32)), BOOL)
+                above = Call("add", (limit, Const(1, dtype)), dtype)
+                b.set(self.most.name, Call("where", (few, above, self.most), dtype))
+            b.set(step.name, Call("div", (step, Const(DIGITS, dtype)), dtype))
 
-    def _count(self, count: Reg, most: Expr) -> None:
-        """count := how many numbers are not larger"""
-        b, limit = self.b, Reg("limit", self.dtype)
-        b.set(limit.name, most)
-        b.set(count.name, Const(0, I32))
-        with b.loop("i", b.thread, index(self.length), b.threads, self.length) as i:
-            fits = Call("le", (self.number(i), limit), BOOL)
-            b.set(count.name, _i32("add", count, _i32("where", fits, 1, 0)))
-        over_threads(b, "sum", count, self.areas[0])
-        b.add(Barrier())
+    def _count(self, counts: Sequence[Reg], limits: Sequence[Reg]) -> None:
+        """counts := how many numbers are not larger than each of the limits"""
+        b = self.b
+        for count in counts:
+            b.set(count.name, Const(0, I32))
+        with self._numbers(b.thread, index(self.length), b.threads) as numbers:
+            for (_, number), (count, limit) in product(numbers, zip(counts, limits, strict=True)):
+                fits = Call("le", (number, limit), BOOL)
+                b.set(count.name, _i32("add", count, _i32("where", fits, 1, 0)))
+        for count in counts:
+            over_threads(b, "sum", count, self.areas[0])
+            b.add(Barrier())
+
+    @contextmanager
+    def _numbers(
+        self, begin: Index, end: Index, apart: int = 1
+    ) -> Iterator[list[tuple[Index, Reg]]]:
+        """A loop over the places of numbers, several at a time, so that their reads are under way
+        together; behind the end of the row each is the largest there is, which no limit is."""
+        b = self.b
+        many = min(TOGETHER, -(-self.length // b.threads))
+        with b.loop("i", begin, end, apart * many, self.length + apart * many) as first:
+            places = [first + n * apart for n in range(many)]
+            numbers = [Reg(f"number{n}", self.dtype) for n in range(many)]
+            for place, number in zip(places, numbers, strict=True):
+                value, bound = self.number(place), Bound(place, self.length)
+                most = identity("min", self.dtype, 1)
+                b.set(number.name, value if bound.always else Guard((bound,), value, most))
+            yield list(zip(places, numbers, strict=True))
 
     # ---- the places of these ---------------------------------------------------------------------
 
@@ -122,7 +146,7 @@ class _Row:
         found = {smaller: "lt", equal: "eq"}
         for reg in found:
             b.set(reg.name, Const(0, I32))
-        with self._part() as (_, number):
+        for _, number in self._own():
             for reg, fn in found.items():
                 holds = Call(fn, (number, self.most), BOOL)
                 b.set(reg.name, _i32("add", reg, _i32("where", holds, 1, 0)))
@@ -130,7 +154,7 @@ class _Row:
             b.store(area, b.thread, reg)
         b.add(Barrier())
         self._begin(smaller, equal)
-        with self._part() as (i, number):
+        for at, number in self._own():
             goal = Reg("goal", I32)
             b.set(goal.name, Const(self.wanted, I32))
             for reg, fn in found.items():
@@ -139,19 +163,18 @@ class _Row:
                 b.set(reg.name, _i32("add", reg, _i32("where", holds, 1, 0)))
             place = b.read(goal, self.wanted + 1, "place")
             with inside(b, (Bound(place, self.wanted),)):
-                b.store(0, self.result(place), IndexValue(i, I32))
+                b.store(0, self.result(place), IndexValue(at, I32))
         b.add(Barrier())
 
-    @contextmanager
-    def _part(self) -> Iterator[tuple[Index, Reg]]:
-        """A loop over this thread's part of the row, side by side."""
+    def _own(self) -> Iterator[tuple[Index, Reg]]:
+        """Statements for each number of this thread's part of the row, which lie side by side."""
         b, each = self.b, -(-self.length // self.b.threads)
         begin = b.let(b.thread * each, "begin")
         end = b.let_min(begin + each, index(self.length))
-        with b.loop("i", begin, end, extent=self.length) as i:
-            number = Reg("number", self.dtype)
-            b.set(number.name, self.number(i))
-            yield i, number
+        with self._numbers(begin, end) as numbers:
+            for at, number in numbers:
+                with inside(b, (Bound(end - at - 1, each),)):
+                    yield at, number
 
     def _begin(self, smaller: Reg, equal: Reg) -> None:
         """Where this thread's numbers go: behind those of the threads before it; equal ones behind
