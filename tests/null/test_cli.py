@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from bundle_factory import sample
@@ -221,6 +222,13 @@ def test_arrays(tmp_path: Path) -> None:
     assert list(found) == list(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+def test_arrays_of_bf16_are_written_as_their_bits(tmp_path: Path) -> None:
+    given = np.array([1, -2.5, np.inf]).astype(ml_dtypes.bfloat16)
+    write_arrays(tmp_path / "out.dat", {"a": given})
+    found = read_arrays(tmp_path / "out.dat")["a"]
+    np.testing.assert_array_equal(found.view(ml_dtypes.bfloat16), given)
 
 
 def test_bad_arrays(tmp_path: Path) -> None:

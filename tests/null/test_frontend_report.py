@@ -135,7 +135,7 @@ def test_half_precision_is_widened_and_noted() -> None:
     (y,) = run(graph, {"x": np.ones(40, np.float32)})
     np.testing.assert_array_equal(y, weight.astype(np.float32))
     report = check(proto)
-    assert report.notes == ("f16 tensors are read and computed as f32",)
+    assert report.notes == ("f16 tensors are computed in f32 and rounded where they leave it",)
     assert report.weight_bytes == 160
 
 

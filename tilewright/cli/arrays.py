@@ -40,7 +40,10 @@ def write_arrays(file: BinaryIO, arrays: Arrays) -> None:
         archive.comment = MARK
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+                given = np.asarray(array)
+                # NumPy would write it without its type
+                plain = given.view(np.uint16) if given.dtype.name == "bfloat16" else given
+                np.lib.format.write_array(member, plain, allow_pickle=False)
 
 
 def are_ours(path: Path) -> bool:

@@ -113,7 +113,7 @@ def _as_declared(model: Model, node: NodeProto, operands: list[Node | None]) -> 
     """Operands that are f16 or bf16 as such numbers, where the results are of another type or jump.
 
     Elsewhere a formula goes on in f32, as onnxruntime's does
-    (docs/decisions/0062-where-halves-round.md).
+    (docs/decisions/0063-where-halves-round.md).
     """
     kinds = [model.types.get(name, "") for name in node.input]
     results = {model.types.get(name, "") for name in node.output if name}

@@ -279,7 +279,10 @@ def _converted(model: Model) -> list[str]:
 
 
 def _widened(model: Model) -> list[str]:
-    """A note per element type that is read as f32."""
+    """A note per element type that is computed in f32."""
     kinds = {i.widened_from for i in model.inputs}
     kinds |= {WIDENED.get(t.data_type) for t in model.weights.values()}
-    return [f"{kind} tensors are read and computed as f32" for kind in sorted(filter(None, kinds))]
+    return [
+        f"{kind} tensors are computed in f32 and rounded where they leave it"
+        for kind in sorted(filter(None, kinds))
+    ]

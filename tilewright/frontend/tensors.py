@@ -30,7 +30,7 @@ DTYPES: dict[int, DType] = {
     TensorProto.INT32: I32,
     TensorProto.INT64: I64,
     TensorProto.BOOL: BOOL,
-    # Half precision is computed in f32, with a note in the report.
+    # Half precision is computed in f32 (types.py), with a note in the report.
     TensorProto.FLOAT16: F32,
     TensorProto.BFLOAT16: F32,
 }

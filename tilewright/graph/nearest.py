@@ -3,7 +3,7 @@ them so.
 
 Input: a node or a graph, and the type's name.  Output: the same with each number rounded to the
 nearest of the type, where it is not one already.  Where models round at all is the importer's to
-know (docs/decisions/0062-where-halves-round.md).
+know (docs/decisions/0063-where-halves-round.md).
 """
 
 from __future__ import annotations

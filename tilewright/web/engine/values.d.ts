@@ -25,7 +25,7 @@ export type Targets = Record<string, Required<BufferPlace>>;
 /** How a picture fills an input of another shape: distorted; whole, between black bars; or cut. */
 export type Fit = 'stretch' | 'contain' | 'cover';
 /**
- * A picture for an f32 input [1, 3, h, w], [1, 1, h, w] (grey), [1, h, w, 3] or [1, h, w, 1]: each element is its colour,
+ * A picture for an f32 or f16 input [1, 3, h, w], [1, 1, h, w] (grey), [1, h, w, 3] or [1, h, w, 1]: each element is its colour,
  * from 0 to 1 in sRGB, times `scale` plus `bias` (one number, or one per channel).  It should be opaque.  `shape`: for inputs with
  * open dimensions.  The caller keeps `frame`: it stays open until the run has settled, and then the caller closes it.
  */
