@@ -25,8 +25,10 @@ SCRIPT = """
 globalThis.Float16Array ??= class Float16Array extends Float32Array {
   get [Symbol.toStringTag]() { return 'Float16Array'; }
 };
-const { arrayOf, checkInputs, convert, inMemory } = await import('TUNE/../engine/tensors.js');
+const tensors = await import('TUNE/../engine/tensors.js');
+const { arrayOf, checkInputs, convert, inMemory, useHalves } = tensors;
 const { makeStates } = await import('TUNE/../engine/states.js');
+await useHalves({ inputs: [{ dtype: 'f16' }], outputs: [], states: [] });
 const { dtypes, arrays } = <given>;
 const found = {};
 const facts = ({ code, message, hint, facts }) => ({ code, message, hint, facts });

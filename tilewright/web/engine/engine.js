@@ -7,7 +7,7 @@ import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
 import { makeStates } from './states.js';
-import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, requireKnown, writeInputs } from './tensors.js';
+import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, requireKnown, useHalves, writeInputs } from './tensors.js';
 
 /** Milliseconds times threads below which a plan runs in the page's thread: a message round trip would take longer. */
 const SHORT = 0.5;
@@ -41,6 +41,7 @@ export async function load(url, options = {}, open = openLink) {
   const link = open(onProgress, threads, device);
   const loading = async () => {
     const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
+    await useHalves(manifest);
     const { memory } = link;
     const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
     const again = () => load(info.url, { ...limits, device, threads, variant: info.variant.name }, open);

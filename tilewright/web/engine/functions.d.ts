@@ -26,7 +26,8 @@ export type WriteInputs = (buffer: ArrayBufferLike, places: Placed[], tensors: T
 export type ReadOutputs = (buffer: ArrayBufferLike, places: Placed[], wanted: Wanted[]) => Required<Wanted>[];
 /** `array`: where they go, else a fresh one; what is no half stays as it is. */
 export type AsDeclared = (dtype: Declared, whole: any, array?: any) => any;
-export type Halved = (dtype: Half, given: any) => any;
+/** Waits for what inputs, outputs and states of f16 or bf16 need, if there are any. */
+export type UseHalves = (manifest: Pick<Manifest, 'inputs' | 'outputs' | 'states'>) => Promise<void>;
 /** Extents by their numbers, as long as a run says or as can be. */
 export type SizesOf = (plan: PlacedPlan, sizes?: Sizes) => number[];
 /** The array behind `Engine.input`. */

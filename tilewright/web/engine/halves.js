@@ -1,10 +1,11 @@
-// Numbers of 16 bits: what their bits mean, and the bits of the nearest one.
-// Input: bits, or a number.  Output: the number, or the bits, with ties to even.  It knows no tensors.
+// Numbers of 16 bits: what their bits mean, and arrays of them from and to f32.  Loaded on demand: for bundles that have them in files,
+// or as inputs, outputs or states.
+// Input: bits, or arrays.  Output: numbers, or arrays of them.  It knows no tensors.
 
 const words = new Uint32Array(1);
 const floats = new Float32Array(words.buffer);
 
-/** @param {number} bits */
+/** The f32 with these bits. @param {number} bits */
 function float(bits) {
   words[0] = bits;
   return floats[0];
@@ -25,8 +26,8 @@ export const MEANING = {
   bf16: (bits) => float(bits << 16),
 };
 
-/** The bits of the nearest number. @type {Record<T.Half, (number: number) => number>} */
-export const BITS = {
+/** The bits of the nearest number, ties to even. @type {Record<T.Half, (number: number) => number>} */
+const NEAREST = {
   f16(number) {
     const bits = bitsOf(number), size = bits & 0x7fffffff, sign = bits >>> 16 & 0x8000;
     if (size >= 0x477ff000) return sign | (size > 0x7f800000 ? 0x7e00 : 0x7c00);
@@ -35,16 +36,20 @@ export const BITS = {
   },
   bf16(number) {
     const bits = bitsOf(number);
-    return number === number ? bits + 0x7fff + (bits >>> 16 & 1) >>> 16 : 0x7fc0;
+    return Number.isNaN(number) ? 0x7fc0 : bits + 0x7fff + (bits >>> 16 & 1) >>> 16;
   },
 };
 
-/** @param {string} dtype @returns {dtype is T.Half} */
-export const isHalf = (dtype) => Object.hasOwn(MEANING, dtype);
-
-/** Elements of an input, or numbers of f32, as such numbers. @type {T.Halved} */
-export function halved(dtype, given) {
+/** What an input has, as numbers of the type: bits are taken as such, other numbers are rounded. @type {(dtype: T.Half, given: any) => any} */
+export function numbersOf(dtype, given) {
   if (given instanceof Uint16Array) return Float32Array.from(given, MEANING[dtype]);
   const own = dtype === 'f16' && /** @type {any} */ (globalThis).Float16Array;
-  return own ? new own(given) : Float32Array.from(given, (number) => MEANING[dtype](BITS[dtype](number)));
+  return own ? new own(given) : Float32Array.from(given, (number) => MEANING[dtype](NEAREST[dtype](number)));
+}
+
+/** Numbers into an array of the type: the browser's own, or one of bits. @type {(dtype: T.Half, array: any, numbers: Float32Array) => any} */
+export function fill(dtype, array, numbers) {
+  if (array instanceof Uint16Array) numbers.forEach((number, at) => (array[at] = NEAREST[dtype](number)));
+  else array.set(numbers);
+  return array;
 }

@@ -6,6 +6,7 @@ import { EngineError } from './errors.js';
 import { probeHost, requireHost } from './features.js';
 import { bundleFiles, makeMeter } from './files.js';
 import { openStore } from './store.js';
+import { useHalves } from './tensors.js';
 
 const POINTER = 'bundle.json';
 
@@ -57,5 +58,7 @@ export async function openBundle(url, meter, signal, { verify, key, name }) {
   const pointer = await files.pointer(POINTER, readPointer);
   if (key !== undefined) await (await import('./signed.js')).requireSigned(key, pointer, name, store, EngineError);
   const { manifest: ref } = pointer;
-  return { manifest: readManifest(await files.bytes(ref), ref.file), digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
+  const manifest = readManifest(await files.bytes(ref), ref.file);
+  await useHalves(manifest);
+  return { manifest, digest: ref.digest, manifestBytes: ref.bytes, files, store, base };
 }

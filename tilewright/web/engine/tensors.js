@@ -2,7 +2,17 @@
 // Input: tensors, places in memory.  Output: typed arrays, a plan's index, or an `input` error with the tensor and the fix.
 
 import { EngineError } from './errors.js';
-import { BITS, halved, isHalf } from './halves.js';
+
+/** What f16 and bf16 at the API need, once `useHalves` has loaded it. @type {typeof import('./halves.js')} */
+let halves;
+
+/** @param {string} dtype @returns {dtype is T.Half} */
+export const isHalf = (dtype) => /^b?f16$/.test(dtype);
+
+/** @type {T.UseHalves} */
+export async function useHalves({ inputs, outputs, states }) {
+  if ([inputs, outputs, states].flat().some(({ dtype }) => isHalf(dtype))) halves = await import('./halves.js');
+}
 
 /** @type {T.Kinds} */
 const KINDS = {
@@ -95,7 +105,7 @@ export function convert(info, given, kind) {
     const expected = range ? `an integer from ${range[0]} to ${range[1]}` : 'a number';
     throw inputError(info, `has the wrong element ${index}: expected ${expected}, found ${String(given[index])}`, 'Convert it', { index, dtype }, kind);
   }
-  if (isHalf(dtype)) return halved(dtype, given);
+  if (isHalf(dtype)) return halves.numbersOf(dtype, given);
   if (dtype === 'i64' && found !== 'BigInt64Array') return BigInt64Array.from(Array.from(given, BigInt));
   return plain ? array.from(given) : given;
 }
@@ -192,12 +202,7 @@ export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...ou
 });
 
 /** What memory has of a tensor, as its own array. @type {T.AsDeclared} */
-export function asDeclared(dtype, whole, array = isHalf(dtype) ? new (arrayOf(dtype))(whole.length) : whole) {
-  if (!isHalf(dtype)) return array;
-  if (array instanceof Uint16Array) whole.forEach((/** @type {number} */ number, /** @type {number} */ at) => (array[at] = BITS[dtype](number)));
-  else array.set(whole);
-  return array;
-}
+export const asDeclared = (dtype, whole, array) => (isHalf(dtype) ? halves.fill(dtype, array ?? new (arrayOf(dtype))(whole.length), whole) : whole);
 
 /** @type {T.CopyBox} */
 export function copyBox(to, toShape, from, fromShape, box) {

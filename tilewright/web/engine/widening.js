@@ -2,8 +2,8 @@
 // Input: the table of tensors, the memory of all, whose end takes the shards.  Output: the tensors, each in its place.
 
 import { count, requireCounts, requireForm } from './bundle.js';
-import { isHalf, MEANING } from './halves.js';
-import { arrayOf, elementsOf, isDtype } from './tensors.js';
+import { MEANING } from './halves.js';
+import { arrayOf, elementsOf, isDtype, isHalf } from './tensors.js';
 
 /** Bytes of a number in files. @type {Record<string, number>} */
 const WIDTHS = { f16: 2, bf16: 2, i8: 1, u8: 1 };
