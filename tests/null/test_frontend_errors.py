@@ -5,6 +5,7 @@ Input: damaged files, models with missing parts, shapes that do not fit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from frontend_factory import MODELS, model, relu, run
 from onnx import TensorProto, helper
 
 from tilewright.base.errors import (
+    CompilerBug,
     InvalidModel,
     ShapeError,
     TilewrightError,
@@ -22,7 +24,8 @@ from tilewright.base.errors import (
     UnsupportedOp,
     UsageError,
 )
-from tilewright.frontend import check, import_model, load, parse_buckets, parse_shapes
+from tilewright.frontend import check, import_model, load, parse_buckets, parse_shapes, table
+from tilewright.frontend.table import find
 
 GOOD = MODELS / "resnet-tiny-dynamo.onnx"
 
@@ -223,17 +226,132 @@ def test_shapes_that_do_not_fit() -> None:
 @pytest.mark.parametrize(
     ("node", "says"),
     [
-        (helper.make_node("Relu", ["nothing"], ["y"]), "before it is defined"),
+        (helper.make_node("Relu", ["nothing"], ["y"]), "nothing makes the tensor 'nothing'"),
         (helper.make_node("Relu", [], ["y"]), "wrong number of operands"),
         (helper.make_node("Relu", ["x", "x"], ["y"]), "wrong number of operands"),
         (helper.make_node("Conv", ["x", ""], ["y"]), "wrong number of operands"),
-        (helper.make_node("Concat", ["x"], ["y"]), "do not match"),
+        (helper.make_node("Concat", ["x"], ["y"]), "no attribute axis"),
         (helper.make_node("Gelu", ["x"], ["y"], approximate="other"), "no approximation"),
     ],
 )
 def test_a_malformed_node(node: onnx.NodeProto, says: str) -> None:
     with pytest.raises(InvalidModel, match=says):
         import_model(model([node], {"x": [2]}, ["y"], opset=20))
+
+
+TENSOR = helper.make_tensor("t", TensorProto.FLOAT, [1], [3.0])
+SPARSE = helper.make_sparse_tensor(
+    TENSOR, helper.make_tensor("i", TensorProto.INT64, [1], [1]), [2]
+)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "says"),
+    [
+        ({"value": 3}, InvalidModel, "attribute value of Constant must be a tensor"),
+        ({"value": "text"}, InvalidModel, "attribute value of Constant must be a tensor"),
+        ({"value": [1, 2]}, InvalidModel, "attribute value of Constant must be a tensor"),
+        ({"value": SPARSE}, InvalidModel, "attribute value of Constant must be a tensor"),
+        ({"value_float": 1}, None, ""),
+        ({"value_int": 1.5}, InvalidModel, "attribute value_int of Constant must be a whole"),
+        ({"value_ints": [1.5]}, InvalidModel, "attribute value_ints of Constant must be a list"),
+        ({"value_floats": "x"}, InvalidModel, "attribute value_floats of Constant must be a list"),
+        ({"value_string": "text"}, UnsupportedDType, "texts"),
+        ({"value_strings": ["a", "b"]}, UnsupportedDType, "texts"),
+        ({"sparse_value": SPARSE}, UnsupportedOp, "sparse_value"),
+        ({"value": TENSOR, "value_int": 3}, InvalidModel, "exactly one value"),
+        ({"value_int": 3, "value_ints": [3]}, InvalidModel, "exactly one value"),
+        ({}, InvalidModel, "exactly one value"),
+        ({"value": TENSOR}, None, ""),
+    ],
+)
+def test_forms_of_a_constant(
+    attributes: dict[str, Any], error: type[TilewrightError] | None, says: str
+) -> None:
+    """Report and importer agree on each."""
+    proto = model([helper.make_node("Constant", [], ["y"], **attributes)], {"x": [2]}, ["y"])
+    (row,) = check(proto).rows
+    if error is None:
+        assert row.status == "supported"
+        import_model(proto)
+        return
+    assert (row.status, row.code) == ("unsupported", error.code)
+    with pytest.raises(error, match=says) as caught:
+        import_model(proto)
+    assert caught.value.facts["node"] == "y"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TypeError,
+        AttributeError,
+        KeyError,
+        IndexError,
+        AssertionError,
+        ValueError,
+        ZeroDivisionError,
+        NameError,
+        RecursionError,
+    ],
+)
+def test_a_fault_of_a_rule_is_ours(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise kind("our own")
+
+    rule = replace(find("", "Relu", 17), function=broken)  # type: ignore[type-var]
+    monkeypatch.setitem(table._TABLE, ("", "Relu"), [rule])
+    proto = relu({"x": [2]})
+    (row,) = check(proto).rows
+    assert row.code == "compiler-bug"
+    with pytest.raises(CompilerBug, match=kind.__name__) as caught:
+        import_model(proto)
+    assert (caught.value.facts["node"], caught.value.facts["op"]) == ("the_relu", "Relu")
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "says"),
+    [
+        ("Softmax", {"axis": "first"}, "attribute axis of Softmax must be a whole number"),
+        ("Softmax", {"axis": [0]}, "attribute axis of Softmax must be a whole number"),
+        ("Elu", {"alpha": "much"}, "attribute alpha of Elu must be a number"),
+        ("Transpose", {"perm": 0}, "attribute perm of Transpose must be a list"),
+        ("DepthToSpace", {}, "has no attribute blocksize"),
+        ("Gelu", {"approximate": 1}, "attribute approximate of Gelu must be text"),
+    ],
+)
+def test_an_attribute_of_another_type(op: str, attributes: dict[str, Any], says: str) -> None:
+    node = helper.make_node(op, ["x"], ["y"], **attributes)
+    with pytest.raises(InvalidModel, match=says):
+        import_model(model([node], {"x": [2, 4, 2, 2]}, ["y"], opset=20))
+
+
+def test_an_attribute_that_is_given_twice() -> None:
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=0)
+    node.attribute.append(helper.make_attribute("axis", 1))
+    with pytest.raises(InvalidModel, match="twice"):
+        import_model(model([node], {"x": [2, 2]}, ["y"]))
+
+
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])
+def test_roots_and_logarithms_of_integers(op: str) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32),
+        helper.make_node(op, ["i"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedDType, match=f"{op} of integers") as caught:
+        import_model(model(nodes, {"x": [2, 2]}, ["y"]))
+    assert "Cast to float" in caught.value.hint
+
+
+def test_a_power_of_integers_with_an_exponent_of_run_time() -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Pow", ["i", "i"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedDType, match="exponent that is known") as caught:
+        import_model(model(nodes, {"x": [2]}, ["y"]))
+    assert "f32" not in caught.value.hint
 
 
 def test_an_unknown_attribute_is_never_ignored() -> None:

@@ -15,9 +15,11 @@ from random import Random
 import onnx
 import pytest
 from google.protobuf.message import DecodeError
+from helpers.bent_models import bent
 from helpers.mutations import damaged
 from helpers.node_cases import cases
 from helpers.seeds import seeds
+from helpers.vendor_nodes import models
 from hostile_models import HOSTILE
 
 from tilewright.base.errors import CompilerBug, TilewrightError
@@ -28,6 +30,8 @@ MODELS = Path(__file__).parents[1] / "models"
 
 #: One test has as many cases, so that their number costs little.
 BATCH = 25
+#: This share of the cases is well-formed, and wrong in what it says.
+BENT = 0.7
 #: One case in as many is compiled as well.
 COMPILED = 10
 
@@ -36,7 +40,8 @@ COMPILED = 10
 def sources() -> tuple[bytes, ...]:
     """Files to damage: most are operators' own cases, so each operator gets its share."""
     nodes = [case.model.SerializeToString() for case in cases()]
-    return tuple(data for data in nodes if len(data) < 4000)
+    vendor = [model.SerializeToString() for model in models()]
+    return (*(data for data in nodes if len(data) < 4000), *vendor)
 
 
 @cache
@@ -60,7 +65,8 @@ def case(number: int, folder: Path) -> Path:
     proto = onnx.ModelProto()
     with suppress(DecodeError):  # a crafted file that is no protobuf stays as it is
         proto.ParseFromString(data)
-        data = damaged(proto, rng)
+        whole = rng.random() < BENT
+        data = bent(proto, rng).SerializeToString() if whole else damaged(proto, rng)
     path = folder / "model.onnx"
     path.write_bytes(data)
     return path

@@ -30,6 +30,7 @@ from tilewright.graph.node import (
     slice_,
     transpose,
 )
+from tilewright.graph.node import axis_of as axis_of
 from tilewright.graph.ops import Array, Shape
 
 Number = float | int | bool
@@ -205,15 +206,21 @@ def take(x: Node, axis: int, start: int, count: int, step: int = 1) -> Node:
     return slice_(x, starts, shape, steps)
 
 
-def axis_of(axis: int, rank: int) -> int:
-    """The axis counted from the front.  Raises ShapeError if it does not exist."""
-    if not -rank <= axis < rank:
-        raise ShapeError(f"axis {axis} does not exist in a tensor of rank {rank}")
-    return axis % rank
-
-
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(axis_of(a, rank) for a in axes)
+
+
+def extents(x: Node, rank: int) -> Shape:
+    """The shape of an operand that must have so many axes.  Raises ShapeError."""
+    if x.rank != rank:
+        raise ShapeError(f"an operand must have {rank} axes", shape=x.shape)
+    return x.shape
+
+
+def positive(what: str, *counts: int) -> None:
+    """Raises InvalidModel for an attribute that must be at least 1."""
+    if min(counts) < 1:
+        raise InvalidModel(f"the number of {what} must be at least 1", given=list(counts))
 
 
 def known(x: Node, what: str) -> Array:

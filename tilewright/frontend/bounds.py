@@ -36,7 +36,7 @@ class _Part:
 def check_bounds(proto: ModelProto) -> None:
     """Raises InvalidModel or ModelLimit."""
     try:
-        functions = {_key(f.domain, f.name, f): _part(f.node) for f in proto.functions}
+        functions = {key_of(f.domain, f.name, f): _part(f.node) for f in proto.functions}
         graph = _part(proto.graph.node)
         _check_texts(proto)
     except UnicodeError as cause:
@@ -48,8 +48,14 @@ def check_bounds(proto: ModelProto) -> None:
     within("nesting", whole.nesting, "the nesting of subgraphs and functions")
 
 
-def _key(domain: str, name: str, at: object) -> Key:
-    return ("" if domain == "ai.onnx" else domain, name, str(getattr(at, "overload", "")))
+def domain_of(name: str) -> str:
+    """A domain's name; the default one has two."""
+    return "" if name == "ai.onnx" else name
+
+
+def key_of(domain: str, name: str, at: object) -> Key:
+    """What a function is called by. at: the function or the call"""
+    return (domain_of(domain), name, str(getattr(at, "overload", "")))
 
 
 def _check_texts(proto: ModelProto) -> None:
@@ -89,7 +95,7 @@ def _part(nodes: Iterable[NodeProto]) -> _Part:
         within("nodes", made.nodes, "the number of nodes")
         deeper: list[NodeProto] = []
         for node in level:
-            made.calls.append(_key(node.domain, node.op_type, node))
+            made.calls.append(key_of(node.domain, node.op_type, node))
             _check_node(node)
             for graph in subgraphs(node):
                 _read(*(v.name for v in (*graph.input, *graph.output, *graph.initializer)))
@@ -104,6 +110,11 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def describe(node: NodeProto) -> str:
+    """The node's name, or its first output's."""
+    return str(node.name or next(filter(None, node.output), node.op_type))
 
 
 def _check_node(node: NodeProto) -> None:

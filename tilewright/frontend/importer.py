@@ -8,20 +8,23 @@ opset.  It reads no weights and compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, defs
 
 from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
-from tilewright.frontend.opsets import RULES, current, is_old
+from tilewright.frontend.bounds import describe, domain_of
+from tilewright.frontend.functions import body_of, written
+from tilewright.frontend.opsets import RULES, check_attributes, current, is_old
 from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import CONTROL, Visible
-from tilewright.frontend.table import MISMATCHES, Results, find, typed
+from tilewright.frontend.table import Results, find, typed
 from tilewright.frontend.tensors import check_bytes, check_halves, dtype_of
-from tilewright.frontend.types import describe, outputs_of
+from tilewright.frontend.types import Types, following, outputs_of
 from tilewright.graph.nearest import nearest, with_nearest
 from tilewright.graph.node import Graph, Node, graph_input, sourced
 from tilewright.graph.ops import Shape
@@ -94,10 +97,10 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
         operands = [value_of(values, name) if name else None for name in node.input]
         for name in node.input:
             check_halves(node.op_type, model.weights.get(name))
-        operands = _as_declared(model, node, operands)
+        operands = _as_declared(model.types, node, operands)
         with sourced(describe(node)):
-            results = _narrow(model, node, _results(model, node, operands, values))
-    except (*MISMATCHES, TilewrightError) as error:
+            results = _narrow(model.types, node, _results(model, node, operands, values))
+    except Exception as error:
         raise _located(typed(error, node.op_type), model, node, operands) from error
     for name, result in zip(node.output, results, strict=False):
         if name:
@@ -109,14 +112,14 @@ _JUMPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Mod", "Hardmax"})
 _CASTS = frozenset({"Cast", "CastLike"})
 
 
-def _as_declared(model: Model, node: NodeProto, operands: list[Node | None]) -> list[Node | None]:
+def _as_declared(types: Types, node: NodeProto, operands: list[Node | None]) -> list[Node | None]:
     """Operands that are f16 or bf16 as such numbers, where the results are of another type or jump.
 
     Elsewhere a formula goes on in f32, as onnxruntime's does
     (docs/decisions/0063-where-halves-round.md).
     """
-    kinds = [model.types.get(name, "") for name in node.input]
-    results = {model.types.get(name, "") for name in node.output if name}
+    kinds = [types.get(name, "") for name in node.input]
+    results = {types.get(name, "") for name in node.output if name}
     if not any(kinds) or node.op_type in CONTROL:
         return operands
     return [
@@ -127,12 +130,12 @@ def _as_declared(model: Model, node: NodeProto, operands: list[Node | None]) -> 
     ]
 
 
-def _narrow(model: Model, node: NodeProto, results: Results) -> Results:
+def _narrow(types: Types, node: NodeProto, results: Results) -> Results:
     """The results, rounded if the node casts to f16 or bf16 from another type."""
     if node.op_type not in _CASTS:
         return results
-    kind = model.types.get(node.output[0], "")
-    casts = kind and kind != model.types.get(node.input[0])
+    kind = types.get(node.output[0], "")
+    casts = kind and kind != types.get(node.input[0])
     return tuple(nearest(x, kind) for x in results) if casts else results
 
 
@@ -145,13 +148,14 @@ def value_of(values: Visible, name: str) -> Node:
 def _results(
     model: Model, node: NodeProto, operands: list[Node | None], values: Visible
 ) -> Results:
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = domain_of(node.domain)
     if domain not in model.opsets:
         raise InvalidModel(f"the model uses domain {domain!r} but imports no opset of it")
     opset = model.opsets[domain]
     if not domain and is_old(node, opset):
         return _converted(model, node, operands)
     if not domain and node.op_type in CONTROL:
+        check_attributes(node, defs.get_schema(node.op_type, opset))
         return CONTROL[node.op_type](node, operands, values, partial(_inside, model))
     return _apply(model, node, operands, opset if domain else max(opset, RULES))
 
@@ -172,18 +176,57 @@ def _used(node: NodeProto) -> int:
 
 
 def _apply(model: Model, node: NodeProto, operands: list[Node | None], opset: int) -> Results:
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = domain_of(node.domain)
     rule = find(domain, node.op_type, opset)
-    if rule is None:
+    while operands and operands[-1] is None:
+        operands.pop()
+    if rule is not None:
+        attributes = {a.name: _attribute(a, model, node) for a in node.attribute}
+        if len(attributes) < len(node.attribute):
+            raise InvalidModel(f"an attribute of {node.op_type} is given twice")
+        return rule.apply(operands, attributes, _used(node))
+    kinds = [model.types.get(name, "") for name in node.input]
+    body = body_of(node, opset, operands, kinds)
+    if body is None:
         raise UnsupportedOp(
             f"operator {node.op_type} has no rule",
             hint="add one (docs/add-an-operator.md), or export the model without it",
             domain=domain or None,
         )
-    while operands and operands[-1] is None:
-        operands.pop()
-    attributes = {a.name: _attribute(a, model, node) for a in node.attribute}
-    return rule.apply(operands, attributes, _used(node))
+    return _by_body(model, node, body, operands)
+
+
+def _by_body(
+    model: Model, node: NodeProto, body: FunctionProto, operands: Sequence[Node | None]
+) -> Results:
+    """The results of an operator that ONNX defines by others, each at the body's own opset."""
+    own = {domain_of(entry.domain): int(entry.version) for entry in body.opset_import}
+    opsets = {**model.opsets, **own}
+    given = zip(body.input, operands, strict=False)
+    values: Visible = {name: x for name, x in given if x is not None}
+    call = NodeProto(op_type=node.op_type, output=body.output)
+    call.input.extend(name if name in values else "" for name in body.input)
+    parts = written(call, body, "")
+    kinds = zip(body.input, (model.types.get(name, "") for name in node.input), strict=False)
+    types = following(parts, opsets, dict(kinds))
+    inside = replace(model, opsets=opsets, inside=types)
+    for part in parts:
+        try:
+            taken = [value_of(values, name) if name else None for name in part.input]
+            taken = _as_declared(types, part, taken)
+            made = _narrow(types, part, _results(inside, part, taken, values))
+        except Exception as cause:
+            raise _with(typed(cause, part.op_type), {"inside": part.op_type}) from cause
+        values |= dict(zip(part.output, made, strict=False))
+    results = list(zip(body.output, node.output, strict=False))[: _used(node)]
+    missing = [read for name, read in results if read and name not in values]
+    if missing:
+        raise UnsupportedOp(
+            f"{node.op_type} does not make its result {missing[0]!r} from these operands",
+            hint="export the model without using it",
+        )
+    unread = next(iter(values.values()))
+    return tuple(values.get(name, unread) for name, _ in results)
 
 
 def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Results:
@@ -198,7 +241,12 @@ def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Resu
 
 
 def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
-    """A Python value: number, text, tuple or (for a tensor) a node."""
+    """A Python value: number, text, tuple or (for a tensor) a node; what is none of these stays."""
+    if attribute.ref_attr_name:
+        raise InvalidModel(
+            f"attribute {attribute.name} refers to a function's, but is in no function",
+            attribute=attribute.name,
+        )
     match attribute.type:
         case AttributeProto.INT:
             return int(attribute.i)
@@ -215,9 +263,8 @@ def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
         case AttributeProto.TENSOR:
             check_bytes(attribute.t, model.folder)
             dtype_of(attribute.t.data_type)
-            return model.constant(attribute.t, name=node.output[0])
-    kind = AttributeProto.AttributeType.Name(attribute.type)
-    raise UnsupportedOp(f"attribute {attribute.name} of kind {kind} is not supported")
+            return model.constant(attribute.t, name=describe(node))
+    return attribute
 
 
 def _located(
@@ -234,4 +281,9 @@ def _located(
         "dtype": [x.dtype.name for x in given],
         "shape": [list(x.shape) for x in given],
     }
-    return type(error)(error.message, hint=error.hint, **(facts | error.facts))
+    return _with(error, facts)
+
+
+def _with(error: TilewrightError, facts: Mapping[str, object]) -> TilewrightError:
+    """The same error with more facts; its own win."""
+    return type(error)(error.message, hint=error.hint, **{**facts, **error.facts})

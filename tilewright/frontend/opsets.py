@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -19,6 +20,7 @@ from onnx.version_converter import convert_version
 
 from tilewright.base.errors import InvalidModel, UnsupportedOp
 from tilewright.frontend import algebra as al
+from tilewright.frontend.table import find
 from tilewright.graph.node import Node
 
 #: The oldest opset that is accepted, and the oldest that the rules support.
@@ -52,7 +54,7 @@ def current(node: NodeProto, opset: int, operands: Operands, outputs: int) -> No
     plain = NodeProto(op_type=node.op_type, attribute=node.attribute)
     plain.input.extend(f"i{k}" if name else "" for k, name in enumerate(node.input))
     plain.output.extend(f"o{k}" for k in range(outputs))
-    _check(plain, opset)
+    check_definition(plain, opset)
     own = _OWN.get(node.op_type)
     if own is not None:
         fill_defaults(plain, defs.get_schema(node.op_type, opset))
@@ -77,8 +79,8 @@ def _writer(op: str) -> str:
     return "not supported" if _OWN[op] is _scan else "Tilewright"
 
 
-def _check(node: NodeProto, opset: int) -> None:
-    """Raises InvalidModel unless the node follows its opset: conversion relies on it."""
+def check_definition(node: NodeProto, opset: int) -> None:
+    """Raises InvalidModel unless the node follows its opset: ONNX's library relies on it."""
     context = CheckerContext()
     context.ir_version, context.opset_imports = _IR, {"": opset}
     try:
@@ -95,8 +97,43 @@ def fill_defaults(node: NodeProto, schema: defs.OpSchema) -> None:
             node.attribute.append(declared.default_value)
 
 
+def check_attributes(node: NodeProto, schema: defs.OpSchema) -> None:
+    """Raises InvalidModel, UnsupportedOp unless the attributes are of the kinds that ONNX wants."""
+    for attribute in node.attribute:
+        declared = schema.attributes.get(attribute.name)
+        if declared is None:
+            raise UnsupportedOp(f"attribute {attribute.name} of {node.op_type} is not supported")
+        wanted: Any = declared.type
+        kind = AttributeProto.AttributeType.Name(wanted.value)
+        if attribute.ref_attr_name:
+            raise InvalidModel(f"attribute {attribute.name} refers to a function's, but is in none")
+        if attribute.type != wanted.value:
+            raise InvalidModel(
+                f"attribute {attribute.name} of {node.op_type} must be {kind}",
+                hint="the file is damaged, or its exporter is wrong: export the model again",
+                attribute=attribute.name,
+            )
+    given = {a.name for a in node.attribute}
+    for name, declared in schema.attributes.items():
+        if declared.required and name not in given:
+            raise InvalidModel(
+                f"{node.op_type} has no attribute {name}, which it needs", attribute=name
+            )
+
+
 def _has(op: str, opset: int) -> bool:
     return defs.has(op, opset) and not defs.get_schema(op, opset).deprecated
+
+
+def same_meaning(op: str, one: int, other: int) -> bool:
+    """Whether an operator has the same rule, or the same definition, in both opsets."""
+    if not (defs.has(op, one) and defs.has(op, other)):
+        return not (defs.has(op, one) or defs.has(op, other))
+    if defs.get_schema(op, one).since_version == defs.get_schema(op, other).since_version:
+        return True
+    rules = [find("", op, max(opset, RULES)) for opset in (one, other)]
+    ours = all(opset >= RULES or _reads_alike(op, opset) for opset in (one, other))
+    return ours and rules[0] is rules[1] is not None
 
 
 @cache

@@ -6,10 +6,9 @@ InvalidModel.  It gives no dimension a value (see shapes.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from pathlib import Path
 
 import onnx
@@ -20,23 +19,21 @@ from onnx import (
     NodeProto,
     TensorProto,
     ValueInfoProto,
-    inliner,
 )
 from onnx.defs import OpSchema
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType, UnsupportedOp
 from tilewright.frontend import operators  # noqa: F401  fills the table that `find` reads
-from tilewright.frontend.bounds import check_bounds, subgraphs
-from tilewright.frontend.opsets import OLDEST, fill_defaults
+from tilewright.frontend.bounds import check_bounds, domain_of, subgraphs
+from tilewright.frontend.functions import write_out
+from tilewright.frontend.opsets import OLDEST
+from tilewright.frontend.order import put_in_order
 from tilewright.frontend.subgraphs import names_read
-from tilewright.frontend.table import find
 from tilewright.frontend.tensors import (
-    MESSAGE,
     WIDENED,
     check_bytes,
     dtype_of,
-    is_external,
     tensor_node,
 )
 from tilewright.frontend.types import Types, types_of
@@ -66,6 +63,7 @@ class Model:
     halves: whether weights are rounded to f16 (tensors.py)
     bytes:  whether products may round what they multiply with weights to i8
     tf32:   whether products of f32 may round both operands to TF32
+    inside: in the body of an operator that ONNX defines by others, the types of its tensors
     """
 
     name: str
@@ -79,6 +77,7 @@ class Model:
     halves: bool = False
     bytes: bool = False
     tf32: bool = False
+    inside: Types | None = None
     #: By `id` of the tensor, which is valid because the tensor is kept alive here.
     _constants: dict[int, tuple[TensorProto, Node]] = field(default_factory=dict, repr=False)
 
@@ -94,7 +93,7 @@ class Model:
     @cached_property
     def types(self) -> Types:
         """Of the tensors that are f16 or bf16, by name: nodes of the graph are f32."""
-        return types_of(self)
+        return types_of(self) if self.inside is None else self.inside
 
     @property
     def dim_names(self) -> tuple[str, ...]:
@@ -153,9 +152,12 @@ def _model(proto: ModelProto, folder: Path | None, name: str) -> Model:
     weights = {t.name: t for t in proto.graph.initializer}
     for tensor in weights.values():
         check_bytes(tensor, folder)
-    skeleton = _inlined(_skeleton(proto))
+    skeleton = _skeleton(proto)
+    if skeleton.functions:
+        write_out(skeleton)
+    put_in_order(skeleton.graph)
     _drop_unread(skeleton.graph, opsets[""], names_read(skeleton.graph))
-    opsets |= {k: v for k, v in _opsets(skeleton).items() if k not in opsets}
+    opsets = _opsets(skeleton)
     return Model(
         name=name or "model",
         inputs=tuple(_decl(v) for v in proto.graph.input if v.name not in weights),
@@ -180,7 +182,7 @@ def _check_declared(proto: ModelProto) -> None:
 
 def _opsets(proto: ModelProto) -> dict[str, int]:
     """The opset of each domain.  Raises UnsupportedOp if the default one is too old or new."""
-    opsets = {_domain(entry.domain): int(entry.version) for entry in proto.opset_import}
+    opsets = {domain_of(entry.domain): int(entry.version) for entry in proto.opset_import}
     newest = onnx.defs.onnx_opset_version()
     version = opsets.get("", 0)
     if not version:
@@ -197,10 +199,6 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
             opset=version,
         )
     return opsets
-
-
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
 
 
 def _decl(info: ValueInfoProto) -> TensorDecl:
@@ -224,7 +222,7 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 
 
 def _skeleton(proto: ModelProto) -> ModelProto:
-    """The model with its weights as inputs, so that it can be copied and inlined cheaply."""
+    """The model with its weights as inputs, so that it can be copied and changed cheaply."""
     light = ModelProto(ir_version=proto.ir_version)
     light.opset_import.extend(proto.opset_import)
     light.functions.extend(proto.functions)
@@ -232,66 +230,10 @@ def _skeleton(proto: ModelProto) -> ModelProto:
     graph.name = proto.graph.name or "graph"
     graph.node.extend(proto.graph.node)
     graph.output.extend(proto.graph.output)
-    graph.value_info.extend(proto.graph.value_info)
-    weights = {t.name for t in proto.graph.initializer}
+    weights = dict.fromkeys(t.name for t in proto.graph.initializer)
     graph.input.extend(v for v in proto.graph.input if v.name not in weights)
-    for tensor in proto.graph.initializer:
-        if _informs(tensor):
-            graph.initializer.append(tensor)
-        else:
-            graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            )
+    graph.input.extend(ValueInfoProto(name=name) for name in weights)
     return light
-
-
-def _informs(tensor: TensorProto) -> bool:
-    """Worth keeping for shape inference: small and inside of the file."""
-    # counted first: protobuf walks a whole weight to tell its size
-    few = prod(tensor.dims) <= 8192
-    return not is_external(tensor) and few and tensor.ByteSize() <= 1024
-
-
-def _inlined(light: ModelProto) -> ModelProto:
-    """Inlines model-local functions, and operators without a rule that ONNX defines by others."""
-    if light.functions:
-        try:
-            light = inliner.inline_local_functions(light)
-        except Exception as cause:  # whatever ONNX's library raises
-            raise InvalidModel(
-                f"the functions of the model do not match their calls: {cause}"[:MESSAGE],
-                hint="export the model again, without functions",
-            ) from cause
-    version = _opsets(light)[""]
-    while wanted := list(_missing(light.graph.node, version)):
-        for node in wanted:
-            fill_defaults(node, onnx.defs.get_schema(node.op_type, version))
-        names = sorted({("", node.op_type) for node in wanted})
-        try:
-            inlined = inliner.inline_selected_functions(light, names, inline_schema_functions=True)
-        except Exception:
-            return light  # ONNX cannot infer a type that a body needs: the importer reports the op
-        if len(inlined.graph.node) == len(light.graph.node):
-            return light
-        light = inlined
-    return light
-
-
-def _missing(nodes: Iterable[NodeProto], version: int) -> Iterable[NodeProto]:
-    """Nodes without a rule whose ONNX schema has a function body."""
-    for node in nodes:
-        if _domain(node.domain) or find("", node.op_type, version):
-            continue
-        if not onnx.defs.has(node.op_type, version):
-            continue
-        schema = onnx.defs.get_schema(node.op_type, version)
-        if _has_body(schema):
-            yield node
-
-
-def _has_body(schema: OpSchema) -> bool:
-    flags = ("has_function", "has_context_dependent_function")
-    return any(getattr(schema, flag) for flag in flags)
 
 
 def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None:
@@ -299,7 +241,7 @@ def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None
     for node in graph.node:
         for body in subgraphs(node):
             _drop_unread(body, version, read)
-        if _domain(node.domain) or not onnx.defs.has(node.op_type, version):
+        if domain_of(node.domain) or not onnx.defs.has(node.op_type, version):
             continue
         declared = onnx.defs.get_schema(node.op_type, version).outputs
         for i, (name, output) in enumerate(zip(node.output, declared, strict=False)):

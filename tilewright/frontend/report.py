@@ -18,21 +18,19 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from tilewright.base.errors import TilewrightError, UnsupportedDType, UnsupportedOp
-from tilewright.frontend.bounds import subgraphs
+from tilewright.frontend.bounds import describe, domain_of, subgraphs
 from tilewright.frontend.importer import step
-from tilewright.frontend.opsets import RULES
+from tilewright.frontend.opsets import RULES, check_definition
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import Visible
-from tilewright.frontend.tensors import DTYPES, WIDENED, bytes_of, dtype_of
-from tilewright.frontend.types import describe
+from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of, kind_of
 from tilewright.graph.node import Node, graph_input
 from tilewright.graph.ops import Shape
 
 Status = Literal["supported", "unsupported", "not reached"]
 
-#: ONNX's number of each element type, and an IR version with all of them.
-_NUMBERS = {dtype: kind for kind, dtype in reversed(DTYPES.items())}
+#: An IR version with all element types.
 _IR = 10
 
 #: Constants of as many elements may decide a shape; ONNX gets the numbers of no others.
@@ -202,9 +200,13 @@ def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Nod
     """
     if any(name and name not in values for name in failed.input) or [*subgraphs(failed)]:
         return {}
+    try:
+        check_definition(failed, model.opsets[domain_of(failed.domain)])
+    except TilewrightError:
+        return {}
     known = {name: values[name] for name in failed.input if name}
     graph = onnx.helper.make_graph([failed], "node", [
-        onnx.helper.make_tensor_value_info(name, _NUMBERS[x.dtype], x.shape)
+        onnx.helper.make_tensor_value_info(name, kind_of(x.dtype), x.shape)
         for name, x in known.items()
     ], [], [
         onnx.numpy_helper.from_array(x.value, name)

@@ -40,11 +40,12 @@ def scan_over(
     """Scan (opset 9 and later): operands are states, then sequences; one step per element."""
     given = _needed(operands, 1)
     count = int(_attribute(node, "num_scan_inputs", 0))
-    body, states = _graph(node, "body"), given[: len(given) - count]
-    parts = given[len(states) :]
-    if not parts or len(body.input) != len(given):
+    body = _graph(node, "body")
+    if not 0 < count <= len(given) or len(body.input) != len(given):
         raise InvalidModel("Scan needs sequences and a body with an input for each operand")
+    states, parts = given[: len(given) - count], given[len(given) - count :]
     results = len(body.output) - len(states)
+    _check_counts(node, count, results)
     axes = _attribute(node, "scan_input_axes", [0] * count)
     sequences = [_leading(x, al.axis_of(a, x.rank)) for x, a in zip(parts, axes, strict=True)]
     backward = [
@@ -56,6 +57,17 @@ def scan_over(
     places = _attribute(node, "scan_output_axes", [0] * results)
     last, every = made[: len(states)], made[len(states) :]
     return (*last, *(_back(y, al.axis_of(a, y.rank)) for y, a in zip(every, places, strict=True)))
+
+
+def _check_counts(node: NodeProto, sequences: int, results: int) -> None:
+    """Raises InvalidModel unless the attributes of a Scan have an entry for each."""
+    for name, count in (
+        ("scan_input_axes", sequences), ("scan_input_directions", sequences),
+        ("scan_output_axes", results), ("scan_output_directions", results),
+    ):  # fmt: skip
+        given = _attribute(node, name, [0] * max(count, 0))
+        if count < 0 or len(given) != count:
+            raise InvalidModel(f"{name} of Scan must have {count} entries, not {len(given)}")
 
 
 def loop(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> tuple[Node, ...]:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tilewright.base.errors import InvalidModel, ModelLimit, TilewrightError, UnsupportedOp
+from tilewright.base.errors import (
+    CompilerBug,
+    InvalidModel,
+    ModelLimit,
+    ShapeError,
+    TilewrightError,
+    UnsupportedOp,
+)
 from tilewright.graph.node import Node
 
 Results = tuple[Node, ...]
@@ -22,31 +29,38 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 OUTPUTS = "outputs"
 
 
-#: What the functions of operators raise where a file gives them values that do not match.
-MISMATCHES = (
-    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, MemoryError,
-    StopIteration,
-)  # fmt: skip
-
-
 def typed(error: Exception, op: str) -> TilewrightError:
-    """The typed error for one of `MISMATCHES`; a typed one stays as it is."""
+    """What the function of an operator raised, as a typed error: a typed one stays as it is.
+
+    Values that do not match get a typed error from whoever finds out; all else is our own fault.
+    """
     if isinstance(error, TilewrightError):
         return error
     if isinstance(error, MemoryError):
         return ModelLimit(f"{op} needs more memory than there is", hint="Check the shapes")
-    return InvalidModel(f"operands and attributes of {op} do not match ({error})"[:300])
+    return CompilerBug(
+        f"the rule of {op} failed: {type(error).__name__}: {error}"[:300],
+        hint="please report it with the model's node",
+    )
 
 
 @dataclass(frozen=True)
 class OperatorRule:
-    """How one operator is written from opset `since` on."""
+    """How one operator is written from opset `since` on.
+
+    attributes: by name a key of `KINDS`;  required: those without a default
+    counted: whether the function is told how many results are read
+    least, most: how many operands it has; most is None if any number follows
+    """
 
     name: str
     since: int
     function: Callable[..., Node | Sequence[Node]]
-    attributes: frozenset[str]
+    attributes: Mapping[str, str]
+    required: frozenset[str]
     ignored: frozenset[str]
+    ranks: tuple[int | None, ...]
+    counted: bool
     least: int
     most: int | None
 
@@ -55,12 +69,12 @@ class OperatorRule:
     ) -> Results:
         """The operator's results.
 
-        Raises InvalidModel for too few operands, UnsupportedOp for unknown attributes, and one of
-        `MISMATCHES` if values do not match.
+        Raises InvalidModel for too few operands and for attributes of another type, UnsupportedOp
+        for unknown attributes, and what the function raises.
         """
         keywords = {k: v for k, v in attributes.items() if k not in self.ignored}
         self._check(operands, keywords)
-        if OUTPUTS in self.attributes:
+        if self.counted:
             keywords[OUTPUTS] = outputs
         made = self.function(*operands, **keywords)
         results = (made,) if isinstance(made, Node) else tuple(made)
@@ -72,27 +86,72 @@ class OperatorRule:
         return results
 
     def _check(self, operands: Sequence[Node | None], keywords: Mapping[str, Any]) -> None:
-        unknown = sorted(keywords.keys() - (self.attributes - {OUTPUTS}))
-        if unknown:
-            raise UnsupportedOp(f"attribute {unknown[0]} of {self.name} is not supported")
+        for name, value in keywords.items():
+            kind = self.attributes.get(name)
+            if kind is None:
+                raise UnsupportedOp(f"attribute {name} of {self.name} is not supported")
+            what, fits = KINDS[kind]
+            if not fits(value):
+                raise InvalidModel(
+                    f"attribute {name} of {self.name} must be {what}",
+                    hint="the file is damaged, or its exporter is wrong: export the model again",
+                    attribute=name,
+                )
+        missing = sorted(self.required - keywords.keys())
+        if missing:
+            raise InvalidModel(
+                f"{self.name} has no attribute {missing[0]}, which it needs", attribute=missing[0]
+            )
         given = len(operands)
         enough = given >= self.least and all(x is not None for x in operands[: self.least])
         if not enough or (self.most is not None and given > self.most):
             raise InvalidModel(f"{self.name} has a wrong number of operands ({given})")
+        if self.most is None and any(x is None for x in operands):
+            raise InvalidModel(f"an operand of {self.name} is left out")
+        for at, (x, rank) in enumerate(zip(operands, self.ranks, strict=False)):
+            if x is not None and rank not in (None, x.rank):
+                raise ShapeError(
+                    f"operand {at} of {self.name} must have {rank} axes, not {x.rank}",
+                    shape=x.shape,
+                )
+
+
+def _all(kind: type | tuple[type, ...]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(v, kind) for v in value)
+
+
+#: How the functions of operators annotate attributes, what that means, and what fits.
+KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "int": ("a whole number", lambda value: isinstance(value, int)),
+    "float": ("a number", lambda value: isinstance(value, (int, float))),
+    "str": ("text", lambda value: isinstance(value, str)),
+    "Node": ("a tensor", lambda value: isinstance(value, Node)),
+    "Sequence[int]": ("a list of whole numbers", _all(int)),
+    "Sequence[float]": ("a list of numbers", _all((int, float))),
+    "Sequence[str]": ("a list of texts", _all(str)),
+}
 
 
 _TABLE: dict[tuple[str, str], list[OperatorRule]] = {}
 
 
 def operator(
-    *names: str, since: int = 1, domain: str = "", ignore: Iterable[str] = ()
+    *names: str,
+    since: int = 1,
+    domain: str = "",
+    ignore: Iterable[str] = (),
+    ranks: Sequence[int | None] = (),
 ) -> Callable[[Function], Function]:
-    """Registers a function for operators; ignore: attributes that do not change the result."""
+    """Registers a function for operators.
+
+    ignore: attributes that do not change the result
+    ranks:  how many axes each operand has; None and what is not listed: the function looks itself
+    """
 
     def register(function: Function) -> Function:
         for name in names:
             rows = _TABLE.setdefault((domain, name), [])
-            rows.append(_rule(name, since, function, frozenset(ignore)))
+            rows.append(_rule(name, since, function, frozenset(ignore), tuple(ranks)))
             rows.sort(key=lambda rule: rule.since)
         return function
 
@@ -100,16 +159,26 @@ def operator(
 
 
 def _rule(
-    name: str, since: int, function: Callable[..., Any], ignored: frozenset[str]
+    name: str,
+    since: int,
+    function: Callable[..., Any],
+    ignored: frozenset[str],
+    ranks: tuple[int | None, ...],
 ) -> OperatorRule:
     parameters = inspect.signature(function).parameters.values()
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-    least = sum(p.default is p.empty for p in positional)
+    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != OUTPUTS]
+    attributes = {p.name: p.annotation.removesuffix(" | None") for p in keywords}
+    required = frozenset(p.name for p in keywords if p.default is p.empty)
+    assert attributes.keys().isdisjoint(ignored)
+    assert KINDS.keys() >= set(attributes.values()), (name, attributes)
     return OperatorRule(
-        name, since, function, attributes, ignored, least, None if variadic else len(positional)
-    )
+        name, since, function, attributes, required, ignored, ranks,
+        counted=any(p.name == OUTPUTS for p in parameters),
+        least=sum(p.default is p.empty for p in positional),
+        most=None if variadic else len(positional),
+    )  # fmt: skip
 
 
 def find(domain: str, name: str, opset: int) -> OperatorRule | None:

@@ -35,6 +35,9 @@ DTYPES: dict[int, DType] = {
     TensorProto.BFLOAT16: F32,
 }
 
+#: The number of each element type; of several, the first.
+_KINDS = {dtype: kind for kind, dtype in reversed(DTYPES.items())}
+
 #: ONNX element types that are widened to f32 when they are read.
 WIDENED: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
 
@@ -61,6 +64,11 @@ def dtype_of(kind: int) -> DType:
         hint="Tilewright computes in " + ", ".join(sorted({d.name for d in DTYPES.values()})),
         dtype=name,
     )
+
+
+def kind_of(dtype: DType, narrow: str = "") -> int:
+    """ONNX's number of an element type.  narrow: what the file declares that is read as f32"""
+    return next((kind for kind, name in WIDENED.items() if name == narrow), _KINDS[dtype])
 
 
 def tensor_node(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import AttributeProto, NodeProto
 
-from tilewright.frontend.bounds import subgraphs
+from tilewright.frontend.bounds import describe, domain_of, subgraphs
 from tilewright.frontend.tensors import WIDENED
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ def types_of(model: Model) -> Types:
     return {name: kind for name, kind in found.items() if kind}
 
 
+def following(nodes: Iterable[NodeProto], opsets: Mapping[str, int], given: Types) -> Types:
+    """The same inside the body of an operator, of whose operands the types are given."""
+    found = dict(given)
+    _follow(nodes, opsets, found)
+    return found
+
+
 def outputs_of(model: Model) -> dict[str, str]:
     """The type of each output that is f16 or bf16, as the file declares it, or else as it is."""
     kinds = {
@@ -70,11 +77,6 @@ def nodes_in_f16(model: Model) -> frozenset[str]:
         half = any(model.types.get(name) == "f16" for name in node.output)
         (found if half else others).add(describe(node))
     return frozenset(found - others)
-
-
-def describe(node: NodeProto) -> str:
-    """The node's name, or its first output's."""
-    return node.name or next((o for o in node.output if o), node.op_type)
 
 
 def _mentions(node: NodeProto) -> bool:
@@ -103,7 +105,7 @@ def _add(found: dict[str, str], name: str, kind: str) -> None:
 
 def _results(node: NodeProto, opsets: Mapping[str, int], types: Types) -> list[str]:
     """The type of each result."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = domain_of(node.domain)
     if not domain and node.op_type in _BODIES:
         first = _BODIES[node.op_type]
         (body, *_) = *subgraphs(node), onnx.GraphProto()

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ShapeError
+from tilewright.base.errors import ShapeError, UnsupportedDType
 from tilewright.base.limits import within
 from tilewright.graph import ops
 from tilewright.graph.ops import Array, Op, Shape
@@ -263,8 +263,15 @@ def constant(value: object, dtype: DType | None = None) -> Node:
     return node(ops.Constant(array))
 
 
+def axis_of(axis: int, rank: int) -> int:
+    """The axis counted from the front.  Raises ShapeError if it does not exist."""
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} does not exist in a tensor of rank {rank}", axis=axis)
+    return axis % rank
+
+
 def iota(shape: Shape, axis: int) -> Node:
-    return node(ops.Iota(shape, axis % len(shape)))
+    return node(ops.Iota(shape, axis_of(axis, len(shape))))
 
 
 def elementwise(fn: str, *args: Node, source: str = "") -> Node:
@@ -278,13 +285,20 @@ def cast(x: Node, dtype: DType) -> Node:
 
 
 def scalar_like(value: float | int | bool, x: Node) -> Node:
-    """A rank-0 constant of x's dtype."""
+    """A rank-0 constant of x's dtype.  Raises UnsupportedDType if it has no such number."""
+    kind = x.dtype.numpy
+    if x.dtype.kind == "int" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+        raise UnsupportedDType(
+            f"{x.dtype} has no {value}, which this operator needs",
+            hint="Cast the operand to floats before it",
+            dtype=x.dtype,
+        )
     return constant(value, x.dtype)
 
 
 def reduce(fn: str, x: Node, axes: Sequence[int]) -> Node:
     """Reduce over `axes` (negative ones count from the end); they stay with extent 1."""
-    chosen = tuple(sorted({a % x.rank for a in axes}))
+    chosen = tuple(sorted({axis_of(a, x.rank) for a in axes}))
     return node(ops.Reduce(fn, chosen), x) if chosen else x
 
 
@@ -303,7 +317,9 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
 
 
 def transpose(x: Node, perm: Sequence[int]) -> Node:
-    order = tuple(p % x.rank for p in perm)
+    order = tuple(axis_of(p, x.rank) for p in perm)
+    if len(set(order)) != x.rank or len(order) != x.rank:
+        raise ShapeError(f"{list(perm)} is no order of {x.rank} axes", shape=x.shape)
     return x if order == tuple(range(x.rank)) else node(ops.Transpose(order), x)
 
 
@@ -341,7 +357,7 @@ def pad(
 
 
 def flip(x: Node, axes: Sequence[int]) -> Node:
-    return node(ops.Flip(tuple(sorted(a % x.rank for a in axes))), x) if axes else x
+    return node(ops.Flip(tuple(sorted({axis_of(a, x.rank) for a in axes}))), x) if axes else x
 
 
 def concat(parts: Sequence[Node], axis: int) -> Node:
@@ -349,17 +365,17 @@ def concat(parts: Sequence[Node], axis: int) -> Node:
     kept = [p for p in parts if p.size] or list(parts[:1])
     while len(kept) > GROUP:
         kept = [concat(kept[i : i + GROUP], axis) for i in range(0, len(kept), GROUP)]
-    return kept[0] if len(kept) == 1 else node(ops.Concat(axis % kept[0].rank), *kept)
+    return kept[0] if len(kept) == 1 else node(ops.Concat(axis_of(axis, kept[0].rank)), *kept)
 
 
 def unfold(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) -> Node:
     """Windows of `size` along `axis`; the window becomes the last axis."""
-    return node(ops.Unfold(axis % x.rank, size, stride, dilation), x)
+    return node(ops.Unfold(axis_of(axis, x.rank), size, stride, dilation), x)
 
 
 def gather(x: Node, indices: Node, axis: int, source: str = "") -> Node:
     """x[.., indices, ..]; every index must lie in [0, extent)."""
-    return node(ops.Gather(axis % x.rank), x, indices, source=source)
+    return node(ops.Gather(axis_of(axis, x.rank)), x, indices, source=source)
 
 
 def literal(n: Node) -> float | int | bool | None:

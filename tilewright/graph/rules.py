@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import BOOL, BY_NUMPY, I32, I64, DType
-from tilewright.base.errors import ShapeError, UnsupportedDType
+from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import SCALARS
 from tilewright.graph.ops import (
@@ -74,7 +74,15 @@ def _broadcast(op: Broadcast, shapes: Sequence[Shape]) -> Shape:
     return op.shape
 
 
+def _one_each(given: int, shape: Shape, what: str) -> None:
+    """Raises ShapeError unless something is given for each axis."""
+    if given != len(shape):
+        raise ShapeError(f"{given} {what} for {len(shape)} axes", shape=shape)
+
+
 def _slice(op: Slice, shapes: Sequence[Shape]) -> Shape:
+    for numbers, what in ((op.starts, "starts"), (op.steps, "steps"), (op.shape, "counts")):
+        _one_each(len(numbers), shapes[0], what)
     for extent, start, step, count in zip(shapes[0], op.starts, op.steps, op.shape, strict=True):
         if start < 0 or step < 1 or (count and start + (count - 1) * step >= extent):
             raise ShapeError(f"slice {op} leaves its operand", shape=shapes[0])
@@ -82,6 +90,8 @@ def _slice(op: Slice, shapes: Sequence[Shape]) -> Shape:
 
 
 def _pad(op: Pad, shapes: Sequence[Shape]) -> Shape:
+    for amounts in (op.before, op.after):
+        _one_each(len(amounts), shapes[0], "amounts of padding")
     return tuple(b + n + a for b, n, a in zip(op.before, shapes[0], op.after, strict=True))
 
 
@@ -98,6 +108,8 @@ def _concat(op: Concat, shapes: Sequence[Shape]) -> Shape:
 
 def _unfold(op: Unfold, shapes: Sequence[Shape]) -> Shape:
     s = shapes[0]
+    if min(op.size, op.stride, op.dilation) < 1:
+        raise ShapeError(f"window {op} has no size, stride or dilation", shape=s)
     windows = (s[op.axis] - (op.size - 1) * op.dilation - 1) // op.stride + 1
     if windows < 1:
         raise ShapeError(f"window {op} is larger than the axis", shape=s)
@@ -107,6 +119,7 @@ def _unfold(op: Unfold, shapes: Sequence[Shape]) -> Shape:
 def _contract(op: Contract, shapes: Sequence[Shape]) -> Shape:
     extents: dict[str, int] = {}
     for labels, shape in zip((op.a, op.b), shapes, strict=True):
+        _one_each(len(labels), shape, "letters")
         for label, extent in zip(labels, shape, strict=True):
             if extents.setdefault(label, extent) != extent:
                 raise ShapeError(
@@ -124,8 +137,8 @@ def _gather(op: Gather, shapes: Sequence[Shape]) -> Shape:
 
 
 def _np_gather(op: Gather, data: Array, indices: Array) -> Array:
-    if indices.size and indices.min() < 0:
-        raise IndexError(f"index {indices.min()} is negative")
+    if indices.size and not 0 <= indices.min() <= indices.max() < data.shape[op.axis]:
+        raise InvalidModel("a known index is out of range", limit=data.shape[op.axis])
     return np.asarray(np.take(data, indices, op.axis))
 
 
@@ -166,7 +179,7 @@ def _order_dtype(op: Order, dtypes: Sequence[DType]) -> DType:
 def _np_update(op: Update, data: Array, rows: Array, at: Array) -> Array:
     first, count = int(at.reshape(())), rows.shape[op.axis]
     if not 0 <= first <= data.shape[op.axis] - count:
-        raise IndexError(f"{count} rows from {first} on do not fit")
+        raise InvalidModel(f"{count} rows from {first} on do not fit", shape=data.shape)
     made = data.copy()
     made[(slice(None),) * op.axis + (slice(first, first + count),)] = rows
     return made

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.base.errors import ShapeError
+from tilewright.base.errors import InvalidModel, ShapeError
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.elementwise import one_dtype
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
@@ -34,7 +34,7 @@ def conv(
     strides: Sequence[int] | None = None,
 ) -> Node:
     one_dtype(x, w)
-    _check(x, w)
+    _check(x, w, group)
     if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
         raise ShapeError("channels and groups do not match the weights", shape=[x.shape, w.shape])
     axes = spans(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
@@ -57,9 +57,13 @@ def conv_transpose(
 ) -> Node:
     """A convolution of the operand, dilated by the strides, with flipped weights."""
     one_dtype(x, w)
-    _check(x, w)
+    _check(x, w, group)
+    if x.shape[1] != w.shape[0] or w.shape[0] % group:
+        raise ShapeError("channels and groups do not match the weights", shape=[x.shape, w.shape])
     rank = x.rank - 2
     extra = tuple(output_padding or (0,) * rank)
+    if len(extra) != rank or (output_shape and len(output_shape) < rank):
+        raise InvalidModel("output_padding and output_shape must have an entry for each axis")
     free = "VALID" if auto_pad != "NOTSET" else auto_pad
     forward = spans(x.shape[2:], w.shape[2:], strides, dilations, pads, free)
     wanted = tuple(output_shape)[-rank:] if output_shape else None
@@ -140,7 +144,8 @@ def _depthwise(x: Node, w: Node, axes: Sequence[Span]) -> Node:
     return al.squeeze(al.total(products, taps), taps)
 
 
-def _check(x: Node, w: Node) -> None:
+def _check(x: Node, w: Node, group: int) -> None:
+    al.positive("groups", group)
     if x.rank != w.rank or not 3 <= x.rank <= 2 + len(_SPATIAL) or not prod(w.shape):
         raise ShapeError(
             "a convolution needs 1 to 3 spatial axes and weights of the same rank",

@@ -208,7 +208,14 @@ def power(x: Node, exponent: Node) -> Node:
             return quick
     if x.dtype.is_float:
         return al.apply("pow", x, cast(exponent, x.dtype))
-    # Integers go through f64, which is exact up to 2**53; only known exponents can be computed.
+    if not (x.constant and exponent.constant):
+        raise UnsupportedDType(
+            f"Pow of integers ({x.dtype}) is supported for one exponent that is known, from 0 to "
+            f"{_LONGEST_PRODUCT - 1}",
+            hint="Make the exponent a constant of the model, or put a Cast to float before Pow",
+            dtype=x.dtype,
+        )  # fmt: skip
+    # integers go through f64, which is exact up to 2**53
     return cast(al.apply("pow", cast(x, F64), cast(exponent, F64)), x.dtype)
 
 

@@ -70,7 +70,10 @@ def skip_layer_norm(
     return *layer_norm(total, gamma, beta, epsilon=epsilon), total
 
 
-@operator("EmbedLayerNormalization", domain=MICROSOFT, ignore=("mask_index_type",))
+@operator(
+    "EmbedLayerNormalization", domain=MICROSOFT, ignore=("mask_index_type",),
+    ranks=(2, 2, 2, 2, 2, 1, 1, 2, 2),
+)  # fmt: skip
 def embed_layer_norm(
     ids: Node,
     segments: Node | None = None,
@@ -89,6 +92,10 @@ def embed_layer_norm(
     if words is None or positions is None or gamma is None:
         raise InvalidModel("EmbedLayerNormalization needs words, positions and gamma")
     batch, length = ids.shape
+    if length > positions.shape[0]:
+        raise ShapeError(
+            "there are fewer positions than tokens", shape=[ids.shape, positions.shape]
+        )
     places = al.take(positions, 0, 0, length)
     if position_ids is not None:
         places = gather(positions, position_ids, 0)
@@ -136,6 +143,7 @@ def _turned(x: Node, last: int, batch: int) -> Node:
 @operator(
     "Attention", domain=MICROSOFT,
     ignore=("past_present_share_buffer", "qkv_hidden_sizes", "rotary_embedding_dim"),
+    ranks=(3, 2, 1),
 )  # fmt: skip
 def microsoft_attention(
     x: Node,
@@ -155,6 +163,7 @@ def microsoft_attention(
     """Self-attention of x [batch, rows, columns] with the weights of queries, keys and values side
     by side."""
     del past_length
+    al.positive("heads", num_heads)
     if past is not None or do_rotary or weights.shape[-1] % (3 * num_heads):
         raise UnsupportedOp(
             "Attention (com.microsoft) is supported without a cache and rotation, and with heads "
@@ -170,7 +179,7 @@ def microsoft_attention(
     return _attended(q, k, v, [*hidden, attention_bias], scale)
 
 
-@operator("MultiHeadAttention", domain=MICROSOFT)
+@operator("MultiHeadAttention", domain=MICROSOFT, ranks=(None, None, None, 1, None, 4, 4, 4))
 def multi_head_attention(
     query: Node,
     key: Node | None = None,
@@ -189,6 +198,7 @@ def multi_head_attention(
     """Queries [batch, rows, columns] and keys, values [batch, keys, columns] or [batch, heads,
     keys, width]; or all three in the query, or keys and values in the key, as [.., heads, 3 or 2,
     width].  The second and third results are keys and values, behind those of before."""
+    al.positive("heads", num_heads)
     q, k, v = _biased(_operands(query, key, value, num_heads), bias)
     before = 0
     if past_key is not None and past_value is not None:
@@ -218,7 +228,7 @@ def _operands(query: Node, key: Node | None, value: Node | None, heads: int) -> 
 
 
 def _by_heads(x: Node, heads: int) -> Node:
-    if x.rank == 4:
+    if x.rank == 4 and x.shape[1] == heads:
         return x
     if x.rank != 3 or x.shape[2] % heads:
         raise ShapeError(f"{heads} heads do not share these columns", shape=x.shape)

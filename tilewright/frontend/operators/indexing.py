@@ -63,6 +63,8 @@ def take_elements(x: Node, indices: Node, *, axis: int = 0) -> Node:
 @operator("GatherND")
 def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
     """x at index tuples (the last axis of `indices`): one gather from the operand's flat part."""
+    if not indices.rank:
+        raise ShapeError("the indices need an axis", shape=indices.shape)
     depth, lead = indices.shape[-1], indices.shape[:-1]
     end = batch_dims + depth
     if not 0 <= batch_dims < indices.rank or not depth > 0 or end > x.rank:

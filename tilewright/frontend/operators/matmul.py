@@ -9,20 +9,21 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
+from tilewright.base.dtypes import F32
 from tilewright.base.errors import InvalidModel, ShapeError
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.elementwise import one_dtype
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, contract, iota, transpose
+from tilewright.graph.node import Node, cast, contract, iota, transpose
 
 
 def product(a: Node, b: Node, left: str, right: str, out: str) -> Node:
-    """An einsum of two operands, in which an axis of extent 1 may meet a longer one."""
+    """An einsum of two operands, in which an axis of extent 1 may meet one of any extent."""
     one_dtype(a, b)
     extents = _extents(a, left), _extents(b, right)
-    longest = {k: max(e.get(k, 1) for e in extents) for k in left + right}
-    a, left = _needed(a, left, right + out, longest)
-    b, right = _needed(b, right, left + out, longest)
+    common = {k: next((e[k] for e in extents if e.get(k, 1) != 1), 1) for k in left + right}
+    a, left = _needed(a, left, right + out, common)
+    b, right = _needed(b, right, left + out, common)
     return contract(f"{left},{right}->{out}", a, b)
 
 
@@ -32,13 +33,13 @@ def _extents(x: Node, letters: str) -> dict[str, int]:
     return dict(zip(letters, x.shape, strict=True))
 
 
-def _needed(x: Node, letters: str, others: str, longest: dict[str, int]) -> tuple[Node, str]:
-    """Without axes that the other operand makes longer, and with axes of no one else summed."""
+def _needed(x: Node, letters: str, others: str, common: dict[str, int]) -> tuple[Node, str]:
+    """Without axes whose extent the other operand says, and with axes of no one else summed."""
     lonely = [i for i, k in enumerate(letters) if k not in others]
     x = al.total(x, lonely) if lonely else x
     gone = [
         i for i, (k, n) in enumerate(zip(letters, x.shape, strict=True))
-        if i in lonely or (n == 1 and longest[k] > 1)
+        if i in lonely or (n == 1 and common[k] != 1)
     ]  # fmt: skip
     return al.squeeze(x, gone), "".join(k for i, k in enumerate(letters) if i not in gone)
 
@@ -65,11 +66,17 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Node:
+    """Integers times fractions are computed in f32, and cut to whole numbers at the end."""
     made = product(a, b, "km" if transA else "mk", "nk" if transB else "kn", "mn")
+    whole = made.dtype
+    if c is not None:
+        one_dtype(made, c)
+    if not whole.is_float and not (alpha.is_integer() and (c is None or beta.is_integer())):
+        made, c = cast(made, F32), None if c is None else cast(c, F32)
     made = made if alpha == 1.0 else al.mul(made, alpha)
-    if c is None or beta == 0.0:
-        return made
-    return al.add(made, c if beta == 1.0 else al.mul(c, beta))
+    if c is not None and beta != 0.0:
+        made = al.add(made, c if beta == 1.0 else al.mul(c, beta))
+    return cast(made, whole)
 
 
 @operator("Einsum")

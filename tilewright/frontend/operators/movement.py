@@ -26,6 +26,8 @@ def reshape(x: Node, shape: Node, *, allowzero: int = 0) -> Node:
     """0 keeps the operand's extent (unless allowzero), -1 is inferred."""
     wanted = list(al.known_ints(shape, "the shape"))
     if not allowzero:
+        if 0 in wanted[x.rank :]:
+            raise ShapeError(f"{wanted} keeps an axis that the operand lacks", shape=x.shape)
         wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
     if wanted.count(-1) == 1:
         rest = prod(n for n in wanted if n != -1)
@@ -133,12 +135,16 @@ def slice_(
     first, last = al.known_ints(starts, "starts"), al.known_ints(ends, "ends")
     over = tuple(range(len(first))) if axes is None else al.known_ints(axes, "axes")
     by = (1,) * len(first) if steps is None else al.known_ints(steps, "steps")
+    if not len(first) == len(last) == len(over) == len(by):
+        raise InvalidModel("starts, ends, axes and steps have different lengths")
     for start, end, axis, step in zip(first, last, over, by, strict=True):
         x = _slice_axis(x, al.axis_of(axis, x.rank), start, end, step)
     return x
 
 
 def _slice_axis(x: Node, axis: int, start: int, end: int, step: int) -> Node:
+    if not step:
+        raise InvalidModel("the step of a slice must not be 0")
     picked = range(x.shape[axis])[start:end:step]
     if step > 0 or not picked:
         return al.take(x, axis, picked.start if picked else 0, len(picked), max(step, 1))
@@ -158,6 +164,8 @@ def pad(
     """Pads both ends of each axis; negative amounts crop."""
     amounts = al.known_ints(pads, "the pads")
     over = range(x.rank) if axes is None else al.axes_of(al.known_ints(axes, "axes"), x.rank)
+    if len(amounts) != 2 * len(over):
+        raise InvalidModel(f"{len(amounts)} amounts do not pad both ends of {len(over)} axes")
     before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(over):
         before[axis], after[axis] = amounts[i], amounts[i + len(over)]
@@ -171,6 +179,8 @@ def pad_or_crop(x: Node, before: Sequence[int], after: Sequence[int], value: al.
     """Pad where the amount is positive, crop where it is negative."""
     cut = [max(-b, 0) for b in before]
     kept = [n - c - max(-a, 0) for n, c, a in zip(x.shape, cut, after, strict=True)]
+    if min(kept, default=0) < 0:
+        raise ShapeError("more is cropped than there is", shape=x.shape, before=before, after=after)
     x = gr.slice_(x, cut, kept)
     return gr.pad(x, [max(b, 0) for b in before], [max(a, 0) for a in after], value)
 
@@ -180,22 +190,41 @@ _PAD_MODES = ("reflect", "edge", "wrap")
 
 
 def _pad_by_index(x: Node, before: Sequence[int], after: Sequence[int], mode: str) -> Node:
+    """Crops first, so that nothing is repeated that goes."""
     if mode not in _PAD_MODES:
         raise UnsupportedOp(f"padding mode {mode!r} is not supported")
+    x = pad_or_crop(x, [min(b, 0) for b in before], [min(a, 0) for a in after])
     for axis, (b, a) in enumerate(zip(before, after, strict=True)):
-        if not b and not a:
+        grown = max(b, 0), max(a, 0)
+        if grown == (0, 0):
             continue
-        within("table", x.shape[axis] + max(b, 0) + max(a, 0), f"the padding of axis {axis}")
-        whole = np.pad(np.arange(x.shape[axis]), (max(b, 0), max(a, 0)), mode=mode)  # type: ignore[call-overload]
-        kept = whole[max(-b, 0) : len(whole) - max(-a, 0)]
-        x = gr.gather(x, al.ints(kept), axis)
+        within("table", x.shape[axis] + sum(grown), f"the padding of axis {axis}")
+        if not x.shape[axis]:
+            raise ShapeError(
+                f"there is nothing to pad axis {axis} with",
+                hint="Padding by other elements needs one that is not cropped",
+                shape=x.shape, axis=axis,
+            )  # fmt: skip
+        places = np.pad(np.arange(x.shape[axis]), grown, mode=mode)  # type: ignore[call-overload]
+        x = gr.gather(x, al.ints(places), axis)
     return x
+
+
+def _blocks(x: Node, size: int, mode: str) -> tuple[int, ...]:
+    """The four extents of an operand that is cut into blocks."""
+    if mode not in ("DCR", "CRD"):
+        raise InvalidModel(f"the mode {mode!r} is unknown", hint="ONNX knows DCR and CRD")
+    if size < 1:
+        raise InvalidModel("the size of a block must be at least 1", blocksize=size)
+    return al.extents(x, 4)
 
 
 @operator("DepthToSpace")
 def depth_to_space(x: Node, *, blocksize: int, mode: str = "DCR") -> Node:
-    n, c, h, w = x.shape
+    n, c, h, w = _blocks(x, blocksize, mode)
     b, deep = blocksize, c // blocksize**2
+    if c % b**2:
+        raise ShapeError(f"{c} channels are no blocks of {b} x {b}", shape=x.shape)
     if mode == "DCR":
         blocks = gr.transpose(gr.reshape(x, (n, b, b, deep, h, w)), (0, 3, 4, 1, 5, 2))
     else:
@@ -205,8 +234,10 @@ def depth_to_space(x: Node, *, blocksize: int, mode: str = "DCR") -> Node:
 
 @operator("SpaceToDepth")
 def space_to_depth(x: Node, *, blocksize: int, mode: str = "DCR") -> Node:
-    n, c, h, w = x.shape
+    n, c, h, w = _blocks(x, blocksize, mode)
     b = blocksize
+    if h % b or w % b:
+        raise ShapeError(f"{h} x {w} elements are no blocks of {b} x {b}", shape=x.shape)
     blocks = gr.reshape(x, (n, c, h // b, b, w // b, b))
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     return gr.reshape(gr.transpose(blocks, order), (n, c * b * b, h // b, w // b))

@@ -15,6 +15,7 @@ from dataclasses import replace
 from tilewright.base.dtypes import F32, I16, I32, U8
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.frontend import algebra as al
+from tilewright.frontend.operators.indexing import wrapped
 from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.quantization import scaled
 from tilewright.frontend.table import operator
@@ -25,7 +26,7 @@ from tilewright.graph.node import Node, cast, constant, gather, node, reshape, t
 LEVELS, IN_F32 = {2: "f16", 4: "i8"}, 1
 
 
-@operator("MatMulNBits", domain="com.microsoft")
+@operator("MatMulNBits", domain="com.microsoft", ranks=(None, 3))
 def matmul_nbits(
     a: Node,
     b: Node,
@@ -80,6 +81,7 @@ def gather_block_quantized(
             hint="Export the embeddings with MatMulNBits' layout, or as floats",
             dtype=str(data.dtype), shape=data.shape,
         )  # fmt: skip
+    indices = wrapped(indices, data.shape[0])
     rows = _integers(gather(data, indices, 0), bits)
     scale = gather(scales, indices, 0)
     shape, blocks = rows.shape, scale.shape[-1]
@@ -113,7 +115,7 @@ def _check(a: Node, b: Node, g_idx: Node | None, depth: int, bits: int, block: i
         raise InvalidModel("a block has 16 or more weights, a power of two", limit=block)
     if not b.constant or b.dtype != U8:
         raise UnsupportedOp("the weights of MatMulNBits must be constant bytes", dtype=b.dtype)
-    if a.shape[-1] != depth:
+    if not a.rank or a.shape[-1] != depth:
         raise ShapeError("the weights of MatMulNBits do not match", shape=[a.shape, b.shape])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.base.errors import UnsupportedOp
+from tilewright.base.errors import ShapeError, UnsupportedOp
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
 from tilewright.graph import ops
@@ -76,6 +76,8 @@ def rms_norm(x: Node, scale: Node, *, axis: int = -1, epsilon: float = 1e-5) -> 
 @operator("InstanceNormalization")
 def instance_norm(x: Node, scale: Node, bias: Node, *, epsilon: float = 1e-5) -> Node:
     """Channels that a reshape made of groups of them are groups: so exporters write GroupNorm."""
+    if x.rank < 2 or not x.shape[1]:
+        raise ShapeError("InstanceNormalization needs an axis of channels", shape=x.shape)
     inner = x.inputs[0] if isinstance(x.op, ops.Reshape) else x
     groups = x.shape[1]
     split = inner.rank > 2 and inner.shape[0] == x.shape[0] and inner.shape[1] % groups == 0
@@ -91,6 +93,12 @@ def group_norm(x: Node, scale: Node, bias: Node, *, num_groups: int, epsilon: fl
 
 def _group_norm(x: Node, groups: int, epsilon: float, scale: Node, bias: Node) -> Node:
     """Each group of channels over its deviation, walked in the order in which `x` lies."""
+    al.positive("groups", groups)
+    if x.rank < 2 or x.shape[1] % groups or {scale.size, bias.size} - {groups, x.shape[1]}:
+        raise ShapeError(
+            f"{groups} groups, scales and biases do not match the channels",
+            shape=[x.shape, scale.shape, bias.shape],
+        )
     last = al.are_channels_last(x)
     spread, at = (al.channels_last(x), x.rank - 1) if last else (x, 1)
     own = (groups, x.shape[1] // groups) if groups < x.shape[1] else (groups,)
@@ -135,6 +143,9 @@ def local_response_norm(
     x: Node, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Node:
     """x divided by a power of the squares summed over `size` neighbouring channels."""
+    al.positive("channels", size)
+    if x.rank < 2:
+        raise ShapeError("LRN needs an axis of channels", shape=x.shape)
     before, after = [0] * x.rank, [0] * x.rank
     before[1], after[1] = (size - 1) // 2, size // 2
     windows = unfold(pad(al.square(x), before, after), 1, size)

@@ -127,7 +127,8 @@ def _flat(p: Node | None) -> Node | None:
 
 
 def _needed(p: Node | None) -> Node:
-    assert p is not None
+    if p is None:
+        raise InvalidModel("a scale is left out")
     return p
 
 
@@ -371,7 +372,7 @@ def qlinear_average_pool(
 @operator("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(y_scale: Node, y_zero: Node, *parts: Node, axis: int) -> Node:
     """parts: tensor, scale and zero point of each; all are rescaled to the result's scale."""
-    if not parts or len(parts) % 3:
+    if not parts or len(parts) % 3 or y_scale is None or y_zero is None:
         raise InvalidModel("QLinearConcat needs a tensor, a scale and a zero point per part")
     triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     made = [_units(_real(*triple), y_scale, y_zero, parts[0]) for triple in triples]

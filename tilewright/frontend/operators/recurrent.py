@@ -170,10 +170,12 @@ def _layer(
         x = transpose(x, (1, 0, 2))
         initial = [None if s is None else transpose(s, (1, 0, 2)) for s in initial]
     steps, batch, features = x.shape
-    hidden = weights[0].hidden
     turns, functions = _turns(settings.direction), settings.functions(defaults)
-    if len(weights) != len(turns) or settings.hidden_size not in (None, hidden):
-        raise ShapeError("the weights do not match direction and hidden size", hidden=hidden)
+    if len(weights) != len(turns):
+        raise ShapeError("the weights do not match the direction", directions=len(weights))
+    hidden = weights[0].hidden
+    if settings.hidden_size not in (None, hidden):
+        raise ShapeError("the weights do not match the hidden size", hidden=hidden)
     mask = _mask(lengths, steps, batch)
     flat = reshape(x, (steps * batch, features))
     every, last = [], []
@@ -269,7 +271,11 @@ def _both(w: _Weights) -> Node | None:
     return al.add(w.input_bias, w.state_bias)
 
 
-@operator("RNN", since=7)
+#: Axes of the sequence, weights, state weights, biases, lengths and first state.
+_RANKS = (3, 3, 3, 2, 1, 3)
+
+
+@operator("RNN", since=7, ranks=_RANKS)
 def rnn(
     x: Node, w: Node, r: Node, b: Node | None = None,
     lengths: Node | None = None, h: Node | None = None,
@@ -290,7 +296,7 @@ def rnn(
     return _layer(cell, ("Tanh",), settings, x, _weights(w, r, b), lengths, [h], _both)
 
 
-@operator("GRU", since=7)
+@operator("GRU", since=7, ranks=_RANKS)
 def gru(
     x: Node, w: Node, r: Node, b: Node | None = None,
     lengths: Node | None = None, h: Node | None = None,
@@ -342,7 +348,7 @@ def _blend(z: Node, n: Node, h: Node) -> Node:
     return al.add(al.mul(al.sub(1.0, z), n), al.mul(z, h))
 
 
-@operator("LSTM", since=7)
+@operator("LSTM", since=7, ranks=(*_RANKS, 3, 2))
 def lstm(
     x: Node, w: Node, r: Node, b: Node | None = None,
     lengths: Node | None = None, h: Node | None = None, c: Node | None = None,

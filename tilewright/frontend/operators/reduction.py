@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.base.dtypes import BOOL, I32, I64
+from tilewright.base.errors import UnsupportedDType
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, cast, flip, iota, pad, reduce, reshape, unfold
@@ -40,6 +41,21 @@ def _log_sum_exp(x: Node, axes: Sequence[int]) -> Node:
     return al.add(safe, al.log(al.total(al.exp(al.sub(x, safe)), axes)))
 
 
+def _of_floats(op: str, reducer: Reducer) -> Reducer:
+    """Roots and logarithms are no whole numbers."""
+
+    def apply(x: Node, axes: Sequence[int]) -> Node:
+        if not x.dtype.is_float:
+            raise UnsupportedDType(
+                f"{op} of integers ({x.dtype}) is not supported: its result is no whole number",
+                hint="Put a Cast to float before it",
+                dtype=x.dtype,
+            )
+        return reducer(x, axes)
+
+    return apply
+
+
 _REDUCERS: dict[str, Reducer] = {
     "ReduceSum": al.total,
     "ReduceMean": al.mean,
@@ -48,9 +64,9 @@ _REDUCERS: dict[str, Reducer] = {
     "ReduceProd": lambda x, axes: reduce("prod", x, axes),
     "ReduceSumSquare": lambda x, axes: al.total(al.square(x), axes),
     "ReduceL1": lambda x, axes: al.total(al.apply("abs", x), axes),
-    "ReduceL2": lambda x, axes: al.sqrt(al.total(al.square(x), axes)),
-    "ReduceLogSum": lambda x, axes: al.log(al.total(x, axes)),
-    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceL2": _of_floats("ReduceL2", lambda x, axes: al.sqrt(al.total(al.square(x), axes))),
+    "ReduceLogSum": _of_floats("ReduceLogSum", lambda x, axes: al.log(al.total(x, axes))),
+    "ReduceLogSumExp": _of_floats("ReduceLogSumExp", _log_sum_exp),
 }
 
 

@@ -11,7 +11,7 @@ from math import floor
 
 import numpy as np
 
-from tilewright.base.errors import UnsupportedOp
+from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
@@ -68,6 +68,8 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Node:
+    if nearest_mode not in _NEAREST:
+        raise InvalidModel(f"nearest_mode {nearest_mode!r} is unknown")
     place = _PLACES.get(coordinate_transformation_mode)
     if place is None or antialias or mode not in ("nearest", "linear", "cubic"):
         raise UnsupportedOp(
@@ -98,12 +100,18 @@ def _sizes(
     x: Node, over: Sequence[int], scales: Node | None, sizes: Node | None, policy: str
 ) -> list[Axis]:
     old = [x.shape[a] for a in over]
+    if policy not in ("stretch", "not_larger", "not_smaller"):
+        raise InvalidModel(f"keep_aspect_ratio_policy {policy!r} is unknown")
     if scales is not None and scales.size:
         by = al.known(scales, "the scales").reshape(-1).astype(np.float32)
+        if len(by) != len(old) or not (np.isfinite(by) & (by > 0)).all():
+            raise InvalidModel("each axis needs a finite scale above 0", scales=by.tolist())
         return [Axis(n, floor(n * s), s) for n, s in zip(old, by, strict=True)]
     if sizes is None:
         raise UnsupportedOp("Resize needs scales or sizes")
     new = al.known_ints(sizes, "the sizes")
+    if len(new) != len(old) or min(new, default=0) < 0 or 0 in old:
+        raise ShapeError("each axis needs a size, and elements", shape=x.shape, sizes=list(new))
     ratios = [np.float32(m / n) for m, n in zip(new, old, strict=True)]
     if policy == "stretch":
         return [Axis(n, m, r) for n, m, r in zip(old, new, ratios, strict=True)]

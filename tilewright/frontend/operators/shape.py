@@ -6,12 +6,13 @@ Input: operand nodes and attributes.  Output: nodes, nearly always constants.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, isfinite
 
 import numpy as np
 
 from tilewright.base.dtypes import I64
-from tilewright.base.errors import InvalidModel, UnsupportedOp
+from tilewright.base.errors import InvalidModel, UnsupportedDType
+from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
 from tilewright.frontend.tensors import dtype_of
@@ -26,15 +27,24 @@ def constant_value(
     value_floats: Sequence[float] | None = None,
     value_int: int | None = None,
     value_ints: Sequence[int] | None = None,
+    value_string: str | None = None,
+    value_strings: Sequence[str] | None = None,
 ) -> Node:
     """The one given attribute as a node; a tensor is a node already."""
+    numbers = ((value_float, "float32"), (value_floats, "float32"),
+               (value_int, "int64"), (value_ints, "int64"))  # fmt: skip
+    given = [value, value_string, value_strings, *(number for number, _ in numbers)]
+    if sum(x is not None for x in given) != 1:
+        raise InvalidModel(
+            "Constant must have exactly one value",
+            hint="the file is damaged, or its exporter is wrong: export the model again",
+        )
     if value is not None:
         return value
-    for number, name in ((value_float, "float32"), (value_floats, "float32"),
-                         (value_int, "int64"), (value_ints, "int64")):  # fmt: skip
+    for number, name in numbers:
         if number is not None:
             return constant(np.asarray(number, dtype=name))
-    raise UnsupportedOp("a constant without a numeric value is not supported")
+    raise UnsupportedDType("texts are not supported", hint="remove texts from the model")
 
 
 @operator("Shape", since=1)
@@ -58,7 +68,10 @@ def value_range(start: Node, limit: Node, delta: Node) -> Node:
     first, last, step = (al.known_number(n, "a bound") for n in (start, limit, delta))
     if step == 0:
         raise InvalidModel("the step of a range must not be 0")
+    if not all(map(isfinite, (first, last, step))):
+        raise InvalidModel("the bounds of a range must be finite numbers")
     count = max(ceil((last - first) / step), 0)
+    within("elements", count, "the range")
     line = cast(iota((count,), 0), start.dtype)
     return al.add(al.mul(line, step), first)
 

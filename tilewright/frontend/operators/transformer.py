@@ -78,7 +78,9 @@ def rotated(x: Node, cos: Node, sin: Node, interleaved: bool) -> Node:
     return made if not rest else concat([made, al.take(x, 3, 2 * pairs, rest)], 3)
 
 
-@operator("RotaryEmbedding", domain=MICROSOFT, ignore=("is_packed_batching",))
+@operator(
+    "RotaryEmbedding", domain=MICROSOFT, ignore=("is_packed_batching",), ranks=(None, None, 2, 2)
+)
 def rotary_embedding(
     x: Node,
     positions: Node,
@@ -144,7 +146,10 @@ def _appended(cache: Node, rows: Node, first: Node, axis: int) -> Node:
 
 
 @operator(
-    "GroupQueryAttention", domain=MICROSOFT, ignore=("qk_output", "k_quant_type", "v_quant_type")
+    "GroupQueryAttention",
+    domain=MICROSOFT,
+    ignore=("qk_output", "k_quant_type", "v_quant_type"),
+    ranks=(3, 3, 3, 4, 4, None, None, 2, 2),
 )
 def group_query_attention(
     query: Node,
@@ -172,6 +177,7 @@ def group_query_attention(
     seqlens_k: index of the last valid key, new ones included; total_length: its value is not read.
     """
     del total_length
+    al.positive("heads", num_heads, kv_num_heads)
     _check_cache(query, past_key, past_value, seqlens_k, smooth_softmax)
     assert past_key is not None
     assert past_value is not None

@@ -56,6 +56,11 @@ def spans(
     ends = pads or (0,) * (2 * rank)
     if not len(sizes) == len(strides) == len(dilations) == rank or len(ends) != 2 * rank:
         raise ShapeError("kernel, strides, dilations and pads do not match the operand's rank")
+    if min((*sizes, *strides, *dilations), default=1) < 1:
+        raise InvalidModel(
+            "kernel, strides and dilations must be at least 1",
+            kernel=list(sizes), strides=list(strides), dilations=list(dilations),
+        )  # fmt: skip
     made = [
         Span(extents[i], sizes[i], strides[i], dilations[i], ends[i], ends[i + rank])
         for i in range(rank)
