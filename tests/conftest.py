@@ -21,14 +21,6 @@ settings.load_profile("patient")
 #: Folders with tests that drive browsers, and those browsers, as parameters name them.
 PAGES = ("tests/browser", "tests/conformance")
 BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
-#: Tests of which some rest on times that a machine measures or keeps.  Where others use the machine
-#: as well, one in ten thousand of them fails: each of these may fail once, and the run names it.
-TIMED = (
-    "tests/browser/",
-    "tests/null/test_cli_",
-    "tests/null/test_corun_cli",
-    "tests/null/test_server_",
-)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,11 +33,35 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How tests failed that ran once more."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"failed at first: {report.nodeid}")
-        terminalreporter.line(report.longreprtext)
+#: What this process left out as nightly: by folder, and why.
+LEFT = pytest.StashKey[dict[str, dict[str, int]]]()
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """With -k most of these are not what was asked for."""
+    if items and not items[0].config.option.keyword:
+        items[0].config.stash[LEFT] = turns.left_out(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """All workers leave the same, and tell it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = session.config.stash.get(LEFT, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[LEFT] = getattr(node, "workeroutput", {}).get("left", {})
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Last, what this run did not take."""
+    yield
+    if left := terminalreporter.config.stash.get(LEFT, {}):
+        terminalreporter.section("left to other turns and to the night")
+        for line in turns.told(left):
+            terminalreporter.line(line)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,9 +79,6 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.nodeid.startswith(TIMED):
-            item.add_marker(pytest.mark.flaky(reruns=1))
     turns.choose(items, int(os.environ[turns.VARIABLE]))
 
 

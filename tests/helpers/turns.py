@@ -1,15 +1,15 @@
 """Cases that go by turns: a run takes a share of a long sweep, and runs after it the others.
 
 Input: the collected tests with their marks `by_turns` and `one_in`, the shares of long places, and
-the run's turn.  Output: the mark `nightly` on what this run leaves out.  Runs with one turn take
-the same cases.
+the run's turn.  Output: the mark `nightly`, with why, on what this run leaves out, and lines that
+say how much that is.  Runs with one turn take the same cases.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
@@ -71,7 +71,8 @@ def choose(items: Iterable[pytest.Item], turn: int) -> None:
         if mark and not named & _always(mark) and not _left_out(item):
             groups[_file(item), mark.args[0], host].append(item)
     for (file, count, host), cases in groups.items():
-        _one_of(int(str(count)), cases, turn // PERIOD + crc32(f"{file} {host}".encode()))
+        by_day = turn // PERIOD + crc32(f"{file} {host}".encode())
+        _one_of(int(str(count)), cases, by_day, "one_in")
     files: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         always = set().union(*map(_always, item.iter_markers("one_in")))
@@ -79,7 +80,26 @@ def choose(items: Iterable[pytest.Item], turn: int) -> None:
             files[_file(item)].append(item)
     for file, cases in files.items():
         share = next((n for place, n in SHARES.items() if file.startswith(place)), 1)
-        _one_of(share, cases, turn // LONG_PERIOD + crc32(file.encode()))
+        _one_of(share, cases, turn // LONG_PERIOD + crc32(file.encode()), "share of the folder")
+
+
+def left_out(items: Iterable[pytest.Item]) -> dict[str, dict[str, int]]:
+    """Of what a run left out as nightly, how much and why: by folder."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for item in items:
+        if mark := item.get_closest_marker("nightly"):
+            folder = _file(item).rpartition("/")[0]
+            found[folder][mark.args[0] if mark.args else "nightly"] += 1
+    return {folder: dict(sorted(whys.items())) for folder, whys in sorted(found.items())}
+
+
+def told(left: dict[str, dict[str, int]]) -> list[str]:
+    """The lines of that."""
+    lines = [
+        f"{folder}: {sum(whys.values())} cases ({', '.join(f'{w} {n}' for w, n in whys.items())})"
+        for folder, whys in left.items()
+    ]
+    return [*lines, "scripts/test --nightly runs these as well"]
 
 
 def _file(item: pytest.Item) -> str:
@@ -91,12 +111,12 @@ def _always(mark: pytest.Mark) -> set[str]:
     return set(mark.kwargs.get("but", ()))
 
 
-def _one_of(count: int, cases: list[pytest.Item], turn: int) -> None:
+def _one_of(count: int, cases: list[pytest.Item], turn: int, why: str) -> None:
     """Leaves one of so many; all are taken in as many turns."""
     share = min(count, len(cases))
     for number, item in enumerate(cases):
         if (number - turn) % share:
-            item.add_marker(pytest.mark.nightly)
+            item.add_marker(pytest.mark.nightly(why))
 
 
 def _one_host_of(
@@ -114,7 +134,7 @@ def _one_host_of(
         both = (case for case in of_file.values() if len(case) == len(pair))
         for number, case in enumerate(both):
             rests = pair[0] if (number + turn) % turns == 1 else pair[1]
-            case[rests].add_marker(pytest.mark.nightly)
+            case[rests].add_marker(pytest.mark.nightly("by_turns"))
 
 
 def _strings(item: pytest.Item) -> set[str]:

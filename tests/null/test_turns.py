@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.turns import LONG_PERIOD, PAIRS, PERIOD, SHARES, choose
+from helpers.turns import LONG_PERIOD, PAIRS, PERIOD, SHARES, choose, left_out, told
 
 CASES = [f"case{n}" for n in range(12)]
 
@@ -108,3 +108,25 @@ def test_of_a_long_place_a_share_is_taken_and_in_time_all(place: str, share: int
             assert len(found) <= 2 + ceil(len(CASES) / 2 / share)
             seen |= found
     assert len(seen) == len(CASES) + 1
+
+
+def test_a_run_says_what_it_left_out() -> None:
+    hosts, file = ("chromium", "firefox"), "tests/null/x.py"
+    marks = pytest.mark.by_turns, pytest.mark.one_in(2)
+    items = [
+        Item("t", {"host": host, "case": case}, *marks, file=file)
+        for host in hosts
+        for case in CASES
+    ]
+    items.append(Item("t", {}, pytest.mark.nightly, file="tests/browser/x.py"))
+    choose(items, 0)  # type: ignore[arg-type]
+    left = left_out(items)  # type: ignore[arg-type]
+    assert left == {
+        "tests/browser": {"nightly": 1},
+        "tests/null": {"by_turns": 12, "one_in": 6},
+    }
+    assert told(left) == [
+        "tests/browser: 1 cases (nightly 1)",
+        "tests/null: 18 cases (by_turns 12, one_in 6)",
+        "scripts/test --nightly runs these as well",
+    ]
