@@ -38,9 +38,10 @@ LEFT = pytest.StashKey[dict[str, dict[str, int]]]()
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """With -k most of these are not what was asked for."""
-    if items and not items[0].config.option.keyword:
-        items[0].config.stash[LEFT] = turns.left_out(items)
+    """By -m alone: with other choices most of these are not what was asked for."""
+    config = items[0].config
+    if config.option.markexpr and not config.option.keyword:
+        config.stash[LEFT] = turns.left_out(items)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -7,33 +7,10 @@ from typing import Any
 
 import node
 import pytest
+from clock import CLOCK
 
 #: A page with a clock that only `until` moves, an engine, and a trial that never ends.
 WORLD = """
-let time = 0;
-let number = 0;
-const timers = new Map();
-performance.now = () => time;
-globalThis.setTimeout = (work, wait = 0) => {
-  timers.set(++number, { at: time + Math.max(1, wait), work });
-  return number;
-};
-globalThis.clearTimeout = (id) => timers.delete(id);
-const breathe = () => new Promise((resolve) => setImmediate(resolve));
-
-async function until(end) {
-  for (;;) {
-    await breathe();
-    const [due] = [...timers].filter(([, { at }]) => at <= end).sort((a, b) => a[1].at - b[1].at);
-    if (!due) break;
-    timers.delete(due[0]);
-    time = Math.max(time, due[1].at);
-    due[1].work();
-  }
-  time = end;
-  await breathe();
-}
-
 globalThis.document = Object.assign(new EventTarget(), { visibilityState: 'visible' });
 function show(visible) {
   document.visibilityState = visible ? 'visible' : 'hidden';
@@ -80,7 +57,7 @@ function ended(more) {
 
 
 def run(script: str, **values: Any) -> Any:
-    return node.run(WORLD + script, **values)
+    return node.run(CLOCK + WORLD + script, **values)
 
 
 def worked(found: Any, first: float = 0, last: float = float("inf")) -> float:

@@ -8,15 +8,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from clock import CLOCK
 from node import run
 
 SCRIPT = """
 import { openTrials } from 'TUNE/trial/trials.js';
 
-// Looks are counted, not time: here they come ten times as often.
-const { setInterval: often } = globalThis;
-globalThis.setInterval = (work, ms) => often(work, ms / 10);
-
+freely();
 const workers = [];
 /** What the next workers do with a request; by default they give a verdict. */
 let acts = {};
@@ -40,13 +38,12 @@ globalThis.Worker = class {
     else if (data.kind && !acts.missing) setTimeout(() => this.say(answer), 1);
   }
 };
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const trials = (more = {}) => openTrials({ code: new ArrayBuffer(8), slots: 1, bytes: 1 << 30, scratchBytes: 0, patience: 500, ...more });
 const real = (bytes) => ({ bytes, real: new Uint8Array(bytes) });
 const work = (spec, bytes = 1000, more = {}) => ({ spec, bytes, facts: () => ({ buffers: [{ bytes, real: null }] }), candidate: { digest: 'd' }, ...more });
 const outcome = (promise) => Promise.race([
   promise.then(({ verdict, why }) => ({ verdict, why }), ({ code, message }) => ({ code, message })),
-  sleep(6000).then(() => 'waits'),
+  sleep(1e6).then(() => 'waits'),
 ]);
 const seen = {};
 
@@ -62,7 +59,7 @@ async function paused(late) {
   };
   const one = trials();
   let on = false;
-  const toggling = setInterval(() => one.pause(on = !on), 20);
+  const toggling = setInterval(() => one.pause(on = !on), 200);
   const found = await outcome(one.attempt(work(1)));
   clearInterval(toggling);
   return found;
@@ -83,19 +80,19 @@ acts = {
   const found = outcome(one.attempt(work(1)));
   await sleep(5);
   one.pause(true);
-  await sleep(400);
+  await sleep(100_000);
   one.pause(false);
   seen.rests = await found;
 }
 // Slow, but alive; and alive for ever.
 acts = { attempt: (worker, data, answer) => {
-  const beats = setInterval(() => worker.say({ beat: true }), 50);
-  setTimeout(() => (clearInterval(beats), worker.say(answer)), 400);
+  const beats = setInterval(() => worker.say({ beat: true }), 500);
+  setTimeout(() => (clearInterval(beats), worker.say(answer)), 4000);
 } };
 seen.slow = await outcome(trials().attempt(work(1)));
 acts = { attempt: (worker) => {
   worker.say({ trying: true });
-  const beats = setInterval(() => (worker.ended ? clearInterval(beats) : worker.say({ beat: true })), 50);
+  const beats = setInterval(() => (worker.ended ? clearInterval(beats) : worker.say({ beat: true })), 200);
 } };
 seen.endless = await outcome(trials({ patience: 100 }).attempt(work(1)));
 
@@ -246,7 +243,7 @@ process.exit(0);
 
 @cache
 def found() -> Any:
-    return run(SCRIPT)
+    return run(CLOCK + SCRIPT)
 
 
 def test_a_hang_is_noticed_while_runs_pause_the_trial() -> None:

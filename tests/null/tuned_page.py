@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from clock import CLOCK
+
 #: `given` and `acts` say what happens; `session()` tunes; `state()` is what is known then.
-PAGE = """
+PAGE = (
+    CLOCK
+    + """
+freely();
 const given = <given>;
-const { setTimeout: later } = globalThis;
-// No pause is long here.
-globalThis.setTimeout = (work, wait = 0) => later(work, Math.min(wait, 60));
-const sleep = (wait) => new Promise((resolve) => later(resolve, wait));
 Object.defineProperty(globalThis, 'navigator', { value: { userAgent: 'Firefox' }, configurable: true });
 
 const stored = new Map();
@@ -45,7 +46,7 @@ const manifest = { plans, kernels: 'kernels', weights: { bytes: 0 } };
 const program = {
   plans, slots: 1, builds: [{ variant: 'arm', code: 'code', plans: ['image'] }], memory: { bytes: 65536, weights: 0, scratch_bytes: 1000 },
 };
-const time = (spec) => given.times?.[inUse.get(spec)] ?? 1;
+const timeOf = (spec) => given.times?.[inUse.get(spec)] ?? 1;
 /** The engine; another one after a new start. */
 const made = () => ({
   onjob() {},
@@ -72,7 +73,7 @@ const made = () => ({
     await acts.profile?.();
     return { steps: [{ ...plans[0].steps[0], step: 0, milliseconds: 1 }] };
   },
-  time: async ({ runs }) => ({ milliseconds: Array.from({ length: runs }, () => time(0)) }),
+  time: async ({ runs }) => ({ milliseconds: Array.from({ length: runs }, () => timeOf(0)) }),
   async run() {
     const scratch = inUse.get(0);
     if (given.traps?.includes(scratch)) throw new EngineError('kernel-trap', 'trap', 'hint', { spec: 0, tuned: true });
@@ -101,7 +102,7 @@ globalThis.Worker = class {
   postMessage({ id, kind, params, pause }) {
     if (pause !== undefined) {
       this.#rests = pause;
-      later(() => this.#say(), 1);
+      setTimeout(() => this.#say(), 1);
       return;
     }
     const verdict = { verdict: 'faster', ratio: 1.5, low: 1.4, high: 1.6, milliseconds: given.milliseconds ?? 10, stages: {}, resolution: 0, ...given.outcome };
@@ -154,4 +155,5 @@ const out = async (more) => {
   console.log(JSON.stringify({ ...await state(), ...more }));
   process.exit(0);
 };
-"""  # noqa: E501
+"""
+)  # noqa: E501
