@@ -155,5 +155,5 @@ const out = async (more) => {
   console.log(JSON.stringify({ ...await state(), ...more }));
   process.exit(0);
 };
-"""
-)  # noqa: E501
+"""  # noqa: E501
+)
