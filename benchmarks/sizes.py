@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 WEB = ROOT / "tilewright" / "web"
 #: The module that a page loads, and the workers that it starts; they import all others.
 ENGINE = ("engine/engine.js", "engine/worker.js", "engine/serve.js")
-ENGINE_LIMIT = 15_000
+ENGINE_LIMIT = 16_500
 CODE_LIMIT = 300_000
 
 

@@ -59,6 +59,15 @@ export const ENGINES = {
     }
   }, base, kind, given, hello, count, abort, signer),
 
+  /** What a page left in `told`, once it is there. */
+  told: async ({ page }) => {
+    for (let end = Date.now() + PATIENCE; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 50))) {
+      const told = await page.evaluate(() => globalThis.told);
+      if (told) return told;
+    }
+    throw new Error('the page told nothing');
+  },
+
   /** The page of a static build, when it has nothing more to do: it may load anew in between. */
   staticPage: async ({ page }) => {
     for (let end = Date.now() + 2 * PATIENCE; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 100))) {

@@ -11,6 +11,7 @@ import { DISTURBED } from './disturbed.mjs';
 import { ENGINES } from './engines.mjs';
 import { FRAMES } from './frames.mjs';
 import { GPUS } from './gpus.mjs';
+import { NAMES } from './names.mjs';
 import { PATIENCE } from './scenario.mjs';
 import { RUNS } from './runs.mjs';
 import { SWAPPING } from './swapping.mjs';
@@ -248,6 +249,7 @@ const SCENARIOS = {
   ...ENGINES,
   ...FRAMES,
   ...GPUS,
+  ...NAMES,
   ...RUNS,
   ...SWAPPING,
   ...TUNING,

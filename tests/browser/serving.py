@@ -130,11 +130,23 @@ class Site:
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder, as `python -m http.server` gives them, with these headers."""
+    """Files of a folder, as `python -m http.server` gives them, with these headers; `query`: of
+    bundles' files, which are refused without it."""
 
-    def __init__(self, *given: Any, more: Mapping[str, str], **options: Any) -> None:
-        self._more = more  # the base class answers before its own __init__ returns
+    def __init__(self, *given: Any, more: Mapping[str, str], query: str, **options: Any) -> None:
+        # the base class answers before its own __init__ returns
+        self._more, self._query = more, query
         super().__init__(*given, **options)
+
+    def do_GET(self) -> None:
+        if (
+            self._query
+            and self.path.startswith("/b/")
+            and not self.path.endswith(f"?{self._query}")
+        ):
+            self.send_error(403)
+            return
+        super().do_GET()
 
     def end_headers(self) -> None:
         for name, value in self._more.items():
@@ -146,9 +158,9 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def plain(folder: Path, headers: Mapping[str, str] = NONE) -> Iterator[str]:
+def plain(folder: Path, headers: Mapping[str, str] = NONE, query: str = "") -> Iterator[str]:
     """Any server of static files: no headers of ours but these.  Gives its address."""
-    handler = partial(_Quiet, directory=folder, more=headers)
+    handler = partial(_Quiet, directory=folder, more=headers, query=query)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -140,7 +140,7 @@ def test_no_bundle_at_the_address(visit: Visit, library: Library) -> None:
     with serving({"linear": library.path("linear")}) as site:
         page = visit(site.blank)
         error = page.do("engine", url=site.bundle("nothing"), inputs={})["error"]
-    assert error["code"] == "bundle-corrupt"
+    assert error["code"] == "network"
     assert error["facts"] == {"file": site.bundle("nothing") + POINTER, "status": 404}
 
 

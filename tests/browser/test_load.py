@@ -197,3 +197,15 @@ def test_policy_is_kept_and_watched(visit: Visit, library: Library, shop: Site) 
     assert page.do("breakPolicy", url=elsewhere) == "blocked"
     shop.server.wait_for_violation("192.0.2.1")
     assert [v["blocked-uri"] for v in shop.server.violations] == [elsewhere]
+
+
+@pytest.mark.parametrize("device", ["wasm", "auto"])
+def test_reasons_of_aborts_reach_the_caller(visit: Visit, library: Library, device: str) -> None:
+    """Whatever they are, and whether the abort came before the call or during it."""
+    with serving({"linear": library.path("linear")}) as site:
+        asked = {"url": site.bundle("linear"), "inputs": {"x": 96}, "device": device}
+        found = visit(site.blank).do("reasons", **asked)
+    assert found["works"] == ["y"]
+    names = {"default": "AbortError", "timeout": "TimeoutError"}
+    for case, outcome in found["found"].items():
+        assert outcome == {"same": True, "name": names.get(case.split()[0], "")}, case

@@ -169,7 +169,7 @@ def flip_list(folder: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no index": (remove_index, "bundle-corrupt"),
+    "no index": (remove_index, "network"),
     "half an index": (cut_index, "bundle-corrupt"),
     "a page instead": (
         lambda f: (f / "tuning" / "index.json").write_text("<!doctype html>") and None,

@@ -13,6 +13,7 @@ NOW = 1_800_000_000_000
 DAY = 86_400_000
 
 VISIT = """
+globalThis.location = new URL('https://a.example/');
 const kept = new Map(<kept> === null ? [] : [['tilewright-class', <kept>]]);
 globalThis.localStorage = {
   getItem: (key) => kept.get(key) ?? null,
@@ -57,6 +58,7 @@ def test_a_class_is_remembered_for_a_month_of_one_version(kept: Any, known: bool
 
 
 ODD = """
+globalThis.location = new URL('https://a.example/');
 Object.defineProperty(globalThis, 'navigator', { value: { userAgent: 'Browser 1' } });
 globalThis.localStorage = { getItem: () => null, setItem() {} };
 globalThis.fetch = async () => new Response(<body>, { status: 200 });

@@ -3,7 +3,6 @@
 // Only pages with device 'auto' load this file; race.js measures, verdicts.js remembers, renew.js goes on after a lost device.
 
 import { inspect, load, probeHost } from './engine.js';
-import { abortError } from './errors.js';
 import { findAdapter } from './gpu_device.js';
 import { LATE, within } from './patience.js';
 import { raced } from './race.js';
@@ -25,7 +24,7 @@ export async function loadFastest(url, { bucket = {}, software = false, onProgre
   const aborted = Promise.withResolvers();
   const stop = () => {
     keepOnly(null);
-    aborted.reject(abortError());
+    aborted.reject(signal?.reason);
   };
   signal?.addEventListener('abort', stop);
   try {

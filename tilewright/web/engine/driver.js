@@ -24,7 +24,8 @@ export const live = () => new Promise((resolve) => navigator.locks?.request(self
   self.postMessage({ alive: true });
   resolve(null);
   return new Promise(() => {});
-}));
+  // A sandboxed frame has none.
+}).catch(resolve));
 
 /** @type {T.LeaveRun} */
 export function leaveRun(words, worker, code) {

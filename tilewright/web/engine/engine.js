@@ -1,13 +1,13 @@
 // The browser engine's public API; types.d.ts documents it.
 // Kernels run in workers.  This file queues jobs and copies inputs and outputs where memory is shared.
 
-import { abortError, EngineError } from './errors.js';
+import { EngineError, typed } from './errors.js';
 import { instantiate } from './driver.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
 import { makeStates } from './states.js';
-import { checkInputs, checkOutputs, copied, inputArray, pickPlan, readOutputs, requireKnown, useHalves, writeInputs } from './tensors.js';
+import { checkInputs, checkOutputs, copied, inputArray, ownOf, pickPlan, readOutputs, requireKnown, useHalves, writeInputs } from './tensors.js';
 
 /** Milliseconds times threads below which a plan runs in the page's thread: a message round trip would take longer. */
 const SHORT = 0.5;
@@ -20,27 +20,45 @@ export const cachedBytes = async () => (await import('./kept.js')).cachedBytes()
 /** Deletes all kept bundle files; returns their total bytes. */
 export const clearCache = async () => (await import('./kept.js')).clearCache();
 
-/** @param {string | URL} url */
-const absolute = (url) => new URL(url, globalThis.document?.baseURI ?? location.href).href;
+/** Options of `load`. */
+const OPTIONS = ['bucket', 'device', 'features', 'key', 'memoryLimit', 'name', 'onProgress', 'powerPreference', 'recover', 'signal', 'software', 'threads', 'variant', 'verify'];
+
+/** The URL of a bundle's folder, with a slash at the end of its path, and with its query, which may be a signature for all files. @param {string | URL} given */
+export function folderOf(given) {
+  const base = globalThis.document?.baseURI ?? globalThis.location?.href;
+  const url = URL.canParse(given, base) ? new URL(given, base) : null;
+  // A path that does not begin so has no folders: blob:, data:.
+  if (!url?.pathname.startsWith('/')) throw new EngineError('input', `'${given}' is no URL of a folder`, 'Give the URL of a bundle');
+  url.hash = '';
+  url.pathname = url.pathname.replace(/\/(bundle\.json)?$|$/, '/');
+  return url.href;
+}
 
 /** A bundle's manifest with the digest by which it was verified.  Rejects with an EngineError. @type {T.Inspect} */
-export const inspect = async (url, options) => (await import('./inspect.js')).readManifestOf(absolute(url), options);
+export const inspect = (url, options) => typed(undefined, async () => (await import('./inspect.js')).readManifestOf(url, options));
 
 /**
- * Loads a bundle.  Rejects with an EngineError, or with an AbortError when `signal` fires.
+ * Loads a bundle.  Rejects with an EngineError, or with the reason of `signal` when that fires.
  * @param {string | URL} url
  * @param {T.LoadOptions} [options]
  * @param {T.OpenLink} [open] of devices.js
+ * @returns {Promise<T.Engine>}
  */
-export async function load(url, options = {}, open = openLink) {
+export const load = (url, options = {}, open = openLink) => typed(options.signal, () => loaded(url, options, open));
+
+/** @type {T.Loaded} */
+async function loaded(given, options, open) {
+  const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
+  if (unknown !== undefined) throw new EngineError('input', `load has no option '${unknown}'`, `Its options are ${OPTIONS.join(', ')}`);
   const { onProgress = () => {}, signal, device = 'wasm', ...limits } = options;
-  refuseIf(signal);
-  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await import('./devices.js')).loadOn(absolute(url), options, device);
+  const host = probeHost();
+  const url = folderOf(given);
+  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await import('./devices.js')).loadOn(url, options, device);
   // One worker drives a GPU.
-  const threads = device === 'wasm' ? threadsFor(probeHost(), limits.threads) : 1;
+  const threads = device === 'wasm' ? threadsFor(host, limits.threads) : 1;
   const link = open(onProgress, threads, device);
   const loading = async () => {
-    const { info, manifest, program, setup } = await link.request('load', { url: absolute(url), limits, threads });
+    const { info, manifest, program, setup } = await link.request('load', { url, limits, threads });
     await useHalves(manifest);
     const { memory } = link;
     const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
@@ -48,7 +66,8 @@ export async function load(url, options = {}, open = openLink) {
     return makeEngine(link, { ...info, device }, { device, manifest, program, limits, again }, near);
   };
   return orAborted(loading(), signal).catch((error) => {
-    link.close(error);
+    // The reason of an abort may be null.
+    link.close(Object(error));
     throw error;
   });
 }
@@ -120,9 +139,9 @@ function makeEngine(link, info, parts, near) {
       return { ...parts, lent, memory: link.memory, file: link.request.bind(null, 'file') };
     },
 
-    async run(inputs, { signal, into = {}, to } = {}) {
+    run: (inputs, options = {}) => typed(options.signal, async () => {
+      const { signal, into = {}, to } = options;
       requireLive();
-      refuseIf(signal);
       const given = /** @type {any[]} */ ([...Object.values(inputs ?? {}), ...Object.values(into)]).find((one) => one?.frame || (one?.buffer ?? one)?.mapState);
       if (given) return (given.frame ? await import('./frames.js') : link.here ?? await import('./gpu_buffers.js')).runOn(run, info, inputs, { signal, into, to }, link);
       const start = performance.now();
@@ -131,7 +150,7 @@ function makeEngine(link, info, parts, near) {
       const wanted = checkOutputs(info.outputs, plans[plan].outputs, sizes, into);
       const own = open ? tensors.map(copied) : tensors;
       const done = enqueue(async () => {
-        refuseIf(signal);
+        signal?.throwIfAborted();
         const shared = link.memory?.buffer;
         const work = shared ? { plan, sizes } : { plan, sizes, to, wanted: wanted.map(({ data, ...output }) => output) };
         // The page may not wait, as a held run does, and must breathe.
@@ -142,7 +161,7 @@ function makeEngine(link, info, parts, near) {
         spent[plan] = milliseconds * (here ? 1 : info.features.threads);
         engine.onjob(open, plan, milliseconds);
         // An aborted caller may already reuse its `into` arrays.
-        refuseIf(signal);
+        signal?.throwIfAborted();
         return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
         // A GPU begins a run before the one before it came back.
       }, info.adapter);
@@ -156,7 +175,7 @@ function makeEngine(link, info, parts, near) {
         totalMilliseconds: performance.now() - start,
         run: runs,
       };
-    },
+    }),
 
     input(name, sizes = {}) {
       requireLive();
@@ -203,22 +222,18 @@ function makeEngine(link, info, parts, near) {
   return engine;
 }
 
-/** @param {AbortSignal} [signal] */
-function refuseIf(signal) {
-  if (signal?.aborted) throw abortError();
-}
-
 /** @type {T.Delivered} */
 const delivered = (outputs, into) => outputs.map((output) => {
-  into[output.name]?.set(output.data);
-  return { ...output, data: into[output.name] ?? output.data };
+  const given = ownOf(into, output.name);
+  given?.set(output.data);
+  return { ...output, data: given ?? output.data };
 });
 
 /** @type {T.OrAborted} */
 function orAborted(promise, signal) {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {
-    const abort = () => reject(abortError());
+    const abort = () => reject(signal.reason);
     signal.addEventListener('abort', abort);
     promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
   });

@@ -1,5 +1,5 @@
 // The one error class: a code (T.ErrorCode; most are of tilewright/base/errors.py), a message, what to do,
-// and the facts.  Aborting gives an AbortError instead, as fetch does.
+// and the facts.  Aborting gives the signal's reason instead, as fetch does.
 
 export class EngineError extends Error {
   /** @param {T.ErrorCode} code @param {string} message @param {string} [hint] @param {T.ErrorFacts} [facts] */
@@ -33,7 +33,15 @@ export function asEngineError(thrown) {
   return new EngineError('host', `The browser failed: ${thrown}`, hint, { stack: /** @type {any} */ (thrown)?.stack });
 }
 
-export const abortError = () => new DOMException('The operation was aborted', 'AbortError');
+/** Does a job unless the caller has aborted it; rejects with the reason of the caller's signal, or with an EngineError. @type {T.Typed} */
+export async function typed(signal, job) {
+  try {
+    signal?.throwIfAborted();
+    return await job();
+  } catch (error) {
+    throw signal?.aborted && error === signal.reason ? error : asEngineError(error);
+  }
+}
 
 /** @type {T.RequireCount} */
 export function requireCount(name, value, least, most = 1e6) {

@@ -26,7 +26,17 @@ function moduleOf(result, expression) {
 const validates = (expression) => WebAssembly.validate(moduleOf(V128, expression));
 
 /** @type {T.ResultOf} */
-const result = (bytes, x) => /** @type {any} */ (new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports).f(x);
+const result = (bytes, x) => /** @type {any} */ (new WebAssembly.Instance(compiled(bytes)).exports).f(x);
+
+/** @param {Uint8Array<ArrayBuffer>} bytes */
+function compiled(bytes) {
+  try {
+    return new WebAssembly.Module(bytes);
+  } catch (error) {
+    throw new EngineError('unsupported-host', `This page may not compile WebAssembly: ${error}`,
+      "Add 'wasm-unsafe-eval' to script-src in the Content-Security-Policy");
+  }
+}
 
 /** Only x86 computes inf - inf as a NaN with the sign bit set.  Infinity is an argument, so no compiler folds it. */
 const nanIsNegative = () => result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc]), Infinity) < 0; // f32.sub, i32.reinterpret_f32
@@ -45,6 +55,8 @@ export function threadsFor(host, asked = host.threads) {
 
 /** @returns {T.HostFeatures} */
 export function probeHost() {
+  const missing = ['navigator', 'location', 'WebAssembly'].find((name) => !(/** @type {any} */ (globalThis)[name]));
+  if (missing) throw new EngineError('unsupported-host', `There is no ${missing} here`, 'Use a browser from 2023 or later, or `tilewright run --host node`');
   const isolated = globalThis.crossOriginIsolated === true;
   const cores = navigator.hardwareConcurrency || 1;
   return {

@@ -2,7 +2,7 @@
 // Input: file references.  Output: bytes or compiled modules; progress reports.
 
 import { corrupt, requireCounts } from './bundle.js';
-import { EngineError } from './errors.js';
+import { asEngineError, EngineError } from './errors.js';
 import { objectionTo } from './vet.js';
 
 /** Stored files of up to this many bytes are verified on every load. */
@@ -13,6 +13,8 @@ const CHUNK = 1 << 16;
 const MOST_BYTES = 1 << 28;
 /** Most bytes of a file that no digest names. */
 const MOST_POINTER = 1 << 20;
+/** What a server answers for what is not there. */
+const GONE = [404, 410];
 /** Milliseconds between progress reports. */
 const INTERVAL = 80;
 
@@ -33,17 +35,26 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     return turn;
   }
 
+  /** The address of a file: with the query of the folder. @param {string} file */
+  function addressOf(file) {
+    const url = new URL(base);
+    url.pathname += file;
+    return url.href;
+  }
+
+  /** @type {T.NetworkError} */
+  const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,
+    `Check the connection, connect-src in the Content-Security-Policy${base.origin === globalThis.origin ? '' : `, the CORS header Access-Control-Allow-Origin of ${base.origin}`}`, { file });
+
   /** @type {T.Get} */
-  async function get(file, cache, ends = signal, from = base.href) {
-    const response = await fetch(from + file, { cache, signal: ends }).catch((error) => {
+  async function get(file, cache, ends = signal) {
+    const response = await fetch(addressOf(file), { cache, signal: ends }).catch((error) => {
       signal.throwIfAborted();
       throw networkError(file, error);
     });
     if (response.ok) return response;
     const { status } = response;
-    if ([404, 410].includes(status)) {
-      throw corrupt(`${file} is missing on the server`, 'Check the URL, or copy the whole bundle', { file, status });
-    }
+    if (GONE.includes(status)) throw corrupt(`${file} is missing on the server`, 'Copy the whole bundle', { file, status });
     throw new EngineError('network', `The server answered ${status} for ${file}`, 'Check the server, then load again: finished files are kept', { file, status });
   }
 
@@ -135,11 +146,11 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 
   /** @type {T.Files['pointer']} */
   async function pointer(name, read) {
-    const href = base.href + name;
+    const href = addressOf(name);
     const key = `pointer-${await sha256(new TextEncoder().encode(href))}`;
     try {
       const room = new Uint8Array(MOST_POINTER);
-      const found = room.slice(0, await receive({ file: name, bytes: MOST_POINTER, digest: '' }, await get(href, 'no-cache', signal, ''), room, false, true));
+      const found = room.slice(0, await receive({ file: name, bytes: MOST_POINTER, digest: '' }, await get(name, 'no-cache'), room, false, true));
       settle = async () => {
         copy = new Uint8Array();
         const old = String(await store.find(key)) !== String(found) && await store.reach(key);
@@ -148,7 +159,9 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       };
       return read(found, name);
     } catch (error) {
-      const kept = error instanceof EngineError && error.code === 'network' && await store.find(key);
+      const { code, facts: { status } } = asEngineError(error);
+      if (GONE.includes(Number(status))) throw new EngineError('network', `The server answered ${status} for ${href}`, 'Check the URL', { file: href, status });
+      const kept = code === 'network' && await store.find(key);
       if (!kept) throw error;
       return read(kept, name);
     }
@@ -156,10 +169,6 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
 
   return { pointer, bytes, into, module, settle: () => settle() };
 }
-
-/** @type {T.NetworkError} */
-const networkError = (file, cause) => new EngineError('network', `${file} could not be fetched: ${cause}`,
-  "Check the connection and the page's CSP, then load again: finished files are kept", { file });
 
 /** A BYOB reader reuses one buffer; not every browser has byte streams as bodies. @type {T.ReaderOf} */
 function readerOf({ body }) {

@@ -221,7 +221,7 @@ export type PartOf = (number: number | null, shape: number[]) => Part;
 /** What files hold of a tensor, by place. */
 export type ReadAt = (place: number) => number;
 export type WidenIntegers = (array: any, read: ReadAt, shape: number[], zero: Part, scale: Part) => void;
-export type Get = (file: string, cache: RequestCache, ends?: AbortSignal, from?: string) => Promise<Response>;
+export type Get = (file: string, cache: RequestCache, ends?: AbortSignal) => Promise<Response>;
 /**
  * Reads a response into `region` and verifies length and digest; returns its bytes.  `kept`: count them as cached; `open`: nobody
  * named a digest, and the length is the most that there may be.
@@ -251,6 +251,13 @@ export type RequireCount = (name: string, value: number, least: number, most?: n
 export type Within = (limit: number, ...promises: (Promise<unknown> | undefined)[]) => Promise<any>;
 /** `limit`: milliseconds until a helper's first message. */
 export type Help = (number: number, limit?: number) => Promise<void>;
+export type OwnOf = (object: any, name: string) => any;
+/** Rejects with the signal's reason, or with an EngineError. */
+export type Typed = <Value>(signal: AbortSignal | undefined, job: () => Promise<Value>) => Promise<Value>;
+export type Loaded = (given: string | URL, options: LoadOptions, open: OpenLink) => Promise<Engine>;
+/** What a starter gives to `new Worker`. */
+export type PartsOf = (start: () => Worker) => [URL, WorkerOptions | undefined];
+export type LaunchWorker = (start: () => Worker) => Worker;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
 export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: TunedKernel[]) => Machine;
 /** Runs steps [first, last) of a plan, by default all; returns milliseconds.  Throws `kernel-trap`, or `host` if a worker stalled. */

@@ -11,7 +11,7 @@ const bufferIn = (given) => (given?.mapState ? { buffer: given, offset: 0 } : gi
 /** @type {T.RunOn} */
 export async function runOn(run, info, inputs, { into = {}, ...options }, { here }) {
   /** @type {Record<string, any>[]} */
-  const [taken, arrays, to] = [{}, {}, {}];
+  const [taken, arrays, to] = Array.from({ length: 3 }, () => Object.create(null));
   for (const [name, given] of Object.entries(inputs ?? {})) {
     const found = bufferIn(given);
     taken[name] = found ? inputOf(requireKnown(name, info.inputs, 'input'), found) : given;

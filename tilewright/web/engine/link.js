@@ -4,6 +4,7 @@
 import { PREEMPT, STALLED } from './abi.js';
 import { leaveRun, makeMemory, stepOf, wordsOf } from './driver.js';
 import { EngineError } from './errors.js';
+import { HINT, launchWorker, scriptOf } from './launch.js';
 import { within } from './patience.js';
 import { START_LIMIT } from './pool.js';
 
@@ -19,13 +20,14 @@ const startHelper = (/** @type {string} */ name) => new Worker(new URL('./serve.
 function startWorker(start, fail) {
   // Names both the worker and the Web Lock that it holds while it lives.
   const lock = `tilewright-${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
-  const worker = start(lock);
+  const starter = () => start(lock);
+  const worker = launchWorker(starter);
   worker.addEventListener('error', (event) => {
     // The rejected requests report it already.
     event.preventDefault();
-    fail(`The engine's worker failed: ${event.message || 'its script could not be loaded'}`,
-      "Serve the engine's files as JavaScript, and let the CSP allow workers of this origin",
-      { file: event.filename, line: event.lineno });
+    const file = event.filename || scriptOf(starter);
+    fail(`The engine's worker failed: ${event.message || `its script could not be loaded from ${file}`}`,
+      HINT, { file, line: event.lineno });
   });
   return { worker, lock };
 }

@@ -51,7 +51,7 @@ export async function loadBundle(load, url, limits, crew, report) {
 
 /** @type {T.OpenBundle} */
 export async function openBundle(url, meter, signal, { verify, key, name }) {
-  const base = new URL('.', url.endsWith(POINTER) ? url : url.replace(/\/?$/, '/'));
+  const base = new URL(url);
   const store = await openStore();
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');

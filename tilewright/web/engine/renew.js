@@ -68,7 +68,7 @@ export function recovering(engine) {
   /** @type {T.Repeating} */
   const repeating = (name) => (...given) => bare[name](...given).catch(async (/** @type {any} */ error) => {
     // The new start ends all jobs that are open.
-    if (ended || !(isLost(error) || (loss && ['host', 'disposed'].includes(error.code)))) throw error;
+    if (ended || !(isLost(error) || (loss && ['host', 'disposed'].includes(error?.code)))) throw error;
     loss ??= /** @type {Error} */ (error);
     await (restart ??= restarted().catch(notStarted));
     requireWhole(engine, `${loss.message}. The engine started again`);

@@ -29,6 +29,9 @@ const KINDS = {
   bf16: { array: Uint16Array, also: ['Float32Array'] },
 };
 
+/** A property that the object has itself: each inherits some, such as `constructor`. @type {T.OwnOf} */
+export const ownOf = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
+
 /** What inputs, outputs and states are. @param {string} dtype */
 export const isDeclared = (dtype) => Object.hasOwn(KINDS, dtype);
 
@@ -55,10 +58,10 @@ export function requireKnown(name, infos, kind) {
 /** @type {T.CheckInputs} */
 export function checkInputs(infos, inputs) {
   Object.keys(inputs ?? {}).forEach((name) => requireKnown(name, infos, 'input'));
-  /** @type {T.Sizes} */
-  const sizes = {};
+  /** Without a prototype: dimensions may have any name. @type {T.Sizes} */
+  const sizes = Object.create(null);
   const tensors = infos.map((info) => {
-    const input = inputs?.[info.name];
+    const input = ownOf(inputs ?? {}, info.name);
     if (input === undefined || input === null) {
       throw inputError(info, 'is missing', `Give ${describe(info)}`, { expected: describe(info) });
     }
@@ -77,7 +80,7 @@ export function checkOutputs(infos, places, sizes, into) {
   return places.map(({ name, shape: padded }, at) => {
     const { dtype } = infos[at];
     const shape = padded.map((size, axis) => sizes[infos[at].shape[axis]] ?? size);
-    const data = into[name];
+    const data = ownOf(into, name);
     const expected = `${arrayOf(dtype).name} of ${elementsOf(shape)} elements`;
     if (data === undefined || (data instanceof arrayOf(dtype) && data.length === elementsOf(shape))) return { name, dtype, shape, data };
     const found = `${typeName(data)} of ${data?.length ?? 'no'} elements`;
@@ -161,7 +164,7 @@ export function pickPlan(plans, sizes) {
 }
 
 /** @type {T.SizesOf} */
-export const sizesOf = ({ dims, extents }, sizes) => extents.map((name) => sizes?.[name] ?? dims[name]);
+export const sizesOf = ({ dims, extents }, sizes) => extents.map((name) => ownOf(sizes ?? {}, name) ?? dims[name]);
 
 /** @type {T.InputArray} */
 export function inputArray(buffer, places, name) {

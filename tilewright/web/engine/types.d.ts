@@ -104,7 +104,7 @@ export type LoadOptions = Limits & {
   software?: boolean;
   /** Called a few times per second. */
   onProgress?: (progress: Progress) => void;
-  /** Aborts the load and ends its workers. */
+  /** Aborts the load, which rejects with the signal's reason, and ends its workers. */
   signal?: AbortSignal;
 };
 /** A WebGPU adapter; `software`: it computes on the CPU; `features`: what kernels may use there. */
@@ -250,7 +250,7 @@ export interface Engine {
   /**
    * Runs the model once.  Runs are queued in the order of the calls; on WebGPU one begins before the one before came back.  Inputs are copied before this returns, but for frames
    * (`FrameInput`), whose run is queued a little later.
-   * Rejects with `input` for bad arguments, `kernel-trap`, `host`, `disposed`, or an AbortError.  An aborted run
+   * Rejects with `input` for bad arguments, `kernel-trap`, `host`, `disposed`, or the reason of `signal`.  An aborted run
    * rejects at once; if it has already started, it finishes in the worker and its result is dropped.
    *
    * Where memory is shared, short plans (last run below 0.5 ms times threads) run in the page's thread, because a

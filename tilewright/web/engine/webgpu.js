@@ -11,7 +11,7 @@ import { bytesOf, copyIn, copyOut, copyPlaces, endOf, FIRST, inRow, padded, requ
 import { blockBytesOf, callsOf, lacking, planOf, slotsOf } from './gpu_plan.js';
 import { keptStates } from './gpu_states.js';
 import { upload } from './gpu_upload.js';
-import { readOutputs, sizesOf } from './tensors.js';
+import { ownOf, readOutputs, sizesOf } from './tensors.js';
 import { json } from './weights.js';
 
 export const TARGET = 'wgsl';
@@ -306,8 +306,8 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
 
     async run({ wanted = [], to = {}, ...work }) {
       const places = program.plans[work.plan].outputs;
-      const away = wanted.filter(({ name }) => to[name]);
-      const isBack = (/** @type {{name: string}} */ { name }) => !to[name];
+      const away = wanted.filter(({ name }) => ownOf(to, name));
+      const isBack = (/** @type {{name: string}} */ { name }) => !ownOf(to, name);
       const foreign = away.length > 0 || Boolean(work.tensors?.some(({ data }) => data.from?.buffer));
       // A run is recorded as a whole before the next one, which may follow before this one came back.
       const { start, reading } = await inTurn(async () => {
@@ -317,7 +317,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
         away.forEach((output) => requireBuffer(output, to[output.name], 'COPY_DST'));
         const start = performance.now();
         const encoder = record(work.plan, undefined, undefined, 1, { whole: foreign, encoder: before });
-        places.forEach((place, at) => to[place.name] && copyOut(encoder, memory, place, wanted[at].shape, to[place.name]));
+        places.forEach((place, at) => ownOf(to, place.name) && copyOut(encoder, memory, place, wanted[at].shape, to[place.name]));
         return { start, reading: read(places.filter(isBack), { wanted: wanted.filter(isBack), carries: true, foreign, since, encoder }) };
       });
       const { trapped, outputs } = await reading;

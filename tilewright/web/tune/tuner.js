@@ -3,7 +3,7 @@
 // kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the noise, first in
 // a worker with its own memory, then in the engine.
 
-import { EngineError } from '../engine/errors.js';
+import { asEngineError, EngineError } from '../engine/errors.js';
 import { alone } from './loop/alone.js';
 import { handle } from './loop/candidate.js';
 import { confirm } from './exchange/confirm.js';
@@ -62,6 +62,8 @@ export async function tune(engine, options) {
       // A page hidden for long gives its turn to another tab.
       await shown(stop.signal).then(() => onEvent({ type: 'resumed' }), unlessOver(stop.signal));
     }
+  } catch (error) {
+    throw asEngineError(error);
   } finally {
     deaf();
     source.close();

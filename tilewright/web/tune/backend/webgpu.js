@@ -1,5 +1,7 @@
 // Tuning of WebGPU kernels: what is particular to them (`Tune.Backend`).
 
+import { launchWorker } from '../../engine/launch.js';
+
 export { openSpecs } from '../trial/gpu_specs.js';
 
 /** Maximum invocations of a candidate. */
@@ -7,7 +9,7 @@ export const MOST_TILES = 2 ** 28;
 /** A GPU's class is that of its adapter: nothing is probed. */
 export const PROBES = 0;
 
-export const start = () => new Worker(new URL('../trial/gpu_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
+export const start = () => launchWorker(() => new Worker(new URL('../trial/gpu_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
 
 /** A device and pipelines take long to make. */
 export const early = true;

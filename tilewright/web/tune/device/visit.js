@@ -2,7 +2,7 @@
 // kernels of this device's class and browser family.
 // Input: a bundle's URL.  Output: that of its tuned version, or an engine with it.  Only the class id leaves the device.
 
-import { load, probeHost } from '../../engine/engine.js';
+import { folderOf, load, probeHost } from '../../engine/engine.js';
 import { CLASSES as ROWS, heard, jsonOf } from '../sources/forms.js';
 import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device.js';
 
@@ -11,18 +11,19 @@ const CLASSES = '/api/classes';
 
 /**
  * The URL of the bundle as tuned for this device's class; `url` itself if the class is unknown.
- * @param {string} url of the bundle's folder, with a slash at the end
+ * @param {string} url of the bundle's folder
  */
 export async function addressFor(url) {
   const device = await knownClass();
-  const name = url.split('/').at(-2);
-  return device && name ? `/tuned/${device}/${browserFamily()}/${name}/` : url;
+  const { pathname, search } = new URL(folderOf(url));
+  const name = pathname.split('/').at(-2);
+  return device && name ? `/tuned/${device}/${browserFamily()}/${name}/${search}` : url;
 }
 
 /**
  * Loads the bundle as tuned for this device's class.  What the crowd chose is compared with the compiler's own kernels as soon
  * as the page rests (check.js); `report`: whether the results are sent.
- * @param {string} url of the bundle's folder, with a slash at the end
+ * @param {string} url of the bundle's folder
  * @param {T.LoadOptions & { report?: boolean }} [options]
  */
 export async function visit(url, { report = false, ...options } = {}) {

@@ -1,6 +1,7 @@
 // Candidates from the folder of a static build: all were compiled in advance, so no tuning server is needed.
 // Input: the URL of `tuning/` (docs/modes.md).  Output: a source of candidates, verified by digest.
 
+import { folderOf } from '../../engine/engine.js';
 import { bundleFiles, makeMeter } from '../../engine/files.js';
 import { requireForm } from '../../engine/bundle.js';
 import { EngineError } from '../../engine/errors.js';
@@ -37,7 +38,7 @@ export const filesOf = (url, signal) => bundleFiles({ base: new URL(url), store:
  */
 export function folderSource(url, { signal } = {}) {
   const stop = new AbortController();
-  const base = new URL(String(url).replace(/\/?$/, '/'), globalThis.document?.baseURI);
+  const base = new URL(folderOf(url));
   const files = filesOf(base, signal ? AbortSignal.any([signal, stop.signal]) : stop.signal);
   /** @type {Promise<S.Index> | null} */
   let reading = null;

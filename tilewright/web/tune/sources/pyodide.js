@@ -3,8 +3,9 @@
 // Each has the same digest as the kernel that a server would send.
 
 import { requireForm } from '../../engine/bundle.js';
-import { inspect } from '../../engine/engine.js';
-import { abortError, EngineError } from '../../engine/errors.js';
+import { folderOf, inspect } from '../../engine/engine.js';
+import { EngineError } from '../../engine/errors.js';
+import { launchWorker } from '../../engine/launch.js';
 import { filesOf } from './folder.js';
 import { CANDIDATE, MADE, OFFERED } from './forms.js';
 import { inOrder, unheard } from '../loop/order.js';
@@ -45,7 +46,7 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
   }
 
   return {
-    origin: new URL(folder(bundle)).origin,
+    origin: new URL(folderOf(bundle)).origin,
 
     classes: async () => (await (await start()).ask('classes', {}, LIMIT)),
 
@@ -59,7 +60,7 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
         throw new EngineError('bundle-version', `The compiler in the page is ${tool}, the bundle is by ${manifest.tool}`,
           'Build the bundle again with --client, so that both are of one version', { found: tool, expected: manifest.tool });
       }
-      const files = filesOf(folder(bundle), ended);
+      const files = filesOf(folderOf(bundle), ended);
       const [kernels, slots] = await Promise.all([manifest.kernels, sectionWith(manifest, hello.variant).kernels].map(async (ref) => new TextDecoder().decode(await files.bytes(ref))));
       const plans = manifest.plans.map(({ steps }) => steps.map(({ spec }) => spec));
       /** @type {S.Ordered[]} */
@@ -88,8 +89,8 @@ export function pyodideSource({ bundle, key, compiler, pyodide = compiler ?? new
   };
 }
 
-/** The folder of a URL that names a folder or the bundle.json in it. @param {string | URL} url */
-const folder = (url) => new URL('.', new URL(String(url).replace(/(\/bundle\.json)?\/?$/, '/'), globalThis.document?.baseURI)).href;
+/** The folder of a program's files. @param {string | URL} url */
+const folder = (url) => new URL('.', new URL(String(url).replace(/\/?$/, '/'), globalThis.document?.baseURI)).href;
 
 /** The section with the code that the page runs. @type {S.SectionWith} */
 function sectionWith({ targets }, variant) {
@@ -100,7 +101,7 @@ function sectionWith({ targets }, variant) {
 
 /** A worker that answers requests, each within a time limit. @param {AbortSignal} signal */
 function startWorker(signal) {
-  const worker = new Worker(new URL('./pyodide_worker.js', import.meta.url), { type: 'module', name: 'tilewright-compiler' });
+  const worker = launchWorker(() => new Worker(new URL('./pyodide_worker.js', import.meta.url), { type: 'module', name: 'tilewright-compiler' }));
   /** @type {Map<number, PromiseWithResolvers<any>>} */
   const open = new Map();
   let count = 0;
@@ -115,7 +116,7 @@ function startWorker(signal) {
     for (const { reject } of open.values()) reject(reason);
     open.clear();
   }
-  const aborted = () => end(abortError());
+  const aborted = () => end(signal.reason);
   signal.addEventListener('abort', aborted);
   worker.addEventListener('error', ({ message }) => end(new EngineError('host', `The compiler's worker failed: ${message || 'its script could not be loaded'}`,
     'Check that tune/sources/pyodide_worker.js is on the server, and that the content security policy allows workers to run it')));

@@ -3,6 +3,7 @@
 // verdict: no worker, no memory, unreadable facts.
 
 import { EngineError } from '../../engine/errors.js';
+import { launchWorker } from '../../engine/launch.js';
 import { RIGHT } from '../records/ledger.js';
 
 /** Maximum bytes of inputs and results that the worker caches. */
@@ -33,7 +34,7 @@ class Hung extends Error {
   }
 }
 
-const startWorker = () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' });
+const startWorker = () => launchWorker(() => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
 
 /** @type {Tune.OpenTrials} */
 export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false, powerPreference }) {
