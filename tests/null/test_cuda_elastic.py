@@ -20,14 +20,15 @@ from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL, WORD
-from tilewright.base.dtypes import DTYPES, F32
+from tilewright.base.dtypes import DTYPES, F32, I32
 from tilewright.base.errors import BundleVersion, HostError
 from tilewright.benchkernel import compile_graph, product, product_kernel
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
 from tilewright.elastic.naive import naive
 from tilewright.elastic.transform.arguments import Turn
-from tilewright.graph.node import Graph, elementwise, graph_input
+from tilewright.graph import ops
+from tilewright.graph.node import Graph, elementwise, graph_input, node
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
@@ -62,6 +63,11 @@ def _product(
     ).contents  # fmt: skip
 
 
+def _ordered() -> Graph:
+    x = graph_input("x", (12, 90), I32)
+    return Graph("order", (("x", x),), (("y", node(ops.Order(20), x)),))
+
+
 SUBJECTS: dict[str, Callable[[], Contents]] = {
     "product": _product("mk,kn->mn", (20, 300), (300, 24)),
     "few rows, two layers": _product("mk,kn->mn", (2, 512), (512, 48), 2),
@@ -74,6 +80,7 @@ SUBJECTS: dict[str, Callable[[], Contents]] = {
     "convolutions": _model("resnet-tiny-torchscript"),
     "naive convolutions": _model("resnet-tiny-torchscript", NAIVE),
     "recurrent": _model("lstm-tiny-dynamo"),
+    "places in order": lambda: compile_graph(_ordered(), OPTIONS).contents,
 }
 
 
