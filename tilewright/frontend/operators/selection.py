@@ -6,14 +6,15 @@ other as the wanted ones do; `Order` finds the places of the first, and they are
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.base.dtypes import BOOL, I32, I64
 from tilewright.base.errors import InvalidModel, UnsupportedDType
 from tilewright.frontend import algebra as al
-from tilewright.frontend.operators.indexing import take_elements
 from tilewright.frontend.operators.reduction import first_extreme
 from tilewright.frontend.table import operator
 from tilewright.graph import ops
-from tilewright.graph.node import Node, cast, node, transpose
+from tilewright.graph.node import Node, broadcast, cast, gather, node, reshape, transpose
 
 #: The bits of f32 infinity, and what stands for every NaN.
 INFINITY, NAN = 0x7F800000, 0x7FC00000
@@ -59,8 +60,17 @@ def _top(x: Node, count: int, axis: int, largest: bool) -> tuple[Node, Node]:
     else:
         places = node(ops.Order(count), _keys(values, largest))
     places = cast(places, I32)
-    best = take_elements(values, places, axis=-1)
-    return transpose(best, back), cast(transpose(places, back), I64)
+    return transpose(_at(values, places), back), cast(transpose(places, back), I64)
+
+
+def _at(values: Node, places: Node) -> Node:
+    """The elements at places along the last axis; where rows begin is counted, in no table."""
+    flat = cast(places, I64)
+    if prod(values.shape[:-1]) > 1:
+        counted = reshape(al.counted((values.size,), 0), values.shape)
+        first = al.take(counted, values.rank - 1, 0, 1)
+        flat = al.add(flat, broadcast(first, places.shape))
+    return gather(reshape(values, (values.size,)), flat, 0)
 
 
 def _keys(x: Node, largest: bool) -> Node:
