@@ -85,6 +85,30 @@ def test_a_growing_state_is_rounded_for_all_who_read_it() -> None:
     assert steps[0] == steps[1]
 
 
+def test_a_residual_is_stored_once() -> None:
+    """What one reader casts to f32 and another adds to is rounded where it is made."""
+    nodes: list[Node] = [
+        ("MatMul", ["x", "w"], ["a"], {}), ("Cast", ["a"], ["wide"], {"to": F32}),
+        ("Softmax", ["wide"], ["s"], {}), ("Cast", ["s"], ["t"], {"to": F16}),
+        ("Add", ["a", "t"], ["y"], {}),
+    ]  # fmt: skip
+    inputs = {"x": (F16, [8, 16]), "w": (F16, [16, 32])}
+    model = model_of(nodes, inputs, {"y": F16})
+    assert roundings(model) == 3, "of the product, the softmax and the output"
+    assert len(compile_model(model).program.plans[0].steps) == 2
+
+
+def test_what_is_f32_is_not_rounded_for_a_reader_in_f16() -> None:
+    nodes: list[Node] = [
+        ("Mul", ["x", "x"], ["a"], {}), ("Cast", ["a"], ["half"], {"to": F16}),
+        ("Add", ["a", "x"], ["y"], {}),
+    ]  # fmt: skip
+    graph = import_model(model_of(nodes, {"x": (F32, [2])}, {"half": F16, "y": F32}))
+    found = evaluate([n for _, n in graph.outputs], {"x": np.array([1.0001, 3], np.float32)})
+    assert found[0].tolist() == [1, 9]
+    assert found[1][0] == np.float32(1.0001) * np.float32(1.0001) + np.float32(1.0001)
+
+
 def test_a_state_is_of_one_type() -> None:
     nodes: list[Node] = [("Cast", ["h"], ["next"], {"to": F32})]
     model = model_of(nodes, {"h": (F16, [3])}, {"next": F32})

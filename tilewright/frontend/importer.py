@@ -69,7 +69,8 @@ class Importer:
             values.update(self._known[key])
         inputs = tuple((i.name, values[i.name]) for i in model.inputs)
         outputs = tuple((o, value_of(values, o)) for o in model.outputs)
-        return with_nearest(Graph(model.name, inputs, outputs), outputs_of(model))
+        declared = {values[name]: kind for name, kind in model.types.items() if name in values}
+        return with_nearest(Graph(model.name, inputs, outputs), outputs_of(model), declared)
 
     def _initial(self, shapes: Mapping[str, Shape]) -> Visible:
         """What is there before the first node: inputs and weights."""

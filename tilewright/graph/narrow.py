@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.base.alignment import align
 from tilewright.base.dtypes import F32
 from tilewright.graph import ops
-from tilewright.graph.nearest import KINDS
+from tilewright.graph.nearest import rounding
 from tilewright.graph.node import Node, computed, constant, fact, node
 from tilewright.graph.ops import Array
 from tilewright.graph.quantised import factors
@@ -61,7 +61,7 @@ def _stored_as(n: Node, operands: list[str]) -> str:
     if isinstance(n.op, ops.Weight):
         return n.op.stored
     if isinstance(n.op, ops.Elementwise):
-        return n.op.fn if n.op.fn in KINDS else ""
+        return rounding(n)
     exact = not isinstance(n.op, ops.Pad) or n.op.value == 0
     return operands[0] if exact and len(set(operands)) == 1 else ""
 

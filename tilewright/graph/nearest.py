@@ -102,28 +102,36 @@ def _unrounded(n: Node, kind: str) -> Iterator[Node]:
             yield x
 
 
-def with_nearest(graph: Graph, kinds: Mapping[str, str]) -> Graph:
-    """The graph with some outputs rounded.  kinds: the types, by the names of outputs
+def with_nearest(graph: Graph, kinds: Mapping[str, str], declared: Mapping[Node, str]) -> Graph:
+    """The graph with some outputs rounded.
 
-    What makes their numbers is rounded for all who read it: it is stored once, and a state that
-    grows in place stays one.
+    kinds: the types, by the names of outputs;  declared: nodes of the model that are of a type
+
+    Of the numbers that are rounded for an output, or for one reader of a declared node, all readers
+    get the rounded ones: they are stored once, and a state that grows in place stays one.
     """
     wanted = {
         x: kinds[name]
         for name, n in graph.outputs if name in kinds
         for x in _unrounded(n, kinds[name])
     }  # fmt: skip
+    rounded = ((n, rounding(n)) for n in graph.nodes())
+    wanted |= {n.inputs[0]: k for n, k in rounded if k and declared.get(n.inputs[0]) == k}
     if not wanted:
         return graph
     names, nodes = zip(*graph.outputs, strict=True)
-    made = _replaced(nodes, wanted)
-    pairs = zip(names, made, strict=True)
-    rounded = tuple((c, nearest(n, kinds[c]) if c in kinds else n) for c, n in pairs)
-    return Graph(graph.name, graph.inputs, rounded)
+    pairs = zip(names, _replaced(nodes, wanted), strict=True)
+    outputs = tuple((c, nearest(n, kinds[c]) if c in kinds else n) for c, n in pairs)
+    return Graph(graph.name, graph.inputs, outputs)
+
+
+def rounding(n: Node) -> str:
+    """The type to which a node rounds; "" if it does not."""
+    return n.op.fn if isinstance(n.op, ops.Elementwise) and n.op.fn in KINDS else ""
 
 
 def _replaced(roots: tuple[Node, ...], kinds: Mapping[Node, str]) -> list[Node]:
-    """The roots with some of the nodes below them rounded."""
+    """The roots with some of the nodes below them rounded, each once."""
     made: dict[Node, Node] = {}
     for n in toposort(roots):
         inputs = tuple(made[i] for i in n.inputs)
@@ -131,4 +139,6 @@ def _replaced(roots: tuple[Node, ...], kinds: Mapping[Node, str]) -> list[Node]:
         made[n] = n if same else node(n.op, *inputs, source=n.source)
         if n in kinds:
             made[n] = elementwise(kinds[n], made[n], source=n.source)
+        elif (kind := rounding(n)) and kind in exact(inputs[0]):
+            made[n] = inputs[0]
     return [made[r] for r in roots]

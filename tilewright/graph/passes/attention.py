@@ -17,7 +17,7 @@ from math import isfinite
 
 from tilewright.base.dtypes import F32
 from tilewright.graph import ops
-from tilewright.graph.nearest import KINDS
+from tilewright.graph.nearest import rounding
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -122,7 +122,7 @@ def _peel(x: Node, at: Indices) -> tuple[Node, Indices, int, tuple[Node, ...], b
         if isinstance(x.op, (ops.Reshape, ops.Transpose)):
             views.append(x)
             at, x = below(x, at), x.inputs[0]
-        elif _rounds(x):
+        elif rounding(x):
             x = x.inputs[0]
         elif clean is not None:
             safe, x = True, clean
@@ -130,10 +130,6 @@ def _peel(x: Node, at: Indices) -> tuple[Node, Indices, int, tuple[Node, ...], b
             break
     found = _softmax(x)
     return None if found is None else (found[0], at, found[1], tuple(views), safe)
-
-
-def _rounds(x: Node) -> bool:
-    return isinstance(x.op, ops.Elementwise) and x.op.fn in KINDS
 
 
 def _calls(x: Node, fn: str) -> tuple[Node, ...] | None:
@@ -264,7 +260,7 @@ def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) 
     for n in toposort([x], _within(between)):
         if n is scores:
             made[n] = _scores(n, made)
-        elif _rounds(n):
+        elif rounding(n):
             made[n] = made[n.inputs[0]]
         else:
             made[n] = node(n.op, *(made[i] for i in n.inputs), source=n.source)
