@@ -22,6 +22,7 @@ from itertools import islice
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.fusion.cuts import cut
 from tilewright.graph import ops
+from tilewright.graph.constants import is_counted
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import Users, region, scored
 from tilewright.graph.scan import Scan
@@ -31,13 +32,17 @@ from tilewright.kernel.expr import EXPENSIVE
 #: Element types that targets compute many of at a time.
 CHEAP = (F32, I32, I16, I8, U8, BOOL)
 
+#: What costs nothing to compute again.
+_FREE = (*ops.VIEWS, ops.Input, ops.Iota)
+
 #: What is in memory without a kernel.
 LEAVES = (ops.Input, ops.Weight, ops.Constant)
 
 
 def fuse(graph: Graph) -> tuple[Node, ...]:
     """The nodes that get a buffer of their own (inputs and constants not counted)."""
-    nodes, users = [n for n in graph.nodes() if not n.constant], graph.users
+    nodes = [n for n in graph.nodes() if _in_kernels(n)]
+    users = {n: tuple(filter(_in_kernels, graph.users[n])) for n in nodes}
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
@@ -47,7 +52,7 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
             stored.add(n.inputs[0])
         if isinstance(n.op, (ops.Contract, Scan)):
             roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel
-            stored |= {root for root in roots if not root.constant}
+            stored |= set(filter(_in_kernels, roots))
         if isinstance(n.op, ops.Unfold) and isinstance(root_of(n).op, ops.Pad):
             stored.add(root_of(n))
     for n in nodes:
@@ -69,6 +74,11 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     if cut(nodes, stored, inseparable):  # a group in parts may leave more than one value
         _store_shared(nodes, users, stored, inseparable, set())
     return tuple(n for n in nodes if n in stored and not isinstance(n.op, LEAVES))
+
+
+def _in_kernels(n: Node) -> bool:
+    """True for what kernels compute, at least as far as it is not in memory."""
+    return not n.constant or is_counted(n)
 
 
 def _parts(n: Node) -> set[Node]:
@@ -191,7 +201,7 @@ def _store_shared(
                 break
         kernels[n] = own
         repeated[n] = any(_repeats(u, n) or (u not in stored and repeated[u]) for u in users[n])
-        if n in stored or n in kept or n in free or isinstance(n.op, (*ops.VIEWS, ops.Input)):
+        if n in stored or n in kept or n in free or isinstance(n.op, _FREE):
             continue
         if len(own) > 1 or (repeated[n] and n in costly):
             stored.add(n)

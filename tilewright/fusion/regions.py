@@ -15,6 +15,7 @@ from tilewright.base.dtypes import I8
 from tilewright.fusion.fuse import LEAVES
 from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
+from tilewright.graph.constants import is_counted
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.narrow import in_halves, looseness
 from tilewright.graph.node import Node, computed, fact, literal, toposort
@@ -40,7 +41,8 @@ class StoredNodes:
         if isinstance(n.op, LEAVES) or n in self.stored:
             return True
         folded = n.constant and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
-        return folded and not (_is_position(n) or _packed(n) or from_blocks(n))
+        computed = _is_position(n) or _packed(n) or from_blocks(n) or is_counted(n)
+        return folded and not computed
 
     def spot(self, n: Node, at: Indices) -> tuple[Node, Indices]:
         """The node in whose buffer `n` lies, and the indices of its element `at` there."""

@@ -1,14 +1,66 @@
-"""Constants that reach memory: when two of them are the same.
+"""Constants that reach memory: which ones do, and when two of them are the same.
 
 Input: nodes without run-time inputs.  Output: a number for each, equal for equal computations, also
 in graphs that were imported separately (one per bucket), so that buckets share their weights.
 Names take no part: two subgraphs may give one name to different weights.
+
+A constant that counting makes much larger than what it is made of is no table: kernels compute it.
+
+    where(column <= row, 0, -inf) of [1024, 1024]: three calls, no table     a[1024, 1] + b[1, 1024]
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, I64, U8
+from tilewright.base.scalars import SCALARS
 from tilewright.graph import ops
-from tilewright.graph.node import Node, toposort
+from tilewright.graph.node import Node, fact, literal, toposort
+
+#: Constants of up to so many elements are tables in any case.
+SMALL = 2**14
+#: Others are, if they have no more than so many times the elements of the tables they are made of,
+GROWTH = 4
+#: or if computing an element takes more calls.
+CALLS = 16
+
+_COUNTED = frozenset((BOOL, F32, I8, I16, I32, I64, U8))
+
+
+class _Made(NamedTuple):
+    """How kernels get an element: calls, and the elements of the tables that these read.
+
+    counted: whether they compute it, and load it from no table of its own
+    """
+
+    calls: int
+    tables: int
+    counted: bool
+
+
+@fact(lambda n: n.inputs if n.constant and isinstance(n.op, (*ops.VIEWS, ops.Elementwise)) else ())
+def _made(n: Node, operands: list[_Made]) -> _Made:
+    if isinstance(n.op, ops.Iota) or literal(n) is not None:
+        return _Made(0, 0, n.size > SMALL)
+    own = isinstance(n.op, ops.Elementwise)
+    calls, tables = sum(o.calls for o in operands) + own, sum(o.tables for o in operands)
+    large = n.size > max(SMALL, GROWTH * tables) and bool(operands)
+    counted = large and calls <= CALLS and (not own or _is_cheap(n))
+    passed = counted or isinstance(n.op, ops.VIEWS)
+    return _Made(calls, tables, counted) if passed else _Made(0, n.size, False)
+
+
+def _is_cheap(n: Node) -> bool:
+    """True if any target computes the call for about as much as a load, and exactly."""
+    assert isinstance(n.op, ops.Elementwise)
+    exact = n.op.fn != "nibble" and not SCALARS[n.op.fn].ulp
+    return exact and all(x.dtype in _COUNTED for x in (n, *n.inputs))
+
+
+def is_counted(n: Node) -> bool:
+    """True for a constant that kernels compute."""
+    return n.constant and _made(n).counted
 
 
 class Constants:

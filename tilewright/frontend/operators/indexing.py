@@ -14,7 +14,7 @@ from tilewright.base.dtypes import BOOL, I64
 from tilewright.base.errors import ShapeError
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, gather, reshape
+from tilewright.graph.node import Node, cast, gather, iota, reshape
 from tilewright.graph.ops import Shape
 
 
@@ -36,7 +36,16 @@ def take(x: Node, indices: Node, *, axis: int = 0) -> Node:
 
 def _row(indices: Node, extent: int) -> Node:
     """The same as i64.  What uses it stops, as a gather does, where an index is out of range."""
-    return cast(gather(al.counted((extent,), 0), wrapped(indices, extent), 0), I64)
+    rows = wrapped(indices, extent)
+    value = rows.value
+    if value is not None and value.size and 0 <= value.min() and value.max() < extent:
+        return cast(rows, I64)
+    return gather(al.counted((extent,), 0), rows, 0)
+
+
+def _positions(indices: Node, shape: Shape, axis: int) -> Node:
+    """Positions along an axis of the indices: known where these are, else counted in kernels."""
+    return al.counted(shape, axis) if indices.value is None else iota(shape, axis)
 
 
 def _offset(rows: Sequence[tuple[int, Node]], shape: Shape) -> Node:
@@ -56,7 +65,7 @@ def take_elements(x: Node, indices: Node, *, axis: int = 0) -> Node:
             shape=[x.shape, indices.shape],
         )
     rows = [(along, _row(indices, x.shape[along]))]
-    rows += [(i, al.counted(indices.shape, i)) for i in others if indices.shape[i] > 1]
+    rows += [(i, _positions(indices, indices.shape, i)) for i in others if indices.shape[i] > 1]
     return gather(reshape(x, (x.size,)), _offset(rows, x.shape), 0)
 
 
@@ -77,7 +86,7 @@ def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
         raise ShapeError(
             "operand and indices have different batches", shape=[x.shape, indices.shape]
         )
-    rows = [(i, al.counted(lead, i)) for i in range(batch_dims)]
+    rows = [(i, _positions(indices, lead, i)) for i in range(batch_dims)]
     for i in range(depth):
         part = al.squeeze(al.take(indices, indices.rank - 1, i, 1), (-1,))
         rows.append((batch_dims + i, _row(part, x.shape[batch_dims + i])))
