@@ -23,7 +23,7 @@ SMALL = 2**14
 #: Others are, if they have no more than so many times the elements of the tables they are made of,
 GROWTH = 4
 #: or if computing an element takes more calls.
-CALLS = 16
+CALLS = 24
 
 _COUNTED = frozenset((BOOL, F32, I8, I16, I32, I64, U8))
 

@@ -16,6 +16,7 @@ from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.base.limits import within
 from tilewright.frontend import algebra as al
+from tilewright.frontend.picks import picked
 from tilewright.frontend.table import operator
 from tilewright.graph import node as gr
 from tilewright.graph.node import Node
@@ -206,7 +207,7 @@ def _pad_by_index(x: Node, before: Sequence[int], after: Sequence[int], mode: st
                 shape=x.shape, axis=axis,
             )  # fmt: skip
         places = np.pad(np.arange(x.shape[axis]), grown, mode=mode)  # type: ignore[call-overload]
-        x = gr.gather(x, al.ints(places), axis)
+        x = picked(x, places, axis)
     return x
 
 

@@ -10,14 +10,11 @@ from dataclasses import replace
 from functools import reduce as fold
 from math import prod
 
-import numpy as np
-
-from tilewright.base.limits import within
+from tilewright.base.dtypes import I32
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, constant, reduce
-from tilewright.graph.ops import Array
+from tilewright.graph.node import Node, cast, iota, reduce, reshape
 
 
 def _ceiled(span: Span, ceil_mode: int) -> tuple[Span, Span]:
@@ -72,20 +69,34 @@ def average_pool(
     given = spans(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
     both = [_ceiled(s, ceil_mode) for s in given]
     sums = _pooled(x, [grown for _, grown in both], "sum", 0)
-    within("table", prod(grown.count for _, grown in both), "the table of windows")
-    counts = fold(np.multiply.outer, [_counts(*b, bool(count_include_pad)) for b in both])
-    if counts.min() == counts.max():
-        return al.channels_first(al.share(sums, int(counts.flat[0])))
-    return al.channels_first(al.div(sums, constant(counts[..., None], x.dtype)))
+    include = bool(count_include_pad)
+    counts = [_counts(*b, include) for b in both]
+    same = prod(n for n in counts if isinstance(n, int))
+    over = [(i, n) for i, n in enumerate(counts) if not isinstance(n, int)]
+    if not over:
+        return al.channels_first(al.share(sums, same))
+    lines = [reshape(cast(n, x.dtype), (-1, *[1] * (len(counts) - i))) for i, n in over]
+    several = al.mul(lines[0], same) if same > 1 else lines[0]
+    return al.channels_first(al.div(sums, fold(al.mul, lines[1:], several)))
 
 
-def _counts(span: Span, grown: Span, include: bool) -> Array:
-    """Elements per window; padding that only completes the last window never counts."""
+def _counts(span: Span, grown: Span, include: bool) -> Node | int:
+    """Elements of each window, or of any; padding that only completes the last window is none."""
     first, last = (-span.before, span.extent + span.after) if include else (0, span.extent)
-    within("table", grown.count * grown.size, "the table of windows along an axis")
-    starts = np.arange(grown.count) * grown.stride - grown.before
-    places = starts[:, None] + np.arange(grown.size)[None, :] * grown.dilation
-    return np.asarray(((places >= first) & (places < last)).sum(axis=1))
+    starts = al.sub(al.mul(cast(iota((grown.count,), 0), I32), grown.stride), grown.before)
+    made = al.sub(_taps_before(last, starts, grown), _taps_before(first, starts, grown))
+    if made.value is not None:
+        return made if made.value.min() < made.value.max() else int(made.value[0])
+    end = (grown.count - 1) * grown.stride - grown.before + grown.reach
+    return grown.size if first <= -grown.before and end <= last else made
+
+
+def _taps_before(place: int, starts: Node, span: Span) -> Node:
+    """How many taps of each window lie before a place along the axis."""
+    room = al.apply("max", al.sub(place, starts), 0)
+    if span.dilation > 1:
+        room = al.div(al.add(room, span.dilation - 1), span.dilation)
+    return al.apply("min", room, span.size)
 
 
 @operator("LpPool")
