@@ -24,9 +24,7 @@ def picked(x: Node, places: Array, axis: int) -> Node:
     if len(ends) > PIECES:
         return gather(x, al.ints(places), axis)
     starts = [0, *ends[:-1]]
-    return concat(
-        [_piece(x, places[a:b], axis) for a, b in zip(starts, ends, strict=True)], axis
-    )
+    return concat([_piece(x, places[a:b], axis) for a, b in zip(starts, ends, strict=True)], axis)
 
 
 def _pieces(places: Array) -> list[int]:

@@ -22,7 +22,7 @@ from itertools import islice
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.fusion.cuts import cut
 from tilewright.graph import ops
-from tilewright.graph.constants import is_counted
+from tilewright.graph.constants import counted
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import Users, region, scored
 from tilewright.graph.scan import Scan
@@ -41,8 +41,10 @@ LEAVES = (ops.Input, ops.Weight, ops.Constant)
 
 def fuse(graph: Graph) -> tuple[Node, ...]:
     """The nodes that get a buffer of their own (inputs and constants not counted)."""
-    nodes = [n for n in graph.nodes() if _in_kernels(n)]
-    users = {n: tuple(filter(_in_kernels, graph.users[n])) for n in nodes}
+    computed = counted(graph)
+    nodes = [n for n in graph.nodes() if not n.constant or n in computed]
+    kept = set(nodes)
+    users = {n: tuple(filter(kept.__contains__, graph.users[n])) for n in nodes}
     outputs = {n for _, n in graph.outputs}
     stored: set[Node] = {n for n in nodes if isinstance(n.op, ops.Realize)} | outputs
     for n in nodes:
@@ -52,7 +54,7 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
             stored.add(n.inputs[0])
         if isinstance(n.op, (ops.Contract, Scan)):
             roots = map(root_of, n.inputs[_is_context(n) :])  # probabilities stay in the kernel
-            stored |= set(filter(_in_kernels, roots))
+            stored |= kept.intersection(roots)
         if isinstance(n.op, ops.Unfold) and isinstance(root_of(n).op, ops.Pad):
             stored.add(root_of(n))
     for n in nodes:
@@ -74,11 +76,6 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
     if cut(nodes, stored, inseparable):  # a group in parts may leave more than one value
         _store_shared(nodes, users, stored, inseparable, set())
     return tuple(n for n in nodes if n in stored and not isinstance(n.op, LEAVES))
-
-
-def _in_kernels(n: Node) -> bool:
-    """True for what kernels compute, at least as far as it is not in memory."""
-    return not n.constant or is_counted(n)
 
 
 def _parts(n: Node) -> set[Node]:

@@ -15,7 +15,6 @@ from tilewright.base.dtypes import I8
 from tilewright.fusion.fuse import LEAVES
 from tilewright.fusion.place import Places, placed
 from tilewright.graph import ops
-from tilewright.graph.constants import is_counted
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.narrow import in_halves, looseness
 from tilewright.graph.node import Node, computed, fact, literal, toposort
@@ -28,12 +27,13 @@ from tilewright.kernel.spec import PAIR_LIMIT, Buffer
 
 @dataclass(frozen=True)
 class StoredNodes:
-    """What lies in memory, where; which nodes depend on the scores of their kernel; and which axes
-    end at run time."""
+    """What lies in memory, where; which nodes depend on the scores of their kernel; which constants
+    lie nowhere; and which axes end at run time."""
 
     stored: Set[Node]
     places: Places
     scored: Set[Node]
+    counted: Set[Node]
     extents: Extents = NONE
 
     def holds(self, n: Node) -> bool:
@@ -41,7 +41,7 @@ class StoredNodes:
         if isinstance(n.op, LEAVES) or n in self.stored:
             return True
         folded = n.constant and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
-        computed = _is_position(n) or _packed(n) or from_blocks(n) or is_counted(n)
+        computed = _is_position(n) or _packed(n) or from_blocks(n) or n in self.counted
         return folded and not computed
 
     def spot(self, n: Node, at: Indices) -> tuple[Node, Indices]:

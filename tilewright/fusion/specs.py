@@ -16,6 +16,7 @@ from tilewright.fusion.place import place
 from tilewright.fusion.regions import Region, StoredNodes, buffer_of, region_of
 from tilewright.fusion.steps import KernelStep, distinct, unrolled
 from tilewright.graph import ops
+from tilewright.graph.constants import counted
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import scored
@@ -55,7 +56,8 @@ def kernel_steps(
     Graphs that share `known` share equal kernels.
     """
     kept, known = set(stored), {} if known is None else known
-    memory = StoredNodes(kept, place(graph, stored), scored(graph, kept), extents)
+    places, scores = place(graph, stored), scored(graph, kept)
+    memory = StoredNodes(kept, places, scores, counted(graph), extents)
     steps: list[KernelStep] = []
     for n in stored:
         steps += _steps(n, memory, known)

@@ -4,7 +4,7 @@ Input: nodes without run-time inputs.  Output: a number for each, equal for equa
 in graphs that were imported separately (one per bucket), so that buckets share their weights.
 Names take no part: two subgraphs may give one name to different weights.
 
-A constant that counting makes much larger than what it is made of is no table: kernels compute it.
+A constant that counting makes larger than all weights is no table: kernels compute it.
 
     where(column <= row, 0, -inf) of [1024, 1024]: three calls, no table     a[1024, 1] + b[1, 1024]
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, I64, U8
 from tilewright.base.scalars import SCALARS
 from tilewright.graph import ops
-from tilewright.graph.node import Node, fact, literal, toposort
+from tilewright.graph.node import Graph, Node, fact, literal, toposort
 
 #: Constants of up to so many elements are tables in any case.
 SMALL = 2**14
@@ -58,9 +58,11 @@ def _is_cheap(n: Node) -> bool:
     return exact and all(x.dtype in _COUNTED for x in (n, *n.inputs))
 
 
-def is_counted(n: Node) -> bool:
-    """True for a constant that kernels compute."""
-    return n.constant and _made(n).counted
+def counted(graph: Graph) -> frozenset[Node]:
+    """The constants that kernels compute; none that has fewer elements than all weights."""
+    constants = [n for n in graph.nodes() if n.constant]
+    weights = sum(n.size for n in constants if isinstance(n.op, ops.Weight))
+    return frozenset(n for n in constants if n.size > weights and _made(n).counted)
 
 
 class Constants:
