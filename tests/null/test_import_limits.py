@@ -24,7 +24,8 @@ HERE = Path(__file__).parent
 
 #: Files that are models after all: their numbers are odd, and mean something.
 HARMLESS = """
-    filled_1e9 filled_3e8 gather_beyond halves_beyond max_pool_of_1e6 outputs_of_20000 slice_beyond split_1e8
+    filled_1e9 filled_3e8 gather_beyond halves_beyond max_pool_of_1e6 outputs_of_20000
+    slice_beyond split_1e8
     squared_number trilu_2_63 without_nodes
 """.split()  # noqa: SIM905
 

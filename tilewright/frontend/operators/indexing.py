@@ -38,7 +38,7 @@ def _row(indices: Node, extent: int) -> Node:
     """The same as i64.  What uses it stops, as a gather does, where an index is out of range."""
     rows = wrapped(indices, extent)
     value = rows.value
-    if value is not None and value.size and 0 <= value.min() and value.max() < extent:
+    if value is not None and value.size and value.min() >= 0 and value.max() < extent:
         return cast(rows, I64)
     return gather(al.counted((extent,), 0), rows, 0)
 
