@@ -9,7 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.frontend import algebra as al
-from tilewright.graph.node import FOLD_LIMIT, Node, broadcast, concat, flip, gather, reshape
+from tilewright.graph.node import (
+    FOLD_LIMIT,
+    Node,
+    broadcast,
+    concat,
+    constant,
+    flip,
+    gather,
+    reshape,
+)
 from tilewright.graph.ops import Array
 
 #: The most pieces that longer axes are made of.
@@ -18,11 +27,9 @@ PIECES = 8
 
 def picked(x: Node, places: Array, axis: int) -> Node:
     """x at these positions along an axis; few of them by a table, which one kernel reads."""
-    if places.size <= FOLD_LIMIT:
-        return gather(x, al.ints(places), axis)
-    ends = _pieces(places)
-    if len(ends) > PIECES:
-        return gather(x, al.ints(places), axis)
+    ends = [] if places.size <= FOLD_LIMIT else _pieces(places)
+    if not 0 < len(ends) <= PIECES:
+        return gather(x, constant(places.astype(np.int32)), axis)
     starts = [0, *ends[:-1]]
     return concat([_piece(x, places[a:b], axis) for a, b in zip(starts, ends, strict=True)], axis)
 

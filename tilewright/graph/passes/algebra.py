@@ -211,6 +211,17 @@ def gather_range(n: Node) -> Node | None:
     return reshape(slice_(x, starts, shape, steps), n.shape)
 
 
+def sink_gather(n: Node) -> Node | None:
+    """gather(transpose(x), line) -> transpose(gather(x, line)), as pictures are resized"""
+    if not isinstance(n.op, ops.Gather) or n.inputs[1].rank != 1:
+        return None
+    perm = _transposed(n.inputs[0])
+    if perm is None:
+        return None
+    inner = ops.Gather(perm[n.op.axis])
+    return transpose(node(inner, n.inputs[0].inputs[0], n.inputs[1], source=n.source), perm)
+
+
 def sink_concat(n: Node) -> Node | None:
     """concat(transpose(x), transpose(y)) -> transpose(concat(x, y)), all with one permutation"""
     if not isinstance(n.op, ops.Concat):
@@ -251,6 +262,7 @@ RULES: tuple[RuleFn, ...] = (
     gather_range,
     sink_elementwise,
     sink_movement,
+    sink_gather,
     sink_concat,
     contract_transposed,
     *integers.RULES,
