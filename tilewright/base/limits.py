@@ -21,7 +21,7 @@ class ModelLimits:
     rank:      axes of a tensor, also of one that an operator makes in between
     elements:  elements of a tensor, stored or not; numbers up to here are exact everywhere
     table:     numbers that an operator computes for one axis while it is imported, such as the
-               positions of Resize, windows of a pooling, or padding that reflects
+               positions and neighbours of Resize, or padding by other elements
     shape_work: elements computed to know one shape, number or condition
     constant:  elements of a tensor that the compiler computes because it depends on no input;
                here and in the next, what the model's own weights have is allowed many times over

@@ -87,7 +87,7 @@ _NEAREST: dict[str, Callable[[Array], Array]] = {
 
 
 @dataclass(frozen=True)
-class Kind:
+class Resizing:
     """How all axes are resized."""
 
     mode: str
@@ -155,7 +155,7 @@ def resize(
             hint="Check mode, nearest_mode and coordinate_transformation_mode",
             mode=mode, nearest=nearest_mode, coordinates=coordinate_transformation_mode,
         )  # fmt: skip
-    kind = Kind(
+    kind = Resizing(
         mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
         bool(antialias) and mode != "nearest", bool(exclude_outside),
     )  # fmt: skip
@@ -169,7 +169,7 @@ def resize(
     return _extrapolated(made, resized, kind, extrapolation_value) if kind.crops else made
 
 
-def _nearest(x: Node, resized: Sequence[tuple[int, Axis]], kind: Kind) -> Node:
+def _nearest(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> Node:
     for axis, size in resized:
         places = np.clip(_NEAREST[kind.nearest](kind.places(size)), 0, size.old - 1)
         times, rest = divmod(size.new, size.old)
@@ -179,7 +179,7 @@ def _nearest(x: Node, resized: Sequence[tuple[int, Axis]], kind: Kind) -> Node:
     return x
 
 
-def _weighted(x: Node, resized: Sequence[tuple[int, Axis]], kind: Kind) -> Node:
+def _weighted(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> Node:
     """Axis after axis, the last first: it has the fewest rows then, and is read one by one."""
     if not resized:
         return x
@@ -190,7 +190,9 @@ def _weighted(x: Node, resized: Sequence[tuple[int, Axis]], kind: Kind) -> Node:
     return made
 
 
-def _extrapolated(x: Node, resized: Sequence[tuple[int, Axis]], kind: Kind, value: float) -> Node:
+def _extrapolated(
+    x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing, value: float
+) -> Node:
     """The value where the position lies outside the operand along any axis."""
     for axis, size in resized:
         places = kind.places(size)
@@ -202,7 +204,7 @@ def _extrapolated(x: Node, resized: Sequence[tuple[int, Axis]], kind: Kind, valu
     return x
 
 
-def _regions(kind: Kind, count: int, roi: Node | None) -> list[tuple[np.float32, np.float32]]:
+def _regions(kind: Resizing, count: int, roi: Node | None) -> list[tuple[np.float32, np.float32]]:
     if not kind.crops:
         return [(np.float32(0), np.float32(1))] * count
     if roi is None or roi.size != 2 * count:
@@ -243,7 +245,7 @@ def _sizes(
 
 
 @dataclass(frozen=True)
-class Taps:
+class Neighbours:
     """The neighbours of each element of the new axis: positions and weights [new, neighbours]."""
 
     places: Array
@@ -263,8 +265,8 @@ class Taps:
         run = int(stops[0]) if stops.size else len(moves) - start
         return start, start + times * (run // times + 1)
 
-    def part(self, start: int, end: int) -> Taps:
-        return Taps(self.places[start:end], self.weights[start:end])
+    def part(self, start: int, end: int) -> Neighbours:
+        return Neighbours(self.places[start:end], self.weights[start:end])
 
 
 def _linear(x: Array) -> Array:
@@ -283,7 +285,7 @@ def _cubic(a: float) -> Callable[[Array], Array]:
     return weight
 
 
-def _taps(size: Axis, where: Array, kind: Kind) -> Taps:
+def _taps(size: Axis, where: Array, kind: Resizing) -> Neighbours:
     """Antialias stretches the kernel over more neighbours along an axis that shrinks."""
     kernel, reach = (_linear, 1) if kind.mode == "linear" else (_cubic(kind.cubic), 2)
     stretch = min(float(size.scale), 1.0) if kind.antialias else 1.0
@@ -304,10 +306,10 @@ def _taps(size: Axis, where: Array, kind: Kind) -> Taps:
     # 0 times an infinity is none of them
     alike = (places == places[:, :1]).all(axis=1, keepdims=True)
     weights = np.where(alike, 1 / count, weights)
-    return Taps(places, weights.astype(np.float32))
+    return Neighbours(places, weights.astype(np.float32))
 
 
-def _along(x: Node, axis: int, taps: Taps) -> Node:
+def _along(x: Node, axis: int, taps: Neighbours) -> Node:
     """The sum of weighted neighbours along one axis."""
     new, count = taps.places.shape
     if count > FEW:
@@ -335,13 +337,13 @@ def _lies_last(x: Node, axis: int) -> bool:
     return axis == x.rank - 1
 
 
-def _sum(x: Node, axis: int, taps: Taps) -> Node:
+def _sum(x: Node, axis: int, taps: Neighbours) -> Node:
     pairs = zip(taps.places.T, taps.weights.T, strict=True)
     terms = [al.mul(picked(x, places, axis), _line(w, x, axis)) for places, w in pairs]
     return fold(al.add, terms)
 
 
-def _phases(x: Node, axis: int, taps: Taps, times: int) -> Node:
+def _phases(x: Node, axis: int, taps: Neighbours, times: int) -> Node:
     """The same where each neighbour serves `times` elements, whose weights repeat."""
     count = len(taps.places) // times
     terms = []
