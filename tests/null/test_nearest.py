@@ -132,3 +132,14 @@ def test_bodies_round_too() -> None:
     with np.errstate(over="ignore"):
         wanted = x.astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(evaluate([graph.outputs[0][1]], {"x": x})[0], wanted)
+
+
+def test_a_product_that_rounds_runs_as_others_do() -> None:
+    """The rounding is no long function: it must not change the tile."""
+    found = []
+    for kind in (F32, F16):
+        nodes: list[Node] = [("MatMul", ["x", "w"], ["y"], {})]
+        inputs = {"x": (kind, [32, 384]), "w": (kind, [384, 96])}
+        made = compile_model(model_of(nodes, inputs, {"y": kind}), Options(targets=("wasm",)))
+        found.append([code.schedule for code in made.codes])
+    assert found[0] == found[1]

@@ -16,10 +16,12 @@ from tilewright.base.record import computed, record
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.tree import fields_of, indices_of, rewrite, walk
 
-#: Functions that cost more than storing their result and loading it again.
-EXPENSIVE = frozenset((
-    "exp", "log", "tanh", "erf", "sin", "cos", "tan", "expm1", "log1p", "rem", "pow", "f16", "bf16",
+#: Functions that take tens of instructions.
+LONG = frozenset((
+    "exp", "log", "tanh", "erf", "sin", "cos", "tan", "expm1", "log1p", "rem", "pow",
 ))  # fmt: skip
+#: Functions that cost more than storing their result and loading it again.
+EXPENSIVE = LONG | {"f16", "bf16"}
 
 
 @record
@@ -396,5 +398,5 @@ def lanes_of(e: Expr) -> int:
 
 
 def is_expensive(e: Expr) -> bool:
-    """Whether a call in it costs more than a load."""
-    return any(isinstance(node, Call) and node.fn in EXPENSIVE for node in walk(e))
+    """Whether a call in it takes long."""
+    return any(isinstance(node, Call) and node.fn in LONG for node in walk(e))
