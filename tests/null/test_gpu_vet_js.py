@@ -156,6 +156,18 @@ def test_functions_that_call_each_other_many_times_count(good: Text) -> None:
     assert "letters" in found["objection"]
 
 
+def test_a_text_counts_as_compilers_write_it_out(good: Text) -> None:
+    """Few letters are executed, but each of 2^16 calls is a copy of the last function."""
+    text, tiles = good
+    lines = [f"fn call{n}() {{ call{n + 1}(); call{n + 1}(); }}" for n in range(16)]
+    many = "\n".join([*lines, "fn call16() { let some = 1u + 1u; }"])
+    changed = text.replace("struct Step", f"{many}\nstruct Step")
+    (unused,) = run(SCRIPT, texts=[(changed, tiles)])
+    assert unused["objection"] == ""
+    (found,) = run(SCRIPT, texts=[(changed.replace(FOR, f"  call0();\n{FOR}"), 1)])
+    assert "once its functions are written out" in found["objection"]
+
+
 def nested(loops: int, inside: str) -> str:
     """`loops` loops of 999,999,999 turns."""
     heads = (f"for (var n{n}: i32 = 0; n{n} < 999999999; n{n} += 1) {{ " for n in range(loops))

@@ -132,6 +132,9 @@ export type WordsOf = (dtype: Declared, elements: number) => number;
 export type Widen = (dtype: DType, array: any) => any;
 export type Json = (files: Files, ref: FileRef) => Promise<any>;
 
+/** Of a function of WGSL: its letters, those that it executes, and how often it calls others. */
+export type Letters = { length: number; own: number; calls: [string, number][] };
+export type Summed = (functions: Map<string, Letters>, ownOf: (letters: Letters) => number, timesOf: (often: number) => number) => number;
 /** The objection to a kernel's text, or ''; `tiles`: its invocations; `features`: of the device. */
 export type GpuObjectionTo = (bytes: Bytes, tiles: number, features?: string[]) => string;
 

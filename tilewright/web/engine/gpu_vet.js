@@ -5,10 +5,11 @@
 //
 // A GPU cannot be taken from a kernel that never ends.  So every loop counts from one number to another, nothing else assigns its
 // variable, and no pointers exist; functions of WGSL cannot call themselves.  What a kernel executes at most is then a sum: of
-// letters, since a statement may be as long as the text, and a block may have none.
+// letters, since a statement may be as long as the text, and a block may have none.  Compilers write functions out where they are
+// called, so what they get is counted, too: each body once for each call.
 
-/** Maximum bytes of a text, threads of a workgroup, and letters executed: by one invocation, and by all together. */
-const [MOST_BYTES, MOST_THREADS, MOST_LETTERS, MOST_WORK] = [1 << 18, 256, 2 ** 32, 2 ** 46];
+/** Maximum bytes of a text, threads of a workgroup, and letters executed: by one invocation, and by all together; letters once functions are written out. */
+const [MOST_BYTES, MOST_THREADS, MOST_LETTERS, MOST_WORK, MOST_WRITTEN] = [1 << 18, 256, 2 ** 32, 2 ** 46, 1 << 20];
 /** Maximum functions, and variables of loops: reading must end, too. */
 const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
 const MATRIX = 'chromium-experimental-subgroup-matrix';
@@ -58,8 +59,10 @@ export function objectionTo(bytes, tiles, features = []) {
   if (declared.some(({ length }) => length !== 1) || /@|var<(?:storage|uniform)/.test(rest)) return 'its bindings or its entry point are others';
   const { group } = factsOf(whole);
   if (!(group >= 1 && group <= MOST_THREADS)) return `its workgroups have ${group} threads`;
-  const letters = lettersOf(text);
-  if (typeof letters === 'string') return letters;
+  const counted = lettersOf(text);
+  if (typeof counted === 'string') return counted;
+  const { written, letters } = counted;
+  if (!(written <= MOST_WRITTEN)) return `it has ${written} letters once its functions are written out, more than ${MOST_WRITTEN}`;
   // No number, where countless turns of a loop meet none, is not within them either.
   return letters <= MOST_LETTERS && letters * tiles <= MOST_WORK ? '' : `it executes ${letters * tiles} letters`;
 }
@@ -73,11 +76,12 @@ export function factsOf(text) {
   return { group: Number(workgroup?.[1] ?? 0), lanes: memory?.[1] || WHOLE.test(text) ? 4 : 1 };
 }
 
-/** The most letters that one invocation executes; or why that is not known. @param {string} text */
+/** The letters of a text whose functions are written out, and the most that one invocation executes; or why that is not known. @param {string} text */
 function lettersOf(text) {
-  /** By function: its own letters, and how often it calls others. @type {Map<string, {own: number, calls: [string, number][]}>} */
+  /** By function: its letters, those that it executes, and how often it calls others. @type {Map<string, T.Letters>} */
   const functions = new Map();
-  let current = { own: 0, calls: /** @type {[string, number][]} */ ([]) };
+  /** @type {T.Letters} */
+  let current = { length: 0, own: 0, calls: [] };
   /** How often the open blocks are executed, the innermost last. */
   const times = [1];
   /** By variable of a loop, the assignments that its loops have themselves. @type {Map<string, number>} */
@@ -85,6 +89,7 @@ function lettersOf(text) {
   let [next, end] = [1, 0];
   for (const { 0: part, 1: name, 2: called, index } of text.matchAll(PARTS)) {
     const now = times[times.length - 1];
+    current.length += index + part.length - end;
     current.own += now * (index + part.length - end);
     end = index + part.length;
     if (part === 'for') {
@@ -96,7 +101,7 @@ function lettersOf(text) {
       counters.set(counter, (counters.get(counter) ?? 0) + (up ? 1 : 2));
     } else if (name) {
       if (functions.has(name)) return `it has two functions ${name}`;
-      functions.set(name, current = { own: 0, calls: [] });
+      functions.set(name, current = { length: 0, own: 0, calls: [] });
     } else if (called) {
       // That of `for (` itself is none.
       if (called !== 'for') current.calls.push([called, now]);
@@ -113,14 +118,20 @@ function lettersOf(text) {
     const assigned = new RegExp(`\\b${counter}\\b[\\s)]*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\\+\\+|--)`, 'g');
     if ((text.match(assigned) ?? []).length !== own) return `it assigns ${counter}, which counts a loop`;
   }
+  return { written: summed(functions, ({ length }) => length, () => 1), letters: summed(functions, ({ own }) => own, (often) => often) };
+}
+
+/** The sum over `main` and all that it calls, each function for each of its calls. @type {T.Summed} */
+function summed(functions, ownOf, timesOf) {
   /** @type {Map<string, number>} */
   const sums = new Map();
   const sum = (/** @type {string} */ name) => {
-    const { own, calls } = functions.get(name) ?? { own: 1, calls: [] };
+    const found = functions.get(name);
+    if (!found) return ownOf({ length: 1, own: 1, calls: [] });
     if (!sums.has(name)) {
       // Of a function that calls itself, which the browser refuses.
       sums.set(name, Infinity);
-      sums.set(name, calls.reduce((all, [other, often]) => all + often * sum(other), own));
+      sums.set(name, found.calls.reduce((all, [other, often]) => all + timesOf(often) * sum(other), ownOf(found)));
     }
     return /** @type {number} */ (sums.get(name));
   };
