@@ -243,6 +243,14 @@ def four(m: Made) -> str:
     return m.op("Min", length, m.constant(np.array(4)))
 
 
+#: By the name of a refusal, what its hint advises.
+ADVICE = {
+    "one more": "let the input have",
+    "joined": "cache of fixed size",
+    "inner": "an axis of its own",
+    "at most four, as a number": "such as 15",
+}
+
 REFUSED: dict[str, tuple[Model, str]] = {
     "running sum": (lambda m: m.op("CumSum", "x", m.ints(1)), "unfold|pad"),
     "reversed": (
@@ -288,6 +296,7 @@ def test_what_does_not_follow_is_refused_by_name(name: str, tmp_path: Path) -> N
     assert facts["op"] in op.split("|")
     assert {"node", "shape", "other", "sizes"} <= facts.keys()
     assert "--buckets n=16" in caught.value.hint
+    assert ADVICE.get(name, "") in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -457,3 +457,17 @@ def test_bad_files_fail_the_report_too(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"not a model")
     with pytest.raises(InvalidModel):
         check(tmp_path / "m.onnx")
+
+
+def test_a_weight_that_is_listed_as_an_input_keeps_its_value() -> None:
+    weight = np.array([2.0, 3.0], np.float32)
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    proto = model(nodes, {"x": [2], "w": [2]}, ["y"], {"w": weight})
+    (y,) = run(import_model(proto), {"x": weight})
+    assert y.tolist() == [4, 9]
+    with pytest.raises(ShapeError, match="'w' is a weight") as caught:
+        import_model(proto, shapes={"w": (2,)})
+    assert "initializer" in caught.value.hint
+    assert any("'w' has a value in the file" in note for note in check(proto).notes)
+    proto.ir_version = 3  # there every weight is listed so
+    assert not check(proto).notes

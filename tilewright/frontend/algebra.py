@@ -171,6 +171,8 @@ def unsqueeze(x: Node, axes: Sequence[int]) -> Node:
     """Adds axes of extent 1 at positions `axes` of the result."""
     rank = x.rank + len(axes)
     new = {axis_of(a, rank) for a in axes}
+    if len(new) < len(axes):
+        raise ShapeError("an axis is added twice", shape=x.shape, axes=list(axes))
     rest = iter(x.shape)
     return reshape(x, [1 if i in new else next(rest) for i in range(rank)])
 

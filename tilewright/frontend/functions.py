@@ -62,6 +62,8 @@ def body_of(
             f"operands and attributes of {node.op_type} do not match ({cause})"[:MESSAGE]
         ) from cause
     body: FunctionProto = FunctionProto.FromString(data)
+    if not body.node:  # the builder refused the operands
+        raise InvalidModel(f"operands and attributes of {node.op_type} do not match")
     body.attribute_proto.extend(call.attribute)
     return body
 

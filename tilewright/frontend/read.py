@@ -230,9 +230,10 @@ def _skeleton(proto: ModelProto) -> ModelProto:
     graph.name = proto.graph.name or "graph"
     graph.node.extend(proto.graph.node)
     graph.output.extend(proto.graph.output)
+    graph.input.extend(proto.graph.input)
     weights = dict.fromkeys(t.name for t in proto.graph.initializer)
-    graph.input.extend(v for v in proto.graph.input if v.name not in weights)
-    graph.input.extend(ValueInfoProto(name=name) for name in weights)
+    for name in weights.keys() - {v.name for v in proto.graph.input}:
+        graph.input.append(ValueInfoProto(name=name))
     return light
 
 

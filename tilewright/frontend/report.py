@@ -100,7 +100,7 @@ def check(
         rows=rows,
         weight_bytes=_weight_bytes(model),
         activation_bytes=_activation_bytes(model, values),
-        notes=(*notes, *_converted(model), *_widened(model)),
+        notes=(*notes, *_converted(model), *_widened(model), *_kept(model)),
     )
 
 
@@ -287,4 +287,20 @@ def _widened(model: Model) -> list[str]:
     return [
         f"{kind} tensors are computed in f32 and rounded where they leave it"
         for kind in sorted(filter(None, kinds))
+    ]
+
+
+#: The first IR version in which a weight need not be listed as an input.
+_SEPARATE = 4
+
+
+def _kept(model: Model) -> list[str]:
+    """A note per weight that the file lists as an input, too, as if runs could give it."""
+    if model.skeleton.ir_version < _SEPARATE:
+        return []
+    listed = [i.name for i in model.skeleton.graph.input if i.HasField("type")]
+    return [
+        f"input {name!r} has a value in the file: it is a weight, and runs cannot give another"
+        for name in listed
+        if name in model.weights
     ]

@@ -99,6 +99,12 @@ def _check_fresh(name: str, made: Mapping[str, object], option: str) -> None:
 def _check_names(model: Model, dims: Mapping[str, int], shapes: Shapes) -> None:
     inputs = [i.name for i in model.inputs]
     for name in shapes:
+        if name in model.weights:
+            raise ShapeError(
+                f"{name!r} is a weight: the file has its value, and runs cannot give another",
+                hint="remove its initializer from the file to make it an input",
+                input=name,
+            )
         if name not in inputs:
             raise ShapeError(
                 f"the model has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}"

@@ -101,10 +101,11 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
         for n, own in walk.axes.items():
             before = axes.get(n, (None,) * n.rank)
             if any(a and b for a, b in zip(own, before, strict=True)):
-                raise walk.refusal(n, n, "has an axis that follows two extents")
+                raise walk.refusal(n, n, TWO)
             axes[n] = tuple(a or b for a, b in zip(own, before, strict=True))
         if not literals.keys().isdisjoint(walk.literals):
-            raise ShapeError("A number of the model follows two extents", hint=_hint(walk.probe))
+            twice = next(n for n in literals if n in walk.literals)
+            raise walk.refusal(twice, twice, TWO)
         literals |= walk.literals
     return graph, Extents(tuple(bounds.values()), axes, literals)
 
@@ -164,7 +165,7 @@ class _Walk:
     def refusal(self, n: Node, m: Node, what: str) -> ShapeError:
         return ShapeError(
             f"The dimension {self.probe.name!r} cannot be an extent: a tensor {what}",
-            hint=_hint(self.probe),
+            hint=_hint(self.probe, what),
             node=n.source or self.sources.get(n) or None,
             op=type(n.op).__name__.lower(),
             dtype=str(n.dtype),
@@ -356,8 +357,34 @@ def _root(n: Node) -> Node:
     return n
 
 
-def _hint(probe: Probe) -> str:
-    return (
-        f"Build with a bound that is no fixed size of the model, such as {probe.bound - 1}, or a "
-        f"bucket: --buckets {probe.name}={probe.bound}"
-    )
+TWO = "follows two extents"
+
+#: What helps where an operator cannot work along an axis that ends at run time, by what it does.
+_WAYS = {
+    "joins along an axis that ends at run time":
+        "Write new rows into a cache of fixed size instead of joining them",
+    "pads an axis that ends at run time": "Let the input have the padding",
+    "picks from an axis that ends at run time": "Pick from an axis of fixed size",
+    "takes fixed elements of an axis that ends at run time":
+        "Take the elements by an index that is an input",
+    "writes rows of an axis that ends at run time": "Write into a cache of fixed size",
+    "orders an axis that ends at run time": "Order an axis of fixed size",
+    "is a loop whose iterations follow it": "Run the model once for each iteration, with a state",
+    "is a loop whose body follows it": "Give the body tensors of fixed size",
+    "has an axis that is not a multiple of it":
+        "Keep axes multiples of it: let the input have what is padded or joined",
+    "reads its operand in another order at the other size":
+        "Keep the dimension an axis of its own: do not reshape it together with others",
+    "is a constant with other values at the other size":
+        "Make an input of what is computed from the size, such as a mask",
+    TWO: "Keep each extent an axis of its own",
+}  # fmt: skip
+
+
+def _hint(probe: Probe, what: str) -> str:
+    """An operator's own way out; where two sizes met by chance, another bound."""
+    bucket = f"build for fixed sizes: --buckets {probe.name}={probe.bound}"
+    if what in _WAYS:
+        return f"{_WAYS[what]}, or {bucket}"
+    other = f"Build with a bound that is no fixed size of the model, such as {probe.bound - 1}"
+    return f"{other}, or {bucket}"

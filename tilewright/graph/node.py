@@ -287,7 +287,7 @@ def cast(x: Node, dtype: DType) -> Node:
 def scalar_like(value: float | int | bool, x: Node) -> Node:
     """A rank-0 constant of x's dtype.  Raises UnsupportedDType if it has no such number."""
     kind = x.dtype.numpy
-    if x.dtype.kind == "int" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+    if np.dtype(kind).kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
         raise UnsupportedDType(
             f"{x.dtype} has no {value}, which this operator needs",
             hint="Cast the operand to floats before it",

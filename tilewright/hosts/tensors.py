@@ -116,9 +116,12 @@ def entry_of(entries: Sequence[Entry], name: str, kind: str) -> Entry:
         if entry.name == name:
             return entry
     known = [entry.name for entry in entries]
+    hint = f"Its {kind}s are {', '.join(known) or 'none'}"
+    if kind == "input":
+        hint += "; what the model file has a value for is a weight, which runs cannot change"
     raise InputError(
         f"The model has no {kind} {name!r}",
-        hint=f"Its {kind}s are {', '.join(known) or 'none'}",
+        hint=hint,
         known=known,
         **{kind: name},
     )

@@ -52,7 +52,8 @@ export function requireKnown(name, infos, kind) {
   const found = infos.find((info) => info.name === name);
   if (found) return found;
   const known = infos.map((info) => info.name);
-  throw new EngineError('input', `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ') || 'none'}`, { [kind]: name, known });
+  const weights = kind === 'input' ? '; what the model file has a value for is a weight, which runs cannot change' : '';
+  throw new EngineError('input', `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ') || 'none'}${weights}`, { [kind]: name, known });
 }
 
 /** @type {T.CheckInputs} */
