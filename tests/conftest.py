@@ -25,11 +25,14 @@ BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
 
 @pytest.fixture(scope="session", autouse=True)
 def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Neither the person's database nor what their servers keep takes part."""
+    """Neither the person's database nor what their servers keep takes part; and servers wait for
+    their stores as long as tests do."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("TILEWRIGHT_STORE", "TILEWRIGHT_SOURCE_KEY"):
             patch.delenv(name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache") / "relinked"))
+        for name in ("TURN", "PATIENCE"):
+            patch.setattr(f"tilewright.server.ledger.{name}", 60.0)
         yield
 
 

@@ -179,7 +179,7 @@ def test_serve(bundle: Path) -> None:
         with urllib.request.urlopen(said["url"] + "/bundles/m/bundle.json", timeout=60) as answer:
             assert answer.headers["cross-origin-opener-policy"] == "same-origin"
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.communicate()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.waiting import PATIENCE
 
 from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
 from tilewright.elastic.policy import (
@@ -25,6 +27,7 @@ from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.simulator import levels, phases, simulate
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.workloads.metrics import above
+from tilewright.hosts import cuda_devices
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_tasks import TOLD, Settle, SetWord
 
@@ -79,15 +82,20 @@ def settle(words: np.ndarray, microseconds: int) -> Settle:
 
 
 @pytest.mark.parametrize("word", [BUDGET, ALIVE])
-def test_a_stream_waits_until_few_are_left(words: np.ndarray, word: int) -> None:
+def test_a_stream_waits_until_few_are_left(
+    words: np.ndarray, word: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device, address = CpuDevice(1), words.ctypes.data
-    thread = threading.Thread(target=device.start, args=(settle(words, 2_000_000),))
+    # its time never ends
+    still = SimpleNamespace(perf_counter=lambda: 0.0, sleep=time.sleep)
+    monkeypatch.setattr(cuda_devices, "time", still)
+    thread = threading.Thread(target=device.start, args=(settle(words, 5000),))
     thread.start()
     thread.join(0.05)
     assert thread.is_alive()
     # three may stay of each, or two are left of all
     device.start(SetWord(address + WORD * word, 3 if word == BUDGET else 2))
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

@@ -5,7 +5,6 @@ Nothing here is timed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 from cli_call import Called
-from helpers.waiting import PATIENCE, until
+from helpers.corun_until import all_answered, command_until, run_until
+from helpers.waiting import until
 from test_corun_agents import Stuck
 from test_corun_agents import bundles as bundles
 
@@ -24,7 +24,7 @@ from tilewright.bundle import open_bundle
 from tilewright.cli.critical import view
 from tilewright.elastic import measure
 from tilewright.elastic.measure import Measured, identity
-from tilewright.elastic.policy import Curve, Phase
+from tilewright.elastic.policy import Critical, Curve, Phase
 from tilewright.elastic.result import CorunResult
 from tilewright.elastic.session import CorunSession
 from tilewright.elastic.settings import CPU_SMS, Guarded, Settings
@@ -32,7 +32,9 @@ from tilewright.elastic.ways import NormalWay
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
 #: A bound that any busy machine keeps.
-SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01)
+#: No request takes so long, however busy the machine is.
+LEASE_US = 6e7
+SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01, lease_ms=6e4)
 
 
 def curves_of(models: Sequence[Path | str], /, **changed: Any) -> Measured:
@@ -52,7 +54,7 @@ def session(bundles: tuple[Path, Path]) -> Iterator[CorunSession]:
 
 
 def test_several_critical_models_have_bounds_of_their_own(session: CorunSession) -> None:
-    result = session.run([ClosedLoop(), Poisson(20)], 0.4)
+    result = run_until(all_answered, session.run, [ClosedLoop(), Poisson(20)])
     first, second = result.critical
     assert (first.max_slowdown, second.max_slowdown) == (1e7, 2e7)
     assert (first.deadline_us, second.deadline_us) == (None, 1e9)
@@ -245,20 +247,15 @@ def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The curve says that a request takes 10 us alone and beside others; on the CPU none does."""
-    run, curves = CorunSession.run, tmp_path / "curves.json"
+    curves = tmp_path / "curves.json"
     measure.save([curves_of(bundles)], curves)
 
-    def until_told(self: CorunSession, arrival: Any, _: float, seed: int, *more: Any) -> Any:
-        stop = threading.Event()
+    def noticed(result: CorunResult) -> bool:
+        (one,) = result.critical
+        return bool(one.noticed) and len(one.answered) > one.noticed[0].requests
 
-        def look(result: CorunResult) -> None:
-            (one,) = result.critical
-            if one.noticed and len(one.answered) > one.noticed[0].requests:
-                stop.set()
-
-        return run(self, arrival, PATIENCE, seed, more[0], look, stop)
-
-    monkeypatch.setattr(CorunSession, "run", until_told)
+    command_until(monkeypatch, noticed)
+    monkeypatch.setattr(Critical, "lease", property(lambda _: LEASE_US))
     options = ("--device", "cpu", "--rate", "0", "--curves", curves)
     called = Called(capsys, "corun", *bundles, *options, "--json")
     assert called.code == AdmissionRefused.exit_code, called.out

@@ -174,7 +174,7 @@ def test_the_kernels_around_a_request_are_loaded_once_and_before_a_recording(
 
 
 def test_texts_are_compiled_at_once_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=120)
     seen = list[str]()
 
     def made(text: str, capability: tuple[int, int]) -> bytes:

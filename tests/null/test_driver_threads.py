@@ -40,7 +40,8 @@ MODELS = Path(__file__).parents[1] / "models"
 PREEMPT, SPIN, PATIENCE, COMING, POSITION = 0, 16, 20, 152, 256
 STALLED = 2
 TICKETS, FLAGS, CHAIN = 4, 7, 6
-PATIENT = 20.0
+#: Seconds, and waits of the driver: a worker may be stopped for long on a busy machine.
+PATIENT, LONG = 120.0, 1200
 ROWS = 64
 Array = np.ndarray
 
@@ -229,6 +230,7 @@ def test_preempting_stops_between_tiles(host: Made, barrier: float) -> None:
     time.sleep(0.5)  # many times the patience
     assert progress(many) == before
     assert thread.is_alive()
+    many.memory.set(PATIENCE, LONG)
     for _ in range(20):  # a few tiles at a time
         many.memory.set(PREEMPT, 0)
         many.memory.set(PREEMPT, 1)
@@ -306,6 +308,7 @@ def test_a_ticket_that_is_never_finished(host: Made) -> None:
     many.memory.set(PREEMPT, 0)
     thread.join(PATIENT)
     assert isinstance(found[0], HostError)
+    many.memory.set(PATIENCE, LONG)
     np.testing.assert_array_equal(many.run(x_of()).outputs["y"], want)
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from helpers.waiting import until
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -24,7 +25,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.server import BackgroundServer
+from tilewright.server import front as front_module
 from tilewright.server.front import OWN, Front, FrontLimits, State, Wait, within_descriptors
+from tilewright.server.lines import HttpLine
 
 #: Seconds in which something must happen, however busy the machine is.
 PATIENCE = 60.0
@@ -132,8 +135,38 @@ def opened(server: BackgroundServer) -> socket.socket:
     return plain
 
 
-@pytest.fixture(scope="module")
-def short() -> Iterator[BackgroundServer]:
+class Clock:
+    """Of the front: it stands until the test lets it go, and then moves with each look."""
+
+    def __init__(self) -> None:
+        self.now, self.goes, self.heard = 0.0, False, b""
+
+    def monotonic(self) -> float:
+        self.now += self.goes
+        return self.now
+
+    def go_after(self, sent: bytes) -> None:
+        """Once the server has read that."""
+        until(lambda: self.heard.endswith(sent))
+        self.goes = True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(front_module, "time", made)
+    received = HttpLine.data_received
+
+    def noted(self: HttpLine, data: bytes) -> None:
+        received(self, data)
+        made.heard += data
+
+    monkeypatch.setattr(HttpLine, "data_received", noted)
+    return made
+
+
+@pytest.fixture
+def short(clock: Clock) -> Iterator[BackgroundServer]:
     with BackgroundServer(APP, limits=replace(SHORT, frames=50)) as server:
         yield server
 
@@ -147,28 +180,33 @@ def short() -> Iterator[BackgroundServer]:
     ids=["silent", "half a request", "half a handshake", "no body", "half a body"],
 )
 def test_silent_and_half_sent_requests_end(
-    short: BackgroundServer, sent: bytes, answer: bytes
+    short: BackgroundServer, clock: Clock, sent: bytes, answer: bytes
 ) -> None:
     with connected(short, sent) as plain:
+        clock.go_after(sent)
         assert rest(plain).startswith(answer)
         assert bool(answer) == bool(sent)
 
 
 @pytest.mark.parametrize("begin", [GET, POST], ids=["head", "body"])
-def test_a_trickle_ends(short: BackgroundServer, begin: bytes) -> None:
+def test_a_trickle_ends(short: BackgroundServer, clock: Clock, begin: bytes) -> None:
     """Every byte is news, but the time is that of the whole request."""
     with connected(short, begin + b"X-") as plain:
+        clock.go_after(begin + b"X-")
         assert until_cut(plain, b"a", pause=0.02)
 
 
-def test_a_body_that_nobody_asked_for(short: BackgroundServer) -> None:
+def test_a_body_that_nobody_asked_for(short: BackgroundServer, clock: Clock) -> None:
     with connected(short, POST.replace(b"/body", b"/quick")) as plain:
-        assert rest(plain).startswith(b"HTTP/1.1 405 ")
+        begun = plain.recv(1)
+        clock.goes = True
+        assert (begun + rest(plain)).startswith(b"HTTP/1.1 405 ")
 
 
-def test_a_client_that_stops_reading(short: BackgroundServer) -> None:
+def test_a_client_that_stops_reading(short: BackgroundServer, clock: Clock) -> None:
     with connected(short, b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n") as plain:
         plain.recv(1)
+        clock.goes = True
         assert ENDED.wait(PATIENCE)
         rest(plain)
 
@@ -196,11 +234,11 @@ class Fake:
         self.ended = wait
 
 
-def test_time_counts_from_the_last_request() -> None:
+def test_time_counts_from_the_last_request(clock: Clock) -> None:
     front = Front(FrontLimits(head=10))
     line = Fake()
     assert front.enter(line)
-    begin = time.monotonic()
+    begin = clock.now
     for second in range(1, 100, 8):
         line.now = Wait.HEAD, object()  # a request came and was answered
         front.look(begin + second)
@@ -211,11 +249,11 @@ def test_time_counts_from_the_last_request() -> None:
 
 
 @pytest.mark.parametrize("wait", Wait)
-def test_each_wait_has_its_time(wait: Wait) -> None:
+def test_each_wait_has_its_time(clock: Clock, wait: Wait) -> None:
     limits = FrontLimits(head=10, body=20, take=30, close=40)
     front, line = Front(limits), Fake(state=(wait, None))
     front.enter(line)
-    begin = time.monotonic()
+    begin = clock.now
     seconds = getattr(limits, wait.value, 1e9)
     front.look(begin + seconds - 1)
     assert line.ended is None
@@ -390,7 +428,8 @@ def test_ordinary_messages_are_not_a_flood(short: BackgroundServer) -> None:
             got += plain.recv(1000)
 
 
-def test_answers_to_pings_do_not_pile_up() -> None:
+def test_answers_to_pings_do_not_pile_up(clock: Clock) -> None:
     """A client that sends pings and reads nothing: it is not read either, and ends."""
     with BackgroundServer(APP, limits=SHORT) as server, opened(server) as plain:
+        clock.goes = True
         assert until_cut(plain, frame(9, bytes(125)) * 1000)

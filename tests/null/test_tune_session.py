@@ -227,7 +227,7 @@ def test_slow_work_for_one_does_not_delay_another() -> None:
     def space(kernel: Any, device: str, objective: Any) -> Any:
         if objective == "scratch":
             begun.set()
-            assert served.wait(30), "nobody was served meanwhile"
+            assert served.wait(60), "nobody was served meanwhile"
         return real.space(kernel, device, objective)
 
     made = replace(real, space=space, workers=2)
@@ -237,7 +237,7 @@ def test_slow_work_for_one_does_not_delay_another() -> None:
         Client(server.url) as quick,
     ):
         slow.send(hello("m", digest(), (0,), objective="scratch"))
-        assert begun.wait(30)
+        assert begun.wait(60)
         start(quick, specs=(1,))
         quick.want(1)
         assert isinstance(quick.receive(), KernelMessage)

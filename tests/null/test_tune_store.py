@@ -87,12 +87,12 @@ def test_a_store_that_fails_disturbs_nothing_but_reports(
 
 def again(client: Client, message: Report) -> None:
     """Sends a report until it is stored, as clients do."""
-    for _ in range(100):
+
+    def stored() -> bool:
         client.send(message)
-        if client.ack(message.nonce).accepted:
-            return
-        time.sleep(0.1)
-    raise AssertionError("it was never stored")
+        return client.ack(message.nonce).accepted
+
+    until(stored)
 
 
 def read_only(url: str) -> str:
@@ -107,7 +107,7 @@ def read_only(url: str) -> str:
 
 def test_a_read_only_store_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports wait; what is known is told all the time, and the failure keeps its name."""
-    monkeypatch.setattr(ledger, "REST", 60.0)
+    monkeypatch.setattr(ledger, "REST", 3600.0)
     monkeypatch.setattr(ledger, "FRESH", 0.0)
     with site(url) as server:
         for number in range(5):
@@ -139,10 +139,11 @@ def test_a_store_that_cannot_be_opened_keeps_its_name() -> None:
 def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "PATIENCE", 0.1)
     monkeypatch.setattr(ledger, "REST", 0.1)
+    released = threading.Event()
 
     class Slow(KernelStore):
         def submit(self, *given: Any) -> Any:
-            time.sleep(0.5)
+            released.wait(600)
             return super().submit(*given)
 
     with site(url, store=lambda: Slow.open(url)) as server, Client(server.url) as client:
@@ -150,7 +151,8 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
         client.want(1)
         client.kernel()
         # it was stored after all; sent again, it is not counted twice
-        monkeypatch.setattr(ledger, "PATIENCE", 20.0)
+        released.set()
+        monkeypatch.setattr(ledger, "PATIENCE", 60.0)
         again(client, message)
     assert counted(url) == (1, 1)
 
@@ -211,6 +213,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(error, ledger.Unavailable) for error in found)
         released.set()
+        monkeypatch.setattr(ledger, "PATIENCE", 60.0)
         return await lane.call(lambda: 7)
 
     assert asyncio.run(ask()) == 7
@@ -237,7 +240,8 @@ def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
             time.sleep(0.3)
             return super().submit(*given)
 
-    with site(url, store=lambda: Slow.open(url)) as server:
+    limits = SessionLimits(leaving=60.0)
+    with site(url, store=lambda: Slow.open(url), limits=limits) as server:
         with Client(server.url) as client:
             offers = client.start(hello("m", digest(), (0, 2, 3))).kernels
             messages = [report(offer, {3: 1.4}) for offer in offers]
@@ -327,7 +331,10 @@ def test_the_store_is_closed_when_the_server_ends(url: str) -> None:
     until(lambda: not threads() - before)
 
 
-def test_a_store_that_is_still_opened_when_the_server_ends(tmp_path: Any) -> None:
+def test_a_store_that_is_still_opened_when_the_server_ends(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     opening, released, closed = threading.Event(), threading.Event(), threading.Event()
 
