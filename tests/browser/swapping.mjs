@@ -193,7 +193,7 @@ export const SWAPPING = {
     ends.forEach((end) => end());
     const before = tickets();
     const back = () => tickets().every((count, at) => count !== before[at]);
-    for (let time = 0; time < 500 && !back(); time++) {
+    for (let time = 0; time < 6000 && !back(); time++) {
       values.push(await run());
       await new Promise((resolve) => setTimeout(resolve, 10));
     }

@@ -49,13 +49,13 @@ def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> N
         sent = [known.wrong(how, 0, 900 + n) for n, how in enumerate(WRONG)]
         sent += known.others(0, 1)
         ask = {"url": site.bundle("linear"), "kernels": sent, "inputs": LINEAR}
-        found = page.do("tune", **ask, options={"patience": 1500})
+        found = page.do("tune", **ask, options={"patience": 10_000})
         *wrong, right = verdicts(found)
         assert dict(zip(WRONG, wrong, strict=True)) == WRONG
         assert right in {"faster", "same", "slower"}
         assert close(found)
         # on the next visit nobody offers them again, whatever the source has
-        later = page.do("tune", **ask, options={"patience": 1500})
+        later = page.do("tune", **ask, options={"patience": 10_000})
     assert verdicts(later) == []
     assert later["log"]["hello"]["tried"]["0"] == [s["candidate"] for s in sent]
 

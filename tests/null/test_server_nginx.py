@@ -49,7 +49,7 @@ pytestmark = [
 
 
 def settings(upstream: str, port: int) -> str:
-    """The block of the docs: other addresses, no TLS, one second, two connections."""
+    """The block of the docs: other addresses, no TLS, five seconds, two connections."""
     found = re.search(r"```nginx\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert found
     block = found.group(1)
@@ -57,7 +57,7 @@ def settings(upstream: str, port: int) -> str:
         (r"server 127\.0\.0\.1:8000;", f"server {upstream};"),
         (r"listen 443 ssl;", f"listen 127.0.0.1:{port};"),
         (r"ssl_certificate.*", ""),
-        (r"client_header_timeout 15s;", "client_header_timeout 1s;"),
+        (r"client_header_timeout 15s;", "client_header_timeout 5s;"),
         (r"limit_conn visitors 64;", "limit_conn visitors 2;"),
     ):
         assert re.search(old, block), f"docs/serving.md lacks {old}"
