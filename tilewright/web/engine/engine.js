@@ -3,6 +3,7 @@
 
 import { EngineError, typed } from './errors.js';
 import { instantiate } from './driver.js';
+import { folderOf } from './folder.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
@@ -23,19 +24,8 @@ export const clearCache = async () => (await import('./kept.js')).clearCache();
 /** Options of `load`. */
 const OPTIONS = ['bucket', 'device', 'features', 'key', 'memoryLimit', 'name', 'onProgress', 'powerPreference', 'recover', 'signal', 'software', 'threads', 'variant', 'verify'];
 
-/** The URL of a bundle's folder, with a slash at the end of its path, and with its query, which may be a signature for all files. @param {string | URL} given */
-export function folderOf(given) {
-  const base = globalThis.document?.baseURI ?? globalThis.location?.href;
-  const url = URL.canParse(given, base) ? new URL(given, base) : null;
-  // A path that does not begin so has no folders: blob:, data:.
-  if (!url?.pathname.startsWith('/')) throw new EngineError('input', `'${given}' is no URL of a folder`, 'Give the URL of a bundle');
-  url.hash = '';
-  url.pathname = url.pathname.replace(/\/(bundle\.json)?$|$/, '/');
-  return url.href;
-}
-
 /** A bundle's manifest with the digest by which it was verified.  Rejects with an EngineError. @type {T.Inspect} */
-export const inspect = (url, options) => typed(undefined, async () => (await import('./inspect.js')).readManifestOf(url, options));
+export const inspect = (url, options) => typed(undefined, async () => (await import('./inspect.js')).readManifestOf(folderOf(url), options));
 
 /**
  * Loads a bundle.  Rejects with an EngineError, or with the reason of `signal` when that fires.

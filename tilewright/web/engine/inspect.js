@@ -1,7 +1,6 @@
 // A bundle's manifest, without the bundle; loaded on demand.
 // Input: a bundle's URL.  Output: the manifest and its digest; or a typed error, as of a load.
 
-import { folderOf } from './engine.js';
 import { probeHost, requireHost } from './features.js';
 import { makeMeter } from './files.js';
 import { openBundle } from './loader.js';
@@ -9,6 +8,6 @@ import { openBundle } from './loader.js';
 /** @type {T.ReadManifestOf} */
 export async function readManifestOf(url, options = {}) {
   requireHost(probeHost());
-  const { manifest, digest } = await openBundle(folderOf(url), makeMeter(() => {}), new AbortController().signal, options);
+  const { manifest, digest } = await openBundle(`${url}`, makeMeter(() => {}), new AbortController().signal, options);
   return { ...manifest, digest };
 }

@@ -3,7 +3,8 @@
 // Each has the same digest as the kernel that a server would send.
 
 import { requireForm } from '../../engine/bundle.js';
-import { folderOf, inspect } from '../../engine/engine.js';
+import { inspect } from '../../engine/engine.js';
+import { folderOf } from '../../engine/folder.js';
 import { EngineError } from '../../engine/errors.js';
 import { launchWorker } from '../../engine/launch.js';
 import { filesOf } from './folder.js';
