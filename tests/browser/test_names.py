@@ -48,30 +48,29 @@ def judge(found: dict[str, Any], names: Roles) -> None:
     )
 
 
+def in_a_page(
+    visit: Visit, folder: Path, names: Roles, *, device: str = "wasm", isolation: bool = True
+) -> None:
+    with serving({"names": built(folder / "b", names)}, isolation=isolation) as site:
+        asked = {"url": site.bundle("names"), "names": names.inputs, "size": SIZE}
+        judge(visit(site.blank).do("names", device=device, **asked), names)
+
+
 @pytest.mark.parametrize("rotation", ROTATIONS)
 def test_names_in_pages(visit: Visit, tmp_path: Path, rotation: int) -> None:
-    names = roles(rotation)
-    with serving({"names": built(tmp_path / "b", names)}) as site:
-        asked = {"url": site.bundle("names"), "names": names.inputs, "size": SIZE}
-        judge(visit(site.blank).do("names", device="wasm", **asked), names)
+    in_a_page(visit, tmp_path, roles(rotation))
 
 
 @pytest.mark.parametrize("isolation", [False])
 def test_names_in_messages(visit: Visit, tmp_path: Path, isolation: bool) -> None:
     """Without shared memory inputs and outputs are parts of messages."""
-    names = roles(2)
-    with serving({"names": built(tmp_path / "b", names)}, isolation=isolation) as site:
-        asked = {"url": site.bundle("names"), "names": names.inputs, "size": SIZE}
-        judge(visit(site.blank).do("names", device="wasm", **asked), names)
+    in_a_page(visit, tmp_path, roles(2), isolation=isolation)
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("rotation", ROTATIONS)
 def test_names_on_webgpu(gpu_visit: Visit, tmp_path: Path, rotation: int) -> None:
-    names = roles(rotation)
-    with serving({"names": built(tmp_path / "b", names)}) as site:
-        asked = {"url": site.bundle("names"), "names": names.inputs, "size": SIZE}
-        judge(gpu_visit(site.blank).do("names", device="webgpu", **asked), names)
+    in_a_page(gpu_visit, tmp_path, roles(rotation), device="webgpu")
 
 
 @pytest.mark.parametrize("rotation", ROTATIONS)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from tilewright.base.errors import BundleCorrupt, BundleVersion, MemoryLimit
+from tilewright.base.errors import BundleCorrupt, BundleVersion, CompilerBug, MemoryLimit
 
 FORMAT = 4
 POINTER = "bundle.json"
@@ -297,6 +297,16 @@ def reading(place: str) -> Iterator[None]:
             hint=REBUILD,
             path=place,
         ) from error
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """Whoever checks what a bundle says by the compiler's own invariants does it inside: there a
+    broken one is the bundle's fault, and BundleCorrupt."""
+    try:
+        yield
+    except CompilerBug as error:
+        raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
 
 
 #: Characters of a message, of which a file may have written a part.

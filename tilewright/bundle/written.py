@@ -8,12 +8,12 @@ Files that are not in the record, or changed since, are foreign: `UsageError` be
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
+import sys
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from types import TracebackType
@@ -23,6 +23,9 @@ import msgspec
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle.format import MALFORMED, digest, encode, named_digest
+
+if sys.platform != "win32":
+    import fcntl
 
 Buffer = bytes | bytearray | memoryview
 #: By section, its files: path below the folder → digest.
@@ -61,17 +64,14 @@ class FolderPart:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._now: dict[str, str] = {}
-        self._lock: int | None = None
 
     def __enter__(self) -> FolderPart:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self._folder)
-        try:
+        with ExitStack() as entering:
+            entering.enter_context(_held(self._folder))
             self._record = _read(self._folder)
             self._aged = _age(self._folder / RECORD) >= STAYS_S
-        except BaseException:
-            self._unlock()
-            raise
+            self._holding = entering.pop_all()
         return self
 
     def put(self, name: str, data: Buffer) -> None:
@@ -107,15 +107,13 @@ class FolderPart:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        try:
+        with self._holding:
             if kind is None:
                 self._finish()
-            else:
-                with suppress(OSError):
-                    files = self._record.sections.get(self._name, {}) | self._now
-                    self._save(self._with(files))
-        finally:
-            self._unlock()
+                return
+            with suppress(OSError):
+                files = self._record.sections.get(self._name, {}) | self._now
+                self._save(self._with(files))
 
     def _finish(self) -> None:
         others = {n: f for n, f in self._record.sections.items() if n != self._name}
@@ -160,11 +158,6 @@ class FolderPart:
         )
         replace(self._folder / RECORD, msgspec.json.format(encode(told), indent=1) + b"\n")
 
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
     def _left(self) -> Iterator[Path]:
         """Partial files of these names, from writers that died."""
         for folder in {PurePosixPath(name).parent for name in self._now}:
@@ -177,14 +170,10 @@ class FolderPart:
 
 def check(folder: Path, names: Iterable[str]) -> None:
     """Raises UsageError if writing any of these files would overwrite a foreign one."""
-    lock = _locked(folder)
-    try:
+    with _held(folder):
         known = _known(_read(folder))
         for name in names:
             _refuse(folder, name, known)
-    finally:
-        if lock is not None:
-            os.close(lock)
 
 
 def _read(folder: Path) -> Record:
@@ -202,18 +191,19 @@ def _read(folder: Path) -> Record:
     return record
 
 
-def _locked(folder: Path) -> int | None:
-    """The folder, held against other writers until it is closed; None where nothing can be held.
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Holds a folder against other writers, where the system can.
 
     The system gives it free if the process is killed.
     """
-    try:
-        place = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no folders
-        return None
-    with suppress(OSError):  # some network file systems
-        fcntl.flock(place, fcntl.LOCK_EX)
-    return place
+    with ExitStack() as held:
+        with suppress(OSError):  # there is no folder yet, or its file system holds none
+            place = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, place)
+            if sys.platform != "win32":
+                fcntl.flock(place, fcntl.LOCK_EX)
+        yield
 
 
 def _age(place: Path) -> float:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES, in_memory
-from tilewright.base.errors import BundleCorrupt, CompilerBug, KernelTrap, MemoryLimit
+from tilewright.base.errors import KernelTrap, MemoryLimit
 from tilewright.bundle import Bundle, kernels, open_bundle
-from tilewright.bundle.format import REBUILD, parse, reading
+from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.stored import tensors_of
 from tilewright.hosts.tensors import (
     Array,
@@ -56,12 +56,10 @@ def program_of(bundle: Bundle) -> Program:
             tuple(State(s.name, in_memory(s.dtype), s.shape) for s in manifest.states),
             tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
         )
-        try:
+        with checking():
             check(program)
             for kernel in program.kernels:
                 check_kernel(kernel)
-        except CompilerBug as error:
-            raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
         for plan, entry in zip(program.plans, manifest.plans, strict=True):
             given = [plan.values[i].shape for i in plan.inputs]
             made = [plan.values[i].shape for i in plan.outputs]

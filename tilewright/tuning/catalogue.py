@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tilewright.base.errors import BundleCorrupt, CompilerBug, InputError, UsageError
+from tilewright.base.errors import BundleCorrupt, InputError, UsageError
 from tilewright.bundle import Bundle
-from tilewright.bundle.format import REBUILD, reading
+from tilewright.bundle.format import REBUILD, checking, reading
 from tilewright.bundle.kernels import Slot, unpack, unpack_slots
 from tilewright.bundle.signing import Signer
 from tilewright.kernel.serial import kernel_from_data
@@ -77,11 +77,9 @@ def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
     with reading("the list of kernels"):
         entries = unpack(bundle.read(bundle.manifest.kernels))
         made = tuple(kernel_from_data(entry.spec) for entry in entries)
-        try:
+        with checking():
             for kernel in made:
                 check_kernel(kernel)
-        except CompilerBug as error:
-            raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
     used = [step.spec for plan in bundle.manifest.plans for step in plan.steps]
     if not all(0 <= spec < len(made) for spec in used):
         raise BundleCorrupt(

@@ -17,9 +17,9 @@ import msgspec
 
 from tilewright import TOOL
 from tilewright.base.dtypes import DTYPES, in_memory
-from tilewright.base.errors import BundleCorrupt, CompilerBug, UsageError
+from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, kernels
-from tilewright.bundle.format import REBUILD, parse, reading
+from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.sections import load, store
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Extent, Program, State, Tensor, check, plan_from_data
@@ -102,11 +102,8 @@ def program_of(bundle: Bundle) -> Program:
         states=tuple(State(s.name, in_memory(s.dtype), s.shape) for s in manifest.states),
         extents=tuple(Extent(name, manifest.dims[name][-1]) for name in manifest.extents),
     )
-    with reading("the plans"):
-        try:
-            check(program)
-        except CompilerBug as error:
-            raise BundleCorrupt(error.message, hint=REBUILD, **error.facts) from error
+    with reading("the plans"), checking():
+        check(program)
     return program
 
 
