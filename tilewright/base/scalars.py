@@ -133,10 +133,7 @@ def _nearest_bf16(x: float) -> float:
     """bf16 is the upper half of an f32; a carry out of the fraction is right, up to infinity."""
     if x != x:
         return x
-    try:
-        (bits,) = struct.unpack("I", struct.pack("f", x))
-    except OverflowError:
-        return math.copysign(math.inf, x)
+    bits = _bits(x) & 0xFFFFFFFF
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
     return float(struct.unpack("f", struct.pack("I", rounded))[0])
 
