@@ -91,15 +91,13 @@ def test_types_of_inputs_outputs_and_states(
 
     hint = f"Give {name} or float32 or uint16, as of array.astype('{name}')"
     for other in ("float64", "int32", "complex64"):
+        wrong = np.zeros((2, 4), other)
         words = f"has the wrong type: expected {name}, found {other}"
-        wrong, words = (
-            np.zeros((2, 4), other),
-            f"has the wrong type: expected {name}, found {other}",
-        )
         assert refused(opened.run, {"x": wrong}) == (f"Input 'x' {words}", hint)
         assert refused(opened.set_state, "h", wrong) == (f"State 'h' {words}", hint)
     assert refused(opened.run, {"x": x, "z": x}) == (
         "The model has no input 'z'",
-        "Its inputs are x",
+        "Its inputs are x; what the model file has a value for is a weight, which runs "
+        "cannot change",
     )
     same(opened.state("h"), rounded)

@@ -1,6 +1,6 @@
 """Resize against onnxruntime, and where that lacks a type against ONNX's evaluator.
 
-The graph interpreter computes; tests/conformance/test_resize.py compares the hosts.
+The graph interpreter computes; tests/conformance/test_resized.py compares the hosts.
 """
 
 from __future__ import annotations
