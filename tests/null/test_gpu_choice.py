@@ -67,3 +67,12 @@ def test_few_rows(rows: int, steps: int, fits: bool) -> None:
         schedule = thin.default(kernel)
         assert schedule.objection(kernel) == ""
         assert steps >= thin.LEAST_STEPS * schedule.slices
+
+
+@pytest.mark.parametrize("name", ["wgsl", "cuda"])
+@pytest.mark.parametrize(("rows", "grouped"), [(65536, True), (1024, False)])
+def test_three_columns_of_many_rows_have_tiles(name: str, rows: int, grouped: bool) -> None:
+    """An image, as a convolution makes it in the end."""
+    assert tiles.suits(matmul(rows, 64, 3)) == grouped
+    default = target(name).default(matmul(rows, 64, 3), "core" if name == "wgsl" else "cuda")
+    assert (default.form == "group") == grouped

@@ -12,6 +12,7 @@ from tilewright.graph.node import (
     Graph,
     Node,
     cast,
+    concat,
     constant,
     elementwise,
     flip,
@@ -56,6 +57,8 @@ CASES = {
     "chosen": elementwise("where", elementwise("lt", X, ROW), X, constant(0.5, F32)),
     "integers": cast(X, I32),
     "part": elementwise("neg", slice_(reshape(X, (2 * ROWS, 256)), (0, 0), (2 * ROWS, 252))),
+    "padded": elementwise("neg", pad(X, (0, 4), (0, 8))),
+    "joined": concat([elementwise("neg", X), slice_(X, (0, 0), (ROWS, 60)), X], 1),
 }
 #: What is read otherwise, or not stored in vectors.
 OTHERS = {
@@ -64,7 +67,7 @@ OTHERS = {
     "odd": elementwise("neg", slice_(X, (0, 0), (ROWS, COLUMNS - 1))),
     "bool": elementwise("lt", X, ROW),
     "small": elementwise("neg", slice_(X, (0, 0), (SHORT // COLUMNS, COLUMNS))),
-    "padded": elementwise("neg", pad(X, (0, 0), (0, 4))),
+    "padded by less": elementwise("neg", pad(X, (0, 2), (0, 2))),
 }
 
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from tilewright.base.dtypes import F32, I32
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Expr, Guard, Lane, Lanes, Load, Reg
+from tilewright.kernel.expr import Bound, Const, Expr, Guard, Lane, Lanes, Load, Reg
 from tilewright.kernel.index import Gathered, Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
@@ -71,7 +71,7 @@ def suits(kernel: Kernel) -> bool:
     if kernel.buffers[0].halves:
         return False
     vectors = [read for read in _reads(kernel) if not read.same]
-    wide = all(read.whole and _always(kernel, read.load) for read in vectors)
+    wide = all(read.whole and not _waits(kernel, read.load) for read in vectors)
     return bool(vectors) and wide and multiple(kernel.store.substitute(_points(kernel)[0]))
 
 
@@ -98,10 +98,9 @@ def lower(kernel: Kernel, schedule: VectorMapSchedule) -> TileFn:
     for number, read in enumerate(_reads(kernel)):
         load, name = read.load, f"v{number}"
         lanes = 1 if read.same else LANES
-        if not _always(kernel, load):
+        if _waits(kernel, load):
             continue
-        first = load.index.substitute(points[0])
-        b.set(name, Load(load.buffer, first, load.dtype, lanes))
+        b.set(name, _there(kernel, load.index.substitute(points[0]), load, lanes))
         for n, (at, values) in enumerate(zip(points, known, strict=True)):
             reg = Reg(name, load.dtype, lanes)
             element = reg if read.same else Lane(reg, n)
@@ -132,13 +131,22 @@ def _points(kernel: Kernel) -> Sequence[Values]:
     return [{axis: part + n} for n in range(LANES)]
 
 
-def _always(kernel: Kernel, load: Load) -> bool:
-    """True if an operand may be read before any condition of the kernel is asked."""
-    if not any(isinstance(e, Guard) for e in walk(kernel.value)):
-        return True
-    least, most = load.index.bounds
-    found = any(isinstance(atom, Gathered) for atom, _ in load.index.terms)
-    return not found and least >= 0 and most < kernel.buffers[load.buffer].size
+def _there(kernel: Kernel, first: Index, load: Load, lanes: int) -> Expr:
+    """So many elements, read before any condition of the kernel is asked: zeros beyond the ends."""
+    read = Load(load.buffer, first, load.dtype, lanes)
+    inside = Bound(first, kernel.buffers[load.buffer].size - lanes + 1)
+    if inside.always or not _asks(kernel):
+        return read
+    return Guard((inside,), read, Const(0, load.dtype, lanes))
+
+
+def _asks(kernel: Kernel) -> bool:
+    return any(isinstance(e, Guard) for e in walk(kernel.value))
+
+
+def _waits(kernel: Kernel, load: Load) -> bool:
+    """True for what is read where memory says and only under a condition: none may ask before."""
+    return _asks(kernel) and any(isinstance(atom, Gathered) for atom, _ in load.index.terms)
 
 
 def _operands(e: Expr) -> Iterator[Load]:

@@ -34,12 +34,17 @@ from tilewright.targets.gpu.space import space as space
 from tilewright.targets.gpu.staging import LANES as LANES
 from tilewright.targets.gpu.staging import Side, inside, staged
 
+#: Rows that fill a device with tiles.
+MANY_ROWS = 4096
+
 
 def suits(kernel: Kernel) -> bool:
     """True for products with rows and columns enough, whose extents are fixed and which cannot
-    trap."""
+    trap.  Of many rows a few columns are enough: images, as convolutions make them in the end."""
     ops = fixed_product(kernel)
-    return ops is not None and ops.m.extent >= LANES and ops.n.extent >= LANES
+    if ops is None or ops.m.extent < LANES:
+        return False
+    return ops.n.extent >= (LANES if ops.m.extent < MANY_ROWS else 2)
 
 
 def traffic(kernel: Kernel, schedule: GroupSchedule) -> tuple[int, float]:
