@@ -33,11 +33,14 @@ PERIOD = 30
 #: Where most of the time goes.  Of what the marks leave of a file there, a run takes one case of
 #: so many.
 SHARES = {
-    "tests/browser/": 6, "tests/conformance/": 6, "tests/null/test_cli_": 2,
-    "tests/null/test_corun_": 2, "tests/null/test_cuda_": 3, "tests/null/test_extents_": 2,
-    "tests/null/test_fuzz_": 3, "tests/null/test_gpu_": 3, "tests/null/test_import_": 2,
-    "tests/null/test_kernel_": 2, "tests/null/test_transform_": 2, "tests/null/test_tune_": 3,
+    "tests/browser/": 12, "tests/conformance/": 12, "tests/null/test_cli_": 3,
+    "tests/null/test_corun_": 3, "tests/null/test_cuda_": 4, "tests/null/test_extents_": 4,
+    "tests/null/test_fuzz_": 4, "tests/null/test_gpu_": 4, "tests/null/test_import_": 2,
+    "tests/null/test_kernel_": 4, "tests/null/test_transform_": 4, "tests/null/test_tune_": 4,
 }  # fmt: skip
+#: In the other files there, of the cases of each test: a run meets every test.  Commands of the
+#: documents use what those before them made.
+EACH_TEST = {"tests/null/test_docs": 1, "tests/null/": 4}
 #: A multiple of what `one_in` counts to, so that both choices change independently.
 LONG_PERIOD = PERIOD * 12
 #: Parameters that name where a case runs.
@@ -73,14 +76,15 @@ def choose(items: Iterable[pytest.Item], turn: int) -> None:
     for (file, count, host), cases in groups.items():
         by_day = turn // PERIOD + crc32(f"{file} {host}".encode())
         _one_of(int(str(count)), cases, by_day, "one_in")
-    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    shared: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         always = set().union(*map(_always, item.iter_markers("one_in")))
         if not _strings(item) & always and not _left_out(item):
-            files[_file(item)].append(item)
-    for file, cases in files.items():
-        share = next((n for place, n in SHARES.items() if file.startswith(place)), 1)
-        _one_of(share, cases, turn // LONG_PERIOD + crc32(file.encode()), "share of the folder")
+            whole = any(item.nodeid.startswith(place) for place in SHARES)
+            shared[_file(item) if whole else item.nodeid.partition("[")[0]].append(item)
+    for group, cases in shared.items():
+        share = next((n for p, n in (SHARES | EACH_TEST).items() if group.startswith(p)), 1)
+        _one_of(share, cases, turn // LONG_PERIOD + crc32(group.encode()), "share of the folder")
 
 
 def left_out(items: Iterable[pytest.Item]) -> dict[str, dict[str, int]]:

@@ -55,9 +55,9 @@ def test_whole_bundles_are_right_in_node(name: str) -> None:
     assert {word for word in found.values() if isinstance(word, str)} == {"right"}
 
 
-@pytest.mark.parametrize("batch", seeds(1, nightly=49))
+@pytest.mark.parametrize("batch", seeds(2, nightly=98))
 def test_damaged_bundles_are_a_typed_error_or_right(batch: int) -> None:
-    numbers = range(batch * 200, (batch + 1) * 200)
+    numbers = range(batch * 100, (batch + 1) * 100)
     cases = map(damaged_case, numbers)
     found = dict(zip(numbers, outcomes("bundle", list(cases)), strict=True))
     assert {number: bad for number, one in found.items() if (bad := problems(one))} == {}

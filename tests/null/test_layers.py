@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,15 @@ def folder_of(path: Path) -> str:
     return parts[0]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
     """Top-level folders of the package that the file imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{a.name}" for a in node.names]
@@ -109,7 +115,7 @@ def test_imports_go_one_way() -> None:
 def test_the_graph_knows_kernels_by_indices_and_layouts_alone() -> None:
     named = set()
     for path in (PACKAGE / "graph").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
                 "tilewright.kernel"
             ):
@@ -167,7 +173,7 @@ def outside() -> list[Path]:
 def from_targets(path: Path) -> Iterator[str]:
     """The modules of targets/ that a file imports; "" is the package itself."""
     folder = PACKAGE / "targets"
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -196,7 +202,7 @@ def test_nobody_outside_reaches_into_a_target() -> None:
 
 def strings(path: Path) -> Iterator[str]:
     """The literals of a file that are no documentation."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     told = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -249,7 +255,7 @@ def test_a_class_name_means_one_thing() -> None:
     homes: dict[str, list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         home = path.relative_to(PACKAGE).as_posix()
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(home)
     shared = {name: places for name, places in homes.items() if len(places) > 1}

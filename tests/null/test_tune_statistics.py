@@ -106,48 +106,52 @@ MACHINES: dict[str, dict[str, float]] = {
     "40 ms, noisy": {"time": 40, "level": 0.15, "tail": 0.15},
 }
 EQUAL, GAIN = 1000, 60
+NEAR = 16 * GAIN  # of a gain whose share is near the bound
 
 
 @cache
-def trials(truth: float, count: int, grant: float = 1) -> dict[str, Any]:
-    more = {"truth": truth, "count": count, "grant": grant}
-    cases = [{**machine, **more} for machine in MACHINES.values()]
-    return dict(zip(MACHINES, run(TRIALS, cases=cases), strict=True))
+def trial(machine: str, truth: float, count: int = GAIN, grant: float = 1) -> dict[str, Any]:
+    case = {**MACHINES[machine], "truth": truth, "count": count, "grant": grant}
+    (found,) = run(TRIALS, cases=[case])
+    return dict(found)
+
+
+def trials(truth: float, grant: float) -> dict[str, dict[str, Any]]:
+    return {machine: trial(machine, truth, grant=grant) for machine in MACHINES}
 
 
 def adopted(found: dict[str, Any]) -> int:
     return int(found["verdicts"].get("faster", 0))
 
 
-def test_equal_kernels_are_not_adopted() -> None:
-    """Fewer than 2 in 1000, on all machines together and nearly so on each."""
-    found = {name: adopted(f) for name, f in trials(1.0, EQUAL).items()}
-    assert sum(found.values()) < 0.002 * EQUAL * len(found), found
-    assert max(found.values()) < 0.004 * EQUAL, found
+@pytest.mark.parametrize("machine", MACHINES)
+def test_equal_kernels_are_not_adopted(machine: str) -> None:
+    """Fewer than 2 in 1000, on each machine."""
+    found = trial(machine, 1.0, EQUAL)
+    assert adopted(found) < 0.002 * EQUAL, found
 
 
 @pytest.mark.parametrize("machine", [name for name in MACHINES if "noisy" not in name])
 def test_a_gain_of_a_twentieth_is_found(machine: str) -> None:
-    count = 4 * GAIN  # on one machine the share is near the bound
-    found = trials(1.05, count)[machine]
-    assert adopted(found) > 0.55 * count, found
+    found = trial(machine, 1.05, NEAR)
+    assert adopted(found) > 0.55 * NEAR, found
 
 
 @pytest.mark.parametrize(("machine", "truth"), [("short", 1.03), ("short, coarse clock", 1.04)])
 def test_a_gain_of_few_hundredths_is_found_where_runs_are_short(machine: str, truth: float) -> None:
-    found = trials(truth, GAIN)[machine]
+    found = trial(machine, truth)
     assert adopted(found) > 0.55 * GAIN, found
 
 
 def test_noise_hides_no_gain_of_a_twentieth_where_runs_are_short() -> None:
     """Ten pairs often say the opposite; many do not."""
-    found = trials(1.05, GAIN)["short, noisy"]
+    found = trial("short, noisy", 1.05)
     assert adopted(found) > 0.7 * GAIN, found
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_gain_of_a_fifth_is_found(machine: str) -> None:
-    found = trials(1.2, GAIN)[machine]
+    found = trial(machine, 1.2)
     assert adopted(found) > 0.8 * GAIN, found
     assert abs(found["bias"]) < 0.03, found
 
@@ -156,7 +160,7 @@ def test_a_gain_of_a_fifth_is_found(machine: str) -> None:
 def test_what_is_far_off_takes_few_pairs(machine: str) -> None:
     """Of a long kernel ten parts and ten more; else four rounds and four more."""
     time = MACHINES[machine]["time"]
-    better, worse = trials(4.0, GAIN)[machine], trials(0.25, GAIN)[machine]
+    better, worse = trial(machine, 4.0), trial(machine, 0.25)
     assert adopted(better) == GAIN
     assert worse["verdicts"].keys() <= {"same", "slower"}
     if time > 5:
@@ -167,7 +171,7 @@ def test_what_is_far_off_takes_few_pairs(machine: str) -> None:
 
 def test_what_is_a_little_slower_is_given_up_early() -> None:
     """One round of a long kernel's many parts says it, where four are needed for an interval."""
-    found = trials(0.93, GAIN)["40 ms"]
+    found = trial("40 ms", 0.93)
     assert adopted(found) == 0
     assert found["middle"] < 2 * 2 * 40 * 1.6
 
@@ -217,7 +221,7 @@ def test_what_stays_undecided_ends() -> None:
 
 def test_a_kernel_that_is_many_times_as_fast_takes_four_parts() -> None:
     """And four more: the kernel in use may take a second, of which this is a fifth."""
-    found = trials(20.0, GAIN)["40 ms"]
+    found = trial("40 ms", 20.0)
     assert adopted(found) == GAIN
     assert found["middle"] < 2 * 4 * (2 + 0.1 + 0.1) * 1.6
 
@@ -228,7 +232,7 @@ GRANT = 1.04
 
 def test_who_need_not_be_faster_must_not_be_slower() -> None:
     """Equal ones mostly win where it is quiet, 2 % slower ones hardly ever, 3 % slower never."""
-    equal, two, three = (trials(truth, GAIN, GRANT) for truth in (1.0, 0.98, 0.97))
+    equal, two, three = (trials(truth, GRANT) for truth in (1.0, 0.98, 0.97))
     quiet = [name for name in MACHINES if "noisy" not in name]
     assert sum(equal[name]["won"] for name in quiet) > 0.5 * GAIN * len(quiet), equal
     assert sum(found["won"] for found in two.values()) < 0.02 * GAIN * len(two), two
@@ -237,16 +241,17 @@ def test_who_need_not_be_faster_must_not_be_slower() -> None:
 
 def test_what_is_granted_is_no_gain() -> None:
     """The verdict and the figures are what was measured."""
-    equal, better = trials(1.0, GAIN, GRANT), trials(1.2, GAIN, GRANT)
+    equal, better = trials(1.0, GRANT), trials(1.2, GRANT)
     assert sum(adopted(found) for found in equal.values()) < 0.01 * GAIN * len(equal), equal
     for name, found in better.items():
         assert abs(found["bias"]) < 0.03, (name, found)
 
 
-def test_without_a_grant_who_is_faster_wins() -> None:
-    for truth in (1.0, 1.05, 1.2):
-        for found in trials(truth, EQUAL if truth == 1 else GAIN).values():
-            assert found["won"] == adopted(found)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_a_grant_who_is_faster_wins(machine: str) -> None:
+    for truth, count in ((1.0, EQUAL), (1.05, NEAR), (1.2, GAIN)):
+        found = trial(machine, truth, count)
+        assert found["won"] == adopted(found)
 
 
 INTERVALS = (

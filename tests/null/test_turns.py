@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.turns import LONG_PERIOD, PAIRS, PERIOD, SHARES, choose, left_out, told
+from helpers.turns import EACH_TEST, LONG_PERIOD, PAIRS, PERIOD, SHARES, choose, left_out, told
 
 CASES = [f"case{n}" for n in range(12)]
 
@@ -110,8 +110,21 @@ def test_of_a_long_place_a_share_is_taken_and_in_time_all(place: str, share: int
     assert len(seen) == len(CASES) + 1
 
 
+@pytest.mark.parametrize(("place", "share"), EACH_TEST.items())
+def test_elsewhere_a_share_of_each_test_is_taken_and_in_time_all(place: str, share: int) -> None:
+    tests, seen = ("one", "other", "third"), set[str]()
+    for turn in range(share):
+        items = [Item(t, {"case": c}, file=f"{place}x.py") for t in tests for c in CASES]
+        choose(items, turn * LONG_PERIOD)  # type: ignore[arg-type]
+        found = [i.nodeid for i in items if not i.get_closest_marker("nightly")]
+        for test in tests:
+            assert sum(f"::{test}[" in name for name in found) == len(CASES) / share
+        seen |= set(found)
+    assert len(seen) == len(CASES) * len(tests)
+
+
 def test_a_run_says_what_it_left_out() -> None:
-    hosts, file = ("chromium", "firefox"), "tests/null/x.py"
+    hosts, file = ("chromium", "firefox"), "tests/golden/x.py"
     marks = pytest.mark.by_turns, pytest.mark.one_in(2)
     items = [
         Item("t", {"host": host, "case": case}, *marks, file=file)
@@ -123,10 +136,10 @@ def test_a_run_says_what_it_left_out() -> None:
     left = left_out(items)  # type: ignore[arg-type]
     assert left == {
         "tests/browser": {"nightly": 1},
-        "tests/null": {"by_turns": 12, "one_in": 6},
+        "tests/golden": {"by_turns": 12, "one_in": 6},
     }
     assert told(left) == [
         "tests/browser: 1 cases (nightly 1)",
-        "tests/null: 18 cases (by_turns 12, one_in 6)",
+        "tests/golden: 18 cases (by_turns 12, one_in 6)",
         "scripts/test --nightly runs these as well",
     ]
