@@ -33,7 +33,7 @@ PERIOD = 30
 #: Where most of the time goes.  Of what the marks leave of a file there, a run takes one case of
 #: so many.
 SHARES = {
-    "tests/browser/": 12, "tests/conformance/": 12, "tests/null/test_cli_": 3,
+    "tests/browser/": 10, "tests/conformance/": 12, "tests/null/test_cli_": 3,
     "tests/null/test_corun_": 3, "tests/null/test_cuda_": 4, "tests/null/test_extents_": 4,
     "tests/null/test_fuzz_": 4, "tests/null/test_gpu_": 4, "tests/null/test_import_": 2,
     "tests/null/test_kernel_": 4, "tests/null/test_transform_": 4, "tests/null/test_tune_": 4,
