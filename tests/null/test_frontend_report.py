@@ -143,3 +143,13 @@ def test_batch_norm_stays_a_graph_over_the_weights() -> None:
     graph = import_model(MODELS / "resnet-tiny-dynamo-plain.onnx")
     constants = [n for n in graph.nodes() if isinstance(n.op, ops.Constant)]
     assert max(n.size for n in constants) <= tensors.SMALL
+
+
+def test_a_window_whose_size_is_an_input() -> None:
+    """ONNX's shape inference aborts the process for it."""
+    info = helper.make_tensor_value_info("x", TensorProto.INT32, [1])
+    node = helper.make_node("HannWindow", ["x"], ["y"], periodic=0)
+    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("y")])
+    opsets = [helper.make_opsetid("", 17)]
+    report = check(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    assert [row.status for row in report.rows] == ["unsupported"]

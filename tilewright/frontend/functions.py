@@ -46,11 +46,9 @@ def body_of(
 
     kinds: "f16" or "bf16" for operands that the file declares so
     """
-    if domain_of(node.domain) or not defs.has(node.op_type, opset):
+    if domain_of(node.domain) or not has_body(node.op_type, opset):
         return None
     schema: Any = defs.get_schema(node.op_type, opset)
-    if not (schema.has_function or schema.has_context_dependent_function):
-        return None
     call = NodeProto()
     call.CopyFrom(node)
     check_attributes(call, schema)
@@ -66,6 +64,14 @@ def body_of(
         raise InvalidModel(f"operands and attributes of {node.op_type} do not match")
     body.attribute_proto.extend(call.attribute)
     return body
+
+
+def has_body(op: str, opset: int) -> bool:
+    """Whether ONNX defines the operator by others."""
+    if not defs.has(op, opset):
+        return False
+    schema: Any = defs.get_schema(op, opset)
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _body(schema: Any, call: NodeProto, operands: Sequence[tuple[Node | None, str]]) -> bytes:

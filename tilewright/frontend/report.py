@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto
 
 from tilewright.base.errors import TilewrightError, UnsupportedDType, UnsupportedOp
 from tilewright.frontend.bounds import describe, domain_of, subgraphs
+from tilewright.frontend.functions import has_body
 from tilewright.frontend.importer import step
 from tilewright.frontend.opsets import RULES, check_definition
 from tilewright.frontend.read import Model, TensorDecl, load
@@ -196,12 +197,16 @@ def _row(
 def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Node]:
     """Placeholders for the node's outputs whose static shape ONNX's shape inference finds.
 
-    It sees this node alone: over a whole file it may take any time and memory.
+    It sees this node alone: over a whole file it may take any time and memory.  Values are not
+    propagated and bodies of operators not looked into: for some operands the library aborts there.
     """
+    domain, opset = domain_of(failed.domain), model.opsets.get(domain_of(failed.domain), 0)
+    if domain or not onnx.defs.has(failed.op_type, opset) or has_body(failed.op_type, opset):
+        return {}
     if any(name and name not in values for name in failed.input) or [*subgraphs(failed)]:
         return {}
     try:
-        check_definition(failed, model.opsets[domain_of(failed.domain)])
+        check_definition(failed, opset)
     except TilewrightError:
         return {}
     known = {name: values[name] for name in failed.input if name}
@@ -214,10 +219,8 @@ def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Nod
     ])  # fmt: skip
     opsets = [onnx.helper.make_opsetid(*entry) for entry in model.opsets.items()]
     alone = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
-    few = all(x.rank > 1 or x.size <= FEW for x in known.values())
     try:
-        # it makes a symbol for each element of what could be a shape
-        found = onnx.shape_inference.infer_shapes(alone, data_prop=few).graph.value_info
+        found = onnx.shape_inference.infer_shapes(alone).graph.value_info
     except Exception:  # whatever ONNX's library raises: the outputs stay unknown
         return {}
     made = {}
