@@ -22,7 +22,7 @@ from tilewright.hosts.browser_find import Browser
 Visit = Callable[..., "Page"]
 
 SCRIPT = Path(__file__).with_name("page.mjs")
-EXIT_SECONDS = 20.0
+EXIT_SECONDS = 300.0
 WIDE = 1280
 
 

@@ -20,9 +20,11 @@ import { TUNING, tuningSpy } from './tuning.mjs';
 const HEIGHT = 900;
 
 const [name, executablePath, ...flags] = process.argv.slice(2);
+// By themselves they give a browser half a minute to start, and three for an answer.
+const patient = { timeout: PATIENCE, protocolTimeout: 2 * PATIENCE };
 const browser = await puppeteer.launch(name === 'firefox'
-  ? { browser: 'firefox', executablePath, protocol: 'webDriverBiDi' }
-  : { browser: 'chrome', executablePath, args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-dev-shm-usage', ...flags] });
+  ? { ...patient, browser: 'firefox', executablePath, protocol: 'webDriverBiDi' }
+  : { ...patient, browser: 'chrome', executablePath, args: ['--no-sandbox', '--disable-quic', '--disable-background-networking', '--disable-dev-shm-usage', ...flags] });
 const profiles = makeProfiles(browser, name !== 'firefox');
 
 /** @typedef {import('./scenario.mjs').Tab} Tab */

@@ -23,6 +23,7 @@ from tilewright.tuning.catalogue import kernels_of
 
 from .conftest import Visit
 from .serving import serving
+from .steady import steady
 
 pytestmark = pytest.mark.by_turns
 
@@ -44,13 +45,13 @@ def slowest(space: Space) -> int:
 
 def given_bad(visit: Visit, browser: str, folder: Path, monkeypatch: Any, **options: Any) -> Any:
     """What a page finds whose bundle is linked with a slow default; and the store's reports."""
-    monkeypatch.setattr(module, "PATIENCE", 60.0)
+    monkeypatch.setattr(module, "PATIENCE", 600.0)
     write(compile_matmul(ROWS, DEPTH, COLUMNS, Options(variants=("x86",))).contents, folder / "m")
     bundle = open_bundle(folder / "m")
     bad = slowest(space_of(kernels_of(bundle)[0], find(DEVICE)))
     url = agreed(folder, bundle, DEVICE, {0: bad}, (browser,))
     tuning = Tuning(makers(0), partial(KernelStore.open, url))
-    with serving({"m": bundle.folder}, tuning=tuning) as site:
+    with serving({"m": bundle.folder}, tuning=tuning, web=steady(folder, gain=2)) as site:
         page = visit(site.blank)
         tuned = f"{site.url}/tuned/{DEVICE}/{browser}/m/"
         plain = page.do("engine", url=site.bundle("m"), inputs=INPUTS)

@@ -22,10 +22,11 @@ from .bundles import Library, edit_manifest
 from .conftest import Visit
 from .kernels import Kernels, Sent
 from .serving import plain, serving
+from .steady import steady
 from .test_tuning import LINEAR, close, verdicts
 
 #: Milliseconds after which a candidate counts as hung.
-PATIENCE = 700
+PATIENCE = 10_000
 POOR = {"x": [0.5] * (96 * 256)}
 #: A kernel that is far slower is dropped without a look at its results.
 CAUGHT = {"wrong", "trapped", "hung", "slower"}
@@ -136,17 +137,23 @@ def test_forged_code_of_a_bundle_is_not_instantiated(
     ],
 )
 def test_a_kernel_that_waits_until_its_trial_is_over(
-    visit: Visit, library: Library, how: str, verdicts_on_it: set[str], isolation: bool
+    visit: Visit,
+    library: Library,
+    tmp_path: Path,
+    how: str,
+    verdicts_on_it: set[str],
+    isolation: bool,
 ) -> None:
     """It wins its trial, and the engine finds it out before a run of the page has its results."""
-    with serving({"poor": library.path("poor")}, isolation=isolation) as site:
+    web = steady(tmp_path, gain=2)
+    with serving({"poor": library.path("poor")}, isolation=isolation, web=web) as site:
         page = visit(site.blank)
         known = Kernels(library.path("poor"), page.do("variant", url=site.bundle("poor")))
         (best,) = known.others(0, 1)
         module = turning(base64.b64decode(best["module"]), how)
         digest = hashlib.sha256(module).hexdigest()
         sent = best | {"digest": digest, "module": base64.b64encode(module).decode()}
-        ask = {"url": site.bundle("poor"), "kernels": [sent], "inputs": POOR}
+        ask = {"url": site.bundle("poor"), "kernels": [sent], "inputs": POOR, "steady": True}
         found = page.do("tune", **ask)
         later = page.do("tune", **ask)
     (verdict,) = verdicts(found)

@@ -21,6 +21,7 @@ from .bundles import Library
 from .conftest import Visit
 from .kernels import MARK
 from .serving import serving
+from .steady import steady
 from .test_run import sentence
 from .test_swap import kernels, plain
 
@@ -92,14 +93,14 @@ def test_inputs_in_place_survive(visit: Visit, library: Library, earlier: bool) 
     assert np.allclose(found["found"], found["wanted"], rtol=1e-4, atol=1e-4)
 
 
-def test_winners_come_back_without_a_source(visit: Visit, library: Library) -> None:
+def test_winners_come_back_without_a_source(visit: Visit, library: Library, tmp_path: Path) -> None:
     """A much better kernel is adopted, kept, and there before the first run of the next visit."""
     x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
-    with serving({"poor": library.path("poor")}) as site:
+    with serving({"poor": library.path("poor")}, web=steady(tmp_path, gain=2)) as site:
         page = visit(site.blank)
         known = kernels(page, site, library, "poor")
         best = known.others(0, 1)
-        ask = {"url": site.bundle("poor"), "inputs": x, "limits": {"threads": 1}}
+        ask = {"url": site.bundle("poor"), "inputs": x, "limits": {"threads": 1}, "steady": True}
         found = page.do("tune", **ask, kernels=[known.wrong("value", 0), *best], again=True)
         assert verdicts(found) == ["wrong", "faster"]
         assert close(found)
@@ -118,13 +119,15 @@ def test_winners_come_back_without_a_source(visit: Visit, library: Library) -> N
         assert again["restored"] == 1
 
 
-def test_numbers_of_another_space_are_forgotten(visit: Visit, library: Library) -> None:
+def test_numbers_of_another_space_are_forgotten(
+    visit: Visit, library: Library, tmp_path: Path
+) -> None:
     """What was tried elsewhere hides no candidate, and a winner with such a number goes."""
     x = {"x": [0.5] * (96 * 256)}
-    with serving({"poor": library.path("poor")}) as site:
+    with serving({"poor": library.path("poor")}, web=steady(tmp_path, gain=2)) as site:
         page = visit(site.blank)
         best = kernels(page, site, library, "poor").others(0, 1)
-        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": best}
+        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": best, "steady": True}
         assert verdicts(page.do("tune", **ask)) == ["faster"]
         assert verdicts(page.do("tune", **ask)) == []
         found = page.do("tune", **ask, offered={"checksum": "1" * 16})
@@ -306,9 +309,10 @@ def test_with_a_real_server(visit: Visit, library: Library, tmp_path: Path, cut:
     store = f"sqlite:///{tmp_path / 'kernels.db'}"
     tuning = Tuning(makers=makers(0), store=lambda: KernelStore.open(store))
     x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}
-    with serving({"poor": library.path("poor")}, tuning=tuning) as site:
+    web = steady(tmp_path, gain=2)
+    with serving({"poor": library.path("poor")}, tuning=tuning, web=web) as site:
         page = visit(site.blank)
-        ask = {"url": site.bundle("poor"), "inputs": x, "cut": cut}
+        ask = {"url": site.bundle("poor"), "inputs": x, "cut": cut, "steady": True}
         found = page.do("tuneOnline", **ask, options={"rounds": 6, "report": True})
     assert len(verdicts(found)) == 6
     for event in found["events"]:

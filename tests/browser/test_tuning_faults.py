@@ -20,6 +20,7 @@ from tilewright.store import KernelStore
 from .bundles import Library
 from .conftest import Visit
 from .serving import serving
+from .steady import steady
 from .test_run import sentence
 from .test_swap import kernels, plain
 from .test_tuning import LINEAR, close, verdicts
@@ -62,12 +63,14 @@ def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> N
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", ["flip", "cut", "compiler", "unlike", "relinked"])
-def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how: str) -> None:
+def test_winners_that_do_not_fit_are_dropped(
+    visit: Visit, library: Library, tmp_path: Path, how: str
+) -> None:
     x = {"x": [0.5] * (96 * 256)}
-    with serving({"poor": library.path("poor")}) as site:
+    with serving({"poor": library.path("poor")}, web=steady(tmp_path, gain=2)) as site:
         page = visit(site.blank)
         best = kernels(page, site, library, "poor").others(0, 1)
-        ask = {"url": site.bundle("poor"), "inputs": x}
+        ask = {"url": site.bundle("poor"), "inputs": x, "steady": True}
         found = page.do("tune", **ask, kernels=best, again=True)
         assert found["restored"] == 1
         assert page.do("spoilWinners", url=site.bundle("poor"), how=how) == {
@@ -78,16 +81,16 @@ def test_winners_that_do_not_fit_are_dropped(visit: Visit, library: Library, how
 
 @pytest.mark.parametrize("broken", [{"workers": 2}, {"swaps": 2}])
 def test_faults_of_the_host_burn_no_candidate(
-    visit: Visit, library: Library, broken: dict[str, int]
+    visit: Visit, library: Library, tmp_path: Path, broken: dict[str, int]
 ) -> None:
     """They say nothing of it: it counts as untried, and a later session finds it to be good."""
     x = {"x": [0.5] * (96 * 256)}
-    with serving({"poor": library.path("poor")}) as site:
+    with serving({"poor": library.path("poor")}, web=steady(tmp_path, gain=2)) as site:
         page = visit(site.blank)
         known = kernels(page, site, library, "poor")
         best, others = known.others(0, 1), [known.wrong("value", 0)]
         sent = [*best, best[0] | {"candidate": 800}, *others]
-        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": sent}
+        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": sent, "steady": True}
         found = page.do("tune", **ask, broken=broken)
         faults = [e["candidate"] for e in found["events"] if e["type"] == "fault"]
         assert faults == [best[0]["candidate"], 800]
@@ -100,14 +103,14 @@ def test_faults_of_the_host_burn_no_candidate(
 
 @pytest.mark.parametrize("broken", [{"workers": 99}, {"swaps": 99}])
 def test_a_host_that_fails_again_and_again_ends_the_session(
-    visit: Visit, library: Library, broken: dict[str, int]
+    visit: Visit, library: Library, tmp_path: Path, broken: dict[str, int]
 ) -> None:
     x = {"x": [0.5] * (96 * 256)}
-    with serving({"poor": library.path("poor")}) as site:
+    with serving({"poor": library.path("poor")}, web=steady(tmp_path, gain=2)) as site:
         page = visit(site.blank)
         (best,) = kernels(page, site, library, "poor").others(0, 1)
         sent = [best | {"candidate": n} for n in range(800, 805)]
-        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": sent}
+        ask = {"url": site.bundle("poor"), "inputs": x, "kernels": sent, "steady": True}
         found = page.do("tune", **ask, broken=broken)
         later = page.do("tune", **ask, options={"rounds": 1})
     assert found["error"]["code"] == "host"

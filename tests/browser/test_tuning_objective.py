@@ -6,7 +6,6 @@ who needs less is adopted where that is asked for, and nobody where it is not.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
-from tilewright.server.app import WEB
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
@@ -24,23 +22,15 @@ from .bundles import Library
 from .conftest import Visit
 from .driver import Page
 from .serving import Site, serving
+from .steady import steady
 from .test_tuning import close
 
 pytestmark = pytest.mark.by_turns
 
-STEADY = Path(__file__).with_name("steady")
 SIZE = 96 * 512
 INPUTS = {
     name: [(n * step % 13) / 8 - 0.5 for n in range(SIZE)] for name, step in (("a", 7), ("b", 5))
 }
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Path:
-    """The web folder of a machine that knows no haste."""
-    web = shutil.copytree(WEB, tmp_path / "web")
-    shutil.copytree(STEADY, web / "tune", dirs_exist_ok=True)
-    return web
 
 
 def session(page: Page, site: Site, objective: str) -> dict[str, Any]:
@@ -54,10 +44,10 @@ def session(page: Page, site: Site, objective: str) -> dict[str, Any]:
 
 
 def test_who_needs_less_and_is_as_fast_is_adopted(
-    visit: Visit, library: Library, web: Path
+    visit: Visit, library: Library, tmp_path: Path
 ) -> None:
     """By `scratch` the least of all, told as what it is; by `latency`, before and after, nobody."""
-    tuning = Tuning(makers=makers(0))
+    tuning, web = Tuning(makers=makers(0)), steady(tmp_path)
     with serving({"staged": library.path("staged")}, tuning=tuning, web=web) as site:
         page = visit(site.blank)
         before, scratch, after = (session(page, site, o) for o in ("latency", "scratch", "latency"))

@@ -19,6 +19,7 @@ from .bundles import Library
 from .conftest import Visit
 from .kernels import Kernels, Sent
 from .serving import serving
+from .steady import steady
 from .test_swap import kernels
 
 pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
@@ -27,10 +28,14 @@ MEASURED = {"faster", "same", "slower"}
 
 
 def tried(
-    visit: Visit, library: Library, name: str, choose: Callable[[Kernels], list[Sent]]
+    visit: Visit,
+    library: Library,
+    name: str,
+    choose: Callable[[Kernels], list[Sent]],
+    web: Path = WEB,
 ) -> list[dict[str, Any]]:
     """What a page finds of these candidates, one after the other."""
-    with serving({name: library.path(name)}) as site:
+    with serving({name: library.path(name)}, web=web) as site:
         page = visit(site.blank)
         sent = choose(kernels(page, site, library, name))
         found: list[dict[str, Any]] = page.do("trials", url=site.bundle(name), kernels=sent)
@@ -63,10 +68,13 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_of_the_host_are_no_verdicts(visit: Visit, library: Library, fault: str) -> None:
+def test_faults_of_the_host_are_no_verdicts(
+    visit: Visit, library: Library, tmp_path: Path, fault: str
+) -> None:
     """No worker, no memory, no code, a kernel of the bundle's own that is in trouble."""
+    web = steady(tmp_path, gain=2)
     missing = {"script": "trial/worker.js", "import": "trial/memory.js"}.get(fault)
-    with serving({"poor": library.path("poor")}) as site:
+    with serving({"poor": library.path("poor")}, web=web) as site:
         page = visit(site.blank)
         known = kernels(page, site, library, "poor")
         sent = known.others(0, 1)
@@ -101,7 +109,7 @@ def test_an_undecided_candidate_is_tried_once_more(
     visit: Visit, library: Library, tmp_path: Path
 ) -> None:
     """A busy moment does not cost a session a kernel that is several times faster."""
-    web = shutil.copytree(WEB, tmp_path / "web")
+    web = steady(tmp_path, gain=2)
     pairs = web / "tune" / "trial" / "pairs.js"
     text = pairs.read_text()
     line = "const found = await ask(margin, overs[0]);"
@@ -112,13 +120,13 @@ def test_an_undecided_candidate_is_tried_once_more(
         page = visit(site.blank)
         sent = kernels(page, site, library, "poor").others(0, 1)
         ask = {"url": site.bundle("poor"), "kernels": sent, "inputs": {"x": [0.5] * (96 * 256)}}
-        found = page.do("tune", **ask)
+        found = page.do("tune", **ask, steady=True)
     assert [e["verdict"] for e in found["events"] if e["type"] == "trial"] == ["faster"]
     assert found["summary"]["rounds"] == 1
 
 
 def test_what_a_refused_candidate_wrote_is_not_held_against_others(
-    visit: Visit, library: Library
+    visit: Visit, library: Library, tmp_path: Path
 ) -> None:
     """It writes into the trial's memory as it is made, then traps."""
 
@@ -126,7 +134,7 @@ def test_what_a_refused_candidate_wrote_is_not_held_against_others(
         (right,) = known.others(0, 1)
         return [right, known.scribbling(0), right]
 
-    found = tried(visit, library, "poor", between)
+    found = tried(visit, library, "poor", between, steady(tmp_path, gain=2))
     assert [f["verdict"] for f in found] == ["faster", "refused", "faster"]
 
 

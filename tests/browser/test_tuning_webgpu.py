@@ -32,6 +32,7 @@ from .driver import Visit
 from .gpu_kernels import MARK, GpuKernels, write_poor
 from .serving import plain as plain_server
 from .serving import serving
+from .steady import steady
 from .test_modes import write_blank
 from .test_tuning import close, verdicts
 
@@ -119,15 +120,16 @@ WRONG = {
 }
 
 
-def test_wrong_candidates_and_a_winner(visit: Visit, poor: Path) -> None:
+def test_wrong_candidates_and_a_winner(visit: Visit, poor: Path, tmp_path: Path) -> None:
     """What is wrong is dropped and reported; what is much faster is adopted, and is there at the
     next visit."""
     known = GpuKernels(poor)
     sent = [known.wrong(how, 0, 900 + n) for n, how in enumerate(WRONG)]
     best = known.smallest(0)
-    with serving({"poor": poor}) as site:
+    with serving({"poor": poor}, web=steady(tmp_path, gain=2)) as site:
         page = visit(site.blank)
-        ask = {"url": site.bundle("poor"), "inputs": X, "limits": GPU, "again": True}
+        given = {"limits": GPU, "again": True, "steady": True}
+        ask = {"url": site.bundle("poor"), "inputs": X, **given}
         found = page.do("tune", **ask, kernels=[*sent, best], options={"report": True})
         assert verdicts(found) == [*(verdict for verdict, _ in WRONG.values()), "faster"]
         trials = [e for e in found["events"] if e["type"] == "trial"]

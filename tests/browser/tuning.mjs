@@ -97,7 +97,7 @@ export function tuningSpy() {
 /** @type {import('./scenario.mjs').Scenarios} */
 export const TUNING = {
   /** Tunes with a list of kernels, and runs the model before and after. */
-  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {}, broken = {} }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered, broken) => {
+  tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {}, broken = {}, steady = false }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered, broken, steady) => {
     const { tuning, spied } = globalThis;
     const { engine, tune, persist, load } = await tuning.open(url, limits);
     const { recall } = await import(new URL('/tune/records/record.js', location.href).href);
@@ -107,6 +107,7 @@ export const TUNING = {
     const source = tuning.listSource(kernels, lose, offered);
     const before = await run();
     tuning.spoil(engine, broken);
+    if (steady) tuning.steady(engine);
     try {
       const summary = await tune(engine, { source, budget: 1, device: 'test', ...options, onEvent: (/** @type {any} */ event) => events.push(event) });
       const after = await run();
@@ -120,7 +121,7 @@ export const TUNING = {
     } catch (error) {
       return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, log: source.log };
     }
-  }, url, kernels, inputs, options, limits, lose, again, offered, broken),
+  }, url, kernels, inputs, options, limits, lose, again, offered, broken, steady),
 
   /** A page that does not tune runs a bundle once and checks what the crowd chose; `milliseconds`: of each event after that run. */
   checkCrowd: ({ page }, { url, inputs, options = {} }) => page.evaluate(async (url, given, options) => {
@@ -131,6 +132,7 @@ export const TUNING = {
     const [events, sent] = [[], []];
     let from = NaN;
     const note = (/** @type {any} */ event) => events.push({ ...event, milliseconds: performance.now() - from });
+    tuning.steady(engine);
     const done = check(engine, { ...options, onEvent: note, onSend: ({ type }) => sent.push(type) });
     const before = await run();
     from = performance.now();
@@ -141,7 +143,7 @@ export const TUNING = {
 
   /**
    * A session, then the gain on request; gives which kernels each look at the whole model was of, and how many looks the session took.
-   * So many first runs look ten times as slow.
+   * Runs with the bundle's own kernels look twice as slow as those with others, so many first ones ten times as slow.
    */
   tuneForGain: ({ page }, { url, kernels, inputs, slow = 0 }) => page.evaluate(async (url, kernels, given, slow) => {
     const { tuning, spied } = globalThis;
@@ -159,7 +161,8 @@ export const TUNING = {
     engine.time = async (/** @type {any} */ ask) => {
       const { milliseconds, ...rest } = await time(ask);
       looks.push(inUse);
-      return { ...rest, milliseconds: milliseconds.map((/** @type {number} */ one) => (slow-- > 0 ? 10 * one : one)) };
+      const one = inUse === 'own' ? 2 : 1;
+      return { ...rest, milliseconds: milliseconds.map(() => (slow-- > 0 ? 10 * one : one)) };
     };
     const events = [];
     const { gain } = await tune(engine, { source: tuning.listSource(kernels), budget: 1, device: 'test', onEvent: (/** @type {any} */ event) => events.push(event) });

@@ -1,4 +1,8 @@
-// Stands in for tune/trial/timing.js: all kernels take the same time, give or take half a percent that no machine has a part in.
+// Stands in for tune/trial/timing.js and gpu_timing.js, on a machine whose speed has no part in a verdict: what is in use takes
+// GAIN times as long as a candidate, give or take half a percent.
+
+/** Put here by steady.py. */
+const GAIN = 1;
 
 export const finest = 0.001;
 export const readClock = () => {};
@@ -14,7 +18,7 @@ export function pairsOf() {
     long: false,
     async measure(/** @type {number} */ _, /** @type {number} */ order) {
       const [early, late] = [side(), side()];
-      return order ? { first: late, second: early } : { first: early, second: late };
+      return order ? { first: GAIN * late, second: early } : { first: GAIN * early, second: late };
     },
   };
 }
