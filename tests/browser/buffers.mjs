@@ -316,6 +316,7 @@ export const ON_DEVICES = {
     const stop = new AbortController();
     const onProgress = (/** @type {any} */ { phase }) => phase === wanted && stop.abort();
     const outcome = await spied.load(url, { device, signal: stop.signal, onProgress }).then(() => 'done', (/** @type {Error} */ { name }) => name);
+    while (made.size) await device.queue.onSubmittedWorkDone();
     await new Promise((resolve) => setTimeout(resolve, 500));
     GPUBuffer.prototype.destroy = destroy;
     return { outcome, count, left: made.size };
