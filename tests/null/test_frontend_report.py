@@ -153,3 +153,13 @@ def test_a_window_whose_size_is_an_input() -> None:
     opsets = [helper.make_opsetid("", 17)]
     report = check(helper.make_model(graph, opset_imports=opsets, ir_version=8))
     assert [row.status for row in report.rows] == ["unsupported"]
+
+
+def test_a_split_into_more_parts_than_it_says() -> None:
+    """ONNX's shape inference aborts the process for it."""
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [7])
+    node = helper.make_node("Split", ["x"], ["a", "b", "c", "d"], num_outputs=2)
+    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("a")])
+    opsets = [helper.make_opsetid("", 18)]
+    report = check(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    assert [row.status for row in report.rows] == ["unsupported"]

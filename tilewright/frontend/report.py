@@ -194,6 +194,12 @@ def _row(
     return NodeRow(name, op, "supported", made)
 
 
+def _counted(split: NodeProto) -> bool:
+    """Whether a Split has as many outputs as it says, if it says so."""
+    said = [a.i for a in split.attribute if a.name == "num_outputs"]
+    return said in ([], [len(split.output)])
+
+
 def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Node]:
     """Placeholders for the node's outputs whose static shape ONNX's shape inference finds.
 
@@ -203,6 +209,8 @@ def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Nod
     domain, opset = domain_of(failed.domain), model.opsets.get(domain_of(failed.domain), 0)
     if domain or not onnx.defs.has(failed.op_type, opset) or has_body(failed.op_type, opset):
         return {}
+    if failed.op_type == "Split" and not _counted(failed):
+        return {}  # the library reads beyond a list of its own
     if any(name and name not in values for name in failed.input) or [*subgraphs(failed)]:
         return {}
     try:
