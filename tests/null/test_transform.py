@@ -223,7 +223,7 @@ def test_registers_in_assembly_become_operands(nvrtc: Nvrtc) -> None:
     assert found.kernels[0].elastic, found.kernels[0].reasons
     forms = found.text[len(found.text) - len(found.text.partition("elastic forms of k")[2]) :]
     assert "ctaid" not in forms
-    assert '"r"(tw_tile.grid.y)' in forms
+    assert '"r"(tw_tile.tw_grid.y)' in forms
     ptx = nvrtc(found.text, "compute_90").decode()
     own = ptx[ptx.index(".entry _Z9k_elastic") :].partition(".entry _Z7k_slice")[0]
     assert "%nctaid.y" not in own
@@ -320,7 +320,7 @@ TOGETHER = {
 def test_threads_wait_between_tiles_only_where_they_share(case: str) -> None:
     before, body, waits = TOGETHER[case]
     text = made(f"{before}\n__global__ void k(int *p, int n) {{ {body} }}").text
-    task = text[text.index("k_elastic") : text.index("tilewright::advance")]
+    task = text[text.index("k_elastic") : text.index("tilewright::tw_advance")]
     assert ("__syncthreads" in task.partition("break;")[2]) == waits
 
 

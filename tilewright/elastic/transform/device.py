@@ -1,7 +1,7 @@
 """Which parts of a source only the host's compiler needs.
 
-Input: a `CudaSource`.  Output: edits that take them out: functions of the host, and includes of
-system headers.  NVRTC, and kernels on the CPU, are then given what is left.
+Input: a `CudaSource`.  Output: edits that take out functions of the host.  NVRTC, and kernels on
+the CPU, are then given what is left.  Headers that were not found are included where they exist.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.module import CudaSource, whole
-from tilewright.elastic.transform.source import Edit, inside
+from tilewright.elastic.transform.source import Edit, Headers, included, inside
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -21,8 +21,20 @@ _KEPT = re.compile(r"cuda_fp16|cuda_bf16|cooperative_groups|mma\.h|cuda/|cub/|cr
 _SCOPES = frozenset({"function_definition", "lambda_expression", "compound_statement"})
 
 
-def device_part(module: CudaSource) -> list[Edit]:
-    return [Edit(node.start_byte, node.end_byte, _lines(module, node)) for node in _hosts(module)]
+def device_part(module: CudaSource, headers: Headers) -> list[Edit]:
+    missing = {directive.start: included(directive.tokens)
+               for source, directive in headers.missing if source is module.source}  # fmt: skip
+    edits = [Edit(node.start_byte, node.end_byte, _lines(module, node)) for node in _hosts(module)]
+    for directive in module.source.lexed.directives:
+        name = missing.get(directive.start, "")
+        if name and not _KEPT.search(name):
+            text = module.source.between(directive.start, directive.end)
+            quoted = (
+                directive.tokens[0].text if directive.tokens[0].kind == "string" else f"<{name}>"
+            )
+            guard = f"#if __has_include({quoted})"
+            edits.append(Edit(directive.start, directive.end, f"{guard}\n{text}\n#endif"))
+    return edits
 
 
 def _lines(module: CudaSource, node: Node) -> str:
@@ -33,9 +45,7 @@ def _lines(module: CudaSource, node: Node) -> str:
 def _hosts(module: CudaSource) -> Iterator[Node]:
     of = module.source.of
     for node in inside(module.source.root, skip=_SCOPES):
-        if node.type == "preproc_include" and not _KEPT.search(of(node)):
-            yield node
-        elif node.type == "function_definition" and not _inside_type(node):
+        if node.type == "function_definition" and not _inside_type(node):
             if not module.is_device(node):
                 yield whole(node)
         elif node.type in _OTHERS:

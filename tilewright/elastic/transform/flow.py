@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.module import BLOCK, CudaSource, Definition
@@ -53,17 +54,7 @@ class Flow:
     def _constants(self) -> set[str]:
         found = {self._of(n) for t in self.function.templates for n in inside(t)
                  if n.type == "identifier"}  # fmt: skip
-        for node in self.module.source.root.named_children:
-            if node.type == "declaration" and any(
-                self._of(q) in ("const", "constexpr", "__constant__")
-                for q in node.named_children
-                if q.type == "type_qualifier"
-            ):
-                name = name_of(node.child_by_field_name("declarator"))
-                found |= {self._of(name)} if name else set()
-        return found | {
-            self._of(n) for n in inside(self.module.source.root) if n.type == "enumerator"
-        }
+        return found | self.module.constants
 
     def _writes(self) -> Iterator[tuple[str, Node | None, Node]]:
         """Names with the value that they get, and where; None: any value."""
@@ -126,14 +117,20 @@ class Flow:
         return False
 
     def _name_differs(self, name: str) -> bool:
-        if name in self.varying:
-            return True
-        if name in self._known or name in _SAME or name in _PURE:
-            return False
-        macros = self.module.macros.get(name)
-        if not macros:
-            return True
-        return any(self._name_differs(w) for m in macros for w in m.words if w != name)
+        pending, seen = [name], {name}
+        while pending:
+            word = pending.pop()
+            if word in self.varying:
+                return True
+            if word in self._known or word in _SAME or word in _PURE:
+                continue
+            macros = self.module.macros.get(word)
+            if not macros:
+                return True
+            more = {w for macro in macros for w in macro.words} - seen
+            seen |= more
+            pending += more
+        return False
 
     def divergent(self, node: Node) -> bool:
         """Whether only some threads of a block may come here."""
@@ -175,9 +172,13 @@ class Flow:
             )
         ]
 
+    @cached_property
+    def _jumps(self) -> bool:
+        return any(n.type == "goto_statement" for n in inside(self.function.body))
+
     def followed(self, node: Node, later: list[Node]) -> bool:
         """Whether a thread that does not return at `node` may come to one of `later` after it."""
-        if any(n.type == "goto_statement" for n in inside(self.function.body)):
+        if self._jumps:
             return bool(later)
         loops = [o for o in above(node, self.function.body) if o.type in LOOPS]
         return any(

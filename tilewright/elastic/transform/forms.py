@@ -34,13 +34,13 @@ struct TileRange {{  // tiles [first, last) of a kernel, numbered as its blocks:
   const unsigned *map;  // three numbers for each tile: the block that it is; null: computed
 }};
 struct Tile {{
-  uint3 block;
-  dim3 grid;
-  uint3 thread;
-  dim3 threads;
-  unsigned live;  // lanes of the warp that have not returned
+  uint3 tw_block;
+  dim3 tw_grid;
+  uint3 tw_thread;
+  dim3 tw_threads;
+  unsigned tw_live;  // lanes of the warp that have not returned
 }};
-__device__ __forceinline__ Tile tile(const TileRange &s, unsigned number) {{
+__device__ __forceinline__ Tile tw_tile_of(const TileRange &s, unsigned number) {{
   uint3 block;
   if (s.map) {{
     block.x = s.map[3 * number], block.y = s.map[3 * number + 1], block.z = s.map[3 * number + 2];
@@ -53,36 +53,106 @@ __device__ __forceinline__ Tile tile(const TileRange &s, unsigned number) {{
   return Tile{{block, dim3(s.grid[0], s.grid[1], s.grid[2]), threadIdx, blockDim, ~0u}};
 }}
 // The tile behind this one, with the number given.
-__device__ __forceinline__ void advance(Tile &t, const TileRange &s, unsigned number) {{
-  if (s.map) t.block = tile(s, number).block;
-  else if (++t.block.x == s.grid[0]) {{
-    t.block.x = 0;
-    if (++t.block.y == s.grid[1]) t.block.y = 0, ++t.block.z;
+__device__ __forceinline__ void tw_advance(Tile &t, const TileRange &s, unsigned number) {{
+  if (s.map) t.tw_block = tw_tile_of(s, number).tw_block;
+  else if (++t.tw_block.x == s.grid[0]) {{
+    t.tw_block.x = 0;
+    if (++t.tw_block.y == s.grid[1]) t.tw_block.y = 0, ++t.tw_block.z;
   }}
 }}
 __device__ __forceinline__ bool leads() {{
   return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0;
 }}
-__device__ __forceinline__ unsigned rank() {{
+// What the forms call: words of theirs that a macro of the source may have are few.
+__device__ __forceinline__ Worker tw_begin(const Turn &t, int *task) {{
+  Worker w{{}};
+  if (leads()) w = first_task(t, task);
+  return w;
+}}
+__device__ __forceinline__ void tw_ahead(const Turn &t, Worker &w, int own) {{
+  if (leads()) ask_ahead(t, w, own);
+}}
+__device__ __forceinline__ void tw_next(const Turn &t, int *task, Worker &w, int own) {{
+  if (leads()) next_task(t, task, w, own, true);
+}}
+__device__ __forceinline__ void tw_finish(const Turn &t, const int *task, const Worker &w) {{
+  if (leads() && task[0] < 0) finish(t, w.done);
+}}
+__device__ __forceinline__ unsigned tw_first(const TileRange &s, int task) {{
+  return s.first + task * s.each;
+}}
+__device__ __forceinline__ unsigned tw_end_of(const TileRange &s, unsigned number) {{
+  return number + min(s.each, s.last - number);
+}}
+__device__ __forceinline__ unsigned tw_begin(const TileRange &s) {{ return s.first + blockIdx.x; }}
+__device__ __forceinline__ bool tw_within(const TileRange &s, unsigned number) {{
+  return number < s.last;
+}}
+__device__ __forceinline__ unsigned tw_step() {{ return gridDim.x; }}
+__device__ __forceinline__ unsigned tw_rank() {{
   return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }}
-__device__ __forceinline__ unsigned size() {{ return blockDim.x * blockDim.y * blockDim.z; }}
-__device__ __forceinline__ unsigned size(const TileRange &s) {{
+__device__ __forceinline__ unsigned tw_size() {{ return blockDim.x * blockDim.y * blockDim.z; }}
+__device__ __forceinline__ unsigned tw_size(const TileRange &s) {{
   return s.threads[0] * s.threads[1] * s.threads[2];
 }}
 // The tile as thread `number` of the kernel sees it; blocks of the launch may be smaller.
-__device__ __forceinline__ Tile as_thread(Tile t, const TileRange &s, unsigned number) {{
+__device__ __forceinline__ Tile tw_as_thread(Tile t, const TileRange &s, unsigned number) {{
   const unsigned row = number / s.threads[0];
-  t.thread.x = number % s.threads[0], t.thread.y = row % s.threads[1];
-  t.thread.z = row / s.threads[1];
-  t.threads = dim3(s.threads[0], s.threads[1], s.threads[2]);
+  t.tw_thread.x = number % s.threads[0], t.tw_thread.y = row % s.threads[1];
+  t.tw_thread.z = row / s.threads[1];
+  t.tw_threads = dim3(s.threads[0], s.threads[1], s.threads[2]);
   return t;
 }}
 }}  // namespace tilewright
 #endif
 """
+_FORMS = """
+// ---- elastic forms of %(name)s
+%(tile)s
+%(elastic)s {
+  __shared__ int tw_tasks[2][3];
+  tilewright::Worker tw_worker = tilewright::tw_begin(tw_turn, tw_tasks[0]);
+  __syncthreads();
+  for (int tw_side = 0;; tw_side ^= 1) {
+    const int tw_own = tw_tasks[tw_side][0];
+    if (tw_own < 0) return;
+    tilewright::tw_ahead(tw_turn, tw_worker, tw_own);
+    unsigned tw_number = tilewright::tw_first(tw_shard, tw_own);
+    const unsigned tw_end = tilewright::tw_end_of(tw_shard, tw_number);
+    tilewright::Tile tw_at = tilewright::tw_tile_of(tw_shard, tw_number);
+    for (;;) {
+      %(call)s
+      if (++tw_number >= tw_end) break;
+      %(between)stilewright::tw_advance(tw_at, tw_shard, tw_number);
+    }
+    tilewright::tw_next(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own);
+    __syncthreads();
+    tilewright::tw_finish(tw_turn, tw_tasks[tw_side ^ 1], tw_worker);
+  }
+}
+%(slice)s {
+  for (unsigned tw_number = tilewright::tw_begin(tw_shard);
+       tilewright::tw_within(tw_shard, tw_number); tw_number += tilewright::tw_step()) {
+    const tilewright::Tile tw_at = tilewright::tw_tile_of(tw_shard, tw_number);
+    %(call)s
+    __syncthreads();
+  }
+}
+"""
+#: Threads of a tile by fewer threads of a worker.
+_THREAD = "tilewright::tw_as_thread(tw_at, tw_shard, tw_n)"
+_FOLDED = """for (unsigned tw_n = tilewright::tw_rank(); tw_n < tilewright::tw_size(tw_shard);
+           tw_n += tilewright::tw_size())
+        %s"""
 BOUNDS = "__launch_bounds__"
 SHARD, TURN = "const tilewright::TileRange tw_shard", "const tilewright::Turn tw_turn"
+#: Words that forms have beside those of the kernel.  The source may not make others of them.
+WORDS = frozenset(
+    re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|%\(\w+\)s", "", _FORMS + _FOLDED))
+) | frozenset(re.findall(r"[A-Za-z_]\w*", f"{SHARD} {TURN} {TILE} {TW} {_THREAD} {BOUNDS}")) | {
+    "__global__", "__device__", "__forceinline__", "void", "template",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,58 +183,24 @@ def forms(
     call = _call(head, fold)
     # between tiles of one task nobody waits where threads share nothing
     between = "__syncthreads();\n      " if verdict.together else ""
+    first = f"{'' if verdict.live else 'const '}{TILE} {TW}"
     tile = (
         f"{head.template}__device__ __forceinline__ void {_named(head, 'tw')}"
-        f"({', '.join([f'{TILE} {TW}', *of_tile])}) {body}"
+        f"({', '.join([first, *of_tile])}) {body}"
     )
     elastic = _headed(source, kernel, head, "elastic", threads, SHARD, TURN)
     slice_ = _headed(source, kernel, head, "slice", threads, SHARD)
-    return f"""
-// ---- elastic forms of {kernel.name}
-{tile}
-{elastic} {{
-  __shared__ int tw_tasks[2][3];
-  tilewright::Worker tw_worker{{}};
-  if (tilewright::leads()) tw_worker = tilewright::first_task(tw_turn, tw_tasks[0]);
-  __syncthreads();
-  for (int tw_side = 0;; tw_side ^= 1) {{
-    const int tw_own = tw_tasks[tw_side][0];
-    if (tw_own < 0) return;
-    if (tilewright::leads()) tilewright::ask_ahead(tw_turn, tw_worker, tw_own);
-    unsigned tw_number = tw_shard.first + tw_own * tw_shard.each;
-    const unsigned tw_end = tw_number + min(tw_shard.each, tw_shard.last - tw_number);
-    tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number);
-    for (;;) {{
-      {call}
-      if (++tw_number >= tw_end) break;
-      {between}tilewright::advance(tw_at, tw_shard, tw_number);
-    }}
-    if (tilewright::leads())
-      tilewright::next_task(tw_turn, tw_tasks[tw_side ^ 1], tw_worker, tw_own, true);
-    __syncthreads();
-    if (tilewright::leads() && tw_tasks[tw_side ^ 1][0] < 0)
-      tilewright::finish(tw_turn, tw_worker.done);
-  }}
-}}
-{slice_} {{
-  for (unsigned tw_number = tw_shard.first + blockIdx.x; tw_number < tw_shard.last;
-       tw_number += gridDim.x) {{
-    const tilewright::Tile tw_at = tilewright::tile(tw_shard, tw_number);
-    {call}
-    __syncthreads();
-  }}
-}}
-"""
+    return _FORMS % {
+        "name": kernel.name, "tile": tile, "elastic": elastic, "slice": slice_, "call": call,
+        "between": between,
+    }  # fmt: skip
 
 
 def _call(head: Head, fold: bool) -> str:
     name = _named(head, "tw") + head.arguments
     if not fold:
         return f"{name}({', '.join(['tw_at', *head.names])});"
-    thread = "tilewright::as_thread(tw_at, tw_shard, tw_n)"
-    return f"""for (unsigned tw_n = tilewright::rank(); tw_n < tilewright::size(tw_shard);
-           tw_n += tilewright::size())
-        {name}({", ".join([thread, *head.names])});"""
+    return _FOLDED % f"{name}({', '.join([_THREAD, *head.names])});"
 
 
 def _named(head: Head, form: str) -> str:

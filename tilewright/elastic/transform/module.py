@@ -184,11 +184,53 @@ class CudaSource:
                 pending += self.calls[name]
         return frozenset(found)
 
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Constants and enumerators, which are the same for all threads."""
+        of, found = self.source.of, set[str]()
+        for node in self.source.root.named_children:
+            if node.type == "declaration" and any(
+                of(q) in ("const", "constexpr", "__constant__")
+                for q in node.named_children
+                if q.type == "type_qualifier"
+            ):
+                name = name_of(node.child_by_field_name("declarator"))
+                found |= {of(name)} if name else set()
+        return frozenset(found) | {
+            of(n) for n in inside(self.source.root) if n.type == "enumerator"
+        }
+
+    @cached_property
+    def volatile(self) -> frozenset[str]:
+        """Volatile variables of the file."""
+        nodes = (n for n in self.source.root.named_children if n.type == "declaration")
+        return frozenset(volatile_names(self.source, nodes))
+
+    @cached_property
+    def _callers(self) -> dict[str, list[str]]:
+        """By name, what calls it or uses it."""
+        found: dict[str, list[str]] = {}
+        for name in self._names:
+            for called in self.calls[name]:
+                found.setdefault(called, []).append(name)
+        return found
+
+    @cached_property
+    def _reaching(self) -> dict[frozenset[str], frozenset[str]]:
+        return {}
+
     def reaching(self, wanted: frozenset[str]) -> frozenset[str]:
         """Names of the file whose text, or what it calls, mentions any of the wanted."""
-        return frozenset(
-            name for name in self._names if any(self.words[n] & wanted for n in self.behind([name]))
-        )
+        if wanted not in self._reaching:
+            pending = [name for name in self._names if self.words[name] & wanted]
+            found = set[str]()
+            while pending:
+                name = pending.pop()
+                if name not in found:
+                    found.add(name)
+                    pending += self._callers.get(name, ())
+            self._reaching[wanted] = frozenset(found)
+        return self._reaching[wanted]
 
     def bodies(self, function: Definition) -> list[Definition]:
         """The function, and all of the file that it may call."""
@@ -235,6 +277,14 @@ def _lost(root: Node, functions: Iterable[Definition]) -> Iterator[Node]:
                     yield node
             elif any(part.is_missing for part in home.children):
                 yield node
+
+
+def volatile_names(source: Source, nodes: Iterable[Node]) -> Iterator[str]:
+    """Of declarations, the names of those that are volatile."""
+    for node in nodes:
+        name = name_of(node.child_by_field_name("declarator"))
+        if name is not None and re.search(r"\bvolatile\b", source.of(node)):
+            yield source.of(name)
 
 
 def function_in(declarator: Node) -> Node | None:

@@ -24,9 +24,14 @@ REFUSED = (
      "assembly launches kernels, which nobody could ask to leave: launch them from the host"),
     (re.compile(r"\b(?:tcgen05|setmaxnreg|griddepcontrol)\b"),
      "assembly changes the state of the block beyond a tile"),
+    (re.compile(r"\bcall\b(?!.*cudaLaunch)", re.DOTALL),
+     "assembly calls a function, which may read the block's number"),
 )  # fmt: skip
 BARRIER = re.compile(r"\b(?:bar|barrier)\.(?:cta\.)?(?:sync|red|arrive)\b")
 _REGISTER = re.compile(r"%%?(n?ctaid|n?tid)\.([xyz])\b")
+_TEXTS = frozenset({"string_literal", "concatenated_string", "string_content", "escape_sequence",
+                    "comment"})  # fmt: skip
+_ESCAPE = re.compile(r"\\[^nrt\\\"'?]")
 _ANY = re.compile(r"%%?n?(?:ctaid|tid)\b")
 
 
@@ -40,10 +45,20 @@ def code_of(source: Source, asm: Node) -> str:
     )
 
 
+def refused(code: str) -> Iterator[str]:
+    """Why a text of assembly cannot be part of a tile."""
+    yield from (why for pattern, why in REFUSED if pattern.search(code))
+
+
 def reasons(source: Source, asm: Node) -> Iterator[str]:
     """Why the assembly cannot be part of a tile."""
     code = code_of(source, asm)
-    yield from (why for pattern, why in REFUSED if pattern.search(code))
+    yield from refused(code)
+    node = asm.child_by_field_name("assembly_code")
+    if node is None or any(n.type not in _TEXTS for n in inside(node)):
+        yield "assembly of more than strings is not understood"
+    elif _ESCAPE.search(code):
+        yield "assembly with characters by their numbers is not understood"
     if len(_ANY.findall(code)) != len(_REGISTER.findall(code)):
         yield "assembly reads the block's number in a way that is not understood"
 

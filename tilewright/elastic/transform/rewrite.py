@@ -7,22 +7,16 @@ used.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform import ptx
-from tilewright.elastic.transform.module import (
-    LANES,
-    WORD,
-    Definition,
-    Macro,
-    function_in,
-    whole,
-)
-from tilewright.elastic.transform.rules import GROUP_INDEX, Rulebook, Verdict, copy_of, outer_if
-from tilewright.elastic.transform.source import Edit, inside, name_of
+from tilewright.elastic.transform.identity import Identity
+from tilewright.elastic.transform.index import Unit
+from tilewright.elastic.transform.module import LANES, CudaSource, Definition, function_in
+from tilewright.elastic.transform.rules import GROUP_INDEX, Verdict, copy_of, outer_if
+from tilewright.elastic.transform.source import Edit, declared, inside, is_local, name_of
+from tilewright.elastic.transform.tokens import Token, closing
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -30,70 +24,95 @@ if TYPE_CHECKING:
 #: The type of a tile, and the name of the one at hand.
 TILE, TW = "tilewright::Tile", "tw_tile"
 #: What a copy reads instead; both spellings of a register.
-BLOCK_VALUES = {"blockIdx": f"{TW}.block", "gridDim": f"{TW}.grid"}
-THREAD_VALUES = {"threadIdx": f"{TW}.thread", "blockDim": f"{TW}.threads"}
-BLOCK_REGISTERS = {"ctaid": f"{TW}.block", "nctaid": f"{TW}.grid"}
-THREAD_REGISTERS = {"tid": f"{TW}.thread", "ntid": f"{TW}.threads"}
+BLOCK_VALUES = {"blockIdx": f"{TW}.tw_block", "gridDim": f"{TW}.tw_grid"}
+THREAD_VALUES = {"threadIdx": f"{TW}.tw_thread", "blockDim": f"{TW}.tw_threads"}
+BLOCK_REGISTERS = {"ctaid": f"{TW}.tw_block", "nctaid": f"{TW}.tw_grid"}
+THREAD_REGISTERS = {"tid": f"{TW}.tw_thread", "ntid": f"{TW}.tw_threads"}
+#: Words that copies have beside those of the source.
+WORDS = frozenset({"const", "__ballot_sync", "bool"})
+#: How a function is called by its name.
+_CALLEES = frozenset({
+    "identifier", "qualified_identifier", "template_function", "field_expression",
+})  # fmt: skip
+_LIBRARIES = ("std::", "::std::", "cuda::", "cub::", "thrust::", "cg::", "cooperative_groups::",
+              "nvcuda::")  # fmt: skip
+#: Where an expression may stand, in words of the grammar.
+_VALUES = frozenset({
+    "field_expression", "argument_list", "init_declarator", "binary_expression",
+    "assignment_expression", "parenthesized_expression", "return_statement", "initializer_list",
+    "subscript_argument_list", "conditional_expression", "comma_expression",
+    "gnu_asm_input_operand", "cast_expression", "unary_expression", "condition_clause",
+    "expression_statement", "sizeof_expression", "pointer_expression", "for_range_loop",
+})  # fmt: skip
 
 
 class Copier:
-    """verdicts: of the kernels that become elastic"""
+    """What is rewritten in the kernels that become elastic, and in what they lead to."""
 
-    def __init__(self, rules: Rulebook, verdicts: list[Verdict]) -> None:
-        self.rules, self.module, self.source = rules, rules.module, rules.module.source
+    def __init__(self, module: CudaSource, identity: Identity, fold: bool) -> None:
+        self.module, self.identity, self.source = module, identity, module.source
         self.of = self.source.of
-        self.values = BLOCK_VALUES | (THREAD_VALUES if rules.fold else {})
-        self.registers = BLOCK_REGISTERS | (THREAD_REGISTERS if rules.fold else {})
-        self.live = any(p.live for p in verdicts)
-
-    @cached_property
-    def copied(self) -> frozenset[str]:
-        """Names of the file of which there is a copy."""
-        found = self.module.reaching(self.rules.identities)
-        if self.live:
-            found |= self.rules.lanes
-        return found & (self.module.named.keys() | self.module.macros.keys())
+        self.values = BLOCK_VALUES | (THREAD_VALUES if fold else {})
+        self.registers = BLOCK_REGISTERS | (THREAD_REGISTERS if fold else {})
+        named = identity.index.named
+        kinds = {name: {unit.kind for unit in named[name]} for name in identity.names}
+        self._functions = {n for n, k in kinds.items() if k & {"function", "method", "declared"}}
+        self._methods = {n for n, k in kinds.items() if k & {"method", "declared"}}
+        self._macros = {n for n, k in kinds.items() if "macro" in k}
 
     # ---- bodies ----------------------------------------------------------------------------------
 
     def edits(self, function: Definition, live: bool) -> list[Edit]:
-        """Of the body, and of default values of parameters."""
+        """Of the body: each is right wherever the tile is in scope."""
         found: list[Edit] = []
-        own = self.module.locals_of(function)
-        for node in inside(function.whole):
+        body = function.body
+        for node in inside(body):
             if node.type == "gnu_asm_expression":
                 found += ptx.edits(self.source, node, self.registers)
             elif node.type == "call_expression":
-                found += self._call(node, live, own)
-            elif node.type == "identifier":
-                found += self._word(node)
+                found += self._call(node, live, function)
+            elif node.type == "identifier" and self.of(node) in self.values and _is_value(node):
+                found.append(Edit(node.start_byte, node.end_byte, self.values[self.of(node)]))
+        for token in self.source.lexed.between(body.start_byte, body.end_byte):
+            if token.kind == "word" and token.text in self._macros:
+                found.append(Edit(token.start, token.end, copy_of(token.text)))
         return found
 
-    def _word(self, node: Node) -> Iterator[Edit]:
-        word = self.of(node)
-        if word in self.values:
-            yield Edit(node.start_byte, node.end_byte, self.values[word])
-        elif word in self.module.macros and word in self.copied:
-            yield Edit(node.start_byte, node.end_byte, copy_of(word))
-
-    def _call(self, call: Node, live: bool, own: frozenset[str]) -> Iterator[Edit]:
-        name = name_of(call.child_by_field_name("function"))
-        arguments = call.child_by_field_name("arguments")
-        if name is None or arguments is None:
+    def _call(self, call: Node, live: bool, function: Definition) -> Iterator[Edit]:
+        callee, arguments = (call.child_by_field_name(f) for f in ("function", "arguments"))
+        name = name_of(callee)
+        if callee is None or name is None or arguments is None or callee.type not in _CALLEES:
             return
-        word, given = self.of(name), arguments.named_children
+        word = self.of(name)
+        given = [node for node in arguments.named_children if node.type != "comment"]
+        if any(node.type.startswith("preproc") for node in given):
+            return
         if word == GROUP_INDEX:
-            yield Edit(call.start_byte, call.end_byte, f"{TW}.block")
+            yield Edit(call.start_byte, call.end_byte, f"{TW}.tw_block")
+        elif self.of(callee).startswith(_LIBRARIES):
+            return
         elif live and LANES.match(word):
             if given:
+                yield Edit(name.start_byte, name.end_byte, word)
                 yield Edit(given[0].start_byte, given[0].start_byte, "(")
-                yield Edit(given[0].end_byte, given[0].end_byte, f") & {TW}.live")
+                yield Edit(given[0].end_byte, given[0].end_byte, f") & {TW}.tw_live")
             else:
-                yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, f"{TW}.live")
-        elif word in self.copied & self.module.named.keys() - own:
+                yield Edit(name.start_byte, name.end_byte, word)
+                yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, f"{TW}.tw_live")
+        elif word in self._functions and (
+            word in self._methods
+            if callee.type == "field_expression"
+            else not self._is_own(name, word, function)
+        ):
             yield Edit(name.start_byte, name.end_byte, copy_of(word))
             more = f"{TW}, " if given else TW
             yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, more)
+
+    def _is_own(self, name: Node, word: str, function: Definition) -> bool:
+        """Whether a name means a variable of the function's own."""
+        return word in declared(self.source, function.parameters) or is_local(
+            self.source, name, function.body
+        )
 
     def body(self, verdict: Verdict, more: list[Edit]) -> str:
         """A kernel's body as that of a tile."""
@@ -116,31 +135,34 @@ class Copier:
                 outer.start_byte,
                 outer.start_byte,
                 f"const bool {ends} = {text};\n"
-                f"  {TW}.live = __ballot_sync({TW}.live, !{ends});\n  ",
+                f"  {TW}.tw_live = __ballot_sync({TW}.tw_live, !{ends});\n  ",
             )
             yield Edit(condition.start_byte, condition.end_byte, f"({ends})")
 
     # ---- copies ----------------------------------------------------------------------------------
 
-    def copies(self) -> Iterator[tuple[int, str]]:
+    def copies(self, units: Iterable[Unit]) -> Iterator[tuple[int, str]]:
         """Copies of functions, declarations and macros, and where each is put."""
-        of = self.of
-        for function in self.module.functions:
-            if not function.kernel and function.name in self.copied:
+        for unit in units:
+            if unit.kind == "macro":
+                yield unit.end, self._macro(unit)
+                continue
+            if unit.function is not None:
+                function = unit.function
                 edits = [*self._head(function.declarator, function.labels),
-                         *self.edits(function, self.live)]  # fmt: skip
-                at = function.whole
-                yield at.end_byte, "\n" + self.source.edited(at.start_byte, at.end_byte, edits)
-        for node in self.module.declarations:
-            declarator = function_in(node.children_by_field_name("declarator")[0])
-            name = name_of(declarator.child_by_field_name("declarator")) if declarator else None
-            if declarator is not None and name is not None and of(name) in self.copied:
-                edits = self._head(declarator, name)
-                at = whole(node)
-                yield at.end_byte, "\n" + self.source.edited(at.start_byte, at.end_byte, edits)
-        for name_, macros in self.module.macros.items():
-            if name_ in self.copied:
-                yield from ((m.node.end_byte, self._macro(m)) for m in macros)
+                         *self.edits(function, bool(self.identity.live))]  # fmt: skip
+            elif unit.node is not None:
+                edits = self._declared(unit.node)
+            yield unit.end, "\n" + self.source.edited(unit.start, unit.end, edits)
+
+    def _declared(self, node: Node) -> list[Edit]:
+        for inner in inside(node):
+            if inner.type in ("declaration", "field_declaration"):
+                declarator = function_in(inner.children_by_field_name("declarator")[0])
+                name = name_of(declarator.child_by_field_name("declarator")) if declarator else None
+                if declarator is not None and name is not None:
+                    return self._head(declarator, name)
+        return []
 
     def _head(self, declarator: Node, name: Node) -> list[Edit]:
         parameters = declarator.child_by_field_name("parameters")
@@ -153,20 +175,63 @@ class Copier:
             head = Edit(parameters.start_byte + 1, parameters.start_byte + 1, f"{first}, ")
         return [Edit(name.start_byte, name.end_byte, copy_of(self.of(name))), head]
 
-    def _macro(self, macro: Macro) -> str:
-        parameters = macro.node.child_by_field_name("parameters")
-        head = copy_of(macro.name) + (self.of(parameters) if parameters is not None else "")
-        calls = "|".join(map(re.escape, sorted(self.copied & self.module.named.keys()))) or "(?!)"
-        value = re.sub(rf"\b({calls})\s*(<[^<>()]*>)?\s*\((\s*\))?", _call_in_macro, macro.value)
-        value = WORD.sub(lambda found: self._in_macro(found[0]), value)
-        return f"#undef {copy_of(macro.name)}\n#define {head} {value}\n"
+    # ---- macros ----------------------------------------------------------------------------------
 
-    def _in_macro(self, word: str) -> str:
-        if word in self.module.macros and word in self.copied:
-            return copy_of(word)
-        return self.values.get(word, word)
+    def edits_in_macro(self, unit: Unit, token: Token) -> list[Edit] | str:
+        """How a word of a macro is written in its copy, or why it cannot be."""
+        tokens = unit.tokens
+        at = tokens.index(token)
+        before = tokens[at - 1].text if at else ""
+        after = tokens[at + 1].text if at + 1 < len(tokens) else ""
+        if token.text in self.values and before not in (".", "->", "::"):
+            return [Edit(token.start, token.end, self.values[token.text])]
+        if token.text in self._macros:
+            if after == "(" or all(
+                u.parameters is None for u in self.identity.index.named[token.text]
+            ):
+                return [Edit(token.start, token.end, copy_of(token.text))]
+        elif token.text in self._functions and after == "(":
+            inner = tokens[at + 2 : closing(tokens, at + 1)]
+            some = _some(inner, {*(unit.parameters or ()), "__VA_ARGS__"}, self.identity)
+            if some is not None:
+                end = tokens[at + 1].end
+                return [Edit(token.start, token.end, copy_of(token.text)),
+                        Edit(end, end, f"{TW}, " if some else TW)]  # fmt: skip
+        return f"the macro {unit.names[0]} uses {token.text} in a way that is not understood"
+
+    def _macro(self, unit: Unit) -> str:
+        edits: list[Edit] = []
+        for token in self.identity.tokens(unit):
+            found = self.edits_in_macro(unit, token)
+            assert not isinstance(found, str)
+            edits += found
+        name, copy = unit.names[0], copy_of(unit.names[0])
+        head = copy + ("" if unit.parameters is None else f"({', '.join(unit.parameters)})")
+        start = unit.tokens[0].start if unit.tokens else unit.end
+        value = self.source.edited(start, unit.end, edits)
+        assert name in self._macros
+        return f"\n#undef {copy}\n#define {head} {value}"
 
 
-def _call_in_macro(found: re.Match[str]) -> str:
-    more = f"{TW})" if found[3] else f"{TW}, "
-    return f"{copy_of(found[1])}{found[2] or ''}({more}"
+def _some(tokens: Sequence[Token], maybe: set[str], identity: Identity) -> bool | None:
+    """Whether a call in a macro has arguments; None: it depends on what the macro is given."""
+    if not tokens:
+        return False
+    first = tokens[0].text
+    maybe = {name.removesuffix("...") for name in maybe}
+    named = identity.index.named.get(first, ())
+    if first in maybe or any(unit.kind == "macro" for unit in named):
+        return True if len(tokens) > 1 and tokens[1].text not in (",", "(") else None
+    return True
+
+
+def _is_value(node: Node) -> bool:
+    """Whether a name is read where it stands, as far as the grammar tells."""
+    parent = node.parent
+    if parent is None or parent.type not in _VALUES:
+        return False
+    return all(
+        child.id != node.id
+        for kind in ("declarator", "left", "field", "name")
+        for child in parent.children_by_field_name(kind)
+    )

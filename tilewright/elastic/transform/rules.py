@@ -43,7 +43,7 @@ class Reason:
 
 #: Their blocks would look at no budget, and are no tiles of anybody.
 LAUNCHES = "it launches kernels, which nobody could ask to leave: launch them from the host"
-_OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
+OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
 #: On a GPU a warp that is left in part waits for all of its lanes (docs/decisions/0054).
 _LEFT_WHY = (
     "some threads return before the others meet a barrier: let them skip the work instead, and "
@@ -70,23 +70,21 @@ REFUSED = {
     "cudaGraphLaunch": "it launches graphs",
     "cudaGridDependencySynchronize": "it waits for another kernel",
     "cudaTriggerProgrammaticLaunchCompletion": "it lets another kernel begin",
-    "pipeline_shared_state": _OBJECTS_WHY,
+    "pipeline_shared_state": OBJECTS_WHY,
 }
 #: How a cooperative group is asked for the block's number.
 GROUP_INDEX = "group_index"
 #: The end of a conditional whose begin is elsewhere.
 _HALF = re.compile(r"#\s*(?:el|endif)")
-#: Names that the forms use themselves, and what is put after a kernel's name.
-_RESERVED = re.compile(r"tw_(?:tile|at|end|shard|turn|tasks|worker|side|own|number|n|ends\d+)$")
+#: What is put after a kernel's name.
 FORMS = ("_tw", "_elastic", "_slice")
-_OBJECTS = re.compile(r"\bcuda::(?:barrier|latch|semaphore|counting_semaphore|binary_semaphore)\b")
 #: Libraries whose functions meet at barriers of the block, or in groups of lanes.
 LIBRARY_BARRIERS = frozenset({
     "BlockReduce", "BlockScan", "BlockRadixSort", "BlockLoad", "BlockStore", "BlockExchange",
     "BlockHistogram", "BlockMergeSort", "make_pipeline", "wait_prior",
 })  # fmt: skip
 #: Functions of CUDA, and casts, by which threads share nothing.
-_ALONE = re.compile(
+ALONE = re.compile(
     r"atomic\w+|make_\w+|__(?!sync)\w+|(?:static|reinterpret|const)_cast|u?(?:int|long)|float|double"
     r"|(?:f|ll|l)?(?:abs|min|max)f?|(?:r|c)?sqrtf?|r?cbrtf?|(?:exp|log)(?:2|10|1p|m1|b)?f?|pow[fi]?"
     r"|a?(?:sin|cos|tan)(?:h|pi)?f?|atan2f?|sincosf?|erfc?f?|(?:l|t)gammaf?|fmaf?|f?modf?|fdividef?"
@@ -191,7 +189,8 @@ class Rulebook:
         meets += [a for a in self.assemblies(kernel)
                   if ptx.BARRIER.search(ptx.code_of(self.module.source, a))]  # fmt: skip
         left = [r for r in returns if flow.followed(r, meets)]
-        early = tuple(r for r in returns if flow.followed(r, self.mentions(kernel, self.lanes)))
+        lanes = self.mentions(kernel, self.lanes)
+        early = tuple(r for r in returns if flow.followed(r, lanes))
         found = [*self._broken(kernel, bodies), *self._refused(bodies)]
         found += (self._reason(node, _LEFT_WHY) for node in left)
         found += self._libraries(kernel, flow, returns)
@@ -226,7 +225,7 @@ class Rulebook:
                     callee = call.child_by_field_name("function")
                     name = name_of(callee) or callee
                     word = self._of(name) if name is not None else ""
-                    if word not in known and not _ALONE.fullmatch(word):
+                    if word not in known and not ALONE.fullmatch(word):
                         return False
         return True
 
@@ -247,79 +246,19 @@ class Rulebook:
         head = self.module.source.between(kernel.whole.start_byte, kernel.body.start_byte)
         if "__cluster_dims__" in head:
             yield self._reason(kernel.node, REFUSED["__cluster_dims__"])
-        names = {f.name for f in self.module.functions} | self.module.macros.keys()
-        taken = {kernel.name + form for form in FORMS} & names
-        taken |= {copy_of(f.name) for f in bodies[1:]} & names
-        taken |= {w for f in bodies for w in self.module.words_in(f.whole) if _RESERVED.match(w)}
-        for name in sorted(taken):
-            yield self._reason(kernel.node, f"the source has the name {name}, which a form needs")
         for parameters in kernel.templates:
             for node in parameters.named_children:
-                if name_of(node) is None:
+                if node.type != "comment" and name_of(node) is None:
                     yield self._reason(node, "a template parameter has no name")
-        of_identity = self.module.reaching(self.identities | BARRIERS)
-        words = self.identities | of_identity | BARRIERS
-        for odd in self.module.odd:
-            body = odd.child_by_field_name("body")
-            if (
-                body is not None
-                and self.module.words_in(body) & words
-                and self.module.is_device(odd)
-            ):
-                yield self._reason(odd, "an operator or constructor reads the block's number "
-                                        "or waits")  # fmt: skip
 
     def _refused(self, bodies: list[Definition]) -> Iterator[Reason]:
         source = self.module.source
         for function in bodies:
-            for node in inside(function.body):
-                if node.type == "kernel_call_syntax":
-                    yield self._reason(node, LAUNCHES)
-                elif node.type in ("identifier", "field_identifier", "type_identifier"):
-                    if (why := REFUSED.get(self._of(node))) is not None:
-                        yield self._reason(node, why)
-                elif node.type == "gnu_asm_expression":
-                    for why in ptx.reasons(source, node):
-                        yield self._reason(node, why)
-                elif node.type == "qualified_identifier" and _OBJECTS.match(self._of(node)):
-                    yield self._reason(node, _OBJECTS_WHY)
-                elif node.type == "lambda_expression":
-                    yield from self._lambda(node)
+            for node in self.assemblies(function):
+                for why in ptx.reasons(source, node):
+                    yield self._reason(node, why)
             for node, why in waits(self.module, function):
                 yield self._reason(node, why)
-        yield from self._in_macros(bodies[0])
-        yield from self._addresses(bodies)
-
-    def _in_macros(self, kernel: Definition) -> Iterator[Reason]:
-        """Words and launches in macros that the kernel reaches: their text is not parsed."""
-        for name in sorted(self.module.behind(self.module.calls_in(kernel))):
-            for macro in self.module.macros.get(name, ()):
-                for word in sorted(macro.words & REFUSED.keys()):
-                    yield self._reason(macro.node, REFUSED[word])
-                if "<<<" in macro.value:
-                    yield self._reason(macro.node, LAUNCHES)
-                if _OBJECTS.search(macro.value):
-                    yield self._reason(macro.node, _OBJECTS_WHY)
-
-    def _lambda(self, node: Node) -> Iterator[Reason]:
-        captures = node.child_by_field_name("captures")
-        default = captures is not None and any(
-            c.type == "lambda_default_capture" for c in captures.named_children
-        )
-        words = self.module.words_in(node)
-        wanted = self.identities | BARRIERS
-        if not default and words & (wanted | self.module.reaching(wanted)):
-            yield self._reason(node, "a lambda without a default capture reads the block's number")
-
-    def _addresses(self, bodies: list[Definition]) -> Iterator[Reason]:
-        """Functions that know their place and are not called where they are named."""
-        reading = frozenset(self.module.reaching(self.identities) & self.module.named.keys())
-        for function in bodies:
-            for node in self.mentions(function, reading):
-                if node.type == "identifier" and not _called(node):
-                    yield self._reason(
-                        node, "a pointer to a function that reads the block's number"
-                    )
 
     def _libraries(self, kernel: Definition, flow: Flow, returns: list[Node]) -> Iterator[Reason]:
         for wanted in (LIBRARY_BARRIERS, LIBRARY_LANES):
@@ -373,14 +312,3 @@ def outer_if(kernel: Definition, node: Node) -> Node | None:
         and not any(n.type == "declaration" for n in inside(condition, skip=LAMBDA))
     )
     return parent if plain else None
-
-
-def _called(node: Node) -> bool:
-    """Whether the name is what a call calls."""
-    while node.parent is not None and node.parent.type in (
-        "template_function", "qualified_identifier", "field_expression", "template_method",
-    ):  # fmt: skip
-        node = node.parent
-    parent = node.parent
-    callee = parent.child_by_field_name("function") if parent is not None else None
-    return callee is not None and callee.id == node.id

@@ -1,38 +1,57 @@
 """A CUDA source as text and as a syntax tree, and edits of its text.
 
-Input: text of a file, and the folder where its local headers lie.  Output: nodes of the tree with
-their text and where they came from.  Nothing is preprocessed: macros stay as they are written.
+Input: text of a file, and folders where headers are looked for.  Output: nodes of the tree with
+their text and lines.  Nothing is preprocessed and no header becomes part of the text: headers are
+read to see what they define.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UsageError
+from tilewright.elastic.transform.tokens import Directive, Lexed, Token, closing, lexed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 #: Bytes that are no UTF-8, such as names in comments, stay what they are.
 KEPT = "surrogateescape"
-#: What the grammar does not know.  Blanks take its place in the copy that is parsed.
-_UNKNOWN = re.compile(
-    rb"(?:__align__|__builtin_align__|alignas|__maxnreg__|__cluster_dims__|__block_size__)"
-    rb"\s*\((?:[^()]|\([^()]*\))*\)|__grid_constant__"
-)
-_INCLUDE = re.compile(r'\s*#\s*include\s*["<]([^">]+)[">]')
-#: Headers with none of these words stay includes.
-_DEVICE = re.compile(r"__device__|__global__|__shared__|__constant__|\b(?:block|grid)(?:Idx|Dim)\b")
-_ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
+#: Bytes of a source, or of a header, at most.
+LARGEST = 4 << 20
+#: Headers that are read, at most.
+MOST_HEADERS = 256
+#: What the grammar does not know, with its brackets.  Blanks take its place in the parsed copy.
+_UNKNOWN = frozenset({"__align__", "__builtin_align__", "alignas", "__maxnreg__",
+                      "__cluster_dims__", "__block_size__"})  # fmt: skip
 
 
 def text_of(path: Path) -> str:
-    return path.read_text(errors=KEPT)
+    """The text of a source.  Raises UsageError if the file has none."""
+    try:
+        status = path.stat()
+        if not S_ISREG(status.st_mode):
+            raise UsageError(f"{path} is not a file", hint="Give a CUDA C++ source")
+        text = _start(path, status.st_size)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{path} cannot be read: {why}", hint="Give a CUDA C++ source") from None
+    return text.decode(errors=KEPT)
+
+
+def _start(path: Path, size: int) -> bytes:
+    """As much of a file as is read.  Files of the system that have no size may never end."""
+    if size == 0:
+        return b""
+    with path.open("rb") as file:
+        return file.read(LARGEST + 1)
 
 
 @dataclass(frozen=True)
@@ -56,18 +75,27 @@ class Edit:
 
 
 class Source:
-    """A file with those of its local headers that hold device code, in their place.
+    """text: UTF-8;  name: of the file, for reports;  included: another file includes it"""
 
-    text: UTF-8;  places: where each line came from
-    """
+    def __init__(self, text: bytes, name: str, included: bool = False) -> None:
+        self.text, self.name, self.included = text, name, included
 
-    def __init__(self, text: bytes, places: tuple[SourceLine, ...]) -> None:
-        self.text, self.places = text, places
+    @cached_property
+    def lexed(self) -> Lexed:
+        return lexed(self.text)
 
     @cached_property
     def root(self) -> Node:
-        blank = _UNKNOWN.sub(lambda found: re.sub(rb"[^\n]", b" ", found[0]), self.text)
-        return _parser().parse(blank).root_node  # type: ignore[no-any-return]
+        blank = bytearray(self.text)
+        tokens = self.lexed.tokens
+        for at, token in enumerate(tokens):
+            end = token.end
+            if token.text in _UNKNOWN and at + 1 < len(tokens) and tokens[at + 1].text == "(":
+                end = tokens[min(closing(tokens, at + 1), len(tokens) - 1)].end
+            elif token.text != "__grid_constant__":
+                continue
+            blank[token.start : end] = re.sub(rb"[^\r\n]", b" ", blank[token.start : end])
+        return _parser().parse(bytes(blank)).root_node  # type: ignore[no-any-return]
 
     def of(self, node: Node) -> str:
         return self.between(node.start_byte, node.end_byte)
@@ -75,8 +103,15 @@ class Source:
     def between(self, start: int, end: int) -> str:
         return self.text[start:end].decode(errors=KEPT)
 
+    @cached_property
+    def _lines(self) -> list[int]:
+        return [found.start() for found in re.finditer(rb"\n", self.text)]
+
+    def line(self, at: int) -> SourceLine:
+        return SourceLine(self.name, bisect_right(self._lines, at - 1) + 1)
+
     def place(self, node: Node) -> SourceLine:
-        return self.places[min(node.start_point[0], len(self.places) - 1)]
+        return self.line(node.start_byte)
 
     def edited(self, start: int, end: int, edits: Iterable[Edit]) -> str:
         """Bytes [start, end) with the edits that lie within; of nested ones the outer counts."""
@@ -89,37 +124,78 @@ class Source:
         return "".join([*parts, self.between(at, end)])
 
 
-def read(text: str, name: str, folders: Sequence[Path] = (), every: bool = False) -> Source:
-    """A file, and headers from these folders: those that hold device code, or `every` one.
+def read(text: str, name: str) -> Source:
+    """Raises UsageError for what is not text, or is too much of it."""
+    given = text.removeprefix("\ufeff").encode(errors=KEPT)
+    if b"\0" in given:
+        line = given[: given.index(b"\0")].count(b"\n") + 1
+        raise UsageError(f"{name} has bytes of zero", hint="Give a text in UTF-8", line=line)
+    if len(given) > LARGEST:
+        raise UsageError(
+            f"{name} has more than {LARGEST >> 20} MiB", hint="Give the kernels alone",
+            limit=LARGEST,
+        )  # fmt: skip
+    return Source(given, name)
 
-    Raises UsageError if the parser is not installed.
-    """
-    wanted = re.compile("") if every else _DEVICE
-    rows = list(_rows(text, name, folders, wanted, set()))
-    return Source(
-        "".join(row for row, _ in rows).encode(errors=KEPT), tuple(place for _, place in rows)
-    )
+
+@dataclass(frozen=True)
+class Headers:
+    """found: sources, each once;  missing: includes without a file, each with its source"""
+
+    found: tuple[Source, ...]
+    missing: tuple[tuple[Source, Directive], ...]
 
 
-def _rows(
-    text: str, name: str, folders: Sequence[Path], wanted: re.Pattern[str], taken: set[Path]
-) -> Iterator[tuple[str, SourceLine]]:
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        row, place = line + "\n", SourceLine(name, number)
-        found = _INCLUDE.match(row)
-        header = _header(found[1], folders) if found else None
-        inner = text_of(header) if header else ""
-        if header is None or not wanted.search(inner):
-            yield ("\n" if _ONCE.match(row) else row), place
-        elif header not in taken:
-            taken.add(header)
-            yield from _rows(inner, header.name, (header.parent, *folders), wanted, taken)
-            yield "\n", place
+def headers(source: Source, folders: Sequence[Path]) -> Headers:
+    """What the source includes, over any number of steps, from these folders."""
+    found: dict[Path, Source] = {}
+    missing: list[tuple[Source, Directive]] = []
+    pending: list[tuple[Source, tuple[Path, ...]]] = [(source, tuple(folders))]
+    while pending:
+        outer, places = pending.pop()
+        for directive in outer.lexed.directives:
+            if directive.name not in ("include", "include_next", "import"):
+                continue
+            name = included(directive.tokens)
+            path = _header(name, places) if name else None
+            text = _text_of_header(path) if path is not None else None
+            if path in found:
+                continue
+            if path is None or text is None or len(found) == MOST_HEADERS:
+                missing.append((outer, directive))
+                continue
+            found[path] = Source(text, path.name, included=True)
+            pending.append((found[path], (path.parent, *folders)))
+    return Headers(tuple(found.values()), tuple(missing))
+
+
+def included(tokens: Sequence[Token]) -> str:
+    """The name of a header; "" if a macro makes it."""
+    if tokens and tokens[0].kind == "string":
+        return tokens[0].text.strip('"')
+    if len(tokens) > 2 and tokens[0].text == "<" and tokens[-1].text == ">":
+        return "".join(token.text for token in tokens[1:-1])
+    return ""
 
 
 def _header(name: str, folders: Sequence[Path]) -> Path | None:
-    paths = ((folder / name).resolve() for folder in folders)
-    return next((path for path in paths if path.is_file()), None)
+    for folder in folders:
+        try:
+            path = (folder / name).resolve()
+            if S_ISREG(path.stat().st_mode):
+                return path
+        except (OSError, ValueError, RuntimeError):
+            continue
+    return None
+
+
+def _text_of_header(path: Path) -> bytes | None:
+    """None: it cannot be read, or is no text of a usual size."""
+    try:
+        text = _start(path, path.stat().st_size)
+    except OSError:
+        return None
+    return None if len(text) > LARGEST or b"\0" in text else text
 
 
 @cache
@@ -197,3 +273,37 @@ def declared(source: Source, node: Node) -> frozenset[str]:
             names = [name_of(d) for d in inner.children_by_field_name("declarator")]
             found |= {source.of(name) for name in names if name is not None}
     return frozenset(found)
+
+
+def is_local(source: Source, node: Node, body: Node) -> bool:
+    """Whether a name means a variable that is declared around it, below a function's body."""
+    name = source.of(node)
+    for outer in (*above(node, body), body):
+        if any(
+            source.of(found) == name and found.start_byte <= node.start_byte
+            for found in _declared_by(outer)
+        ):
+            return True
+    return False
+
+
+def _declared_by(outer: Node) -> Iterator[Node]:
+    """Names of variables that a block, a loop, a condition or a lambda declares for its inside."""
+    if outer.type == "compound_statement":
+        holders = outer.named_children
+    elif outer.type == "lambda_expression":
+        declarator = outer.child_by_field_name("declarator")
+        parameters = declarator.child_by_field_name("parameters") if declarator else None
+        holders = parameters.named_children if parameters is not None else []
+    elif outer.type in ("for_statement", "for_range_loop", "if_statement", "while_statement",
+                        "switch_statement", "condition_clause", "init_statement"):  # fmt: skip
+        holders = [outer, *outer.named_children]
+        condition = outer.child_by_field_name("condition")
+        holders += condition.named_children if condition is not None else []
+    else:
+        return
+    for holder in holders:
+        if holder.type.endswith("declaration") or holder.type == "for_range_loop":
+            for declarator in holder.children_by_field_name("declarator"):
+                if (name := name_of(declarator)) is not None:
+                    yield name

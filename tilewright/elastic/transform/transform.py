@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform.device import device_part
 from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
+from tilewright.elastic.transform.identity import Identity
+from tilewright.elastic.transform.index import COPIED, Unit, index
 from tilewright.elastic.transform.module import CudaSource, module
 from tilewright.elastic.transform.padding import Padding, padding
+from tilewright.elastic.transform.proof import Proof
+from tilewright.elastic.transform.refusals import Refusals
 from tilewright.elastic.transform.rewrite import Copier
 from tilewright.elastic.transform.rules import Reason, Rulebook, Verdict
-from tilewright.elastic.transform.source import Edit, SourceLine, read
+from tilewright.elastic.transform.source import (
+    Edit,
+    Headers,
+    Source,
+    SourceLine,
+    headers,
+    read,
+)
 
 #: Of a block, on every device.
 MOST_THREADS = 1024
+_IN_HEADER = "a kernel in a header, which stays as it is: give tilewright elastic this file"
 _ATOMIC = re.compile(r"\batomic[A-Z]\w*")
 _CLOCK = re.compile(r"\bclock(?:64)?\b|%+(?:globaltimer|smid|clock)|__nv_isClusterLaunch")
 
@@ -104,39 +117,101 @@ def transform(
 ) -> Transformed:
     """Elastic forms for the kernels of a source.
 
-    name: of the file, for reports;  folders: where headers are looked for; others stay includes
-    Raises UsageError if the parser is not installed, the source has elastic forms already, or has
-    no kernel with a name in `options.threads`.
+    name: of the file, for reports;  folders: where headers are looked for, which are only read
+    Raises UsageError if the parser is not installed, the source is no text, has elastic forms
+    already, or has no kernel with a name in `options.threads`.
     """
     if text.startswith(MARK):
         raise UsageError(f"{name} has elastic forms already", hint="Give the source of it")
     chosen = options or ElasticOptions()
-    source = read(text, name, folders, chosen.device)
+    source = read(text, name)
+    if (why := unread(source)) is not None:
+        return Transformed(text, text, tuple(_by_words(source, why)))
     found = module(source)
     _check(found, chosen.threads)
-    rules = Rulebook(found, chosen.fold)
-    verdicts = [rules.verdict(kernel) for kernel in found.kernels]
+    around = headers(source, folders)
+    verdicts, copier, units = _judged(found, around, chosen.fold)
     kept = [verdict for verdict in verdicts if not verdict.reasons]
-    rewriter = Copier(rules, kept)
-    added: list[tuple[int, str]] = list(rewriter.copies()) if kept else []
+    added: list[tuple[int, str]] = list(copier.copies(units)) if kept else []
     reports = []
     for verdict in verdicts:
         padded = (
             padding(found, verdict.function) if chosen.pad and not verdict.reasons else Padding()
         )
         if not verdict.reasons:
-            body = rewriter.body(verdict, list(padded.edits))
+            body = copier.body(verdict, list(padded.edits))
             threads = chosen.threads.get(verdict.function.name)
             made_forms = forms(source, verdict, body, chosen.fold, threads)
             added.append((verdict.function.whole.end_byte, made_forms))
         reports.append(_report(found, verdict, padded))
     reports += _unseen(found)
+    reports += (
+        KernelReport(kernel, place, (Reason(place, _IN_HEADER),))
+        for header in around.found
+        for place, kernel in named_kernels(header)
+    )
     edits = [Edit(at, at, more) for at, more in sorted(added, key=lambda a: a[0])]
-    taken = device_part(found) if chosen.device else []
+    taken = device_part(found, around) if chosen.device else []
     size = len(source.text)
     made = source.edited(0, size, edits + taken)
     plain = source.edited(0, size, taken)
     return Transformed((PRELUDE if kept else "") + made, plain, tuple(reports))
+
+
+def _judged(
+    found: CudaSource, around: Headers, fold: bool
+) -> tuple[list[Verdict], Copier, list[Unit]]:
+    """Verdicts of all kernels, and what is copied for those that have no reasons."""
+    rules = Rulebook(found, fold)
+    verdicts = [rules.verdict(kernel) for kernel in found.kernels]
+    read_too = [h for h in around.found if unread(h) is None]
+    known = index((found, *(module(header) for header in read_too)))
+    live = frozenset(v.function.whole.start_byte for v in verdicts if v.live)
+    identity = Identity(known, rules.identities, live)
+    copier = Copier(found, identity, fold)
+    refusals = Refusals((found.source, *around.found), around, identity, Proof(identity, copier))
+    units = {unit.start: unit for unit in known.units
+             if unit.kind == "kernel" and unit.source is found.source}  # fmt: skip
+    made = []
+    copied: dict[Unit, None] = {}
+    for verdict in verdicts:
+        unit = units.get(verdict.function.whole.start_byte)
+        reasons = list(verdict.reasons)
+        if unit is None:
+            place = found.source.place(verdict.function.node)
+            reasons.append(Reason(place, "the kernel is within something else"))
+        else:
+            reasons += refusals.reasons(unit)
+        made.append(replace(verdict, reasons=tuple(dict.fromkeys(reasons))))
+    refused = {v.function.name: v.reasons[0] for v in made if v.reasons}
+    made = [_with_namesakes(verdict, refused) for verdict in made]
+    for verdict in made:
+        if not verdict.reasons:
+            reached = refusals.reached(units[verdict.function.whole.start_byte])
+            copied |= dict.fromkeys(u for u in reached if u in identity.units and u.kind in COPIED)
+    return made, copier, sorted(copied, key=lambda unit: unit.start)
+
+
+def _with_namesakes(verdict: Verdict, refused: Mapping[str, Reason]) -> Verdict:
+    """A template and its specialisations have forms together or not at all."""
+    reason = refused.get(verdict.function.name)
+    if reason is None or verdict.reasons:
+        return verdict
+    why = Reason(reason.place, "a kernel of the same name is refused")
+    return replace(verdict, reasons=(why,))
+
+
+def unread(source: Source) -> Reason | None:
+    """Why a source is not parsed."""
+    for problem in source.lexed.problems:
+        return Reason(source.line(problem.at), problem.why)
+    return None
+
+
+def _by_words(source: Source, why: Reason) -> Iterator[KernelReport]:
+    """The kernels of a source that is not parsed, all refused."""
+    for place, name in named_kernels(source):
+        yield KernelReport(name, place, (why,))
 
 
 def _check(found: CudaSource, threads: Mapping[str, int]) -> None:
@@ -165,18 +240,33 @@ def _report(found: CudaSource, verdict: Verdict, padded: Padding) -> KernelRepor
 def _unseen(found: CudaSource) -> Iterator[KernelReport]:
     """Kernels that have no definition of their own in the tree."""
     source = found.source
+    names = dict(named_kernels(source))
     for node in found.lost:
-        after = source.between(node.end_byte, node.end_byte + 400)
-        name = re.search(r"(\w+)\s*\(", re.sub(r"__launch_bounds__\s*\([^)]*\)", "", after))
         place = source.place(node)
         why = "the text of this kernel is not understood"
-        yield KernelReport(name[1] if name else "?", place, (Reason(place, why),))
-    for name_, macros in found.macros.items():
-        for macro in macros:
-            if "__global__" in macro.words:
-                place = source.place(macro.node)
-                why = "kernels that a macro marks or makes are not seen"
-                yield KernelReport(name_, place, (Reason(place, why),))
+        yield KernelReport(names.get(place, "?"), place, (Reason(place, why),))
+    for directive in source.lexed.directives:
+        words = [token.text for token in directive.tokens]
+        if directive.name == "define" and "__global__" in words[1:]:
+            place = source.line(directive.start)
+            why = "kernels that a macro marks or makes are not seen"
+            yield KernelReport(words[0], place, (Reason(place, why),))
+
+
+def named_kernels(source: Source) -> Iterator[tuple[SourceLine, str]]:
+    """Where a kernel is marked, and its name, as far as words tell."""
+    tokens = source.lexed.tokens
+    for at, token in enumerate(tokens):
+        if token.text != "__global__":
+            continue
+        name = "?"
+        for before, after in pairwise(tokens[at : at + 40]):
+            if after.text == "(" and before.kind == "word" and not before.text.startswith("__"):
+                name = before.text
+                break
+            if after.text in (";", "{", "}"):
+                break
+        yield source.line(token.start), name
 
 
 def _notes(found: CudaSource, verdict: Verdict) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.flow import LOOPS
-from tilewright.elastic.transform.module import CudaSource, Definition
+from tilewright.elastic.transform.module import CudaSource, Definition, volatile_names
 from tilewright.elastic.transform.source import inside, name_of
 
 if TYPE_CHECKING:
@@ -124,13 +124,8 @@ def _released(module: CudaSource, function: Definition, condition: Node) -> bool
 
 def _volatile(module: CudaSource, function: Definition) -> set[str]:
     """Parameters and global variables that are volatile, but for arrays in shared memory."""
-    of, found = module.source.of, set()
-    globals_ = (n for n in module.source.root.named_children if n.type == "declaration")
-    for node in (*function.parameters.named_children, *globals_):
-        name = name_of(node.child_by_field_name("declarator"))
-        if name is not None and re.search(r"\bvolatile\b", of(node)):
-            found.add(of(name))
-    return found
+    own = (node for node in function.parameters.named_children)
+    return {*module.volatile, *volatile_names(module.source, own)}
 
 
 def _bare(body: Node) -> bool:

@@ -1,0 +1,121 @@
+"""What of a source knows which block it is: words, texts of assembly, and what mentions these.
+
+Input: an `Index`.  Output: units and names by which the block's number may be read, and their
+tokens.  Names count wherever they stand, so too much is found rather than too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tilewright.elastic.transform.index import Index, Unit
+from tilewright.elastic.transform.module import LANES
+from tilewright.elastic.transform.tokens import Token
+
+#: Registers of the block's number, in texts of assembly.
+_REGISTER = re.compile(r"ctaid|clusterid|cluster_n?cta")
+_CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef"})
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    """words: that are the block's number;  live: starts of kernels whose lanes are counted
+    (empty: functions of lanes stay as they are)
+    """
+
+    index: Index = field(repr=False)
+    words: frozenset[str]
+    live: frozenset[int] = frozenset()
+
+    @cached_property
+    def lanes(self) -> frozenset[str]:
+        """Functions of lanes, if some kernel's lanes are counted."""
+        if not self.live:
+            return frozenset()
+        every = {word for unit in self.index.units for word in unit.words}
+        return frozenset(word for word in every if LANES.match(word))
+
+    @cached_property
+    def units(self) -> frozenset[Unit]:
+        """All that reads it, itself or by what it mentions."""
+        start = [unit for unit in self.index.units if registers(unit.tokens)]
+        return self.index.leading_to(start, self.words | self.lanes)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of these."""
+        return frozenset(
+            name for unit in self.units if unit.kind not in ("kernel", "operator")
+            for name in unit.names
+        )  # fmt: skip
+
+    def counts_lanes(self, unit: Unit) -> bool:
+        return unit.start in self.live if unit.kind == "kernel" else bool(self.live)
+
+    def tokens(self, unit: Unit) -> list[Token]:
+        """The unit's tokens that may stand for the block's number."""
+        wanted = self.words | self.names | (self.lanes if self.counts_lanes(unit) else frozenset())
+        found = [t for t in unit.tokens if t.kind == "word" and t.text in wanted]
+        return sorted([*found, *registers(unit.tokens)], key=lambda t: t.start)
+
+    @cached_property
+    def undefined(self) -> frozenset[str]:
+        """Names that some directive takes away again."""
+        return self._mentioned(frozenset({"undef"}))
+
+    @cached_property
+    def conditions(self) -> frozenset[str]:
+        """Names that conditions ask for."""
+        return self._mentioned(_CONDITIONS)
+
+    def _mentioned(self, kinds: frozenset[str]) -> frozenset[str]:
+        return frozenset(
+            token.text
+            for source in {unit.source for unit in self.index.units}
+            for directive in source.lexed.directives
+            if directive.name in kinds
+            for token in directive.tokens
+        )
+
+    @cached_property
+    def pasting(self) -> frozenset[str]:
+        """Macros that make names or texts of what they are given, or hand it to one that does."""
+        first = [u for u in self.index.units if u.kind == "macro" and pastes(u)]
+        return frozenset(
+            name for u in self.index.leading_to(first, ()) if u.kind == "macro" for name in u.names
+        )
+
+
+def pastes(unit: Unit) -> bool:
+    """Whether a macro has # or ##, but for `, ##__VA_ARGS__`."""
+    before = ""
+    for token in unit.tokens:
+        if token.text == "#" or (token.text == "##" and before != ","):
+            return True
+        before = token.text
+    return False
+
+
+def registers(tokens: Sequence[Token]) -> list[Token]:
+    """Strings that name a register of the block's number, alone or joined with those beside."""
+    found: list[Token] = []
+    run: list[Token] = []
+    for token in (*tokens, None):
+        if token is not None and token.kind in ("string", "raw"):
+            run.append(token)
+        elif run:
+            found += _named(run)
+            run = []
+    return found
+
+
+def _named(run: Iterable[Token]) -> list[Token]:
+    parts = list(run)
+    single = [token for token in parts if _REGISTER.search(token.text)]
+    if single or len(parts) == 1:
+        return single
+    joined = "".join(re.sub(r'^[^"]*"|"$', "", token.text) for token in parts)
+    return parts[:1] if _REGISTER.search(joined) else []

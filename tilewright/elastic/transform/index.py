@@ -1,0 +1,332 @@
+"""What the words of a source lead to: units of text by the names that they define.
+
+Input: sources (a file and the headers that were found).  Output: an `Index`.  A word leads to every
+unit that defines it, whatever it means where it stands: an index names too much rather than too
+little.  Which of these a compiler means is not decided here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tilewright.elastic.transform.module import CudaSource, Definition, function_in
+from tilewright.elastic.transform.source import Source, inside, name_of
+from tilewright.elastic.transform.tokens import Directive, Token
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+#: What may be copied with the tile as a parameter; the rest may not read the block's number.
+COPIED = frozenset({"function", "method", "declared", "macro"})
+_CONTAINERS = frozenset({
+    "translation_unit", "namespace_definition", "declaration_list", "preproc_if", "preproc_ifdef",
+    "preproc_else", "preproc_elif", "preproc_elifdef",
+})  # fmt: skip
+_CLASSES = frozenset({"struct_specifier", "class_specifier", "union_specifier"})
+_NOT_COPIED = frozenset({"virtual", "override", "final", "friend"})
+_LANGUAGE = re.compile(
+    r"__\w+__|void|int|float|double|char|long|short|bool|unsigned|signed|const|constexpr|static"
+    r"|inline|template|typename|class|struct|union|enum|extern|auto|using|typedef|namespace|if|else"
+    r"|blockIdx|gridDim|threadIdx|blockDim|for|while|do|return|switch|case|break|continue|goto|operator|volatile"
+)
+_UNNAMED = frozenset({"template_instantiation", "static_assert_declaration", "friend_declaration"})
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """kind: kernel, function, method, declared (a function without a body), macro, host (a
+    function of the host), class (what it holds besides its methods), operator, or other
+    names: what it defines;  tokens: its own;  parameters: of a macro, None without a list
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    source: Source = field(repr=False)
+    tokens: tuple[Token, ...] = field(repr=False)
+    start: int
+    end: int
+    node: Node | None = field(default=None, repr=False)
+    function: Definition | None = field(default=None, repr=False)
+    parameters: tuple[str, ...] | None = None
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(token.text for token in self.tokens if token.kind == "word")
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """units: of all sources, those of the file first"""
+
+    units: tuple[Unit, ...]
+
+    @cached_property
+    def named(self) -> dict[str, list[Unit]]:
+        found: dict[str, list[Unit]] = {}
+        for unit in self.units:
+            for name in unit.names:
+                found.setdefault(name, []).append(unit)
+        return found
+
+    @cached_property
+    def _users(self) -> dict[str, list[Unit]]:
+        found: dict[str, list[Unit]] = {}
+        for unit in self.units:
+            for word in unit.words:
+                found.setdefault(word, []).append(unit)
+        return found
+
+    def leading_to(self, start: Iterable[Unit], words: Iterable[str]) -> frozenset[Unit]:
+        """These units, those with one of these words, and what mentions any of them by name."""
+        pending = [*start, *(unit for word in words for unit in self._users.get(word, ()))]
+        found: set[Unit] = set()
+        seen: set[str] = set()
+        while pending:
+            unit = pending.pop()
+            if unit in found:
+                continue
+            found.add(unit)
+            if unit.kind in ("kernel", "operator"):
+                continue
+            for name in unit.names:
+                if name not in seen:
+                    seen.add(name)
+                    pending += self._users.get(name, ())
+        return frozenset(found)
+
+    def reached(self, unit: Unit, more: Iterable[str] = ()) -> list[Unit]:
+        """The unit and all that its words lead to, over any number of steps."""
+        found = {unit: None}
+        seen: set[str] = set()
+        pending = [unit]
+        words: Iterable[str] = (*unit.words, *more)
+        while True:
+            for word in words:
+                if word not in seen:
+                    seen.add(word)
+                    for other in self.named.get(word, ()):
+                        if other not in found and other.kind not in ("kernel", "host"):
+                            found[other] = None
+                            pending.append(other)
+            pending = [p for p in pending if p is not unit]
+            if not pending:
+                return sorted(found, key=lambda u: (u is not unit, u.source.name, u.start))
+            words = pending.pop().words
+
+
+def index(modules: Sequence[CudaSource]) -> Index:
+    return Index(tuple(unit for module in modules for unit in _units(module)))
+
+
+def _units(module: CudaSource) -> Iterator[Unit]:
+    source = module.source
+    for directive in source.lexed.directives:
+        if directive.name == "define" and (unit := _macro(source, directive)) is not None:
+            yield unit
+    known = {function.node.id: function for function in module.functions}
+    pending = [source.root]
+    while pending:
+        for child in pending.pop().named_children:
+            if child.type in _CONTAINERS or _is_block(child):
+                pending.append(child)
+            elif child.type == "namespace_identifier":
+                continue
+            elif child.type == "ERROR":
+                yield from _error(module, known, child)
+            else:
+                yield from _item(module, known, child, "")
+
+
+def _error(module: CudaSource, known: dict[int, Definition], node: Node) -> Iterator[Unit]:
+    """Functions that the parser found in what it did not understand, and the rest of that."""
+    found = [unit for child in node.named_children if child.type == "function_definition"
+             for unit in _item(module, known, child, "")]  # fmt: skip
+    yield from found
+    tokens = module.source.lexed.between(node.start_byte, node.end_byte)
+    rest = tuple(_without(tokens, found))
+    names = tuple(dict.fromkeys(_outer_words(rest)))
+    yield Unit("other", names, module.source, rest, node.start_byte, node.end_byte, node)
+
+
+def _is_block(node: Node) -> bool:
+    body = node.child_by_field_name("body") if node.type == "linkage_specification" else None
+    return body is not None and body.type == "declaration_list"
+
+
+def _macro(source: Source, directive: Directive) -> Unit | None:
+    tokens = directive.tokens
+    if not tokens:
+        return None
+    parameters = None
+    first = 1
+    if len(tokens) > 1 and tokens[1].text == "(" and tokens[1].start == tokens[0].end:
+        last = next((n for n, t in enumerate(tokens) if t.text == ")"), len(tokens))
+        text = "".join(t.text for t in tokens[2:last])
+        parameters = tuple(text.split(",")) if text else ()
+        first = last + 1
+    return Unit(
+        "macro", (tokens[0].text,), source, tokens[first:], directive.start, directive.end,
+        parameters=parameters,
+    )  # fmt: skip
+
+
+def _item(
+    module: CudaSource, known: dict[int, Definition], node: Node, outer: str
+) -> Iterator[Unit]:
+    """outer: the class around it"""
+    source = module.source
+    tokens = source.lexed.between(node.start_byte, node.end_byte)
+    if not tokens:
+        return
+
+    def unit(kind: str, names: Iterable[str], function: Definition | None = None) -> Unit:
+        given = tuple(dict.fromkeys(names))
+        return Unit(kind, given, source, tokens, node.start_byte, node.end_byte, node, function)
+
+    inner = _inner(node)
+    words = {token.text for token in tokens}
+    if inner.type == "function_definition":
+        function = known.get(inner.id)
+        if function is None:
+            kind = "operator" if module.is_device(inner) else "host"
+            yield unit(kind, _scopes(source, inner, outer))
+        elif function.kernel:
+            yield unit("kernel", [function.name], function)
+        elif not module.is_device(inner):
+            yield unit("host", [function.name], function)
+        elif _NOT_COPIED & _head(function, tokens):
+            yield unit("other", [function.name, *([outer] if outer else [])])
+        else:
+            yield unit("method" if outer else "function", [function.name], function)
+    elif (body := _class_body(inner)) is not None:
+        yield from _class(module, known, node, inner, body)
+    elif inner.type in ("declaration", "field_declaration") and not words & _NOT_COPIED:
+        declarator = inner.child_by_field_name("declarator")
+        made = function_in(declarator) if declarator is not None else None
+        name = name_of(made.child_by_field_name("declarator")) if made is not None else None
+        if name is not None and inner.child_by_field_name("type") is not None:
+            yield unit("host" if "__global__" in words else "declared", [source.of(name)])
+        elif not outer:
+            yield unit("other", _declared(source, inner, tokens))
+    elif not outer:
+        yield unit("other", _declared(source, inner, tokens))
+
+
+def _inner(node: Node) -> Node:
+    """The definition within its templates and linkage."""
+    while node.type in ("template_declaration", "linkage_specification"):
+        inside_it = [c for c in node.named_children if c.type not in ("comment", "string_literal")]
+        if not inside_it:
+            break
+        node = inside_it[-1]
+    return node
+
+
+def _head(function: Definition, tokens: Sequence[Token]) -> set[str]:
+    begin, end = function.body.start_byte, function.body.end_byte
+    return {token.text for token in tokens if not begin <= token.start < end}
+
+
+def _scopes(source: Source, node: Node, outer: str) -> list[str]:
+    """Names by which a constructor, an operator or a conversion may be meant."""
+    declarator = node.child_by_field_name("declarator")
+    if outer:
+        return [outer]
+    found = []
+    while declarator is not None and declarator.type in (
+        "function_declarator", "qualified_identifier", "operator_cast", "reference_declarator",
+        "pointer_declarator",
+    ):  # fmt: skip
+        scope = declarator.child_by_field_name("scope")
+        if scope is not None:
+            found += [source.of(n) for n in inside(scope) if n.type.endswith("identifier")]
+        declarator = (
+            declarator.child_by_field_name("name")
+            or declarator.child_by_field_name("declarator")
+            or next((c for c in declarator.named_children if c.type.endswith("declarator")), None)
+        )
+    return found
+
+
+def _class_body(node: Node) -> Node | None:
+    for holder in (node, node.child_by_field_name("type")):
+        if holder is not None and holder.type in _CLASSES:
+            return holder.child_by_field_name("body")
+    return None
+
+
+def _class(
+    module: CudaSource, known: dict[int, Definition], node: Node, inner: Node, body: Node
+) -> Iterator[Unit]:
+    source = module.source
+    holder = body.parent
+    label = name_of(holder.child_by_field_name("name")) if holder is not None else None
+    name = source.of(label) if label is not None else ""
+    members: list[Unit] = []
+    pending = [body]
+    while pending:
+        for child in pending.pop().named_children:
+            if child.type in _CONTAINERS:
+                pending.append(child)
+            else:
+                members += (u for u in _item(module, known, child, name or "?"))
+    kept = [m for m in members if m.kind in ("method", "declared", "class", "host")]
+    yield from kept
+    every = source.lexed.between(node.start_byte, node.end_byte)
+    names = [*([name] if name else []), *_declarators(source, inner)]
+    yield Unit(
+        "class", tuple(dict.fromkeys(names)), source, tuple(_without(every, kept)),
+        node.start_byte, node.end_byte, node,
+    )  # fmt: skip
+
+
+def _without(tokens: Iterable[Token], units: Sequence[Unit]) -> Iterator[Token]:
+    ranges = sorted((unit.start, unit.end) for unit in units)
+    at = 0
+    for token in tokens:
+        while at < len(ranges) and ranges[at][1] <= token.start:
+            at += 1
+        if at == len(ranges) or token.start < ranges[at][0]:
+            yield token
+
+
+def _declarators(source: Source, node: Node) -> list[str]:
+    names = [name_of(found) for found in node.children_by_field_name("declarator")]
+    return [source.of(name) for name in names if name is not None]
+
+
+def _declared(source: Source, node: Node, tokens: Sequence[Token]) -> list[str]:
+    """Names that an item defines; where that is not clear, all of its words."""
+    if node.type in _UNNAMED or source.of(node).startswith("using namespace"):
+        return []
+    named = name_of(node.child_by_field_name("name"))
+    found = [source.of(named)] if named is not None else []
+    found += _declarators(source, node)
+    if node.type == "using_declaration":
+        found.append(next(t.text for t in reversed(tokens) if t.kind == "word"))
+    found += [
+        source.of(name)
+        for n in inside(node)
+        if n.type == "enumerator" and (name := n.child_by_field_name("name")) is not None
+    ]
+    if node.type == "expression_statement" and node.named_children and (
+        node.named_children[0].type not in ("identifier", "call_expression")
+    ):  # fmt: skip
+        return []
+    if not found or any(n.type == "ERROR" for n in inside(node)):
+        found += _outer_words(tokens)
+    return found
+
+
+def _outer_words(tokens: Iterable[Token]) -> Iterator[str]:
+    """Words outside of brackets that may be names."""
+    depth = 0
+    for token in tokens:
+        if token.kind == "sign":
+            depth += (token.text in "([{") - (token.text in ")]}")
+        elif token.kind == "word" and depth <= 0 and not _LANGUAGE.fullmatch(token.text):
+            yield token.text

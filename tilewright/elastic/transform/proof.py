@@ -1,0 +1,322 @@
+"""Whether what a kernel leads to reads the block's number only where that can be rewritten.
+
+Input: an `Identity`, and what a `Copier` would rewrite.  Output: why a unit cannot be copied, and
+where.  Each token that may stand for the block's number must be one that the copier rewrites, where
+the tile is in scope and the name has no other meaning.  What is not known to be so is refused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tilewright.elastic.transform.identity import Identity, pastes
+from tilewright.elastic.transform.index import COPIED, Unit
+from tilewright.elastic.transform.module import Definition
+from tilewright.elastic.transform.rewrite import Copier
+from tilewright.elastic.transform.source import declared, inside, is_local, name_of
+from tilewright.elastic.transform.tokens import Directive, Token, balanced, closing
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_CLASSES = frozenset({"struct_specifier", "class_specifier", "union_specifier"})
+_PLAIN_PRAGMAS = frozenset({
+    "unroll", "nounroll", "nv_diag_suppress", "nv_diag_default", "GCC", "clang", "diag_suppress",
+    "diag_default", "region", "endregion", "omp", "message", "nv_exec_check_disable",
+})  # fmt: skip
+#: What stands before a statement.
+_BEFORE = frozenset({";", "{", "}", ":", ")", "else", "do"})
+_HALF = ("the text here is not understood; a conditional (#if) around a part of a statement, "
+         "perhaps")  # fmt: skip
+_HEAD = "the head of a function reads the block's number, where there is no tile"
+_WHYS = {
+    "operator": "an operator or constructor reads the block's number or waits",
+    "class": "a class reads the block's number where no tile can be given to it (constructor, "
+             "value of a member, operator, virtual function)",
+    "host": "a function without __device__ reads the block's number",
+    "other": "something that is no function reads the block's number (a variable, a lambda, a "
+             "virtual function, a using-declaration)",
+}  # fmt: skip
+
+
+class Fault(NamedTuple):
+    """Why a unit cannot be copied; at: byte of its source."""
+
+    at: int
+    why: str
+
+
+class Proof:
+    def __init__(self, identity: Identity, copier: Copier) -> None:
+        self.identity, self.copier, self.index = identity, copier, identity.index
+        self._known: dict[Unit, Fault | None] = {}
+
+    def fault(self, unit: Unit) -> Fault | None:
+        """Why a unit that knows its block cannot be copied, or a kernel's body cannot."""
+        if unit not in self._known:
+            self._known[unit] = next(self._faults(unit), None)
+        return self._known[unit]
+
+    def _faults(self, unit: Unit) -> Iterator[Fault]:
+        if unit.kind not in COPIED and unit.kind != "kernel":
+            tokens = self.identity.tokens(unit)
+            at = tokens[0].start if tokens else unit.start
+            yield Fault(at, _WHYS.get(unit.kind, _WHYS["other"]))
+        if unit.source.included:
+            yield Fault(unit.start, "a header reads the block's number, and headers stay as they "
+                                    "are: put this into the source")  # fmt: skip
+        if unit.kind in COPIED:
+            yield from self._mixed(unit)
+        if unit.kind == "macro":
+            yield from self._macro(unit)
+        elif unit.kind == "declared":
+            for token in self.identity.tokens(unit):
+                if token.text not in unit.names:
+                    yield Fault(token.start, _HEAD)
+        elif unit.function is not None:
+            yield from directives(unit, self.identity)
+            yield from self._function(unit, unit.function)
+
+    def _mixed(self, unit: Unit) -> Iterator[Fault]:
+        """Names that are rewritten, and have other meanings."""
+        for name in unit.names:
+            for other in self.index.named[name]:
+                if other.kind == "host" and other not in self.identity.units:
+                    continue
+                if other.kind not in COPIED or (other.kind == "macro") != (unit.kind == "macro"):
+                    yield Fault(unit.start, f"{name} reads the block's number, and is the name of "
+                                            "something else, too")  # fmt: skip
+
+    # ---- functions -------------------------------------------------------------------------------
+
+    def _function(self, unit: Unit, function: Definition) -> Iterator[Fault]:
+        body = function.body
+        local = self.local(unit)
+        tokens = [
+            token
+            for token in self.identity.tokens(unit)
+            if token.start != function.labels.start_byte and token.start not in local
+        ]
+        edits = self.copier.edits(function, self.identity.counts_lanes(unit))
+        written = _written(tokens, [(e.start, e.end) for e in edits if e.end > e.start])
+        for token in tokens:
+            if not body.start_byte <= token.start < body.end_byte:
+                yield Fault(token.start, _HEAD)
+            elif token not in written and not self._is_told(token) and (
+                not self._is_member(unit, token)
+            ):  # fmt: skip
+                yield Fault(token.start, self._why(token))
+        yield from _scopes(body, tokens)
+        yield from self._macros_of(unit, tokens)
+
+    def _is_told(self, token: Token) -> bool:
+        """What the name leads to is refused itself."""
+        return token.kind == "word" and any(
+            unit in self.identity.units and unit.kind in ("class", "operator", "other")
+            for unit in self.index.named.get(token.text, ())
+        )
+
+    def _why(self, token: Token) -> str:
+        if token.kind != "word":
+            return "a text with the name of a register is not understood"
+        if token.text in self.identity.words:
+            return f"{token.text} stands where it cannot be rewritten"
+        return (f"{token.text} reads the block's number; here it is a pointer to a function, or "
+                "the name has another meaning")  # fmt: skip
+
+    def _is_member(self, unit: Unit, token: Token) -> bool:
+        """A member `.name` that is not called is no function."""
+        found = unit.source.lexed
+        at = bisect_left(found.starts, token.start)
+        return (
+            token.kind == "word"
+            and token.text not in self.identity.words
+            and all(u.kind != "macro" for u in self.index.named.get(token.text, ()))
+            and found.tokens[at - 1].text in (".", "->")
+            and found.tokens[at + 1].text not in ("(", "<")
+        )
+
+    def local(self, unit: Unit) -> set[int]:
+        """Where names mean variables of the function's own, and are not called."""
+        source, named, function = unit.source, self.index.named, unit.function
+        names = {
+            token.text
+            for token in self.identity.tokens(unit)
+            if token.kind == "word" and token.text not in self.identity.words
+            and all(u.kind != "macro" for u in named.get(token.text, ()))
+        }  # fmt: skip
+        if not names or function is None:
+            return set()
+        own = declared(source, function.parameters) & names
+        found = {
+            name.start_byte
+            for node in function.parameters.named_children
+            for declarator in node.children_by_field_name("declarator")
+            if (name := name_of(declarator)) is not None and source.of(name) in own
+        }
+        for node in inside(function.body):
+            if node.type == "identifier" and (word := source.of(node)) in names:
+                parent = node.parent
+                called = parent is not None and parent.type == "call_expression" and (
+                    parent.child_by_field_name("function") == node
+                )  # fmt: skip
+                if not called and (word in own or is_local(source, node, function.body)):
+                    found.add(node.start_byte)
+        return found
+
+    def _macros_of(self, unit: Unit, tokens: Sequence[Token]) -> Iterator[Fault]:
+        """Macros that make names or texts of what is rewritten, and macros that are used where
+        their copies are not defined."""
+        starts = {token.start for token in tokens}
+        found = unit.tokens
+        for at, token in enumerate(found):
+            macros = [u for u in self.index.named.get(token.text, ()) if u.kind == "macro"]
+            if token.kind != "word" or not macros:
+                continue
+            called = at + 1 < len(found) and found[at + 1].text == "("
+            if called and token.text in self.identity.pasting:
+                for inner in found[at + 2 : closing(found, at + 1)]:
+                    if inner.start in starts:
+                        yield Fault(inner.start, f"{token.text} makes names or texts of it")
+            if token.start in starts:
+                if any(macro.end > token.start for macro in macros):
+                    yield Fault(token.start, f"the macro {token.text} is defined later")
+                if not called and any(macro.parameters is not None for macro in macros):
+                    yield Fault(token.start, f"the macro {token.text} is not called here")
+
+    # ---- macros ----------------------------------------------------------------------------------
+
+    def _macro(self, unit: Unit) -> Iterator[Fault]:
+        name, identity = unit.names[0], self.identity
+        shape = shape_of(unit)
+        for wrong, what in (
+            (name in identity.undefined, "is undefined somewhere"),
+            (name in identity.conditions, "is asked for by a condition"),
+            (pastes(unit), "makes names or texts"),
+            (shape.lambdas, "has a lambda"),
+            (shape.odd, "has brackets of which it has no other"),
+            (any(p.removesuffix("...") in identity.words | identity.names
+                 for p in unit.parameters or ()),
+             "has a parameter of the name of something that does so"),
+        ):  # fmt: skip
+            if wrong:
+                yield Fault(unit.start, f"the macro {name} reads the block's number, and {what}")
+        for token in identity.tokens(unit):
+            why = self.copier.edits_in_macro(unit, token)
+            if isinstance(why, str):
+                yield Fault(token.start, why)
+
+
+def _written(tokens: Sequence[Token], edits: list[tuple[int, int]]) -> set[Token]:
+    """Words within an edit, and strings with one in them."""
+    edits.sort()
+    starts = [start for start, _ in edits]
+    found = set()
+    at = end = 0
+    for token in tokens:
+        while at < len(edits) and edits[at][0] <= token.start:
+            end = max(end, edits[at][1])
+            at += 1
+        if token.kind == "word":
+            inside_it = end >= token.end
+        else:
+            after = bisect_left(starts, token.start)
+            inside_it = after < len(starts) and starts[after] < token.end
+        if inside_it:
+            found.add(token)
+    return found
+
+
+def _scopes(body: Node, tokens: Sequence[Token]) -> Iterator[Fault]:
+    """Classes and lambdas within a function do not see its tile."""
+    starts = [token.start for token in tokens]
+    for node in inside(body) if tokens else ():
+        if node.type != "lambda_expression" and node.type not in _CLASSES:
+            continue
+        at = bisect_left(starts, node.start_byte)
+        if at == len(starts) or starts[at] >= node.end_byte:
+            continue
+        if node.type in _CLASSES:
+            yield Fault(starts[at], "a class within a function reads the block's number")
+        elif not captures(node):
+            yield Fault(starts[at], "a lambda without a default capture reads the block's number")
+
+
+def captures(node: Node) -> bool:
+    """Whether a lambda takes along what it mentions."""
+    found = node.child_by_field_name("captures")
+    return found is not None and any(
+        child.type == "lambda_default_capture" for child in found.named_children
+    )
+
+
+class Shape(NamedTuple):
+    """lambdas: one may begin in it;  odd: a bracket has no other"""
+
+    lambdas: bool
+    odd: bool
+
+
+def shape_of(macro: Unit) -> Shape:
+    """What of a macro the tree of a source that uses it does not show."""
+    before = ""
+    lambdas = False
+    for token in macro.tokens:
+        lambdas |= token.text == "[" and not (before[-1:].isalnum() or before[-1:] in "_)]")
+        lambdas |= token.text == "[" and not before
+        before = token.text
+    return Shape(lambdas, not balanced(macro.tokens))
+
+
+def directives(unit: Unit, identity: Identity) -> Iterator[Fault]:
+    """What the preprocessor does within a text of which there will be a copy."""
+    found = unit.source.lexed
+    pending: list[Directive] = []
+    begin = bisect_left(found.lines, unit.start)
+    for directive in found.directives[begin : bisect_left(found.lines, unit.end)]:
+        name = directive.name
+        if name in ("elif", "else", "endif", "elifdef", "elifndef"):
+            if not pending or not _is_whole(unit, pending[-1], directive):
+                yield Fault(directive.start, _HALF)
+                return
+            pending.pop()
+        if name in ("if", "ifdef", "ifndef", "elif", "else", "elifdef", "elifndef"):
+            pending.append(directive)
+        elif name in ("include", "include_next", "import"):
+            yield Fault(directive.start, "a header is included within a function or a class")
+        elif name in ("define", "undef"):
+            yield from _redefined(unit, directive, identity)
+        elif name == "pragma" and directive.tokens[:1] and (
+            directive.tokens[0].text not in _PLAIN_PRAGMAS
+        ):  # fmt: skip
+            yield Fault(directive.start, f"the pragma {directive.tokens[0].text} is not known")
+    if pending:
+        yield Fault(pending[0].start, _HALF)
+
+
+def _is_whole(unit: Unit, begin: Directive, end: Directive) -> bool:
+    """Whether there are whole statements between two directives."""
+    found = unit.source.lexed
+    between = found.between(begin.end, end.start)
+    at = bisect_left(found.starts, begin.start) - 1
+    return not between or (
+        balanced(between)
+        and found.tokens[at].text in _BEFORE
+        and between[-1].text in (";", "{", "}", ":", ",")
+    )
+
+
+def _redefined(unit: Unit, directive: Directive, identity: Identity) -> Iterator[Fault]:
+    """A copy stands behind the text: a macro must mean the same there from the start."""
+    name = directive.tokens[0].text if directive.tokens else ""
+    macros = [u for u in identity.index.named.get(name, ()) if u.kind == "macro"]
+    before = unit.source.lexed.between(unit.start, directive.start)
+    if (
+        directive.name == "undef"
+        or len(macros) > 1
+        or name in identity.undefined
+        or any(token.text == name for token in before)
+    ):
+        yield Fault(directive.start, f"{name} changes its meaning within the text")

@@ -1,0 +1,507 @@
+"""Why kernels are refused for what their source has around them and leads to.
+
+Input: sources with an `Index`.  Output: reasons, by kernel.  rules.py tells what a kernel's own
+text does, proof.py where the block's number is read; here is what words, macros and headers do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from tilewright.elastic.transform import ptx
+from tilewright.elastic.transform.forms import WORDS as FORM_WORDS
+from tilewright.elastic.transform.identity import Identity, pastes
+from tilewright.elastic.transform.index import COPIED, Unit
+from tilewright.elastic.transform.module import BARRIERS, LANES
+from tilewright.elastic.transform.proof import Proof, shape_of
+from tilewright.elastic.transform.rewrite import WORDS as COPY_WORDS
+from tilewright.elastic.transform.rules import (
+    ALONE,
+    FORMS,
+    LAUNCHES,
+    OBJECTS_WHY,
+    REFUSED,
+    Reason,
+    copy_of,
+)
+from tilewright.elastic.transform.source import (
+    Headers,
+    Source,
+    SourceLine,
+    declared,
+    included,
+    inside,
+    name_of,
+)
+from tilewright.elastic.transform.tokens import closing
+
+#: Words that the parser and the rules take for what the language says they are.
+RELIED = FORM_WORDS | COPY_WORDS | REFUSED.keys() | BARRIERS | frozenset({
+    "if", "else", "for", "while", "do", "switch", "case", "default", "return", "goto", "break",
+    "continue", "struct", "class", "union", "enum", "namespace", "template", "typename", "using",
+    "typedef", "operator", "virtual", "friend", "this", "auto", "asm", "__asm__", "__asm",
+    "volatile", "extern", "constexpr", "blockIdx", "gridDim", "threadIdx", "blockDim", "warpSize",
+    "group_index", "__nanosleep", "atomicAdd", "atomicCAS", "atomicExch", "sizeof", "decltype",
+    "__launch_bounds__", "static", "inline", "__noinline__", "__host__",
+})  # fmt: skip
+#: Functions of compilers by which registers are read.
+_INTRINSIC = re.compile(
+    r"__nvvm_\w+|__builtin_\w*(?:sreg|ctaid)\w*|__nv_ptx\w*|get_sreg_\w+|__cluster\w+"
+    r"|__cuda_builtin_\w+|__cudaGet_\w+|__cuda_\w*Idx\w*"
+)
+#: Words that a copy of the text gives another value.
+_OF_PLACE = frozenset({
+    "__LINE__", "__COUNTER__", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "__FUNCSIG__",
+    "__builtin_LINE", "__builtin_FUNCTION", "source_location", "bitand", "compl", "and_eq", "or_eq",
+    "xor_eq", "__INCLUDE_LEVEL__",
+})  # fmt: skip
+_OBJECTS = frozenset({"barrier", "latch", "semaphore", "counting_semaphore", "binary_semaphore"})
+#: Parts of libraries that know the grid, by the name before and behind `::`.
+_LIBRARIES = {
+    **{("cuda", word): OBJECTS_WHY for word in _OBJECTS},
+    ("cuda", "hierarchy"): "a library reads the block's number (cuda::hierarchy)",
+    ("cuda", "hierarchy_dimensions"): "a library reads the block's number (cuda::hierarchy)",
+    ("cuda", "grid"): "a library reads the block's number (cuda::grid)",
+    ("cuda", "block"): "a library reads the block's number (cuda::block)",
+    ("cooperative_groups", "details"): "details of cooperative groups may read the block's number",
+    ("cg", "details"): "details of cooperative groups may read the block's number",
+}  # fmt: skip
+#: What pasted tokens must not make.
+_PASTED = RELIED | REFUSED.keys()
+#: Words of the language and of CUDA's own headers.
+_OF_CUDA = re.compile(
+    ALONE.pattern + r"|(?:u|unsigned|signed)?(?:char|short|int|long|longlong|float|double)[1-4]?"
+    r"|u(?:ll)?(?:min|max)|__\w+|cuda\w+|cg|cooperative_groups|std|(?:u|s)?(?:int|char|short|long)|\w+_t|dim3|u?int3"
+    r"|NULL|nullptr|true|false|[A-Z]+_(?:MAX|MIN|EPSILON|PI)|M_\w+|INFINITY|NAN|tex\w+|surf\w+"
+    r"|curand\w*|wmma|nvcuda|half2?|bool|void|signed|unsigned|const|constexpr|static|inline|if|else"
+    r"|for|while|do|switch|case|default|return|goto|break|continue|struct|class|union|enum|template"
+    r"|typename|using|typedef|namespace|operator|volatile|register|extern|this|sizeof|alignof|auto"
+    r"|decltype|noexcept|new|delete|static_assert|and|or|not|asm|warpSize|threadIdx|blockIdx"
+    r"|blockDim|gridDim|restrict|C|unroll|memcpy|memset|defined|public|private|protected|virtual"
+    r"|memory|u?char|wchar_t|friend|explicit|mutable|group_index|thread_block\w*|this_\w+"
+)
+#: Headers of the compiler and of the system, none of whose macros and functions read the number.
+_SYSTEM = re.compile(
+    r"(?:[a-z_0-9]+|(?:std|float|limits|strings|wchar|pthread|fcntl|locale|setjmp|memory|values|math|stdint|stdio|stdlib|string|assert|time|ctype|errno"
+    r"|complex|signal|stddef|stdarg|stdbool|inttypes|unistd|fenv|getopt|malloc|omp)\.h"
+    r"|(?:sys|cuda|cub|thrust|cooperative_groups|nv|crt|bits)/.*"
+    r"|(?:cu|nv|mma|cooperative_groups|device_|driver_|vector_|texture_|surface_|channel_|builtin_"
+    r"|host_|math_|sm_|common_functions)\w*\.(?:h|hpp|cuh))"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Refusals:
+    """sources: the file, and headers that were found for it"""
+
+    sources: tuple[Source, ...]
+    headers: Headers
+    identity: Identity
+    proof: Proof
+
+    def reasons(self, kernel: Unit) -> Iterator[Reason]:
+        """Why a kernel that is a unit of the file is refused."""
+        yield from self.of_file
+        reached = self.reached(kernel)
+        yield from self._taken(kernel, reached)
+        yield from self._head(kernel)
+        words = {word for unit in reached for word in unit.words}
+        hosts = [unit for unit in self._hosts if words & {*unit.names}]
+        for unit in (*reached, *hosts):
+            if unit in self.identity.units or unit is kernel:
+                fault = self.proof.fault(unit)
+                if fault is not None:
+                    yield Reason(unit.source.line(fault.at), fault.why)
+            if unit.kind != "host":
+                yield from self._in_unit(unit)
+        yield from self._made(kernel, reached)
+        yield from self._doubted(reached)
+        yield from self._open(kernel, reached)
+        yield from self._elsewhere(kernel, reached)
+
+    # ---- the file --------------------------------------------------------------------------------
+
+    @cached_property
+    def of_file(self) -> tuple[Reason, ...]:
+        """Why no kernel of the file is accepted."""
+        return tuple(self._of_file())
+
+    def _of_file(self) -> Iterator[Reason]:
+        for source in self.sources:
+            for problem in source.lexed.problems[:1]:
+                yield Reason(source.line(problem.at), problem.why)
+            for directive in source.lexed.directives:
+                words = [token.text for token in directive.tokens]
+                if directive.name in ("define", "undef") and words and words[0] in RELIED:
+                    yield Reason(
+                        source.line(directive.start),
+                        f"{words[0]} is made another word, which the forms need",
+                    )
+                elif directive.name == "pragma" and words[:1] and (
+                    words[0] in ("push_macro", "pop_macro")
+                ):  # fmt: skip
+                    yield Reason(source.line(directive.start), "macros change by a pragma")
+        for unit in self.identity.index.units:
+            for name in unit.names:
+                if name in self.identity.words:
+                    yield Reason(unit.source.line(unit.start), f"{name} is defined anew")
+            if unit.kind == "operator" and not unit.names and unit in self.identity.units:
+                fault = self.proof.fault(unit)
+                assert fault is not None
+                yield Reason(unit.source.line(fault.at), fault.why)
+
+        for unit in self._unclear:
+            reached = self.reached(unit)
+            if any(u in self.identity.units for u in reached) or any(self._made(unit, reached)):
+                yield Reason(
+                    unit.source.line(unit.start),
+                    "a macro makes definitions here, and reads the block's number",
+                )
+
+    @cached_property
+    def _structural(self) -> frozenset[str]:
+        """Macros that stand for more than an expression."""
+        units = [u for u in self.identity.index.units
+                 if u.kind == "macro" and any(t.text in _STRUCTURE for t in u.tokens)]  # fmt: skip
+        found = self.identity.index.leading_to(units, ())
+        return frozenset(name for u in found if u.kind == "macro" for name in u.names)
+
+    @cached_property
+    def _unclear(self) -> tuple[Unit, ...]:
+        """Units whose definitions a macro makes, or the parser did not understand."""
+        return tuple(u for u in self.identity.index.units if self._is_unclear(u))
+
+    def _is_unclear(self, unit: Unit) -> bool:
+        if unit.kind == "macro" or unit.node is None:
+            return False
+        if unit.kind in ("class", "other", "operator") and unit.node.has_error:
+            return True
+        body = unit.function.body if unit.function is not None else None
+        return any(
+            token.text in self._structural
+            and (body is None or not body.start_byte <= token.start < body.end_byte)
+            for token in unit.tokens
+        )
+
+    @cached_property
+    def _doubtful(self) -> frozenset[str]:
+        """Words where the parser did not understand the text, or a macro makes definitions."""
+        units = [u for u in self.identity.index.units if u.node is not None and u.node.has_error]
+        return frozenset(word for u in (*units, *self._unclear) for word in u.words)
+
+    def _doubted(self, reached: Sequence[Unit]) -> Iterator[Reason]:
+        """Calls of what may be defined in such a place."""
+        named = self.identity.index.named
+        for unit in reached if self._doubtful else ():
+            before = ""
+            for token, after in pairwise(unit.tokens):
+                if (
+                    after.text in ("(", "<")
+                    and before not in (".", "->")
+                    and token.text in self._doubtful
+                    and token.kind == "word"
+                    and token.text not in named
+                    and not _OF_CUDA.fullmatch(token.text)
+                ):
+                    yield Reason(
+                        unit.source.line(token.start),
+                        f"{token.text} is perhaps defined in text that is not understood",
+                    )
+                    return
+                before = token.text
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        """All words of the sources."""
+        return frozenset(
+            token.text
+            for source in self.sources
+            for tokens in (source.lexed.tokens, *(d.tokens for d in source.lexed.directives))
+            for token in tokens
+            if token.kind == "word"
+        )
+
+    # ---- what a kernel leads to ------------------------------------------------------------------
+
+    def reached(self, kernel: Unit) -> list[Unit]:
+        """The kernel and what its words lead to, also those that macros paste together."""
+        index = self.identity.index
+        found = index.reached(kernel)
+        more: set[str] = set()
+        while any(unit.kind == "macro" and pastes(unit) for unit in found):
+            pieces = {t.text for u in found for t in u.tokens if t.kind in ("word", "number")}
+            made = {name for name in index.named if _is_made(name, pieces)} - more
+            if not made:
+                break
+            more |= made
+            found = index.reached(kernel, more)
+        return found
+
+    def _made(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+        """Words of the language, and names that are rewritten, made by pasting tokens."""
+        pasting = [unit for unit in reached if unit.kind == "macro" and pastes(unit)]
+        if not pasting:
+            return
+        pieces = {t.text for u in reached for t in u.tokens if t.kind in ("word", "number")}
+        wanted = _PASTED | self.identity.words | self.identity.names
+        for name in sorted(wanted):
+            if _is_made(name, pieces):
+                unit = pasting[0]
+                yield Reason(unit.source.line(unit.start), f"tokens are pasted, to {name} perhaps")
+                return
+
+    @cached_property
+    def _reserved(self) -> frozenset[str]:
+        """Words of the sources that all forms need for themselves."""
+        own = {word for word in RELIED if word.startswith(("tw_", "tilewright"))}
+        return frozenset(w for w in self._words if w in own or _NUMBERED.match(w))
+
+    def _taken(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+        needed = {kernel.names[0] + form for form in FORMS}
+        needed |= {copy_of(n) for u in reached if u in self.identity.units for n in u.names}
+        for name in sorted((needed & self._words) | self._reserved):
+            yield Reason(
+                kernel.source.line(kernel.start),
+                f"the source has the name {name}, which a form needs",
+            )
+
+    def _head(self, kernel: Unit) -> Iterator[Reason]:
+        """Macros in the head of a kernel, which the forms repeat in parts."""
+        function = kernel.function
+        assert function is not None
+        for token in kernel.tokens:
+            if token.start >= function.body.start_byte:
+                break
+            for macro in self.identity.index.named.get(token.text, ()):
+                signs = {t.text for t in macro.tokens if t.kind == "sign"}
+                words = {t.text for t in macro.tokens if t.kind == "word"}
+                within = function.parameters.start_byte <= token.start
+                if macro.kind == "macro" and (
+                    signs & {",", ";", "{", "}", "="}
+                    or words & {"template", "requires", "__global__"}
+                    or (within and "(" in signs)
+                ):
+                    yield Reason(
+                        kernel.source.line(token.start),
+                        f"the macro {token.text} makes a part of the kernel's head",
+                    )
+        for node in function.parameters.named_children:
+            unnamed = name_of(node.child_by_field_name("declarator")) is None
+            tokens = kernel.source.lexed.between(node.start_byte, node.end_byte)
+            if node.type.endswith("declaration") and unnamed and (
+                any(self.identity.index.named.get(token.text) for token in tokens)
+                or any(n.type.startswith(("abstract_function", "abstract_array"))
+                       for n in inside(node))
+            ):  # fmt: skip
+                yield Reason(kernel.source.place(node), "a parameter has no name")
+        if kernel.node is not None and not _at_namespace(kernel):
+            yield Reason(kernel.source.line(kernel.start), "the kernel is within something else")
+
+    def _in_unit(self, unit: Unit) -> Iterator[Reason]:
+        """Words, signs and assembly that no tile may have."""
+        place = unit.source.line
+        tokens = unit.tokens
+        for at, token in enumerate(tokens):
+            if token.kind == "sign":
+                if token.text == "<<<":
+                    yield Reason(place(token.start), LAUNCHES)
+                continue
+            if token.kind != "word":
+                continue
+            if (why := REFUSED.get(token.text)) is not None:
+                yield Reason(place(token.start), why)
+            elif _INTRINSIC.fullmatch(token.text):
+                yield Reason(place(token.start), f"{token.text} may read the block's number")
+            elif token.text in _OF_PLACE:
+                yield Reason(place(token.start), f"{token.text} means something else in a copy")
+            elif at + 2 < len(tokens) and tokens[at + 1].text == "::":
+                pair = (token.text, tokens[at + 2].text)
+                if (why := _LIBRARIES.get(pair)) is not None:
+                    yield Reason(place(token.start), why)
+        if unit.kind in ("class", "operator", "other"):
+            waiting = self.waiting
+            for token in tokens:
+                if token.text in waiting or LANES.match(token.text):
+                    yield Reason(place(token.start), "an operator or constructor reads the block's "
+                                                     "number or waits")  # fmt: skip
+                    break
+        if unit.kind == "macro":
+            yield from self._macro(unit)
+        elif unit.kind in ("class", "operator", "other") and unit.words & _ASM:
+            yield Reason(place(unit.start), "assembly is not understood here")
+
+    @cached_property
+    def _hosts(self) -> tuple[Unit, ...]:
+        """Functions without a mark of the device that read the block's number themselves."""
+        return tuple(u for u in self.identity.index.units
+                     if u.kind == "host" and u.words & self.identity.words)  # fmt: skip
+
+    @cached_property
+    def waiting(self) -> frozenset[str]:
+        """Barriers, and names of functions and macros that wait at one."""
+        units = self.identity.index.leading_to((), BARRIERS)
+        return BARRIERS | {n for u in units if u.kind in COPIED for n in u.names}
+
+    def _macro(self, unit: Unit) -> Iterator[Reason]:
+        place = unit.source.line
+        if shape_of(unit).odd:
+            yield Reason(place(unit.start), f"the macro {unit.names[0]} has a bracket of which it "
+                                            "has no other")  # fmt: skip
+        tokens = unit.tokens
+        for at, token in enumerate(tokens):
+            if token.text in _ASM:
+                begin = next((n for n in range(at, len(tokens)) if tokens[n].text == "("), at)
+                inner = tokens[begin + 1 : closing(tokens, begin)]
+                code = []
+                for part in inner:
+                    if part.text in (":", "::"):
+                        break
+                    code.append(part)
+                if not code or any(part.kind != "string" for part in code):
+                    yield Reason(place(unit.start), "a macro makes assembly that is not understood")
+                text = "".join(part.text[1:-1] for part in code)
+                for why in ptx.refused(text):
+                    yield Reason(place(unit.start), why)
+
+    def _open(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+        """A kernel that may be given code, and code that reads the block's number."""
+        loose = self.loose
+        if loose and _is_open(kernel, reached):
+            yield Reason(loose[0], "the block's number is read here, and a template or a pointer "
+                                   "to a function may lead here")  # fmt: skip
+
+    @cached_property
+    def loose(self) -> tuple[SourceLine, ...]:
+        """Where something else than a call by name may lead to the block's number."""
+        return tuple(self._loose())
+
+    def _loose(self) -> Iterator[SourceLine]:
+        identity, named = self.identity, self.identity.index.named
+        functions = {n for n in identity.names
+                     if any(u.kind in ("function", "method") for u in named[n])}  # fmt: skip
+        for unit in identity.index.units:
+            own = [t for t in unit.tokens if t.text in identity.words]
+            if unit in identity.units and (
+                unit.kind in ("class", "operator", "other") or (unit.kind == "host" and own)
+            ):
+                yield unit.source.line((own or identity.tokens(unit))[0].start)
+            named_only = [
+                token
+                for token, after in pairwise(unit.tokens)
+                if token.text in functions and after.text in (")", ";", ",", "}", ">")
+            ]
+            local = self.proof.local(unit) if named_only else ()
+            yield from (unit.source.line(t.start) for t in named_only if t.start not in local)
+
+    def _elsewhere(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+        """What is defined where it was not read."""
+        named = self.identity.index.named
+        for unit in reached:
+            name = unit.names[0] if unit.names else ""
+            if unit.kind == "declared" and "__device__" in unit.words and all(
+                other.kind == "declared" for other in named[name]
+            ):  # fmt: skip
+                yield Reason(
+                    unit.source.line(unit.start),
+                    f"{name} is defined elsewhere, and may read the block's number",
+                )
+        if not self._missing:
+            return
+        for unit in reached:
+            before = ""
+            for token in unit.tokens:
+                if token.kind == "word" and before not in (".", "->") and (
+                    token.text not in self._known and not _OF_CUDA.fullmatch(token.text)
+                ):  # fmt: skip
+                    yield Reason(unit.source.line(token.start),
+                                 f"{token.text} may come from a header that was not found "
+                                 f"({self._missing}): give its folder by -I")  # fmt: skip
+                    return
+                before = token.text
+
+    @cached_property
+    def _missing(self) -> str:
+        """Headers that were not found, and are none of the system's."""
+        names = []
+        for _, directive in self.headers.missing:
+            name = included(directive.tokens)
+            if not name:
+                names.append("a header that a macro names")
+            elif not _SYSTEM.fullmatch(name):
+                names.append(name)
+        return ", ".join(dict.fromkeys(names))
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """Names that the sources define or declare anywhere."""
+        found = set(self.identity.index.named)
+        for source in self.sources:
+            for node in inside(source.root):
+                for kind in ("declarator", "name"):
+                    for child in node.children_by_field_name(kind):
+                        if (name := name_of(child)) is not None:
+                            found.add(source.of(name))
+                if node.type in _DECLARES:
+                    found |= {source.of(n) for n in inside(node) if n.type.endswith("identifier")}
+        for unit in self.identity.index.units:
+            found |= {p.removesuffix("...") for p in unit.parameters or ()}
+        return frozenset(found)
+
+
+_STRUCTURE = frozenset({"{", "}", ";"})
+_NUMBERED = re.compile(r"tw_(?:ends|unused)\d+$")
+_ASM = frozenset({"asm", "__asm__", "__asm"})
+_DECLARES = frozenset({"type_parameter_declaration", "variadic_type_parameter_declaration",
+                       "optional_type_parameter_declaration", "labeled_statement",
+                       "lambda_capture_specifier", "structured_binding_declarator"})  # fmt: skip
+_PLAIN_TYPES = ("primitive_type", "sized_type_specifier")
+
+
+def _is_made(name: str, pieces: set[str]) -> bool:
+    """Whether a name can be put together from two pieces or more."""
+    reachable = {0}
+    for start in range(len(name)):
+        if start in reachable:
+            ends = range(start + 1, len(name) + (start > 0))
+            reachable |= {end for end in ends if name[start:end] in pieces}
+    return len(name) in reachable
+
+
+def _at_namespace(unit: Unit) -> bool:
+    node = unit.node.parent if unit.node is not None else None
+    while node is not None:
+        if node.type == "field_declaration_list":
+            return False
+        node = node.parent
+    return True
+
+
+def _is_open(kernel: Unit, reached: Iterable[Unit]) -> bool:
+    """Whether it may call what its caller chooses."""
+    assert kernel.function is not None
+    for parameters in kernel.function.templates:
+        for node in parameters.named_children:
+            kind = node.child_by_field_name("type")
+            if node.type != "comment" and (kind is None or kind.type not in _PLAIN_TYPES):
+                return True
+    return any(_calls_values(unit) for unit in reached)
+
+
+def _calls_values(unit: Unit) -> bool:
+    if unit.function is None:
+        return False
+    source, function = unit.source, unit.function
+    own = declared(source, function.parameters) | declared(source, function.body)
+    for node in inside(function.body):
+        if node.type == "call_expression":
+            callee = node.child_by_field_name("function")
+            if callee is None or callee.type not in ("identifier", "qualified_identifier",
+                                                     "template_function"):  # fmt: skip
+                return True
+            if callee.type == "identifier" and source.of(callee) in own:
+                return True
+    return False
