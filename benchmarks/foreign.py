@@ -38,6 +38,8 @@ from tilewright.elastic.transform import (
     text_of,
     transform,
 )
+from tilewright.elastic.transform.source import headers as headers_of
+from tilewright.elastic.transform.source import read
 from tilewright.elastic.transform.trial import Trial
 from tilewright.hosts.cuda_driver import compiled_kernels
 
@@ -85,10 +87,16 @@ class File:
     ) -> None:
         self.path, self.name = path, path.relative_to(folder).as_posix()
         text = text_of(path)
-        places = [path.parent, *headers]
-        self.made: Transformed = transform(text, path.name, places, ElasticOptions(device=True))
-        self.options = [*ARCHITECTURE, *(f"--include-path={i}" for i in include)]
-        self.names = _names_of_types(self.made.plain)
+        self.places = [path.parent, *headers]
+        self.made: Transformed = transform(
+            text, path.name, self.places, ElasticOptions(device=True)
+        )
+        folders = (*include, *self.places)
+        self.options = [*ARCHITECTURE, *(f"--include-path={i}" for i in folders)]
+        around = headers_of(read(text, path.name), self.places).found
+        texts = [header.text.decode(errors="replace") for header in around]
+        self.names = _names_of_types("\n".join([*texts, self.made.plain]))
+        self.kernels = [k for k in self.made.kernels if k.place.file == path.name]
 
     def compiles(self, text: str, names: Sequence[str] = ()) -> str:
         """ "" or NVRTC's first error."""
@@ -106,10 +114,10 @@ class File:
     @cached_property
     def together(self) -> Trial | None:
         """All kernels that are no templates, for the CPU; None: they do not compile together."""
-        kernels = [k for k in self.made.kernels if k.elastic]
+        kernels = [k for k in self.kernels if k.elastic]
         names = [k.name for k in kernels if list(self.instances(k)) == [k.name]]
         try:
-            return Trial(SHIM + self.made.text, {name: name for name in names})
+            return Trial(SHIM + self.made.text, {name: name for name in names}, folders=self.places)
         except HostError:
             return None
 
@@ -117,7 +125,7 @@ class File:
         """Raises HostError if it does not compile for the CPU."""
         if "<" not in instance and self.together is not None:
             return self.together
-        return Trial(SHIM + self.made.text, {self.label(instance): instance})
+        return Trial(SHIM + self.made.text, {self.label(instance): instance}, folders=self.places)
 
     def instances(self, kernel: KernelReport) -> Iterator[str]:
         """How C++ may call a kernel, with some template arguments."""
@@ -162,7 +170,7 @@ def _names_of_types(text: str) -> dict[str, str]:
 
 
 def rows_of(file: File, only: str) -> Iterator[dict[str, Any]]:
-    kernels = [k for k in file.made.kernels if not only or k.name == only]
+    kernels = [k for k in file.kernels if not only or k.name == only]
     # a broken function elsewhere in the file must not be held against a kernel
     before = file.compiles(file.made.plain) if kernels else ""
     after = file.compiles(file.made.text) if kernels and not before else ""
@@ -200,7 +208,7 @@ def _bits(file: File, kernel: KernelReport) -> dict[str, Any]:
         label = file.label(instance)
 
         def control(instance: str = instance, label: str = label) -> Trial:
-            return Trial(SHIM + file.made.text, {label: instance}, bounds=True)
+            return Trial(SHIM + file.made.text, {label: instance}, True, file.places)
 
         verdict: Outcome = judge(trial, label, parameters, control)
         why = verdict.why

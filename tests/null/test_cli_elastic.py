@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -64,3 +65,20 @@ def test_without_the_parser(
     (tmp_path / "k.cu").write_text(GOOD)
     called = Called(capsys, "elastic", tmp_path / "k.cu", "-o", tmp_path / "out.cu")
     assert (called.code, "tilewright[elastic]" in called.err) == (2, True)
+
+
+def test_what_is_no_source(capsys: Capture, tmp_path: Path) -> None:
+    out = tmp_path / "out.cu"
+    os.mkfifo(tmp_path / "pipe.cu")
+    (tmp_path / "loop.cu").symlink_to("loop.cu")
+    (tmp_path / "zero.cu").write_bytes(b"\0" + GOOD.encode())
+    (tmp_path / "large.cu").write_text(GOOD + " " * (1 << 20))
+    (tmp_path / "folder.cu").mkdir()
+    for name in ("pipe", "loop", "zero", "large", "folder"):
+        called = Called(capsys, "elastic", tmp_path / f"{name}.cu", "-o", out)
+        assert (called.code, "Traceback" in called.err) == (2, False), name
+    (tmp_path / "deep.cu").write_text(GOOD.replace("= 1", "= " + "- " * 2000 + "1"))
+    (tmp_path / "brackets.cu").write_text(GOOD.replace("= 1", "= " + "(" * 9000 + "1" + ")" * 9000))
+    for name in ("deep", "brackets"):
+        assert Called(capsys, "elastic", tmp_path / f"{name}.cu", "-o", out).code == 4
+    assert not out.exists()

@@ -255,18 +255,24 @@ def test_shared_memory_and_registers_stay_within_bounds(nvrtc: Nvrtc) -> None:
     assert nvrtc(made(text).text, "sm_90")
 
 
-def test_local_headers_with_device_code_are_part_of_the_source(tmp_path: Path) -> None:
+def test_headers_stay_and_what_they_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "place.cuh").write_text(
         "#pragma once\n__device__ int place() { return blockIdx.x; }\n"
     )
     (tmp_path / "names.h").write_text("#define N 3\n")
-    text = (
-        '#include "place.cuh"\n#include "names.h"\n__global__ void k(int *p) { p[place()] = N; }\n'
-    )
-    found = transform(text, "k.cu", [tmp_path])
-    assert "place_tw(tw_tile)" in found.text
-    assert '#include "names.h"' in found.text
-    assert found.kernels[0].place.line == 3
+    begin = '#include "place.cuh"\n#include "names.h"\n'
+    refused = begin + "__global__ void k(int *p) { p[place()] = N; }\n"
+    found = transform(refused, "k.cu", [tmp_path])
+    (reason,) = found.kernels[0].reasons
+    assert (str(reason.place), "header" in reason.why) == ("place.cuh:2", True)
+    assert found.text == refused
+    good = begin + "__global__ void k(int *p) { p[blockIdx.x] = N; }\n"
+    found = transform(good, "k.cu", [tmp_path])
+    assert found.kernels[0].elastic, found.kernels[0].reasons
+    assert begin in found.text
+    assert "int place()" not in found.text
+    unknown = begin + "__global__ void k(int *p) { p[blockIdx.x] = M; }\n"
+    assert "not found" in transform(unknown, "k.cu").kernels[0].reasons[0].why
 
 
 def test_the_text() -> None:

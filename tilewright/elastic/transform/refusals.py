@@ -132,8 +132,8 @@ class Refusals:
 
     def _of_file(self) -> Iterator[Reason]:
         for source in self.sources:
-            for problem in source.lexed.problems[:1]:
-                yield Reason(source.line(problem.at), problem.why)
+            if source.problem is not None:
+                yield Reason(source.line(source.problem.at), source.problem.why)
             for directive in source.lexed.directives:
                 words = [token.text for token in directive.tokens]
                 if directive.name in ("define", "undef") and words and words[0] in RELIED:
@@ -154,12 +154,13 @@ class Refusals:
                 assert fault is not None
                 yield Reason(unit.source.line(fault.at), fault.why)
 
-        for unit in self._unclear:
+        free = [u for u in self.identity.index.units if u.kind == "operator" and not u.names]
+        for unit in (*self._unclear, *free):
             reached = self.reached(unit)
             if any(u in self.identity.units for u in reached) or any(self._made(unit, reached)):
                 yield Reason(
                     unit.source.line(unit.start),
-                    "a macro makes definitions here, and reads the block's number",
+                    "a macro or operator defines here what reads the block's number",
                 )
 
     @cached_property

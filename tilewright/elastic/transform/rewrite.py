@@ -29,7 +29,9 @@ THREAD_VALUES = {"threadIdx": f"{TW}.tw_thread", "blockDim": f"{TW}.tw_threads"}
 BLOCK_REGISTERS = {"ctaid": f"{TW}.tw_block", "nctaid": f"{TW}.tw_grid"}
 THREAD_REGISTERS = {"tid": f"{TW}.tw_thread", "ntid": f"{TW}.tw_threads"}
 #: Words that copies have beside those of the source.
-WORDS = frozenset({"const", "__ballot_sync", "bool"})
+WORDS = frozenset({
+    "const", "__ballot_sync", "bool", "tw_block", "tw_grid", "tw_thread", "tw_threads", "tw_live",
+})  # fmt: skip
 #: How a function is called by its name.
 _CALLEES = frozenset({
     "identifier", "qualified_identifier", "template_function", "field_expression",

@@ -17,7 +17,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UsageError
-from tilewright.elastic.transform.tokens import Directive, Lexed, Token, closing, lexed
+from tilewright.elastic.transform.tokens import Directive, Lexed, Problem, Token, closing, lexed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 #: Bytes that are no UTF-8, such as names in comments, stay what they are.
 KEPT = "surrogateescape"
 #: Bytes of a source, or of a header, at most.
-LARGEST = 4 << 20
+LARGEST = 1 << 20
+#: Nodes of the tree above each other, at most.
+DEEPEST = 1000
 #: Headers that are read, at most.
 MOST_HEADERS = 256
 #: What the grammar does not know, with its brackets.  Blanks take its place in the parsed copy.
@@ -83,6 +85,25 @@ class Source:
     @cached_property
     def lexed(self) -> Lexed:
         return lexed(self.text)
+
+    @cached_property
+    def problem(self) -> Problem | None:
+        """Why the text is not read, and where."""
+        for problem in self.lexed.problems:
+            return problem
+        cursor, depth = self.root.walk(), 0
+        while True:
+            if cursor.goto_first_child():
+                depth += 1
+                if depth > DEEPEST:
+                    assert cursor.node is not None
+                    why = f"expressions or statements in more than {DEEPEST} others"
+                    return Problem(cursor.node.start_byte, why)
+                continue
+            while not cursor.goto_next_sibling():
+                if not cursor.goto_parent():
+                    return None
+                depth -= 1
 
     @cached_property
     def root(self) -> Node:

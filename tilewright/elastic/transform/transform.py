@@ -203,9 +203,8 @@ def _with_namesakes(verdict: Verdict, refused: Mapping[str, Reason]) -> Verdict:
 
 def unread(source: Source) -> Reason | None:
     """Why a source is not parsed."""
-    for problem in source.lexed.problems:
-        return Reason(source.line(problem.at), problem.why)
-    return None
+    found = source.problem
+    return None if found is None else Reason(source.line(found.at), found.why)
 
 
 def _by_words(source: Source, why: Reason) -> Iterator[KernelReport]:

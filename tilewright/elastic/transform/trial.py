@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,12 +73,19 @@ class Trial:
 
     names: by any name, the kernel as C++ calls it ("scale", "scale<float>")
     bounds: the process ends where an index goes beyond an array whose size the compiler knows
+    folders: where the text's own headers are
     Raises HostError where the text does not compile for the CPU.
     """
 
-    def __init__(self, text: str, names: Mapping[str, str], bounds: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        names: Mapping[str, str],
+        bounds: bool = False,
+        folders: Sequence[Path] = (),
+    ) -> None:
         wanted = names_of_forms(names, ("", "_elastic", "_slice"))
-        self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted, bounds)
+        self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted, bounds, folders)
 
     def plain(self, name: str, launch: TrialLaunch, processors: int = 1) -> None:
         """The kernel as it is."""

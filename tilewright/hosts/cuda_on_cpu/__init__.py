@@ -71,17 +71,25 @@ class Kernels:
 
     text:  CUDA C++;  names: a name for each kernel, and what C++ calls it ("scale", "scale<float>")
     bounds: the process ends where an index goes beyond an array whose size the compiler knows
+    folders: where the text's own headers are
     Raises HostError if the text does not compile.
     """
 
-    def __init__(self, text: str, names: Mapping[str, str], bounds: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        names: Mapping[str, str],
+        bounds: bool = False,
+        folders: Sequence[Path] = (),
+    ) -> None:
         folder = Path(tempfile.mkdtemp(prefix="tilewright-cuda-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         source, library = folder / "kernels.cu", folder / "kernels.so"
         exports = "".join(f"CUDA_CPU_EXPORT({n}, {kernel})\n" for n, kernel in names.items())
         source.write_text(f'#include "{HEADER}"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}')
         flags = [*FLAGS, *(BOUNDS if bounds else ())]
-        command = [compiler(), *flags, f"-I{headers()}", str(source), "-o", str(library)]
+        included = [f"-I{path}" for path in (headers(), *folders)]
+        command = [compiler(), *flags, *included, str(source), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             wrong = [line for line in done.stderr.splitlines() if "error" in line]
