@@ -62,13 +62,13 @@ _OF_PLACE = frozenset({
 _OBJECTS = frozenset({"barrier", "latch", "semaphore", "counting_semaphore", "binary_semaphore"})
 #: Parts of libraries that know the grid, by the name before and behind `::`.
 _LIBRARIES = {
-    **{("cuda", word): OBJECTS_WHY for word in _OBJECTS},
-    ("cuda", "hierarchy"): "a library reads the block's number (cuda::hierarchy)",
-    ("cuda", "hierarchy_dimensions"): "a library reads the block's number (cuda::hierarchy)",
-    ("cuda", "grid"): "a library reads the block's number (cuda::grid)",
-    ("cuda", "block"): "a library reads the block's number (cuda::block)",
-    ("cooperative_groups", "details"): "details of cooperative groups may read the block's number",
-    ("cg", "details"): "details of cooperative groups may read the block's number",
+    **{f"cuda::{word}": OBJECTS_WHY for word in _OBJECTS},
+    "cuda::hierarchy": "a library reads the block's number (cuda::hierarchy)",
+    "cuda::hierarchy_dimensions": "a library reads the block's number (cuda::hierarchy)",
+    "cuda::grid": "a library reads the block's number (cuda::grid)",
+    "cuda::block": "a library reads the block's number (cuda::block)",
+    "cooperative_groups::details": "details of cooperative groups may read the block's number",
+    "cg::details": "details of cooperative groups may read the block's number",
 }  # fmt: skip
 #: What pasted tokens must not make.
 _PASTED = RELIED | REFUSED.keys()
@@ -320,7 +320,7 @@ class Refusals:
             elif token.text in _OF_PLACE:
                 yield Reason(place(token.start), f"{token.text} means something else in a copy")
             elif at + 2 < len(tokens) and tokens[at + 1].text == "::":
-                pair = (token.text, tokens[at + 2].text)
+                pair = f"{token.text}::{tokens[at + 2].text}"
                 if (why := _LIBRARIES.get(pair)) is not None:
                     yield Reason(place(token.start), why)
         if unit.kind in ("class", "operator", "other"):
