@@ -160,6 +160,7 @@ WORDS = {
     "elastic/transform/device.py": "the names of CUDA's headers",
     "elastic/transform/ptx.py": "the names of CUDA's functions",
     "elastic/transform/refusals.py": "the names of CUDA's libraries and headers",
+    "elastic/transform/rules.py": "the names of CUDA's functions in C++",
     "elastic/transform/rewrite.py": "the names of CUDA's libraries",
     "server/files.py": "the media type of WebAssembly files",
     "server/headers.py": "the name of a browser's policy",
