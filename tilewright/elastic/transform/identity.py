@@ -1,6 +1,6 @@
 """What of a source knows which block it is: words, texts of assembly, and what mentions these.
 
-Input: an `Index`.  Output: units and names by which the block's number may be read, and their
+Input: an `WordIndex`.  Output: units and names by which the block's number may be read, and their
 tokens.  Names count wherever they stand, so too much is found rather than too little.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilewright.elastic.transform.index import Index, Unit
+from tilewright.elastic.transform.index import WordIndex, SourceUnit
 from tilewright.elastic.transform.module import LANES
 from tilewright.elastic.transform.tokens import Token
 
@@ -26,7 +26,7 @@ class Identity:
     (empty: functions of lanes stay as they are)
     """
 
-    index: Index = field(repr=False)
+    index: WordIndex = field(repr=False)
     words: frozenset[str]
     live: frozenset[int] = frozenset()
 
@@ -39,7 +39,7 @@ class Identity:
         return frozenset(word for word in every if LANES.match(word))
 
     @cached_property
-    def units(self) -> frozenset[Unit]:
+    def units(self) -> frozenset[SourceUnit]:
         """All that reads it, itself or by what it mentions."""
         start = [unit for unit in self.index.units if registers(unit.tokens)]
         return self.index.leading_to(start, self.words | self.lanes)
@@ -52,10 +52,10 @@ class Identity:
             for name in unit.names
         )  # fmt: skip
 
-    def counts_lanes(self, unit: Unit) -> bool:
+    def counts_lanes(self, unit: SourceUnit) -> bool:
         return unit.start in self.live if unit.kind == "kernel" else bool(self.live)
 
-    def tokens(self, unit: Unit) -> list[Token]:
+    def tokens(self, unit: SourceUnit) -> list[Token]:
         """The unit's tokens that may stand for the block's number."""
         wanted = self.words | self.names | (self.lanes if self.counts_lanes(unit) else frozenset())
         found = [t for t in unit.tokens if t.kind == "word" and t.text in wanted]
@@ -89,7 +89,7 @@ class Identity:
         )
 
 
-def pastes(unit: Unit) -> bool:
+def pastes(unit: SourceUnit) -> bool:
     """Whether a macro has # or ##, but for `, ##__VA_ARGS__`."""
     before = ""
     for token in unit.tokens:

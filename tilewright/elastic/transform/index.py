@@ -1,6 +1,6 @@
 """What the words of a source lead to: units of text by the names that they define.
 
-Input: sources (a file and the headers that were found).  Output: an `Index`.  A word leads to every
+Input: sources (a file and the headers that were found).  Output: an `WordIndex`.  A word leads to every
 unit that defines it, whatever it means where it stands: an index names too much rather than too
 little.  Which of these a compiler means is not decided here.
 """
@@ -37,7 +37,7 @@ _UNNAMED = frozenset({"template_instantiation", "static_assert_declaration", "fr
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class SourceUnit:
     """kind: kernel, function, method, declared (a function without a body), macro, host (a
     function of the host), class (what it holds besides its methods), operator, or other
     names: what it defines;  tokens: its own;  parameters: of a macro, None without a list
@@ -59,31 +59,33 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
+class WordIndex:
     """units: of all sources, those of the file first"""
 
-    units: tuple[Unit, ...]
+    units: tuple[SourceUnit, ...]
 
     @cached_property
-    def named(self) -> dict[str, list[Unit]]:
-        found: dict[str, list[Unit]] = {}
+    def named(self) -> dict[str, list[SourceUnit]]:
+        found: dict[str, list[SourceUnit]] = {}
         for unit in self.units:
             for name in unit.names:
                 found.setdefault(name, []).append(unit)
         return found
 
     @cached_property
-    def _users(self) -> dict[str, list[Unit]]:
-        found: dict[str, list[Unit]] = {}
+    def _users(self) -> dict[str, list[SourceUnit]]:
+        found: dict[str, list[SourceUnit]] = {}
         for unit in self.units:
             for word in unit.words:
                 found.setdefault(word, []).append(unit)
         return found
 
-    def leading_to(self, start: Iterable[Unit], words: Iterable[str]) -> frozenset[Unit]:
+    def leading_to(
+        self, start: Iterable[SourceUnit], words: Iterable[str]
+    ) -> frozenset[SourceUnit]:
         """These units, those with one of these words, and what mentions any of them by name."""
         pending = [*start, *(unit for word in words for unit in self._users.get(word, ()))]
-        found: set[Unit] = set()
+        found: set[SourceUnit] = set()
         seen: set[str] = set()
         while pending:
             unit = pending.pop()
@@ -98,7 +100,7 @@ class Index:
                     pending += self._users.get(name, ())
         return frozenset(found)
 
-    def reached(self, unit: Unit, more: Iterable[str] = ()) -> list[Unit]:
+    def reached(self, unit: SourceUnit, more: Iterable[str] = ()) -> list[SourceUnit]:
         """The unit and all that its words lead to, over any number of steps."""
         found = {unit: None}
         seen: set[str] = set()
@@ -118,11 +120,11 @@ class Index:
             words = pending.pop().words
 
 
-def index(modules: Sequence[CudaSource]) -> Index:
-    return Index(tuple(unit for module in modules for unit in _units(module)))
+def index(modules: Sequence[CudaSource]) -> WordIndex:
+    return WordIndex(tuple(unit for module in modules for unit in _units(module)))
 
 
-def _units(module: CudaSource) -> Iterator[Unit]:
+def _units(module: CudaSource) -> Iterator[SourceUnit]:
     source = module.source
     for directive in source.lexed.directives:
         if directive.name == "define" and (unit := _macro(source, directive)) is not None:
@@ -141,7 +143,7 @@ def _units(module: CudaSource) -> Iterator[Unit]:
                 yield from _item(module, known, child, "")
 
 
-def _error(module: CudaSource, known: dict[int, Definition], node: Node) -> Iterator[Unit]:
+def _error(module: CudaSource, known: dict[int, Definition], node: Node) -> Iterator[SourceUnit]:
     """Functions that the parser found in what it did not understand, and the rest of that."""
     found = [unit for child in node.named_children if child.type == "function_definition"
              for unit in _item(module, known, child, "")]  # fmt: skip
@@ -149,7 +151,7 @@ def _error(module: CudaSource, known: dict[int, Definition], node: Node) -> Iter
     tokens = module.source.lexed.between(node.start_byte, node.end_byte)
     rest = tuple(_without(tokens, found))
     names = tuple(dict.fromkeys(_outer_words(rest)))
-    yield Unit("other", names, module.source, rest, node.start_byte, node.end_byte, node)
+    yield SourceUnit("other", names, module.source, rest, node.start_byte, node.end_byte, node)
 
 
 def _is_block(node: Node) -> bool:
@@ -157,7 +159,7 @@ def _is_block(node: Node) -> bool:
     return body is not None and body.type == "declaration_list"
 
 
-def _macro(source: Source, directive: Directive) -> Unit | None:
+def _macro(source: Source, directive: Directive) -> SourceUnit | None:
     tokens = directive.tokens
     if not tokens:
         return None
@@ -168,7 +170,7 @@ def _macro(source: Source, directive: Directive) -> Unit | None:
         text = "".join(t.text for t in tokens[2:last])
         parameters = tuple(text.split(",")) if text else ()
         first = last + 1
-    return Unit(
+    return SourceUnit(
         "macro", (tokens[0].text,), source, tokens[first:], directive.start, directive.end,
         parameters=parameters,
     )  # fmt: skip
@@ -176,16 +178,18 @@ def _macro(source: Source, directive: Directive) -> Unit | None:
 
 def _item(
     module: CudaSource, known: dict[int, Definition], node: Node, outer: str
-) -> Iterator[Unit]:
+) -> Iterator[SourceUnit]:
     """outer: the class around it"""
     source = module.source
     tokens = source.lexed.between(node.start_byte, node.end_byte)
     if not tokens:
         return
 
-    def unit(kind: str, names: Iterable[str], function: Definition | None = None) -> Unit:
+    def unit(kind: str, names: Iterable[str], function: Definition | None = None) -> SourceUnit:
         given = tuple(dict.fromkeys(names))
-        return Unit(kind, given, source, tokens, node.start_byte, node.end_byte, node, function)
+        return SourceUnit(
+            kind, given, source, tokens, node.start_byte, node.end_byte, node, function
+        )
 
     inner = _inner(node)
     words = {token.text for token in tokens}
@@ -261,12 +265,12 @@ def _class_body(node: Node) -> Node | None:
 
 def _class(
     module: CudaSource, known: dict[int, Definition], node: Node, inner: Node, body: Node
-) -> Iterator[Unit]:
+) -> Iterator[SourceUnit]:
     source = module.source
     holder = body.parent
     label = name_of(holder.child_by_field_name("name")) if holder is not None else None
     name = source.of(label) if label is not None else ""
-    members: list[Unit] = []
+    members: list[SourceUnit] = []
     pending = [body]
     while pending:
         for child in pending.pop().named_children:
@@ -278,13 +282,13 @@ def _class(
     yield from kept
     every = source.lexed.between(node.start_byte, node.end_byte)
     names = [*([name] if name else []), *_declarators(source, inner)]
-    yield Unit(
+    yield SourceUnit(
         "class", tuple(dict.fromkeys(names)), source, tuple(_without(every, kept)),
         node.start_byte, node.end_byte, node,
     )  # fmt: skip
 
 
-def _without(tokens: Iterable[Token], units: Sequence[Unit]) -> Iterator[Token]:
+def _without(tokens: Iterable[Token], units: Sequence[SourceUnit]) -> Iterator[Token]:
     ranges = sorted((unit.start, unit.end) for unit in units)
     at = 0
     for token in tokens:

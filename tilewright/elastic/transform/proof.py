@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.elastic.transform.identity import Identity, pastes
-from tilewright.elastic.transform.index import COPIED, Unit
+from tilewright.elastic.transform.index import COPIED, SourceUnit
 from tilewright.elastic.transform.module import Definition
 from tilewright.elastic.transform.rewrite import Copier
 from tilewright.elastic.transform.source import declared, inside, is_local, name_of
@@ -51,15 +51,15 @@ class Fault(NamedTuple):
 class Proof:
     def __init__(self, identity: Identity, copier: Copier) -> None:
         self.identity, self.copier, self.index = identity, copier, identity.index
-        self._known: dict[Unit, Fault | None] = {}
+        self._known: dict[SourceUnit, Fault | None] = {}
 
-    def fault(self, unit: Unit) -> Fault | None:
+    def fault(self, unit: SourceUnit) -> Fault | None:
         """Why a unit that knows its block cannot be copied, or a kernel's body cannot."""
         if unit not in self._known:
             self._known[unit] = next(self._faults(unit), None)
         return self._known[unit]
 
-    def _faults(self, unit: Unit) -> Iterator[Fault]:
+    def _faults(self, unit: SourceUnit) -> Iterator[Fault]:
         if unit.kind not in COPIED and unit.kind != "kernel":
             tokens = self.identity.tokens(unit)
             at = tokens[0].start if tokens else unit.start
@@ -79,7 +79,7 @@ class Proof:
             yield from directives(unit, self.identity)
             yield from self._function(unit, unit.function)
 
-    def _mixed(self, unit: Unit) -> Iterator[Fault]:
+    def _mixed(self, unit: SourceUnit) -> Iterator[Fault]:
         """Names that are rewritten, and have other meanings."""
         for name in unit.names:
             for other in self.index.named[name]:
@@ -91,7 +91,7 @@ class Proof:
 
     # ---- functions -------------------------------------------------------------------------------
 
-    def _function(self, unit: Unit, function: Definition) -> Iterator[Fault]:
+    def _function(self, unit: SourceUnit, function: Definition) -> Iterator[Fault]:
         body = function.body
         local = self.local(unit)
         tokens = [
@@ -126,7 +126,7 @@ class Proof:
         return (f"{token.text} reads the block's number; here it is a pointer to a function, or "
                 "the name has another meaning")  # fmt: skip
 
-    def _is_member(self, unit: Unit, token: Token) -> bool:
+    def _is_member(self, unit: SourceUnit, token: Token) -> bool:
         """A member `.name` that is not called is no function."""
         found = unit.source.lexed
         at = bisect_left(found.starts, token.start)
@@ -138,7 +138,7 @@ class Proof:
             and found.tokens[at + 1].text not in ("(", "<")
         )
 
-    def local(self, unit: Unit) -> set[int]:
+    def local(self, unit: SourceUnit) -> set[int]:
         """Where names mean variables of the function's own, and are not called."""
         source, named, function = unit.source, self.index.named, unit.function
         names = {
@@ -166,7 +166,7 @@ class Proof:
                     found.add(node.start_byte)
         return found
 
-    def _macros_of(self, unit: Unit, tokens: Sequence[Token]) -> Iterator[Fault]:
+    def _macros_of(self, unit: SourceUnit, tokens: Sequence[Token]) -> Iterator[Fault]:
         """Macros that make names or texts of what is rewritten, and macros that are used where
         their copies are not defined."""
         starts = {token.start for token in tokens}
@@ -188,7 +188,7 @@ class Proof:
 
     # ---- macros ----------------------------------------------------------------------------------
 
-    def _macro(self, unit: Unit) -> Iterator[Fault]:
+    def _macro(self, unit: SourceUnit) -> Iterator[Fault]:
         name, identity = unit.names[0], self.identity
         shape = shape_of(unit)
         for wrong, what in (
@@ -259,7 +259,7 @@ class Shape(NamedTuple):
     odd: bool
 
 
-def shape_of(macro: Unit) -> Shape:
+def shape_of(macro: SourceUnit) -> Shape:
     """What of a macro the tree of a source that uses it does not show."""
     before = ""
     lambdas = False
@@ -270,7 +270,7 @@ def shape_of(macro: Unit) -> Shape:
     return Shape(lambdas, not balanced(macro.tokens))
 
 
-def directives(unit: Unit, identity: Identity) -> Iterator[Fault]:
+def directives(unit: SourceUnit, identity: Identity) -> Iterator[Fault]:
     """What the preprocessor does within a text of which there will be a copy."""
     found = unit.source.lexed
     pending: list[Directive] = []
@@ -296,7 +296,7 @@ def directives(unit: Unit, identity: Identity) -> Iterator[Fault]:
         yield Fault(pending[0].start, _HALF)
 
 
-def _is_whole(unit: Unit, begin: Directive, end: Directive) -> bool:
+def _is_whole(unit: SourceUnit, begin: Directive, end: Directive) -> bool:
     """Whether there are whole statements between two directives."""
     found = unit.source.lexed
     between = found.between(begin.end, end.start)
@@ -308,7 +308,7 @@ def _is_whole(unit: Unit, begin: Directive, end: Directive) -> bool:
     )
 
 
-def _redefined(unit: Unit, directive: Directive, identity: Identity) -> Iterator[Fault]:
+def _redefined(unit: SourceUnit, directive: Directive, identity: Identity) -> Iterator[Fault]:
     """A copy stands behind the text: a macro must mean the same there from the start."""
     name = directive.tokens[0].text if directive.tokens else ""
     macros = [u for u in identity.index.named.get(name, ()) if u.kind == "macro"]

@@ -1,6 +1,6 @@
 """Why kernels are refused for what their source has around them and leads to.
 
-Input: sources with an `Index`.  Output: reasons, by kernel.  rules.py tells what a kernel's own
+Input: sources with an `WordIndex`.  Output: reasons, by kernel.  rules.py tells what a kernel's own
 text does, proof.py where the block's number is read; here is what words, macros and headers do.
 """
 
@@ -15,7 +15,7 @@ from itertools import pairwise
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.forms import WORDS as FORM_WORDS
 from tilewright.elastic.transform.identity import Identity, pastes
-from tilewright.elastic.transform.index import COPIED, Unit
+from tilewright.elastic.transform.index import COPIED, SourceUnit
 from tilewright.elastic.transform.module import BARRIERS, LANES
 from tilewright.elastic.transform.proof import Proof, shape_of
 from tilewright.elastic.transform.rewrite import WORDS as COPY_WORDS
@@ -103,7 +103,7 @@ class Refusals:
     identity: Identity
     proof: Proof
 
-    def reasons(self, kernel: Unit) -> Iterator[Reason]:
+    def reasons(self, kernel: SourceUnit) -> Iterator[Reason]:
         """Why a kernel that is a unit of the file is refused."""
         yield from self.of_file
         reached = self.reached(kernel)
@@ -172,11 +172,11 @@ class Refusals:
         return frozenset(name for u in found if u.kind == "macro" for name in u.names)
 
     @cached_property
-    def _unclear(self) -> tuple[Unit, ...]:
+    def _unclear(self) -> tuple[SourceUnit, ...]:
         """Units whose definitions a macro makes, or the parser did not understand."""
         return tuple(u for u in self.identity.index.units if self._is_unclear(u))
 
-    def _is_unclear(self, unit: Unit) -> bool:
+    def _is_unclear(self, unit: SourceUnit) -> bool:
         if unit.kind == "macro" or unit.node is None:
             return False
         if unit.kind in ("class", "other", "operator") and unit.node.has_error:
@@ -194,7 +194,7 @@ class Refusals:
         units = [u for u in self.identity.index.units if u.node is not None and u.node.has_error]
         return frozenset(word for u in (*units, *self._unclear) for word in u.words)
 
-    def _doubted(self, reached: Sequence[Unit]) -> Iterator[Reason]:
+    def _doubted(self, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         """Calls of what may be defined in such a place."""
         named = self.identity.index.named
         for unit in reached if self._doubtful else ():
@@ -228,7 +228,7 @@ class Refusals:
 
     # ---- what a kernel leads to ------------------------------------------------------------------
 
-    def reached(self, kernel: Unit) -> list[Unit]:
+    def reached(self, kernel: SourceUnit) -> list[SourceUnit]:
         """The kernel and what its words lead to, also those that macros paste together."""
         index = self.identity.index
         found = index.reached(kernel)
@@ -242,7 +242,7 @@ class Refusals:
             found = index.reached(kernel, more)
         return found
 
-    def _made(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+    def _made(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         """Words of the language, and names that are rewritten, made by pasting tokens."""
         pasting = [unit for unit in reached if unit.kind == "macro" and pastes(unit)]
         if not pasting:
@@ -261,7 +261,7 @@ class Refusals:
         own = {word for word in RELIED if word.startswith(("tw_", "tilewright"))}
         return frozenset(w for w in self._words if w in own or _NUMBERED.match(w))
 
-    def _taken(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+    def _taken(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         needed = {kernel.names[0] + form for form in FORMS}
         needed |= {copy_of(n) for u in reached if u in self.identity.units for n in u.names}
         for name in sorted((needed & self._words) | self._reserved):
@@ -270,7 +270,7 @@ class Refusals:
                 f"the source has the name {name}, which a form needs",
             )
 
-    def _head(self, kernel: Unit) -> Iterator[Reason]:
+    def _head(self, kernel: SourceUnit) -> Iterator[Reason]:
         """Macros in the head of a kernel, which the forms repeat in parts."""
         function = kernel.function
         assert function is not None
@@ -302,7 +302,7 @@ class Refusals:
         if kernel.node is not None and not _at_namespace(kernel):
             yield Reason(kernel.source.line(kernel.start), "the kernel is within something else")
 
-    def _in_unit(self, unit: Unit) -> Iterator[Reason]:
+    def _in_unit(self, unit: SourceUnit) -> Iterator[Reason]:
         """Words, signs and assembly that no tile may have."""
         place = unit.source.line
         tokens = unit.tokens
@@ -336,7 +336,7 @@ class Refusals:
             yield Reason(place(unit.start), "assembly is not understood here")
 
     @cached_property
-    def _hosts(self) -> tuple[Unit, ...]:
+    def _hosts(self) -> tuple[SourceUnit, ...]:
         """Functions without a mark of the device that read the block's number themselves."""
         return tuple(u for u in self.identity.index.units
                      if u.kind == "host" and u.words & self.identity.words)  # fmt: skip
@@ -347,7 +347,7 @@ class Refusals:
         units = self.identity.index.leading_to((), BARRIERS)
         return BARRIERS | {n for u in units if u.kind in COPIED for n in u.names}
 
-    def _macro(self, unit: Unit) -> Iterator[Reason]:
+    def _macro(self, unit: SourceUnit) -> Iterator[Reason]:
         place = unit.source.line
         if shape_of(unit).odd:
             yield Reason(place(unit.start), f"the macro {unit.names[0]} has a bracket of which it "
@@ -368,7 +368,7 @@ class Refusals:
                 for why in ptx.refused(text):
                     yield Reason(place(unit.start), why)
 
-    def _open(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+    def _open(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         """A kernel that may be given code, and code that reads the block's number."""
         loose = self.loose
         if loose and _is_open(kernel, reached):
@@ -398,7 +398,7 @@ class Refusals:
             local = self.proof.local(unit) if named_only else ()
             yield from (unit.source.line(t.start) for t in named_only if t.start not in local)
 
-    def _elsewhere(self, kernel: Unit, reached: Sequence[Unit]) -> Iterator[Reason]:
+    def _elsewhere(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         """What is defined where it was not read."""
         named = self.identity.index.named
         for unit in reached:
@@ -472,7 +472,7 @@ def _is_made(name: str, pieces: set[str]) -> bool:
     return len(name) in reachable
 
 
-def _at_namespace(unit: Unit) -> bool:
+def _at_namespace(unit: SourceUnit) -> bool:
     node = unit.node.parent if unit.node is not None else None
     while node is not None:
         if node.type == "field_declaration_list":
@@ -481,7 +481,7 @@ def _at_namespace(unit: Unit) -> bool:
     return True
 
 
-def _is_open(kernel: Unit, reached: Iterable[Unit]) -> bool:
+def _is_open(kernel: SourceUnit, reached: Iterable[SourceUnit]) -> bool:
     """Whether it may call what its caller chooses."""
     assert kernel.function is not None
     for parameters in kernel.function.templates:
@@ -492,7 +492,7 @@ def _is_open(kernel: Unit, reached: Iterable[Unit]) -> bool:
     return any(_calls_values(unit) for unit in reached)
 
 
-def _calls_values(unit: Unit) -> bool:
+def _calls_values(unit: SourceUnit) -> bool:
     if unit.function is None:
         return False
     source, function = unit.source, unit.function

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.identity import Identity
-from tilewright.elastic.transform.index import Unit
+from tilewright.elastic.transform.index import SourceUnit
 from tilewright.elastic.transform.module import LANES, CudaSource, Definition, function_in
 from tilewright.elastic.transform.rules import GROUP_INDEX, Verdict, copy_of, outer_if
 from tilewright.elastic.transform.source import Edit, declared, inside, is_local, name_of
@@ -143,7 +143,7 @@ class Copier:
 
     # ---- copies ----------------------------------------------------------------------------------
 
-    def copies(self, units: Iterable[Unit]) -> Iterator[tuple[int, str]]:
+    def copies(self, units: Iterable[SourceUnit]) -> Iterator[tuple[int, str]]:
         """Copies of functions, declarations and macros, and where each is put."""
         for unit in units:
             if unit.kind == "macro":
@@ -179,7 +179,7 @@ class Copier:
 
     # ---- macros ----------------------------------------------------------------------------------
 
-    def edits_in_macro(self, unit: Unit, token: Token) -> list[Edit] | str:
+    def edits_in_macro(self, unit: SourceUnit, token: Token) -> list[Edit] | str:
         """How a word of a macro is written in its copy, or why it cannot be."""
         tokens = unit.tokens
         at = tokens.index(token)
@@ -201,7 +201,7 @@ class Copier:
                         Edit(end, end, f"{TW}, " if some else TW)]  # fmt: skip
         return f"the macro {unit.names[0]} uses {token.text} in a way that is not understood"
 
-    def _macro(self, unit: Unit) -> str:
+    def _macro(self, unit: SourceUnit) -> str:
         edits: list[Edit] = []
         for token in self.identity.tokens(unit):
             found = self.edits_in_macro(unit, token)

@@ -16,7 +16,7 @@ from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform.device import device_part
 from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
 from tilewright.elastic.transform.identity import Identity
-from tilewright.elastic.transform.index import COPIED, Unit, index
+from tilewright.elastic.transform.index import COPIED, SourceUnit, index
 from tilewright.elastic.transform.module import CudaSource, module
 from tilewright.elastic.transform.padding import Padding, padding
 from tilewright.elastic.transform.proof import Proof
@@ -160,7 +160,7 @@ def transform(
 
 def _judged(
     found: CudaSource, around: Headers, fold: bool
-) -> tuple[list[Verdict], Copier, list[Unit]]:
+) -> tuple[list[Verdict], Copier, list[SourceUnit]]:
     """Verdicts of all kernels, and what is copied for those that have no reasons."""
     rules = Rulebook(found, fold)
     verdicts = [rules.verdict(kernel) for kernel in found.kernels]
@@ -173,7 +173,7 @@ def _judged(
     units = {unit.start: unit for unit in known.units
              if unit.kind == "kernel" and unit.source is found.source}  # fmt: skip
     made = []
-    copied: dict[Unit, None] = {}
+    copied: dict[SourceUnit, None] = {}
     for verdict in verdicts:
         unit = units.get(verdict.function.whole.start_byte)
         reasons = list(verdict.reasons)
