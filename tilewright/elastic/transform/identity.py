@@ -1,6 +1,6 @@
 """What of a source knows which block it is: words, texts of assembly, and what mentions these.
 
-Input: an `WordIndex`.  Output: units and names by which the block's number may be read, and their
+Input: a `WordIndex`.  Output: units and names by which the block's number may be read, and their
 tokens.  Names count wherever they stand, so too much is found rather than too little.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilewright.elastic.transform.index import WordIndex, SourceUnit
+from tilewright.elastic.transform.index import SourceUnit, WordIndex
 from tilewright.elastic.transform.module import LANES
 from tilewright.elastic.transform.tokens import Token
 

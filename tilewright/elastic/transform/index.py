@@ -1,6 +1,6 @@
 """What the words of a source lead to: units of text by the names that they define.
 
-Input: sources (a file and the headers that were found).  Output: an `WordIndex`.  A word leads to every
+Input: a file and the headers that were found for it.  Output: a `WordIndex`.  A word leads to every
 unit that defines it, whatever it means where it stands: an index names too much rather than too
 little.  Which of these a compiler means is not decided here.
 """

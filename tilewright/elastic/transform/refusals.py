@@ -1,6 +1,6 @@
 """Why kernels are refused for what their source has around them and leads to.
 
-Input: sources with an `WordIndex`.  Output: reasons, by kernel.  rules.py tells what a kernel's own
+Input: sources with a `WordIndex`.  Output: reasons, by kernel.  rules.py tells what a kernel's own
 text does, proof.py where the block's number is read; here is what words, macros and headers do.
 """
 
