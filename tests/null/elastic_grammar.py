@@ -127,6 +127,9 @@ WAYS: dict[str, Way] = {
     "called": Way(f"struct @A {{ {D} int operator()() const {{ return @E; }} }};", "@A()()"),
     "operator": Way(
         f"struct @A {{}};\n{D} int operator+(@A, int v) {{ return @E + v; }}", "(@A() + 0)"),
+    "literal": Way(f'{D} int operator""_@A(unsigned long long v) {{ return @E + v; }}', "0_@A"),
+    "literal of a text": Way(
+        f'{D} int operator""_@A(const char *, size_t n) {{ return @E + n; }}', '""_@A'),
     "conversion": Way(f"struct @A {{ {D} operator int() const {{ return @E; }} }};",
                           "int(@A())"),
     "destructor": Way(f"struct @A {{ int *to; {D} ~@A() {{ *to = @E; }} }};", "@B",

@@ -162,5 +162,6 @@ def test_every_way_alone(cpu: None) -> None:
     assert plain <= {names[number] for number in made}
     refused = {"constructor", "member's value", "default argument", "lambda outside", "pointer",
                "pasted words", "pasted call", "digraph", "split word", "by its number", "using",
-               "virtual", "operator", "local class", "line", "declared inside"}  # fmt: skip
+               "virtual", "operator", "local class", "line", "declared inside", "literal",
+               "literal of a text"}  # fmt: skip
     assert not refused & {names[number] for number in made}

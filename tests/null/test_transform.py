@@ -139,6 +139,17 @@ def test_no_kernel_is_lost() -> None:
     assert (untyped.name, untyped.elastic) == ("k", False)
 
 
+def test_a_kernel_that_the_parser_lost_is_reported() -> None:
+    """The text before it takes the mark of the kernel along, so no node of the tree has it."""
+    text = (
+        "#define S(a) #a\n"
+        '__device__ int w() { int r; asm("mov.u32 %0, %%" S(ctaid) ".x;" : "=r"(r)); return r; }\n'
+        "__global__ void k(int *p) { p[w()] = 1; }\n"
+    )
+    (report,) = made(text).kernels
+    assert (report.name, report.place.line, report.elastic) == ("k", 3, False)
+
+
 @pytest.mark.parametrize("head", ["void k(int *p) {", "void k(int *p)"])
 def test_a_kernel_with_two_heads_takes_no_other_along(head: str, nvrtc: Nvrtc) -> None:
     """Conditionals around what is less than a definition."""

@@ -311,7 +311,12 @@ def _function(source: Source, node: Node) -> Definition | None:
         return None
     found = function_in(declarator)
     name = name_of(found.child_by_field_name("declarator")) if found else None
-    if found is None or name is None:
+    if found is None or name is None or _is_literal(name):
         return None
     kernel = any(child.type == "__global__" for child in node.children)
     return Definition(source.of(name), node, whole(node), found, body, kernel)
+
+
+def _is_literal(name: Node) -> bool:
+    """Whether a name is the suffix of `operator""_suffix`, which nobody calls by it."""
+    return name.parent is not None and name.parent.type == "operator_name"

@@ -29,6 +29,7 @@ from tilewright.elastic.transform.source import (
     Source,
     SourceLine,
     headers,
+    inside,
     read,
 )
 
@@ -240,8 +241,12 @@ def _unseen(found: CudaSource) -> Iterator[KernelReport]:
     """Kernels that have no definition of their own in the tree."""
     source = found.source
     names = dict(named_kernels(source))
-    for node in found.lost:
-        place = source.place(node)
+    marks = {node.start_byte for node in inside(source.root, tokens=True)
+             if node.type == "__global__"}  # fmt: skip
+    starts = [token.start for token in source.lexed.tokens
+              if token.text == "__global__" and token.start not in marks]  # fmt: skip
+    places = [*map(source.place, found.lost), *map(source.line, starts)]
+    for place in places:
         why = "the text of this kernel is not understood"
         yield KernelReport(names.get(place, "?"), place, (Reason(place, why),))
     for directive in source.lexed.directives:
