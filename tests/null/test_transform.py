@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -365,3 +366,39 @@ def test_tiles_of_a_task(tiles: int, workers: int, tile_us: float, each: int) ->
 def test_a_task_has_a_tile() -> None:
     with pytest.raises(UsageError):
         shard((4, 1, 1), (32, 1, 1), each=0)
+
+
+#: One statement of a kernel with the parameters `int *p, int n`, by a number.
+REPEATED: dict[str, Callable[[int], str]] = {
+    "returns of lanes": lambda i: (
+        f"if (p[threadIdx.x + blockIdx.x] == {i}) return; p[{i}] = __shfl_sync(~0u, n, 0);"
+    ),
+    "returns of all": lambda i: f"if (blockIdx.x == {i}) return; __syncthreads(); p[{i}] = 1;",
+    "returns in loops": lambda i: f"for (int i = 0; i < n; i++) if (n == {i}) return;",
+    "returns in blocks": lambda i: f"{{ int q = n + {i}; if (q > {i}) {{ p[0] = q; return; }} }}",
+    "lambdas": lambda i: f"auto l{i} = [&](int a) {{ return a + blockIdx.x; }}; p[{i}] = l{i}(n);",
+    "numbers of blocks": lambda i: f"p[{i}] = blockIdx.x;",
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_twice_the_text_takes_twice_the_steps(name: str) -> None:
+    """A step is a call of a Python function or generator, or one of theirs."""
+
+    def steps(count: int) -> int:
+        body = "\n".join(REPEATED[name](i) for i in range(count))
+        text = f"__global__ void k(int *p, int n) {{\n{body}\np[blockIdx.x] = 1;\n}}\n"
+        seen = 0
+
+        def count_call(*_: object) -> None:
+            nonlocal seen
+            seen += 1
+
+        sys.setprofile(count_call)
+        try:
+            made(text)
+        finally:
+            sys.setprofile(None)
+        return seen
+
+    assert steps(400) < 2.2 * steps(200)

@@ -7,7 +7,8 @@ block, and returns that only some threads may take.  What is unknown counts as d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -176,15 +177,18 @@ class Flow:
     def _jumps(self) -> bool:
         return any(n.type == "goto_statement" for n in inside(self.function.body))
 
-    def followed(self, node: Node, later: list[Node]) -> bool:
-        """Whether a thread that does not return at `node` may come to one of `later` after it."""
-        if self._jumps:
-            return bool(later)
-        loops = [o for o in above(node, self.function.body) if o.type in LOOPS]
+    def followed(self, nodes: Iterable[Node], later: Iterable[Node]) -> list[Node]:
+        """Those of `nodes` after which a thread that stays may come to one of `later`."""
+        starts = sorted(node.start_byte for node in later)
+        return [node for node in nodes if starts and self._followed(node, starts)]
+
+    def _followed(self, node: Node, starts: list[int]) -> bool:
+        if self._jumps or starts[-1] > node.start_byte:
+            return True
         return any(
-            call.start_byte > node.start_byte
-            or any(o.start_byte <= call.start_byte < o.end_byte for o in loops)
-            for call in later
+            bisect_left(starts, outer.start_byte) < bisect_left(starts, outer.end_byte)
+            for outer in above(node, self.function.body)
+            if outer.type in LOOPS
         )
 
 

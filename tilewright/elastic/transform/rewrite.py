@@ -7,6 +7,7 @@ used.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -121,17 +122,21 @@ class Copier:
         function = verdict.function
         edits = more + self.edits(function, verdict.live)
         if verdict.live:
-            edits += self._counted(verdict, edits)
+            edits += [*self._counted(verdict, edits)]
         return self.source.edited(function.body.start_byte, function.body.end_byte, edits)
 
     def _counted(self, verdict: Verdict, edits: list[Edit]) -> Iterator[Edit]:
         """Lanes that return are taken out of the mask, by all that come to the place."""
+        written = sorted(edits, key=lambda edit: edit.start)
+        starts = [edit.start for edit in written]
         for number, node in enumerate(verdict.returns):
             outer = outer_if(verdict.function, node)
             condition = outer.child_by_field_name("condition") if outer is not None else None
             assert outer is not None
             assert condition is not None
-            text = self.source.edited(condition.start_byte, condition.end_byte, edits)
+            begin, end = condition.start_byte, condition.end_byte
+            own = written[bisect_left(starts, begin) : bisect_left(starts, end)]
+            text = self.source.edited(begin, end, own)
             ends = f"tw_ends{number}"
             yield Edit(
                 outer.start_byte,

@@ -188,9 +188,9 @@ class Rulebook:
         meets = self.mentions(kernel, self.barriers) + list(self.group_syncs(kernel))
         meets += [a for a in self.assemblies(kernel)
                   if ptx.BARRIER.search(ptx.code_of(self.module.source, a))]  # fmt: skip
-        left = [r for r in returns if flow.followed(r, meets)]
+        left = flow.followed(returns, meets)
         lanes = self.mentions(kernel, self.lanes)
-        early = tuple(r for r in returns if flow.followed(r, lanes))
+        early = tuple(flow.followed(returns, lanes))
         found = [*self._broken(kernel, bodies), *self._refused(bodies)]
         found += (self._reason(node, _LEFT_WHY) for node in left)
         found += self._libraries(kernel, flow, returns)
@@ -263,10 +263,9 @@ class Rulebook:
     def _libraries(self, kernel: Definition, flow: Flow, returns: list[Node]) -> Iterator[Reason]:
         for wanted in (LIBRARY_BARRIERS, LIBRARY_LANES):
             later = self.mentions(kernel, wanted | self.module.reaching(wanted))
-            for node in returns:
-                if flow.followed(node, later):
-                    yield self._reason(node, "some threads return before others work together "
-                                             "by functions of a library")  # fmt: skip
+            for node in flow.followed(returns, later):
+                yield self._reason(node, "some threads return before others work together "
+                                         "by functions of a library")  # fmt: skip
 
     def _not_masked(self, kernel: Definition, returns: tuple[Node, ...]) -> Iterator[Reason]:
         """Returns before functions of lanes must stand where all lanes that are left come by."""
