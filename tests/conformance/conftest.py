@@ -197,7 +197,7 @@ def options_for(target: str) -> Options:
 
 @pytest.fixture
 def bundle_of(root: Path, host_name: str) -> BundleOf:
-    """Makes and writes a bundle once per name and target, for all hosts of the target.
+    """Makes and writes a bundle once per test file, name and target, for all hosts of the target.
 
     A model with a dtype that the target does not have is skipped, and the run prints which.
     """
@@ -208,7 +208,7 @@ def bundle_of(root: Path, host_name: str) -> BundleOf:
             write(make(options_for(target)), folder)
 
         try:
-            return made_once(root / target / name, put)
+            return made_once(root / target / make.__module__ / name, put)
         except UnsupportedDType as error:
             pytest.skip(f"{host_name}: {error}")
 

@@ -31,9 +31,10 @@ from tilewright.elastic.settings import CPU_SMS, Guarded, Settings
 from tilewright.elastic.ways import NormalWay
 from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
 
-#: A bound that any busy machine keeps.
 #: No request takes so long, however busy the machine is.
 LEASE_US = 6e7
+#: Later than what is allowed of a request of a minute: none is refused for it.
+DEADLINE_MS = 1e12
 SETTINGS = Settings(kind="cpu", max_slowdown=1e7, steps=1, measure_seconds=0.01, lease_ms=6e4)
 
 
@@ -48,7 +49,7 @@ def curves_of(models: Sequence[Path | str], /, **changed: Any) -> Measured:
 @pytest.fixture
 def session(bundles: tuple[Path, Path]) -> Iterator[CorunSession]:
     critical, normal = bundles
-    several = [Guarded(critical), Guarded(critical, 2e7, 1e6, priority=1)]
+    several = [Guarded(critical), Guarded(critical, 2e7, DEADLINE_MS, priority=1)]
     with CorunSession(several, [normal], SETTINGS, [curves_of(bundles)] * 2) as made:
         yield made
 
@@ -57,7 +58,7 @@ def test_several_critical_models_have_bounds_of_their_own(session: CorunSession)
     result = run_until(all_answered, session.run, [ClosedLoop(), Poisson(20)])
     first, second = result.critical
     assert (first.max_slowdown, second.max_slowdown) == (1e7, 2e7)
-    assert (first.deadline_us, second.deadline_us) == (None, 1e9)
+    assert (first.deadline_us, second.deadline_us) == (None, DEADLINE_MS * 1000)
     assert first.answered
     assert second.answered
     assert first.over_bound == second.missed == 0
@@ -174,7 +175,7 @@ def test_a_number_that_is_none_is_refused(bundles: tuple[Path, Path]) -> None:
 
 def test_their_tasks_go_by_priority(session: CorunSession) -> None:
     low, high = (session._task(n, ClosedLoop()) for n in range(2))
-    assert (low.priority, high.priority, high.deadline_us) == (0, 1, 1e9)
+    assert (low.priority, high.priority, high.deadline_us) == (0, 1, DEADLINE_MS * 1000)
     assert low.name != high.name
 
 
@@ -237,7 +238,7 @@ def test_curves_of_another_device_on_the_command_line(
 
 def test_settings_stay_where_a_model_says_nothing(session: CorunSession) -> None:
     assert session._bound(0) == (1e7, None)
-    assert session._bound(1) == (2e7, 1e6)
+    assert session._bound(1) == (2e7, DEADLINE_MS)
 
 
 def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(
