@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
 
+from lab.simulator import levels, phases, simulate, solo_us
+from lab.workloads.metrics import above, queued
 from tilewright.base.errors import AdmissionRefused
 from tilewright.base.quantiles import quantile
+from tilewright.elastic.arrivals import Arrival, ClosedLoop, Poisson, Uniform
 from tilewright.elastic.policy import Critical, Curve, Gpu, KernelCost, Normal, Phase, Scheduler
 from tilewright.elastic.policy.designs import SETTLE_US, design
-from tilewright.elastic.simulator import levels, phases, simulate, solo_us
-from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop, Poisson, Uniform
-from tilewright.elastic.workloads.metrics import above, queued
 
 BOUNDS = (1.05, 1.3, 1.5)
 NO_BOUND = 1e3
@@ -180,7 +180,7 @@ def runs(name: str, variant: Variant, bound: float, requests: int) -> list[Run]:
                     None
                     if arrival.clients
                     else outcome.inferences["normal"] / (rate_alone(name) * possible),
-                    tuple(notice.kept for _, notice in outcome.noticed),
+                    tuple(notice.attainable for _, notice in outcome.noticed),
                 )
             )
     return found

@@ -21,14 +21,15 @@ from typing import Any
 
 import common
 
-from tilewright.benchkernel import product_kernel
-from tilewright.cli.space import PAPER
+from lab.paper_spaces import PAPER
+from lab.subjects import product_kernel
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.simd import space as simd
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.table import default_schedule, strategy_of
+from tilewright.targets.strategy import Search
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 
@@ -100,7 +101,8 @@ def _scratch(kernel: Kernel) -> list[int]:
     default = default_schedule(kernel, TARGET.machine)
     usual, simd.SCRATCH = simd.SCRATCH, 1 << 40
     try:
-        found = simd.candidates(kernel, default, DEVICE.machine, DEVICE.core)
+        search = Search(DEVICE.core)
+        found = strategy_of(kernel).candidates(kernel, default, DEVICE.machine, search)
     finally:
         simd.SCRATCH = usual
     return [c.scratch for c in found]

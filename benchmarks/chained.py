@@ -18,7 +18,7 @@ import common
 from families import SUBJECTS
 from space import repeats
 
-from tilewright.benchkernel import alone
+from lab.subjects import alone
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.hosts.wasmtime import VARIANTS, WasmtimeHost

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from tilewright.benchkernel import compile_matmul
+from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser_find import require
 from tilewright.hosts.browser_process import started

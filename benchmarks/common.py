@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lab import bench_kernel
 from tilewright import __version__
-from tilewright.cli import bench
 from tilewright.cli.tools import cpu
 from tilewright.hosts.browser import BrowserModel
 
@@ -28,7 +28,7 @@ PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
 
 def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
     """Runs until the engine has recompiled the hot functions."""
-    bench.warm_up(lambda count: model.time(count, 0).milliseconds, milliseconds, runs)
+    bench_kernel.warm_up(lambda count: model.time(count, 0).milliseconds, milliseconds, runs)
 
 
 def warmed(timer: Callable[[int], list[float]], milliseconds: float, batch: float) -> float:
@@ -90,7 +90,7 @@ def commit() -> str:
         )
         return result.stdout.strip()
 
-    changed = git("status", "--porcelain", "--", "tilewright")
+    changed = git("status", "--porcelain", "--", "tilewright", "lab")
     return (git("rev-parse", "--short=12", "HEAD") or "none") + ("+changes" if changed else "")
 
 
@@ -114,10 +114,13 @@ def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    """The rows of results/NAME.json; none if there is no such file."""
+    """The rows of results/NAME.json, each with its date, commit and processor; none without it."""
     path = RESULTS / f"{name}.json"
-    found: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
-    return found
+    if not path.exists():
+        return []
+    record = json.loads(path.read_text())
+    own = {"date": record["date"], "commit": record["commit"], "cpu": record["machine"]["cpu"]}
+    return [{**own, **row} for row in record["rows"]]
 
 
 def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str], **facts: Any) -> Path:

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.benchkernel import Subject, peak
+from lab.subjects import Subject, peak
 from tilewright.bundle import write
 from tilewright.compiler import Compiled, compile_model
 from tilewright.hosts.browser import BrowserHost, BrowserModel

@@ -1,6 +1,6 @@
 """A critical model beside a normal one on an NVIDIA GPU, by every policy: results/corun.json.
 
-Input: a GPU with its driver, the extra `cuda`; names of workloads (tilewright/elastic/workloads),
+Input: a GPU with its driver, the extra `cuda`; names of workloads (lab/workloads),
 or two ONNX files.  Output: a row for each pair, policy, bound, number of SMs and seed.  Each row
 has a fixed time, and rows are saved as they come, so a run may be ended early; rows of other
 settings and cards stay.  What was refused is a row with an `error`.
@@ -35,18 +35,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import common
 
+from lab.designs import DESIGNS
+from lab.naive import naive
+from lab.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload
+from lab.workloads.metrics import achieved_occupancy, sequential_rate
+from lab.workloads.models import model
 from tilewright.base.errors import TilewrightError, UsageError
+from tilewright.base.quantiles import tail
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
+from tilewright.elastic.arrivals import Arrival, ClosedLoop, Poisson
+from tilewright.elastic.corun import Corun
 from tilewright.elastic.measure import Measured
-from tilewright.elastic.naive import naive
-from tilewright.elastic.policy import DESIGNS
-from tilewright.elastic.session import CorunSession
-from tilewright.elastic.settings import Guarded, Settings
-from tilewright.elastic.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload
-from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop, Poisson
-from tilewright.elastic.workloads.metrics import achieved_occupancy, sequential_rate, tail
-from tilewright.elastic.workloads.models import model
+from tilewright.elastic.settings import CriticalSettings, Settings
 from tilewright.targets import target
 
 CUDA = "cuda"
@@ -74,10 +75,10 @@ class Pair:
     bundles: tuple[Path, ...]
 
     @property
-    def parted(self) -> tuple[list[Guarded], list[Path]]:
+    def parted(self) -> tuple[list[CriticalSettings], list[Path]]:
         """Critical and normal bundles."""
         count = len(self.workload.critical)
-        return [Guarded(path) for path in self.bundles[:count]], list(self.bundles[count:])
+        return [CriticalSettings(path) for path in self.bundles[:count]], list(self.bundles[count:])
 
 
 def pairs_of(args: argparse.Namespace, folder: Path) -> Iterator[Pair]:
@@ -115,7 +116,7 @@ def built(name: str, source: Any, folder: Path, kernels: str = TUNED) -> Path:
 def at_paper_load(pair: Pair, args: argparse.Namespace, sms: int | None) -> Pair:
     """Rates such that open arrivals ask for as much of this device as of the paper's boards."""
     settings = Settings("sequential", args.device, sms, measure_seconds=args.measure)
-    with CorunSession(*pair.parted, settings) as session:
+    with Corun(*pair.parted, settings) as session:
         solo = solos(pair.workload, [m.solo_us for m in session.measured], session.normal.alone)
     return replace(pair, workload=pair.workload.at_load(PAPER_LOADS[pair.name], solo))
 
@@ -140,7 +141,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
         promises = DESIGNS[name].promises
         for bound in args.bound or BOUNDS if promises else (None,):
             settings = Settings(
-                name,
+                DESIGNS[name],
                 args.device,
                 sms,
                 max_slowdown=bound or NO_BOUND,
@@ -153,7 +154,7 @@ def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[d
                 measure_seconds=args.measure,
             )
             try:
-                with CorunSession(critical, normal, settings, curves) as session:
+                with Corun(critical, normal, settings, curves) as session:
                     curves = session.curves if promises else curves
                     for seed in args.seed or (0,):
                         yield row(pair, args, session, bound, seed)
@@ -192,7 +193,7 @@ def setting(
 def row(
     pair: Pair,
     args: argparse.Namespace,
-    session: CorunSession,
+    session: Corun,
     bound: float | None,
     seed: int,
 ) -> dict[str, Any]:
@@ -214,7 +215,7 @@ def row(
     missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, a in answered]
     used = session.settings
     found: dict[str, Any] = setting(pair, args, used.policy, used.sms, bound, seed) | {
-        "l2_kept": session.kept.kept if session.kept else None,
+        "l2_kept": session.persistent.share if session.persistent else None,
         "p50": waited.p50,
         "p99": waited.p99,
         "p999": waited.p999,
@@ -230,14 +231,14 @@ def row(
         "over_by_waiting": None
         if bound is None
         else sum(c.over_by_waiting for c in result.critical),
-        "bound_kept": all(c.kept for c in result.critical),
+        "bound_kept": all(c.bound_kept for c in result.critical),
         "curves_corrected": sum(len(c.noticed) for c in result.critical),
         "solo_changed": [
             round(r.now_us / r.was_us, 4) for c in result.critical for r in c.recalibrated
         ],
         "duty": result.duty,
-        "at_once": session.way.together,
-        "gated": session.way.gated,
+        "at_once": session.concurrency.together,
+        "gated": session.concurrency.gated,
         "solo_us": statistics.mean(c.solo_us for c in result.critical),
         "decision_us": result.decision_us,
         "seconds": result.seconds,
@@ -252,7 +253,7 @@ def occupancy_of(pair: Pair, args: argparse.Namespace, sms: int | None, name: st
         l2_persistence=args.l2_persistence, measure_seconds=args.measure / 4,
     )  # fmt: skip
     streams = pair.workload
-    with CorunSession(*pair.parted, settings) as session:
+    with Corun(*pair.parted, settings) as session:
         result = session.run(
             [s.arrival for s in streams.critical], WATCHED * args.seconds, 0,
             [s.arrival for s in streams.normal],

@@ -37,16 +37,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 from corun import built
 
+from lab.workloads import workload
+from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
+from tilewright.elastic.corun import Corun
+from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.measure import GAP_S, Background, requests
-from tilewright.elastic.models import CriticalModel
 from tilewright.elastic.policy import Hold
 from tilewright.elastic.policy.designs import SETTLE_US
-from tilewright.elastic.session import CorunSession
 from tilewright.elastic.settings import Settings
-from tilewright.elastic.workloads import workload
-from tilewright.elastic.workloads.models import model
 from tilewright.hosts.cuda_settle import CLOCK
 from tilewright.hosts.cuda_tasks import Launch, Zeroes
 
@@ -100,9 +100,7 @@ def timed(
     return found
 
 
-def beside(
-    session: CorunSession, stamped: Stamped, seconds: float, expected_us: float
-) -> list[Took]:
+def beside(session: Corun, stamped: Stamped, seconds: float, expected_us: float) -> list[Took]:
     with session.background(budget=0) as busy:
         return timed(stamped, 0, seconds, busy, expected_us)
 
@@ -111,7 +109,7 @@ def measured(
     critical: Path, normal: Sequence[Path], sms: int, seconds: float
 ) -> Iterator[tuple[str, list[Took]]]:
     settings = partial(Settings, sms=sms, max_slowdown=1e3, measure_seconds=0.5)
-    with CorunSession(critical, normal, settings()) as session:
+    with Corun(critical, normal, settings()) as session:
         stamped = Stamped(session.models[0])
         device = stamped.critical.device
         alone = timed(stamped, EVERYBODY, seconds)
@@ -127,7 +125,7 @@ def measured(
 
         yield f"{ALONE}, cold caches", timed(stamped, EVERYBODY, seconds, before=cold)
         yield BESIDE, beside(session, stamped, seconds, expected_us)
-    with CorunSession(critical, normal, settings(l2_persistence=True)) as session:
+    with Corun(critical, normal, settings(l2_persistence=True)) as session:
         yield KEPT, beside(session, Stamped(session.models[0]), seconds, expected_us)
 
 

@@ -1,10 +1,12 @@
 """Speed of this checkout beside an earlier one: each with its own compiler and its own engine.
 
 Input: the other checkout with its environment (`git worktree add ../before COMMIT`, set up by its
-scripts), a folder of models.  Output: results/earlier.json: kernels, empty steps and models, both
-versions by turns in a browser of its own, with the ratio of their medians.
+scripts); for Wasm a folder of models, on a GPU those of peers/models.py.  Output:
+results/earlier.json and results/earlier_gpu.json: kernels, empty steps and models, both versions by
+turns, each in a host of its own, with the ratio of their medians.
 
     uv run python benchmarks/earlier.py --other ../before --models dist/models
+    uv run python benchmarks/earlier.py --other ../before --host dawn
 """
 
 from __future__ import annotations
@@ -13,18 +15,26 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import common
 import numpy as np
 import onnx
-from earlier_side import EMPTY, MATMULS, PRODUCTS
-from peers.cases import CASES, Case, Model
-from peers.examples import example, model_file, named_sizes
+from earlier_side import EMPTY, LARGE, MATMULS, PRODUCTS, TARGETS
 from versions import commit
+
+from benchmarks.peers.cases import CASES, Case, Model
+from benchmarks.peers.examples import example, model_file, named_sizes
+from benchmarks.peers.gpu_cases import BITS4, NETS
+from benchmarks.peers.models import MODELS
 
 ROOT = Path(__file__).parents[1]
 SIDE = Path(__file__).with_name("earlier_side.py")
@@ -49,10 +59,10 @@ class Subject:
 
 
 class Side:
-    """A process of one version, with its browser."""
+    """A process of one version, with its host."""
 
-    def __init__(self, root: Path, browser: str, threads: int) -> None:
-        command = [root / ".venv" / "bin" / "python", SIDE, browser, str(threads)]
+    def __init__(self, root: Path, host: str, threads: int) -> None:
+        command = [root / ".venv" / "bin" / "python", SIDE, host, str(threads)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
         )
@@ -82,9 +92,23 @@ class Side:
         self.process.wait()
 
 
-def subjects(models: Path, folder: Path) -> list[Subject]:
-    kernels = [Subject(name) for name in (*MATMULS, *PRODUCTS, *EMPTY)]
-    return kernels + [s for case in CASES if (s := of_model(case, models, folder))]
+def subjects(models: Path, folder: Path) -> Iterator[Subject]:
+    yield from map(Subject, (*MATMULS, *PRODUCTS, *EMPTY))
+    for case in CASES:
+        if found := of_model(case, models, folder):
+            yield found
+
+
+def on_gpu(folder: Path) -> Iterator[Subject]:
+    """Without the empty steps: they are WebAssembly."""
+    yield from map(Subject, (*MATMULS, *PRODUCTS, *LARGE))
+    for name in (*NETS, *BITS4):
+        path, inputs = folder / f"{name}.onnx", folder / f"{name}.npz"
+        model = MODELS[name](False)
+        onnx.save(model, path)
+        np.savez(inputs, allow_pickle=False, **example(model, 0))
+        tolerance = INT8_TOLERANCE if name in BITS4 else TOLERANCE
+        yield Subject(name, str(path), None, str(inputs), tolerance)
 
 
 def of_model(case: Case, models: Path, folder: Path) -> Subject | None:
@@ -110,7 +134,9 @@ def differing(a: dict[str, list[float]], b: dict[str, list[float]]) -> float:
 
 def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> dict[str, Any]:
     """Medians of the turns' means, and the ratio before / now with quartiles over the turns."""
-    outputs = {version: side.load(subject) for version, side in sides.items()}
+    with ThreadPoolExecutor(len(sides)) as threads:
+        loaded = threads.map(lambda side: side.load(subject), sides.values())
+        outputs = dict(zip(sides, loaded, strict=True))
     difference = differing(outputs["now"], outputs["before"])
     if not difference <= subject.tolerance:
         raise SystemExit(f"{subject.name}: outputs differ by {difference:.2g} of the largest")
@@ -135,33 +161,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--other", type=Path, required=True, help="the other checkout")
     parser.add_argument("--models", type=Path, default=ROOT / "dist" / "models")
-    parser.add_argument("--browser", default="chromium")
+    parser.add_argument("--host", default="chromium", help="a browser, dawn or cuda")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", action="append", help="names of subjects")
+    parser.add_argument("--commits", nargs=2, help="now and before, where there is no git")
     given = parser.parse_args()
-    roots = {"now": ROOT, "before": given.other}
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for subject in subjects(given.models, Path(folder)):
+    gpu, rows = given.host in TARGETS, []
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for subject in on_gpu(folder) if gpu else subjects(given.models, folder):
             if given.only and subject.name not in given.only:
                 continue
-            # Each subject gets new browsers: no heap of an earlier one is in its way.
-            sides = {
-                version: Side(root.resolve(), given.browser, given.threads)
-                for version, root in roots.items()
-            }
-            try:
-                rows.append(compared(sides, subject, given.rounds))
-            finally:
-                for side in sides.values():
-                    side.close()
+            rows.append(in_new_hosts(given, subject))
             print(json.dumps(rows[-1]), flush=True)
     mean = statistics.geometric_mean(row["speedup"] for row in rows)
     print(f"geometric mean {mean:.3f} of {len(rows)}")
-    if not given.only:
-        facts = {"browser": given.browser, "threads": given.threads, "mean": round(mean, 3)}
-        common.save("earlier", rows, before=commit(given.other), **facts)
+    if given.only:
+        return
+    now, before = given.commits or (common.commit(), commit(given.other))
+    if gpu:
+        rows = [{"host": given.host, **row} for row in rows]
+        facts = common.nvidia_facts(now)
+        common.merge("earlier_gpu", rows, ("host", "subject"), before=before, **facts)
+    else:
+        common.save("earlier", rows, host=given.host, threads=given.threads, before=before)
+
+
+def in_new_hosts(given: argparse.Namespace, subject: Subject) -> dict[str, Any]:
+    """No heap of an earlier subject is in its way."""
+    roots = {"now": ROOT, "before": given.other}
+    sides = {
+        version: Side(root.resolve(), given.host, given.threads) for version, root in roots.items()
+    }
+    try:
+        return compared(sides, subject, given.rounds)
+    finally:
+        for side in sides.values():
+            side.close()
 
 
 if __name__ == "__main__":

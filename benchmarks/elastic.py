@@ -32,12 +32,12 @@ from cublas import WARM_MS
 from nvidia import CUDA, cases
 from products import RUN_MS, Case
 
+from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.quantiles import quantile
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
-from tilewright.elastic.workloads.models import model
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver

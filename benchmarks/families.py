@@ -28,7 +28,7 @@ import common
 import rows as row_kernels
 import space as sweeps
 
-from tilewright.benchkernel import steps_of, weight_of
+from lab.subjects import steps_of, weight_of
 from tilewright.cli.hosts import engine_of, open_timers
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph.node import contract, elementwise
@@ -46,7 +46,7 @@ from tilewright.targets.simd.contraction import (
 )
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.sizes import unroll
-from tilewright.targets.simd.table import default_schedule, way_of
+from tilewright.targets.simd.table import default_schedule, strategy_of
 from tilewright.targets.simd.tiles import register_tile, register_tiles
 from tilewright.tuning.candidates import space_of
 
@@ -169,7 +169,7 @@ def machine_of(device: DeviceClass) -> Machine:
 def families(kernel: Kernel, machine: Machine) -> dict[str, Schedule]:
     """Each family's schedule, in normal form."""
     first = default_schedule(kernel, machine)
-    normal = way_of(kernel).rules(kernel, first, machine).normal
+    normal = strategy_of(kernel).rules(kernel, first, machine).normal
     return {name: normal(rule(first, kernel, machine)) for name, rule in FAMILIES.items()}
 
 
@@ -293,7 +293,7 @@ def earlier(other: Path) -> Iterator[Row]:
             raise SystemExit(f"{other} makes another space of {r['kernel']} than was swept")
         device, kernel = find(r["device"]), SUBJECTS[r["kernel"]]().kernel
         own = families(kernel, machine_of(device))
-        normal = way_of(kernel).rules(kernel, own["default"], machine_of(device)).normal
+        normal = strategy_of(kernel).rules(kernel, own["default"], machine_of(device)).normal
         known = [same(s, own["default"]) for s in schedules]
         times = {normal(s): t for s, t in zip(known, r["times"], strict=True) if s is not None}
         made = row(r["kernel"], r["host"], device, EARLIER[r["device"]], times, own)

@@ -32,6 +32,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.sockets import START, build
+from tilewright.base.quantiles import quantile
 
 #: Seconds between two probes, and between two looks of an attacker at a connection; it looks at
 #: some of them at a time.
@@ -188,7 +189,7 @@ def probed(server: Served, probes: int) -> Row:
     waited.sort()
     return {
         "health_median_ms": round(statistics.median(waited), 2),
-        "health_p95_ms": round(waited[int(0.95 * (len(waited) - 1))], 2),
+        "health_p95_ms": round(quantile(waited, 0.95), 2),
         "health_most_ms": round(waited[-1], 2),
         "peak_bytes": most,
     }

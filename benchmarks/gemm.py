@@ -21,7 +21,7 @@ from typing import Any
 import common
 import numpy as np
 
-from tilewright.benchkernel import Subject, matmul_chain, peak, product, stream, weight_of
+from lab.subjects import Subject, matmul_chain, peak, product, stream, weight_of
 from tilewright.bundle import write
 from tilewright.graph.node import evaluate
 from tilewright.hosts.browser import BrowserHost, BrowserModel

@@ -41,7 +41,7 @@ from gpu_ablation_models import Whole, wholes
 from products import CASES, READERS, Case
 from rows import subject_graph
 
-from tilewright.benchkernel import CANDIDATE, candidates, product_step, steps_of
+from lab.subjects import CANDIDATE, candidates, product_step, steps_of
 from tilewright.bundle import open_bundle, write
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
@@ -49,7 +49,7 @@ from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target as find_target
 from tilewright.targets.classes import CLASSES, DeviceClass
-from tilewright.targets.gpu.features import F16, MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.limits import F16, MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 

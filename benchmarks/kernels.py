@@ -21,7 +21,7 @@ from typing import Any
 import common
 import numpy as np
 
-from tilewright.benchkernel import Subject, matmul, peak, product
+from lab.subjects import Subject, matmul, peak, product
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost
 

@@ -25,7 +25,7 @@ import common
 import space as sweeps
 from kernels import Round, quiet
 
-from tilewright.benchkernel import peak
+from lab.subjects import peak
 from tilewright.bundle import write
 from tilewright.cli.hosts import engine_of, open_timers
 from tilewright.kernel.form import Contraction, form_as

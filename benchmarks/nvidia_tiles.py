@@ -3,7 +3,7 @@
 Input: a GPU with its driver, the extra `cuda`.  Output: a line for each tile, and
 results/nvidia_tiles.json.  A type's product is built once; each tile is a kernel of its own on the
 same memory, whose output is compared with that of the bundle's own kernel before it is timed.  It
-shows which tiles the target should start with (targets/cuda/warps.py).
+shows which tiles the target should start with (targets/cuda/strategies.py).
 
     python benchmarks/nvidia_tiles.py [--only f16] [--size 4096] [--runs 5] [--smoke]
 
@@ -34,11 +34,11 @@ from tilewright.compiler import Options
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_tasks import Launch, Zeroes
-from tilewright.targets.cuda import warps
 from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu.matrices import TYPES, MatrixSchedule
+from tilewright.targets.cuda.strategies import WARPS
+from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule
 from tilewright.tuning.catalogue import kernels_of
 
 CUDA, OPTIONS = Cuda(), Options(targets=("cuda",))
@@ -103,7 +103,7 @@ class Product:
         if not off <= case.tolerance:
             raise SystemExit(f"{case.name}: the bundle's own kernel is off by {off}")
         _, self.launch = self.host.steps(-1, [])[-1]
-        self.kernel = next(k for k in kernels_of(self.host.bundle) if warps.suits(k))
+        self.kernel = next(k for k in kernels_of(self.host.bundle) if WARPS.suits(k))
 
     def _output(self, outputs: Any) -> np.ndarray[Any, Any]:
         return np.asarray(outputs[self.output.name])

@@ -27,8 +27,8 @@ import msgspec
 import numpy as np
 from kernels import KERNELS
 
+from lab.subjects import alone, product_step
 from tilewright.base.errors import HostError
-from tilewright.benchkernel import alone, product_step
 from tilewright.bundle import Contents, add, open_bundle, write
 from tilewright.cli.hosts import engine_of
 from tilewright.compiler import Options, compile_model

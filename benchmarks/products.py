@@ -19,16 +19,16 @@ from cublas import KEPT_MS, WARM_MS, Cublas
 from onnx import TensorProto, helper, numpy_helper
 from rows import attention_graph
 
+from lab.subjects import BLOCK, Subject, alone, product, product_step, steps_of
+from lab.subjects import weight_of as random_weight
 from tilewright.base.dtypes import F32, I8, I16, U8
-from tilewright.benchkernel import BLOCK, Subject, alone, product, product_step, steps_of
-from tilewright.benchkernel import weight_of as random_weight
 from tilewright.compiler import Options, compile_model
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, cast, contract, evaluate, graph_input, node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import halves
+from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES
 from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
 
@@ -177,10 +177,10 @@ class Attention(Case):
 def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
     """The first that is tried of tiles of halves."""
     device = CLASSES["webgpu"]
-    if not halves.suits(kernel):  # the copy of the rows as halves
+    if not HALVES_BY_TILES.suits(kernel):  # the copy of the rows as halves
         made: Schedule = target("wgsl").default(kernel, variant.name)
         return made
-    return halves.space(kernel, device.core, device.machine)[0][0]
+    return HALVES_BY_TILES.space(kernel, device.core, device.machine)[0][0]
 
 
 def weight_node(case: Case) -> Node:

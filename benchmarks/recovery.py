@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.sockets import MODEL
-from tilewright.benchkernel import compile_matmul
+from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model

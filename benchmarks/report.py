@@ -186,7 +186,13 @@ TABLES: dict[str, Callable[[Record], str]] = {
     **report_families.TABLES,
     "second_visit": second_visit,
     "earlier": report_versions.earlier,
+    "earlier_gpu": report_versions.earlier,
     "versions": report_versions.versions,
+}
+
+#: What the first page of the repository has instead of the whole table.
+BRIEF: dict[str, Callable[[Record], str]] = {
+    "peers": lambda record: f"{report_peers.brief(record)}\n\n{facts(record)}",
 }
 
 #: Headings of results/README.md, and a sentence about what was measured.
@@ -284,6 +290,11 @@ ABOUT: dict[str, tuple[str, str]] = {
         "WebAssembly on one thread, each version with its own compiler and engine, by turns in "
         "one run.",
     ),
+    "earlier_gpu": (
+        "An earlier version, on a GPU",
+        "WGSL in a Node with Dawn, from the call to the outputs in JavaScript; CUDA by the "
+        "device's clock; each version with its own compiler and engine, by turns in one run.",
+    ),
     "versions": (
         "What the engine and the tuner cost more than earlier",
         "The minified files of both versions, visits by turns; `more` is the median of the "
@@ -368,7 +379,7 @@ def files() -> Iterator[tuple[Path, str]]:
 def _filled(text: str, records: dict[str, Record]) -> str:
     def fill(match: re.Match[str]) -> str:
         name = match[1]
-        body = TABLES[name](records[name]) if name in records else ""
+        body = {**TABLES, **BRIEF}[name](records[name]) if name in records else ""
         return f"<!-- results:{name} -->\n{body}\n<!-- end -->"
 
     return re.sub(r"<!-- results:(\w+) -->.*?<!-- end -->", fill, text, flags=re.DOTALL)

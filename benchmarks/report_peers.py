@@ -124,6 +124,21 @@ def summary(record: Record) -> str:
     return table(head, rows)
 
 
+def brief(record: Record) -> str:
+    """Whole models only, beside the peers that run at least four of them."""
+    peers = [e for e in TITLES if e not in (OURS, "jax")]
+    head = ["browser", "threads", *(TITLES[e] for e in peers), "the fastest of them"]
+    rows = []
+    for t in tables(record):
+        best = [r for case in t.groups["model"] if (r := t.best(case)) is not None]
+        if not best:
+            continue
+        means = [mean([t.ratio(case, e) for case in t.groups["model"]]) for e in peers]
+        fastest = f"{mean(best)}, at least {min(best):.2f}×"
+        rows.append([t.browser.capitalize(), str(t.threads), *means, fastest])
+    return table(head, rows)
+
+
 def details(record: Record) -> str:
     """Every case, per browser, thread count and group; then why engines are missing."""
     lines: list[str] = []

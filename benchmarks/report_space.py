@@ -14,9 +14,9 @@ from typing import Any
 
 from charts import cell, grouped, ratios, table
 
-from tilewright.targets import findings
+from lab.primitives import findings
+from lab.primitives.table import FINDINGS, MEASURED, NAMED
 from tilewright.targets.simd.sizes import ENOUGH_TILES
-from tilewright.targets.wasm.primitives import FINDINGS, MEASURED, NAMED
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]

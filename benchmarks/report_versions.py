@@ -1,10 +1,11 @@
-"""Tables of this version beside earlier ones: results/earlier.json and results/versions.json.
+"""Tables of this version beside earlier ones: earlier.json, earlier_gpu.json and versions.json.
 
 Input: records of benchmarks/earlier.py and versions.py.  Output: Markdown.  It measures nothing.
 """
 
 from __future__ import annotations
 
+from statistics import geometric_mean
 from typing import Any
 
 from charts import table
@@ -18,7 +19,7 @@ def earlier(record: Record) -> str:
     head = ["what", "earlier, ms", "now, ms", "times as fast", "quartiles of the turns", "turns"]
     rows = [
         [
-            r["subject"],
+            " ".join((r["subject"], *((f"({r['host']})",) if "host" in r else ()))),
             f"{r['before']:.4g}",
             f"{r['now']:.4g}",
             f"{r['speedup']:.3f}",
@@ -27,8 +28,9 @@ def earlier(record: Record) -> str:
         ]
         for r in record["rows"]
     ]
-    geometric = f"\n\nGeometric mean {record['mean']:.3f}. Earlier: commit {record['before']}."
-    return table(head, rows) + geometric
+    mean = geometric_mean(r["speedup"] for r in record["rows"])
+    said = f"\n\nGeometric mean {mean:.3f}. Earlier: commit {record['before']}."
+    return table(head, rows) + said
 
 
 def versions(record: Record) -> str:

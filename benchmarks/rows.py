@@ -19,8 +19,8 @@ from typing import Any
 import common
 import numpy as np
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32, I64
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.frontend.operators.activation import softmax as softmax_of
 from tilewright.frontend.operators.reduction import first_extreme

@@ -15,7 +15,8 @@ from typing import Any
 
 import common
 
-from tilewright.benchkernel import alone
+from lab.primitives.table import untuned
+from lab.subjects import alone
 from tilewright.bundle import write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options, compile_model
@@ -28,7 +29,6 @@ from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.table import default_schedule
-from tilewright.targets.wasm.primitives import untuned
 from tilewright.tuning.candidates import Space
 
 Row = dict[str, Any]

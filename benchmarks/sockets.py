@@ -31,6 +31,7 @@ import sqlalchemy as sa
 
 from benchmarks import common
 from benchmarks.visitors import Task, Visit, crowd
+from tilewright.base.quantiles import quantile
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.store import KernelStore
@@ -130,7 +131,7 @@ def row(what: str, visits: Sequence[Visit], stored: Sequence[str], seconds: floa
         "connections": sum(visit.connections for visit in visits),
         "kernels": len(waited),
         "client_median_ms": round(statistics.median(waited), 2),
-        "client_p95_ms": round(waited[int(0.95 * (len(waited) - 1))], 2),
+        "client_p95_ms": round(quantile(waited, 0.95), 2),
         "reports": sum(len(visit.reports) for visit in visits),
         "acked": len(acked),
         "stored": len(stored),

@@ -29,7 +29,7 @@ import conv
 import numpy as np
 import rows as row_kernels
 
-from tilewright.benchkernel import candidates, matmul_step, product_step, steps_of
+from lab.subjects import candidates, matmul_step, product_step, steps_of
 from tilewright.bundle import write
 from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
 from tilewright.compiler import Options, compile_model

@@ -17,7 +17,7 @@ from typing import Any
 
 import common
 
-from tilewright.benchkernel import Subject, empty_steps, matmul, matmul_chain
+from lab.subjects import Subject, empty_steps, matmul, matmul_chain
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load

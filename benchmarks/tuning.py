@@ -52,7 +52,7 @@ from sessions import (
 )
 
 from benchmarks.peers.models import Text, bart
-from tilewright.benchkernel import alone
+from lab.subjects import alone
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.hosts import open_timers
 from tilewright.compiler import Options

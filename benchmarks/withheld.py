@@ -38,7 +38,8 @@ from report_space import random_rounds
 from sessions import Row, page, tuned
 from tuning import evaluation_of, reached
 
-from tilewright.benchkernel import alone
+from lab.primitives.table import untuned
+from lab.subjects import alone
 from tilewright.bundle import write
 from tilewright.cli.hosts import open_timers
 from tilewright.compiler import Options
@@ -48,7 +49,6 @@ from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.lite import Objective
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS
-from tilewright.targets.wasm.primitives import untuned
 from tilewright.tuning.candidates import Space, build, space_of
 
 KEY = ("host", "kernel", "device", "start", "order", "budget", "seed")

@@ -15,12 +15,12 @@ PATH = Path(__file__).parents[1] / "tilewright/web/engine/abi.js"
 
 #: What is an address or an offset in bytes.
 PLACES = (
-    "PREEMPT", "ABORT", "TRAPPED", "STOP", "SPIN", "EPOCH", "DONE", "SLEEPERS",
+    "PREEMPT", "ABORT", "TRAPPED", "STOP", "SPIN", "CHECK", "INDEX", "EPOCH", "DONE", "SLEEPERS",
     "WORKER_LINES", "WORKER_BYTES", "CONTROL_BYTES",
     "HEADER", "RECORD", "WIDEST", "SLOT", "ARGS", "TILES", "GRAIN", "TICKETS", "BEFORE",
 )  # fmt: skip
 #: What is a plain number.
-NUMBERS = ("TRAP", "STALLED", "MOST_WORKERS")
+NUMBERS = ("TRAP", "STALLED", "MOST_WORKERS", "CHECK_BIT")
 
 HEAD = """\
 // Written by scripts/abi.py from tilewright/base/abi.py; do not edit.

@@ -61,6 +61,8 @@ need_node() {
   if [ ! -e node_modules/.package-lock.json ] ||
     [ package-lock.json -nt node_modules/.package-lock.json ]; then
     say "Installing JavaScript tools"
+    # Through a link npm would empty the folder of another checkout.
+    if [ -L node_modules ]; then rm node_modules; fi
     npm ci --no-audit --no-fund --loglevel=error >&2 </dev/null
   fi
 }

@@ -12,7 +12,7 @@ import argparse
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -84,24 +84,32 @@ def _globals(text: str) -> Iterator[str]:
                     yield types.relative_to(WEB).as_posix()
 
 
+def packed(name: str) -> dict[str, bytes]:
+    """The package below a folder of this name, and the file of `npm pack` beside it."""
+    with TemporaryDirectory(prefix="tilewright-npm-") as place:
+        made = Path(place)
+        stage(made / name)
+        command = ["npm", "pack", "--silent", "--pack-destination", made]
+        subprocess.run(command, cwd=made / name, check=True)
+        paths = sorted(path for path in made.rglob("*") if path.is_file())
+        return {path.relative_to(made).as_posix(): path.read_bytes() for path in paths}
+
+
+def put(files: Mapping[str, bytes], folder: Path) -> None:
+    """Raises UsageError where a file there is foreign."""
+    check(folder, files)
+    with FolderPart(folder, "npm package") as section:
+        section.put_all(files)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "npm")
     into = parser.parse_args().into.resolve()
-    with TemporaryDirectory(prefix="tilewright-npm-") as place:
-        made = Path(place)
-        stage(made / into.name)
-        command = ["npm", "pack", "--silent", "--pack-destination", made]
-        subprocess.run(command, cwd=made / into.name, check=True)
-        paths = sorted(path for path in made.rglob("*") if path.is_file())
-        files = {path.relative_to(made).as_posix(): path.read_bytes() for path in paths}
     try:
-        check(into.parent, files)
+        put(packed(into.name), into.parent)
     except UsageError as error:
         raise SystemExit(str(error)) from error
-    with FolderPart(into.parent, "npm package") as section:
-        for name, data in files.items():
-            section.put(name, data)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,19 @@ PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 RULED = f"""\
 # Operators
 
-Made by `scripts/operators.py` from the frontend's tables. Opsets {OLDEST} to the newest that the
-`onnx` package knows are accepted; the second column is the first opset of each rule.
-Operators that ONNX itself defines by a function body are expanded and need no rule.
-Three operators have subgraphs and need a value at compile time: `If` its condition,
-`Loop` its number of iterations, `Scan` (from opset 9 on) the length of its sequences.
+This page lists the ONNX operators that Tilewright supports. `tilewright check MODEL` answers the
+same question for one model, with the reason for each node that is not supported.
+
+Opsets {OLDEST} to the newest that the `onnx` package knows are accepted. The second column is the
+first opset of each rule. Three more things to know:
+
+* Operators that ONNX itself defines by a function body are expanded and need no rule.
+* Three operators have subgraphs and need a value at compile time: `If` its condition, `Loop` its
+  number of iterations, `Scan` (from opset 9 on) the length of its sequences.
+* Operators of the domain `ai.onnx.ml` (trees, scalers and other classical machine learning) have no
+  rule.
+
+`scripts/operators.py` makes this page from the frontend's tables.
 
 %d operators have a rule.
 
@@ -35,10 +43,10 @@ CONVERTED = f"""
 
 The rules are written for opset {RULES} and newer. Most operators mean the same in opsets {OLDEST}
 to {RULES - 1}. Nodes of the others are converted by ONNX's version converter, or by
-`frontend/opsets.py` where the converter is wrong; weights are not touched. `tilewright check`
-notes that a model was converted, and lists unsupported nodes: `Scan` of opset 8, the mask
-of a `Dropout` before opset 12 if it is read, batch norm with statistics per activation
-(`spatial=0`), and operators that the model's opset does not have.
+`frontend/opsets.py` where the converter is wrong. Weights are not touched. `tilewright check`
+notes that a model was converted. It reports these as unsupported: `Scan` of opset 8, the mask of a
+`Dropout` before opset 12 if it is read, batch norm with statistics per activation (`spatial=0`),
+and operators that the model's opset does not have.
 
 | operator | defined in opset | converted by |
 | --- | --- | --- |

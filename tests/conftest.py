@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
-from zlib import crc32
 
 import pytest
 from helpers import turns
+from helpers.once import shared_root
+from helpers.waiting import PATIENCE
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
+
+from tilewright.base.collector import paused
+from tilewright.frontend.inference import PROGRAM, ShapeInference
+from tilewright.hosts.browser import BrowserHost
 
 settings.register_profile(
     "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -25,14 +31,28 @@ BROWSERS = ("chromium-webgpu", "chromium", "firefox", "dawn")
 
 @pytest.fixture(scope="session", autouse=True)
 def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Neither the person's database nor what their servers keep takes part; and servers wait for
-    their stores as long as tests do."""
+    """Neither the person's database nor what their servers keep takes part; stores wait for
+    databases, servers for stores and the compiler, and hosts for pages as long as tests do; kernels
+    for the CPU are compiled once for all processes."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("TILEWRIGHT_STORE", "TILEWRIGHT_SOURCE_KEY"):
             patch.delenv(name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache") / "relinked"))
-        for name in ("TURN", "PATIENCE"):
-            patch.setattr(f"tilewright.server.ledger.{name}", 60.0)
+        patch.setenv("TILEWRIGHT_COMPILED", str(shared_root(tmp_path_factory) / "compiled"))
+        for name in (
+            "server.ledger.TURN",
+            "server.ledger.PATIENCE",
+            "hosts.browser.START_SECONDS",
+            "hosts.browser_dawn.PROBE_SECONDS",
+            "hosts.browser_node.SECONDS",
+            "hosts.browser.ABORT_SECONDS",
+            "server.workshop.MAKING",
+        ):
+            patch.setattr(f"tilewright.{name}", PATIENCE)
+        for name in ("LOCK", "CONNECT", "STATEMENT"):
+            patch.setattr(f"tilewright.store.database.{name}_SECONDS", int(PATIENCE))
+        patch.setitem(BrowserHost.__init__.__kwdefaults__, "timeout", PATIENCE)
+        patch.setattr(ShapeInference.__init__, "__defaults__", (PROGRAM, PATIENCE))
         yield
 
 
@@ -81,13 +101,22 @@ def pytest_report_header() -> str:
     return f"cases by turns: {turns.VARIABLE}={os.environ[turns.VARIABLE]} takes the same ones"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays: the collector of cycles need not look at it, now or later."""
+    with paused():
+        found = yield
+    gc.freeze()
+    return found
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     turns.choose(items, int(os.environ[turns.VARIABLE]))
 
 
 class Shared(LoadFileScheduling):
-    """`pytest -n`: one worker takes a file's tests, or half a folder's that drive one browser.
+    """`pytest -n`: one worker takes a file's tests, or a folder's that drive one browser.
 
     So browsers start rarely.  These are the longest parts and start first, the files after them in
     their order.  Parts of a sweep, with ids `part0`, `part1`, …, go by themselves.
@@ -99,7 +128,7 @@ class Shared(LoadFileScheduling):
         folder = str(PurePosixPath(file).parent)
         browser = next((name for name in BROWSERS if f"-{name}-" in parameters), None)
         if browser and folder in PAGES:
-            return f"{folder} {browser} {crc32(file.encode()) % 2}"
+            return f"{folder} {browser}"
         return nodeid if "-part" in parameters else file
 
 

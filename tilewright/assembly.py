@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -132,6 +131,7 @@ def _plan(program: Program, plan: Plan, blobs: Blobs) -> bundle.PlanEntry:
                 node=step.node,
                 flops=program.kernels[step.kernel].flops,
                 bytes=program.kernels[step.kernel].bytes,
+                checks=tuple(bundle.CheckEntry(**asdict(check)) for check in step.checks),
             )
             for step in plan.steps
         ),
@@ -139,7 +139,7 @@ def _plan(program: Program, plan: Plan, blobs: Blobs) -> bundle.PlanEntry:
     )
 
 
-def _slots(made: Made, specs: Sequence[Mapping[str, Any]]) -> list[kernels.Slot]:
+def _slots(made: Made, specs: Sequence[Mapping[str, object]]) -> list[kernels.Slot]:
     """Per kernel its slot, and by variant its schedule and the digest of its code."""
     return [
         kernels.Slot(

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.assembly import Made, ModelFacts, contents_of
 from tilewright.base.collector import paused
-from tilewright.base.errors import ShapeError, TilewrightError, UsageError
+from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.frontend.types import narrow_of, nodes_in_f16
@@ -70,7 +70,7 @@ class Options:
     name: str = ""
     schedule: Choose | None = None
     without: frozenset[str] = frozenset()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def dims(self) -> dict[str, Sequence[int]]:
@@ -112,7 +112,7 @@ def compile_model(
         model = load(source)
         if options.tf32 and options.bytes:
             raise UsageError(
-                "Products are to round their operands both to TF32 and to bytes",
+                "Products cannot round their operands both to TF32 and to bytes",
                 hint="Choose one of --tf32 and --bytes",
             )
         if options.halves or options.bytes or options.tf32:
@@ -192,7 +192,7 @@ def _packing(names: Sequence[str]) -> Packing:
     wanted = {name: target(name).facts.packing for name in names}
     if len(set(wanted.values())) != 1:
         raise UsageError(
-            "These targets want weights in different layouts",
+            "These targets need weights in different layouts",
             hint="Build a bundle for each",
             targets=list(names),
         )
@@ -223,7 +223,7 @@ def _check_extents(options: Options) -> None:
         if name in options.buckets or bound < LEAST_BOUND:
             raise UsageError(
                 f"The dimension {name!r} cannot be an extent up to {bound}",
-                hint=f"An extent is no bucket, and its bound is at least {LEAST_BOUND}",
+                hint=f"An extent is not a bucket, and its bound is at least {LEAST_BOUND}",
                 extents=dict(options.extents),
                 buckets=list(options.buckets),
             )
@@ -237,9 +237,9 @@ def _sizes(
         for size in sorted({*SHORT, bound - 1, bound // 2}):
             try:
                 graph = _imported(importer, dims | {name: size}, options)
-            except ShapeError:
+            except (ShapeError, InvalidModel):
                 if size < bound // 2:
-                    continue  # the model has no such size
+                    continue  # right at the bound, the model has no such size
                 raise
             yield Probe(name, number, bound, size, passes.run(graph))
 

@@ -46,13 +46,13 @@ _ATTENTION = tuple(
     )
     for node in (False, True)
 )
-_NETS = ("roberta_base", "bart_base", "gpt2", "t5_small", "resnet50", "mobilenet_v2", "unet")
+NETS = ("roberta_base", "bart_base", "gpt2", "t5_small", "resnet50", "mobilenet_v2", "unet")
 
 CASES = (
     *KERNELS,
     *_PRODUCTS,
     *_ATTENTION,
-    *(Case(name, "model", Model(name), _MODEL) for name in _NETS),
+    *(Case(name, "model", Model(name), _MODEL) for name in NETS),
 )
 GROUPS = tuple(dict.fromkeys(case.group for case in CASES))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.benchkernel import peak
+from lab.subjects import peak
 from tilewright.bundle import Contents, write
 from tilewright.compiler import compile_model
 

@@ -180,7 +180,9 @@ def refuse_others(path: Path) -> None:
     except Exception:  # no model at all: the parser has no error of its own
         ours = False
     if not ours:
-        raise SystemExit(f"{path} is there already: move it away, or name another file")
+        raise SystemExit(
+            f"{path} exists, and this command did not write it: move it away, or name another file"
+        )
 
 
 def main() -> None:

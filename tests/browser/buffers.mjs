@@ -317,7 +317,7 @@ export const ON_DEVICES = {
     const onProgress = (/** @type {any} */ { phase }) => phase === wanted && stop.abort();
     const outcome = await spied.load(url, { device, signal: stop.signal, onProgress }).then(() => 'done', (/** @type {Error} */ { name }) => name);
     while (made.size) await device.queue.onSubmittedWorkDone();
-    await new Promise((resolve) => setTimeout(resolve, 500));
+    await spied.aWhile();
     GPUBuffer.prototype.destroy = destroy;
     return { outcome, count, left: made.size };
   },

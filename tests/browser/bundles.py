@@ -18,8 +18,8 @@ from helpers import outputs
 from helpers.once import made_once
 from helpers.schedules import scheduled
 
+from lab.subjects import compile_graph, compile_matmul
 from tilewright.base.dtypes import BOOL, F32, I8, I32, I64
-from tilewright.benchkernel import compile_graph, compile_matmul
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend import load
@@ -27,6 +27,7 @@ from tilewright.frontend.operators.activation import softmax
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
+    ModelNode,
     cast,
     constant,
     contract,
@@ -66,7 +67,11 @@ def table() -> Graph:
     values = np.random.default_rng(3).standard_normal((TABLE_ROWS, 12), np.float32)
     ids = graph_input("ids", (2, 7), I64)
     weight = node(ops.Weight("table", values.shape, F32, lambda: values))
-    return Graph("table", _inputs(ids), (("y", gather(weight, ids, 0, source=TABLE_NODE)),))
+    return Graph(
+        "table",
+        _inputs(ids),
+        (("y", gather(weight, ids, 0, source=ModelNode(TABLE_NODE, "Gather"))),),
+    )
 
 
 def narrow() -> Graph:

@@ -5,7 +5,7 @@ import { PATIENCE } from './scenario.mjs';
 /** @type {import('./scenario.mjs').Scenarios} */
 export const CAMERA = {
   /** What the page shows once it has looked at so many pictures since the last call of `unseen`, or has failed. */
-  async seen({ page }, { frames = 1, patience = PATIENCE }) {
+  async seen({ page }, { frames = 1 }) {
     const found = await page.waitForFunction((frames) => {
       const of = (/** @type {string} */ id) => document.getElementById(id);
       const { frames: shown, areas } = of('seen').dataset;
@@ -22,7 +22,7 @@ export const CAMERA = {
         device: of('device').dataset.device,
         on: of('camera').hidden,
       });
-    }, { timeout: patience, polling: 20 }, frames);
+    }, { timeout: PATIENCE, polling: 20 }, frames);
     return JSON.parse(await found.jsonValue());
   },
 

@@ -7,7 +7,7 @@ import { makeKit, ON_DEVICES } from './buffers.mjs';
 const [folder, words, address, name, params] = process.argv.slice(2);
 become(address, await gpuOf(folder, words.split(' ').filter(Boolean)));
 const { load } = await import('../../tilewright/web/engine/engine.js');
-globalThis.spied = { load, workers: [] };
+globalThis.spied = { load, workers: [], aWhile: () => new Promise((resolve) => setTimeout(resolve, 200)) };
 makeKit();
 console.log(JSON.stringify(await ON_DEVICES[name](JSON.parse(params))));
 // Dawn may hold the process open.

@@ -1,5 +1,6 @@
 // Scenarios of tuning beside something else, for page.mjs: runs, other tabs, ends, lost lines.
 
+import { spy } from './spy.mjs';
 import { tuningSpy } from './tuning.mjs';
 
 /** @type {import('./scenario.mjs').Scenarios} */
@@ -55,7 +56,7 @@ export const DISTURBED = {
     const tuned = tune(engine, { source, budget: 1, device: 'test', signal: stop.signal, onEvent: (/** @type {any} */ event) => events.push(event) });
     if (after) await tuning.until(events, ({ type }) => type === after);
     // in the middle of what comes next
-    await new Promise((resolve) => setTimeout(resolve, 15));
+    await spied.soon();
     if (how === 'dispose') engine.dispose();
     else if (how === 'death') spied.workers[others].terminate();
     else stop.abort();
@@ -68,7 +69,7 @@ export const DISTURBED = {
 
   /** Hides the page in mid-session, and shows it again. */
   tuneHidden: ({ page }, { url, kernels }) => page.evaluate(async (url, kernels) => {
-    const { tuning } = globalThis;
+    const { tuning, spied } = globalThis;
     const { engine, tune } = await tuning.open(url);
     let state = 'visible';
     Object.defineProperty(document, 'visibilityState', { get: () => state });
@@ -81,7 +82,8 @@ export const DISTURBED = {
     const tuned = tune(engine, { source, budget: 1, device: 'test', onEvent: (/** @type {any} */ event) => events.push(event) });
     await tuning.until(events, ({ type }) => type === 'trial');
     show('hidden');
-    await new Promise((resolve) => setTimeout(resolve, 1200));
+    await tuning.until(events, ({ type, why }) => type === 'paused' && why === 'hidden');
+    await spied.aWhile();
     show('visible');
     await tuned;
     return events.map(({ type, why }) => (why && type === 'paused' ? `${type}: ${why}` : type));
@@ -114,6 +116,7 @@ export const DISTURBED = {
       if (left && told.length && told.at(-1) !== true) wrong.push({ runs, before });
       await run;
       runs++;
+      // a longer break than the tuner waits for (QUIET in tune/loop/pace.js)
       await new Promise((resolve) => setTimeout(resolve, 80));
     }
     await tuned;
@@ -135,6 +138,7 @@ export const DISTURBED = {
     }, url, kernels, forever);
     const first = await begin(page, true);
     const other = await page.browserContext().newPage();
+    await other.evaluateOnNewDocument(spy);
     await other.evaluateOnNewDocument(tuningSpy);
     await other.goto(page.url());
     const second = await begin(other, false);
@@ -171,7 +175,7 @@ export const DISTURBED = {
 
   /**
    * Tunes with the server's own candidates; closes the socket once in between, if asked to.  With `hold` it
-   * answers after so many rounds, and the session goes on: `tunedOnline` waits for its end.
+   * answers after so many rounds, or, if it is negative, at once, and the session goes on: `tunedOnline` waits for its end.
    */
   tuneOnline: ({ page }, { url, inputs, options = {}, cut = false, limits = {}, steady = false, hold = 0 }) => page.evaluate(async (url, given, options, cut, limits, steady, hold) => {
     const { tuning, spied } = globalThis;
@@ -203,15 +207,17 @@ export const DISTURBED = {
     };
     const whole = async () => {
       try {
-        const summary = await tune(engine, { source, budget: 1, ...options, onEvent });
+        const summary = await tune(engine, { source, budget: 1, signal: stop.signal, ...options, onEvent });
         return { summary, events, before, after: await run(), sockets: sockets.length, acks, threads: engine.info.features.threads };
       } catch (error) {
         return { error: JSON.parse(JSON.stringify(error)), text: String(error), events, before, after: await run() };
       }
     };
+    const stop = new AbortController();
     const tuned = whole();
     if (!hold) return tuned;
-    globalThis.online = { tuned, events, run };
+    globalThis.online = { tuned, events, run, stop };
+    if (hold < 0) return null;
     return Promise.race([tuned, tuning.until(events, (/** @type {any} */ { type, round }) => type === 'trial' && round >= hold)]);
   }, url, inputs, options, cut, limits, steady, hold),
 
@@ -222,5 +228,10 @@ export const DISTURBED = {
     return run();
   }, type),
 
-  tunedOnline: ({ page }) => page.evaluate(() => globalThis.online.tuned),
+  /** `most`: milliseconds after which it is ended. */
+  tunedOnline: ({ page }, { most = 0 }) => page.evaluate(async (most) => {
+    const { tuned, stop } = globalThis.online;
+    if (most) setTimeout(() => stop.abort(), most);
+    return tuned;
+  }, most),
 };

@@ -109,33 +109,40 @@ export const ENGINES = {
     return { codes, later, again: await outcome(again.run(inputs)) };
   }, url, inputs),
 
-  /** Kills a worker of the pool in mid-run, again and again; every time the engine must recover. */
+  /** Kills a worker of the pool in mid-run, again and again, while it holds a tile's place; every time the engine must recover. */
   killHelper: ({ page }, { url, inputs, times }) => page.evaluate(async (url, given, times) => {
-    const { load, outcome, workers, filled } = globalThis.spied;
+    const { load, outcome, workers, filled, soon, until } = globalThis.spied;
     const inputs = filled(given);
     for (const name of Object.keys(inputs)) inputs[name] = inputs[name].map((_, at) => at % 7);
-    const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    const LAST = 2;
     const engine = await load(url, { threads: 3 });
     const want = (await engine.run(inputs)).outputs.y.data;
+    /** The step that it is in, plus one; more than that before its first. */
+    const step = () => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * LAST);
     const during = [];
     let error = null;
-    for (let time = 0; time < times; time++) {
-      const runs = () => {
+    /** Runs that are held back while it is in the first step. */
+    async function held() {
+      for (;;) {
+        let over = false;
         const run = engine.time({ runs: 20, warmup: 0 });
-        run.catch((thrown) => (error = thrown));
-        return run;
-      };
-      const run = runs();
-      await sleep(50);
-      workers.at(-1).terminate();
-      let said = await outcome(run);
-      // Chromium gives a worker two seconds to end by itself, so there must be runs for longer, however short they are.
-      while (said === 'done' && workers.length < 4 + time) said = await outcome(runs());
-      during.push(said);
-      // One that dies before it has said a word was never there: nobody waits for it.
-      while (workers.length < 4 + time || !workers.at(-1).heard) await sleep(10);
-      await sleep(200);
+        run.catch((thrown) => (error = thrown)).finally(() => (over = true));
+        while (!over && step() !== 1) await soon();
+        engine.preempt(true);
+        if (step() === 1) return { run };
+        engine.preempt(false);
+        await run;
+      }
     }
+    for (let time = 0; time < times; time++) {
+      const { run } = await held();
+      workers.at(-1).terminate();
+      await until(() => workers.length >= 4 + time);
+      engine.preempt(false);
+      during.push(await outcome(run));
+    }
+    // The last one, too, takes part again.
+    await until(() => workers.at(-1).heard);
     const after = [];
     for (let time = 0; time < 3; time++) after.push(await outcome(engine.run(inputs)));
     const found = (await engine.run(inputs)).outputs.y.data;
@@ -166,7 +173,7 @@ export const ENGINES = {
     const inputs = globalThis.spied.filled(given);
     const tickets = () => [1, 2].map((worker) => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * worker + 1));
     // On a busy machine it may take further successors until one starts within the shortened wait.
-    for (let time = 0; time < 2000 && !tickets().every(Boolean); time++) {
+    while (!tickets().every(Boolean)) {
       await engine.run(inputs);
       await new Promise((resolve) => later(resolve, 10));
     }
@@ -202,7 +209,7 @@ export const ENGINES = {
       const want = (await engine.run(inputs)).outputs.y.data;
       engine.preempt(true);
       const run = engine.run(inputs);
-      const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 700, true))]);
+      const held = await Promise.race([run.then(() => false), globalThis.spied.aWhile().then(() => true)]);
       engine.preempt(false);
       const { data } = (await run).outputs.y;
       return { held, after: 'done', same: data.every((value, at) => value === want[at]) };

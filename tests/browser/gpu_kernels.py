@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.benchkernel import compile_matmul
+from lab.subjects import compile_matmul
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.gpu.product.schedule import GroupSchedule
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.classes import VARIANT
 from tilewright.tuning.candidates import build, space_of
@@ -52,7 +52,7 @@ class GpuKernels:
 
     def specs(self) -> list[int]:
         """Those with candidates, one of each kind first."""
-        found = [n for n, kernel in enumerate(self.kernels) if target("wgsl").way_of(kernel)]
+        found = [n for n, kernel in enumerate(self.kernels) if target("wgsl").strategy_of(kernel)]
         kinds = {self.kernels[n].anchor: n for n in reversed(found)}
         return [*kinds.values(), *(n for n in found if n not in kinds.values())]
 

@@ -32,21 +32,26 @@ export const GPUS = {
     return found;
   }, url, inputs, times, options),
 
-  /** Runs a model once, and then twice so that the second begins, `apart` milliseconds later, before the first came back; what each gives. */
-  gpuOverlapping: ({ page }, { url, inputs, apart }) => page.evaluate(async (url, given, apart) => {
+  /** Runs a model once, and then twice so that the second begins before the first came back; `told`: and after the device said that it refused the first. */
+  gpuOverlapping: ({ page }, { url, inputs, told }) => page.evaluate(async (url, given, told) => {
     const { tuning, spied } = globalThis;
     const engine = await spied.load(url, { device: 'webgpu' });
     const run = () => engine.run(spied.filled(given)).then(
       (/** @type {any} */ { outputs }) => ({ outputs: tuning.plain(outputs) }),
       (/** @type {any} */ error) => ({ error: JSON.parse(JSON.stringify(error)) }),
     );
+    // A channel is not open at once, and hears nothing that was said before.
+    const channel = new BroadcastChannel('overlapping');
+    const mapped = new Promise((resolve) => (channel.onmessage = resolve));
     const before = await run();
     const first = run();
-    await new Promise((resolve) => setTimeout(resolve, apart));
-    const found = [before, ...await Promise.all([first, run()]), await run()];
+    if (told) await mapped;
+    const second = await run();
+    channel.postMessage(null);
+    const found = [before, await first, second, await run()];
     engine.dispose();
     return found;
-  }, url, inputs, apart),
+  }, url, inputs, told),
 
   /** Tunes with the candidates of a static build beside the bundle. */
   gpuFolder: ({ page }, { base, inputs, rounds }) => page.evaluate(async (base, given, rounds) => {

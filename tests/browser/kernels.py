@@ -89,7 +89,8 @@ class Kernels:
             case "trap":
                 return self._made_by_hand(spec, candidate, (Trap(),))
             case "endless":
-                return self._made_by_hand(spec, candidate, (Loop((BrIf(0, const(1)),)),))
+                made = self._made_by_hand(spec, candidate, (Loop((BrIf(0, const(1)),)),))
+                return made | {"hangs": True}
             case "digest":
                 sent = self.sent(spec, candidate, schedule)
                 return sent | {"digest": hashlib.sha256(b"another").hexdigest()}

@@ -14,6 +14,7 @@ import { GPUS } from './gpus.mjs';
 import { NAMES } from './names.mjs';
 import { PATIENCE } from './scenario.mjs';
 import { RUNS } from './runs.mjs';
+import { spy } from './spy.mjs';
 import { SWAPPING } from './swapping.mjs';
 import { TUNING, tuningSpy } from './tuning.mjs';
 
@@ -30,53 +31,6 @@ const profiles = makeProfiles(browser, name !== 'firefox');
 /** @typedef {import('./scenario.mjs').Tab} Tab */
 /** @type {Map<number, Tab>} */
 const tabs = new Map();
-
-/** Before any script of the page: keep hold of its workers and of all that the status panel says. */
-function spy() {
-  /** @type {any} */
-  const scope = globalThis;
-  scope.spied = {
-    workers: [],
-    texts: [],
-    /**
-     * Inputs as they come in JSON; a number stands for that many zeros.
-     * @param {Record<string, number[] | number>} inputs
-     */
-    filled: (inputs) => Object.fromEntries(Object.entries(inputs).map(([key, value]) => [key, typeof value === 'number' ? new Float32Array(value) : value])),
-    /**
-     * Loads a bundle with the engine of this page's server.
-     * @param {string} url
-     * @param {object} [options]
-     */
-    load: async (url, options) => (await import(new URL('/engine/engine.js', location.href).href)).load(url, options),
-    /** @param {Promise<any>} promise */
-    outcome: (promise) => promise.then(() => 'done', (error) => (error.name === 'AbortError' ? error.name : error.code)),
-  };
-  scope.Worker = class extends Worker {
-    /**
-     * @param {string | URL} url
-     * @param {WorkerOptions} options
-     */
-    constructor(url, options) {
-      super(url, options);
-      this.heard = false;
-      this.sent = 0;
-      this.addEventListener('message', () => (this.heard = true), { once: true });
-      scope.spied.workers.push(this);
-    }
-
-    /** @param {[any, any?]} message */
-    postMessage(...message) {
-      this.sent++;
-      super.postMessage(...message);
-    }
-  };
-  document.addEventListener('DOMContentLoaded', () => {
-    const text = document.getElementById('status-text');
-    if (!text) return;
-    new MutationObserver(() => scope.spied.texts.push(text.textContent)).observe(text, { childList: true });
-  });
-}
 
 /** @type {import('./scenario.mjs').Scenarios} */
 const SCENARIOS = {

@@ -13,13 +13,13 @@ import tilewright
 
 ENGINE = Path(tilewright.__file__).parent / "web" / "engine"
 
-#: What every place does: `engine`, `url` and `options` come with the address.
+#: What every place does: `engine`, `url`, `options` and `call` come with the address.
 ASK = """
 export async function ask(search) {
-  const { engine: address, url = '/b/linear/', options = '{}' } = Object.fromEntries(new URLSearchParams(search));
+  const { engine: address, url = '/b/linear/', options = '{}', call = 'load' } = Object.fromEntries(new URLSearchParams(search));
   try {
-    const { load } = await import(address ?? '/engine/engine.js');
-    const engine = await load(url, JSON.parse(options));
+    const module = await import(address ?? '/engine/engine.js');
+    const engine = await module[call](url, JSON.parse(options));
     const { outputs } = await engine.run({ x: new Float32Array(96) });
     const { url: folder, lost } = engine.info;
     engine.dispose();
@@ -31,8 +31,8 @@ export async function ask(search) {
 }
 """  # noqa: E501
 #: A service worker may not import on demand.
-ASK_AT_ONCE = ASK.replace("export", "import { load } from '/engine/engine.js';\nexport").replace(
-    "    const { load } = await import(address ?? '/engine/engine.js');\n", ""
+ASK_AT_ONCE = ASK.replace("export", "import * as module from '/engine/engine.js';\nexport").replace(
+    "    const module = await import(address ?? '/engine/engine.js');\n", ""
 )
 
 PAGE = '<!doctype html><title>page</title><script type="module" src="/page.js"></script>'

@@ -76,7 +76,7 @@ export const RUNS = {
     const unknown = await spied.outcome((async () => engine.input('w'))());
     if (!isolated) return { ...found, unknown, sent };
     let late = false;
-    setTimeout(() => (late = true), 10);
+    setTimeout(() => (late = true), 0);
     for (let runs = 0; !late && runs < 20000; runs++) await engine.run({ x, z });
     const caught = engine.run({ x, z });
     engine.preempt(true);
@@ -84,7 +84,7 @@ export const RUNS = {
     await caught;
     engine.preempt(true);
     const run = engine.run({ x: other, z });
-    const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 100, true))]);
+    const held = await Promise.race([run.then(() => false), spied.aWhile().then(() => true)]);
     engine.preempt(false);
     await run;
     return { ...found, unknown, sent, late, held };

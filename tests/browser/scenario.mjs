@@ -4,7 +4,7 @@
  * A page under control, its errors, and the URLs that it requested.
  * @typedef {{page: import('puppeteer-core').Page, errors: string[], requests: string[]}} Tab
  */
-/** By name.  `params` come as JSON; in the page they find `spied` (page.mjs) and `tuning` (tuning.mjs). @typedef {Record<string, (tab: Tab, params: any) => Promise<unknown>>} Scenarios */
+/** By name.  `params` come as JSON; in the page they find `spied` (spy.mjs) and `tuning` (tuning.mjs). @typedef {Record<string, (tab: Tab, params: any) => Promise<unknown>>} Scenarios */
 
 /** Milliseconds that a scenario waits for anything: far longer than it takes on a busy machine. */
-export const PATIENCE = 200_000;
+export const PATIENCE = 400_000;

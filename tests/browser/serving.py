@@ -24,8 +24,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.server import BackgroundServer, create_app
 
+from .patient import shared
+
 REPORTS = "/csp-reports"
-PATIENCE = 60.0
+PATIENCE = 300.0
 STALL = 0.01
 NONE: Mapping[str, str] = {}
 
@@ -174,6 +176,6 @@ def plain(folder: Path, headers: Mapping[str, str] = NONE, query: str = "") -> I
 @contextmanager
 def serving(bundles: Mapping[str, Path], **options: Any) -> Iterator[Site]:
     """`options` are those of the app."""
-    server = Watched(create_app(bundles, **options))
+    server = Watched(create_app(bundles, **{"web": shared(), **options}))
     with BackgroundServer(server) as running:
         yield Site(running.url, server)

@@ -62,9 +62,9 @@ export const SWAPPING = {
   /** Swaps, then a worker of the pool dies; gives whether all of the results after that are the swapped kernel's. */
   swapThenDeath: ({ page }, { url, inputs, change, mark }) => page.evaluate(async (url, given, change, mark) => {
     const { tuning, spied } = globalThis;
-    const { load, workers, outcome } = spied;
+    const { load, workers, outcome, soon } = spied;
     const inputs = spied.filled(given);
-    const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    const tickets = () => Atomics.load(new Int32Array(engine.parts.memory.buffer), 512 + 16 * 2 + 1);
     const engine = await load(url, { threads: 3 });
     await engine.run(inputs);
     await engine.swap([await tuning.changeOf(change)]);
@@ -72,11 +72,11 @@ export const SWAPPING = {
     workers.at(-1).terminate();
     while (workers.length === count || !workers.at(-1).heard) {
       await outcome(engine.run(inputs));
-      await sleep(20);
+      await soon();
     }
-    await sleep(300);
-    const all = [];
-    for (let time = 0; time < 10; time++) {
+    const [all, before] = [[], tickets()];
+    // The new one has taken part in some of them.
+    while (all.length < 10 || tickets() === before) {
       const { data } = (await engine.run(inputs)).outputs.y;
       all.push(data.every((value) => value === mark));
     }
@@ -91,9 +91,8 @@ export const SWAPPING = {
    */
   swapsInTrouble: ({ page }, { url, inputs, changes, how }) => page.evaluate(async (url, given, sent, how) => {
     const { tuning, spied } = globalThis;
-    const { load, workers, outcome } = spied;
+    const { load, workers, outcome, until } = spied;
     const LAST = 2;
-    const sleep = (/** @type {number} */ ms) => new Promise((resolve) => setTimeout(resolve, ms));
     let deaf = false;
     let stillborn = false;
     const held = [];
@@ -126,12 +125,12 @@ export const SWAPPING = {
     if (how === 'stillborn') {
       stillborn = true;
       workers[others + LAST].terminate();
-      while (workers.length < others + LAST + 2) await sleep(10);
+      await until(() => workers.length >= others + LAST + 2);
       stillborn = false;
     } else deaf = true;
     const swapping = outcome(engine.swap([second]));
     if (how === 'dies') {
-      await sleep(100);
+      await until(() => held.length);
       workers[others + LAST].terminate();
       deaf = false;
     }
@@ -193,11 +192,11 @@ export const SWAPPING = {
     ends.forEach((end) => end());
     const before = tickets();
     const back = () => tickets().every((count, at) => count !== before[at]);
-    for (let time = 0; time < 6000 && !back(); time++) {
+    while (!back()) {
       values.push(await run());
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await spied.soon();
     }
-    return { outcomes, values, idle, back: back() };
+    return { outcomes, values, idle };
   }, url, inputs, changes),
 
   /** Swaps while runs are held back, again and again; gives what came of it, and the values of the runs after each. */
@@ -213,7 +212,7 @@ export const SWAPPING = {
       engine.preempt(true);
       const swapped = await spied.outcome(engine.swap([change]));
       const run = engine.run(inputs);
-      const held = await Promise.race([run.then(() => false), new Promise((resolve) => setTimeout(resolve, 50, true))]);
+      const held = await Promise.race([run.then(() => false), spied.aWhile().then(() => true)]);
       engine.preempt(false);
       found.push({ swapped, held, values: [...new Set((await run).outputs.y.data)] });
     }

@@ -3,7 +3,6 @@ is replaced.  Chromium's WebGPU is software, so WebAssembly wins; no test looks 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tilewright.benchkernel import compile_graph
+from lab.subjects import compile_graph
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.server.app import WEB
 
 from . import bundles
 from .bundles import Library
 from .conftest import Visit, on_software
 from .driver import WIDE
+from .patient import with_gpu_worker
+from .replacing import replace_once
 from .serving import Site, serving
 from .test_page import ready
 
@@ -91,9 +91,7 @@ FULL = "GPUDevice.prototype.popErrorScope = async () => new GPUOutOfMemoryError(
 
 @pytest.mark.browser
 def test_a_gpu_without_room(gpu_visit: Visit, library: Library, tmp_path: Path) -> None:
-    web = shutil.copytree(WEB, tmp_path / "web")
-    worker = web / "engine" / "gpu_worker.js"
-    worker.write_text(worker.read_text() + FULL)
+    web = with_gpu_worker(tmp_path, FULL)
     with serving({"both": library.path("difference on both")}, web=web) as site:
         page = gpu_visit(site.blank)
         ask = {"url": site.bundle("both"), "inputs": INPUTS}
@@ -123,20 +121,14 @@ GPUDevice.prototype.createComputePipelineAsync = async function (...given) {
 def impatient(folder: Path, more: str, *, remembered: bool = False) -> Path:
     """The web files with this in the worker of WebGPU, which has 2 s to start; `remembered`: not
     before there is a verdict, since until then it does start."""
-    web = shutil.copytree(WEB, folder / "web")
-    worker = web / "engine" / "gpu_worker.js"
-    worker.write_text(worker.read_text() + more)
-    auto = web / "engine" / "auto.js"
-    text = auto.read_text()
+    web = with_gpu_worker(folder, more, but=("auto",))
     kept = "(await (await caches.open('tilewright-chosen-1')).keys()).length"
     limit = f"{kept} ? patience : 600_000" if remembered else "patience"
     for line, patience in (
         ("[PATIENCE, TIMES] = [10_000, 2]", "[PATIENCE, TIMES] = [2000, 0]"),
         ("within(patience, starting)", f"within({limit}, starting)"),
     ):
-        assert text.count(line) == 1
-        text = text.replace(line, patience)
-    auto.write_text(text)
+        replace_once(web / "engine" / "auto.js", line, patience)
     return web
 
 
@@ -198,9 +190,7 @@ GPUAdapter.prototype.requestDevice = async function (...given) {
 def test_a_gpu_that_is_lost_while_it_is_measured(
     gpu_visit: Visit, library: Library, tmp_path: Path
 ) -> None:
-    web = shutil.copytree(WEB, tmp_path / "web")
-    worker = web / "engine" / "gpu_worker.js"
-    worker.write_text(worker.read_text() + LOST)
+    web = with_gpu_worker(tmp_path, LOST)
     with serving({"both": library.path("difference on both")}, web=web) as site:
         page = gpu_visit(site.blank)
         found, later = page.do("autoTwice", url=site.bundle("both"), inputs=INPUTS, plant=None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import importlib
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,12 +20,13 @@ from helpers.delivered import ROOT
 
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.server.app import WEB
 
 from . import pictures
 from .bundles import BOTH, Library
 from .conftest import Visit, on_software
 from .driver import WIDE, Driver, Page, closing
+from .patient import patient
+from .replacing import replace_once
 from .serving import Site, serving
 from .test_frames import TEXTURED
 from .test_page import fits
@@ -87,10 +87,10 @@ def look_at(page: Page, path: Path, data: bytes) -> Any:
     return page.do("seen")
 
 
-def on(page: Page, device: str, **patience: int) -> None:
+def on(page: Page, device: str) -> None:
     page.do("unseen")
     page.do("select", selector="#device-choice", value=device)
-    assert page.do("seen", **patience)["device"] == device
+    assert page.do("seen")["device"] == device
 
 
 def same_boxes(found: Any, lights: Any) -> None:
@@ -253,11 +253,10 @@ def test_the_page_is_not_ready_before_its_first_picture(
     visit: Visit, made: dict[str, Path], tmp_path: Path
 ) -> None:
     """With a model that never answers."""
-    web = shutil.copytree(WEB, tmp_path / "web")
-    model = web / "page" / "picture_model.js"
+    web = patient(tmp_path)
     look = "  async look(frame) {\n"
-    assert model.read_text().count(look) == 1
-    model.write_text(model.read_text().replace(look, f"{look}    await new Promise(() => {{}});\n"))
+    never = f"{look}    await new Promise(() => {{}});\n"
+    replace_once(web / "page" / "picture_model.js", look, never)
     with serving({"labels": made["labels"]}, web=web) as site:
         page = visit(f"{site.url}/camera")
         page.do("text", selector="#device-why", contains="no WebGPU adapter")
@@ -378,8 +377,7 @@ def test_text_by_the_model_of_the_demo(
         # not measured: a software GPU takes a second for each run
         page.do("select", selector="#device-choice", value="wasm")
         for device in ("wasm", "webgpu"):
-            # a software GPU takes most of a minute to compile a hundred kernels
-            on(page, device, patience=110_000)
+            on(page, device)
             page.do("unseen")
             page.do("click", selector="#sample")
             found = page.do("seen")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.crowd import agreed
 
-from tilewright.benchkernel import compile_matmul
+from lab.subjects import compile_matmul
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from helpers.waiting import until
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewright.cli.workers import makers
@@ -86,9 +87,11 @@ def test_no_output_changes(visit: Visit, library: Library, tmp_path: Path, how: 
     with BackgroundServer(line) as server:
         page = visit(f"{server.url}/host/host.html")
         ask = {"url": f"{server.url}/bundles/poor/", "inputs": X}
-        found = page.do("tuneOnline", **ask, options={"rounds": 4, "seconds": 4})
+        page.do("tuneOnline", **ask, options={"rounds": 4}, hold=-1)
+        until(lambda: line.count)
+        # a candidate that was lost on the way is waited for
+        found = page.do("tunedOnline", most=3000)
         errors = page.do("log")["errors"]
-    assert line.count
     assert close(found)
     assert [e for e in errors if "WebSocket" not in e] == []
     if "error" in found:

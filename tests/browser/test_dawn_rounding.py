@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import HostError
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.graph.node import Graph, Node, elementwise, graph_input, scalar_like

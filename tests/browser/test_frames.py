@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from helpers.once import made_once, shared_root
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.graph.node import Graph, elementwise, graph_input

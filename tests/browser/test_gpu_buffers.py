@@ -18,8 +18,8 @@ import pytest
 from helpers.once import made_once, shared_root
 from onnx import TensorProto, helper, numpy_helper
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.graph.node import Graph, elementwise, graph_input
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.one_in(2)]
 OPTIONS = Options(targets=("wgsl",))
 #: Bytes of WebGPU's default limit for the binding of a buffer.
 USUAL = 2**27
-NODE_SECONDS = 120.0
+NODE_SECONDS = 300.0
 Do = Callable[..., Any]
 
 
@@ -129,8 +129,8 @@ def test_tensors_in_buffers(do: Do, site: Site, n: int) -> None:
     y = found["found"].pop("y")
     assert y[0] == y[-1] == -9
     assert {"y": y[1:-1], **found["found"]} == wanted
-    # word 0, aligned, and the three bools that are a word each
-    assert found["sizes"] == [8 + 3 * 4]
+    # what a trap says, and the three bools that are a word each
+    assert found["sizes"] == [16 + 3 * 4]
     assert found["told"] == {"same": True, "offset": 4, "none": True, "shape": [2, n, 4]}
     np.testing.assert_array_equal(found["next"], 4 * x)
     np.testing.assert_array_equal(found["half"][: 8 * n], 4 * x)

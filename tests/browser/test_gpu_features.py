@@ -19,8 +19,8 @@ from helpers.damaged_bundles import Whole
 from helpers.graphs import results
 from onnx import TensorProto, helper, numpy_helper
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.graph.node import Graph, contract, elementwise, graph_input, reduce
@@ -28,11 +28,11 @@ from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_dawn import Dawn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import dots, head_matrices
-from tilewright.targets.gpu.features import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
-from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
-from tilewright.targets.gpu.head_rows import HeadRowSchedule
-from tilewright.targets.gpu.shuffles import ShuffleSchedule
+from tilewright.targets.gpu.attention.schedule import HeadMatrixSchedule, HeadRowSchedule
+from tilewright.targets.gpu.attention.strategies import MANY
+from tilewright.targets.gpu.limits import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.product.schedule import ShuffleSchedule
+from tilewright.targets.gpu.product.strategies import BYTES
 from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
@@ -169,7 +169,7 @@ def test_candidates_give_the_exact_sums(
     host: BrowserHost, bundle: Path, form: str, number: int, tmp_path: Path
 ) -> None:
     opened = open_bundle(bundle)
-    (at, kernel), *_ = ((n, k) for n, k in enumerate(kernels_of(opened)) if dots.suits(k))
+    (at, kernel), *_ = ((n, k) for n, k in enumerate(kernels_of(opened)) if BYTES.suits(k))
     schedules = space_of(kernel, CLASSES["webgpu"]).schedules
     has = set(features(host, bundle))
     able = [s for s in schedules if s.form == form and s.features <= has]
@@ -190,7 +190,7 @@ def test_attention_by_matrices(host: BrowserHost, bundle: Path, tmp_path: Path) 
         pytest.skip(f"the adapter lacks {', '.join(sorted(lacks))}")
     graph = masked(19, 37, 16, 16, "mask")
     chosen = {True: schedule, False: Plain()}
-    options = replace(OPTIONS, halves=True, schedule=lambda k, _: chosen[head_matrices.suits(k)])
+    options = replace(OPTIONS, halves=True, schedule=lambda k, _: chosen[MANY.suits(k)])
     write(compile_graph(graph, options).contents, tmp_path)
     rng = np.random.default_rng(0)
     values = {name: rng.standard_normal(n.shape).astype("f4") for name, n in graph.inputs}

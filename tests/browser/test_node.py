@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.subjects import matmul
 from tilewright.base.errors import HostError
-from tilewright.benchkernel import matmul
 from tilewright.bundle import write
 from tilewright.cli import main
 from tilewright.compiler import Options
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_node import node
+
+from .rounds import only_rounds
 
 pytestmark = pytest.mark.browser
 
@@ -38,12 +40,15 @@ def test_it_computes_on_one_thread_and_says_so(bundle: Path) -> None:
     np.testing.assert_allclose(found, x @ weight, rtol=1e-4, atol=1e-4)
 
 
-def test_the_command_tunes(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tunes(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_rounds(monkeypatch, 2)
     with pytest.raises(SystemExit, match="0"):
-        main(["tune", str(bundle), "--host", "node", "--budget", "2", "--json"])
+        main(["tune", str(bundle), "--host", "node", "--json"])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert found["class"].startswith("wasm-")
-    assert found["rounds"] > 0
+    assert found["rounds"] == 2
 
 
 def test_node_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

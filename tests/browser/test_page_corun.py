@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.corun_results import RECORD, of_command
 
-from tilewright.elastic.spans import BlockSpan
-from tilewright.elastic.timeline import trace
+from tilewright.elastic.timeline import BlockSpan, trace
 
 from .conftest import Visit
 from .serving import serving

@@ -15,12 +15,12 @@ import pytest
 
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
-from tilewright.server.app import WEB
 from tilewright.tuning.fields import FIELDS
 
 from .bundles import Library
 from .conftest import Visit
 from .driver import Page
+from .patient import patient
 from .serving import Site, serving
 
 pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
@@ -51,7 +51,7 @@ UNCHANGED = [
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The web folder with the stand-ins."""
-    web = shutil.copytree(WEB, tmp_path_factory.mktemp("web") / "web")
+    web = patient(tmp_path_factory.mktemp("web"))
     (web / "tune").mkdir(exist_ok=True)
     shutil.copytree(RECORDED, web / "tune", dirs_exist_ok=True)
     shutil.copy(RECORDED / "events.json", web / "page")

@@ -3,6 +3,7 @@ names the header, or whatever else it was, and the way out."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -120,18 +121,39 @@ def test_no_bundle_at_the_address(ask: Asking) -> None:
     assert told["facts"]["status"] == 404
 
 
-def test_a_shared_worker(ask: Asking) -> None:
+DEVICES = {
+    "wasm": {},
+    "webgpu": {"device": "webgpu"},
+    "recover": {"device": "webgpu", "recover": True},
+    "auto": {"device": "auto"},
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_shared_worker(ask: Asking, device: str) -> None:
     """Firefox lets it start workers, Chromium does not."""
-    told = ask({}, place="shared")
-    if "code" in told:
-        refused(told, "unsupported-host", "no worker", "Only pages and dedicated workers")
-    else:
+    told = ask({}, place="shared", options=json.dumps(DEVICES[device]))
+    if "code" not in told:
         assert works(told)
+    elif "webgpu" in DEVICES[device].values() and "wgsl" in told["message"]:
+        refused(told, "unsupported-host", "--target wgsl")  # its worker says so
+    else:
+        refused(told, "unsupported-host", "no worker", "Only pages and dedicated workers")
 
 
-def test_a_service_worker(ask: Asking) -> None:
-    told = ask({}, place="service")
-    refused(told, "unsupported-host", "no worker", "Only pages and dedicated workers")
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_service_worker(ask: Asking, device: str) -> None:
+    """It may neither start a worker nor import what recovery and `auto` need."""
+    told = ask({}, place="service", options=json.dumps(DEVICES[device]))
+    cause = "imports nothing on demand" if device in ("recover", "auto") else "no worker"
+    refused(told, "unsupported-host", cause, "Only pages and dedicated workers")
+
+
+@pytest.mark.parametrize("call", ["inspect", "cachedBytes", "clearCache"])
+def test_other_calls_in_a_service_worker(ask: Asking, call: str) -> None:
+    """They need no worker, but what is imported on demand."""
+    told = ask({}, place="service", call=call)
+    refused(told, "unsupported-host", "imports nothing on demand")
 
 
 def test_a_sandboxed_frame(ask: Asking) -> None:

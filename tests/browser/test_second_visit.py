@@ -29,7 +29,7 @@ from .serving import serving
 pytestmark = [pytest.mark.by_turns, pytest.mark.one_in(2)]
 
 #: Seconds in which the code is optimised and kept on any machine, and runs between two looks.
-PATIENCE = 120.0
+PATIENCE = 300.0
 RUNS = 50
 #: Bytes of an entry that has more than its name.
 MORE_THAN_A_HEAD = 1000

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from helpers.waiting import until
 
 from tilewright.bundle import open_bundle
 from tilewright.hosts.browser_find import Browser
@@ -132,8 +133,7 @@ def test_out_of_space(visit: Visit, library: Library, browser: Browser) -> None:
         assert any("Not all files are kept" in text for text in full["info"]["lost"])
         page.do("quota")
         wanted = digests(library.path("shards"), full["info"]["variant"]["name"])
-        left = set(page.do("kept", count=0, patience=5000))
-        assert left < wanted
+        until(lambda: set(page.do("kept", count=0, patience=0)) < wanted)
         again = page.do("engine", **ask)
         assert again["outputs"] == full["outputs"]
         assert again["info"]["cache"]["state"] == "on"

@@ -5,7 +5,6 @@ Without faults: test_tuning.py.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,11 @@ from helpers.processes import port_of, serve
 
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
-from tilewright.server.app import WEB
 from tilewright.store import KernelStore
 
 from .bundles import Library
 from .conftest import Visit
+from .patient import patient
 from .serving import serving
 from .steady import steady
 from .test_run import sentence
@@ -50,13 +49,13 @@ def test_wrong_candidates_are_never_adopted(visit: Visit, library: Library) -> N
         sent = [known.wrong(how, 0, 900 + n) for n, how in enumerate(WRONG)]
         sent += known.others(0, 1)
         ask = {"url": site.bundle("linear"), "kernels": sent, "inputs": LINEAR}
-        found = page.do("tune", **ask, options={"patience": 10_000})
+        found = page.do("tune", **ask)
         *wrong, right = verdicts(found)
         assert dict(zip(WRONG, wrong, strict=True)) == WRONG
         assert right in {"faster", "same", "slower"}
         assert close(found)
         # on the next visit nobody offers them again, whatever the source has
-        later = page.do("tune", **ask, options={"patience": 10_000})
+        later = page.do("tune", **ask)
     assert verdicts(later) == []
     assert later["log"]["hello"]["tried"]["0"] == [s["candidate"] for s in sent]
 
@@ -184,7 +183,7 @@ performance.now = () => (++looks % 3 ? now() : now() - 1e6 * (looks % 2 ? 1 : -1
 
 def test_a_clock_that_jumps(visit: Visit, library: Library, tmp_path: Path) -> None:
     """Forwards and backwards: the session ends, and no result changes."""
-    web = shutil.copytree(WEB, tmp_path / "web")
+    web = patient(tmp_path)
     worker = web / "tune" / "trial" / "worker.js"
     worker.write_text(BACKWARDS + worker.read_text())
     with serving({"linear": library.path("linear")}, web=web) as site:

@@ -5,7 +5,6 @@ No test looks at a time, and none of them tunes: verdicts come from web/tune/tri
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tilewright.server.app import WEB
-
 from .bundles import Library
 from .conftest import Visit
 from .kernels import Kernels, Sent
+from .patient import patient, shared
+from .replacing import replace_once
 from .serving import serving
 from .steady import steady
 from .test_swap import kernels
@@ -32,10 +31,10 @@ def tried(
     library: Library,
     name: str,
     choose: Callable[[Kernels], list[Sent]],
-    web: Path = WEB,
+    web: Path | None = None,
 ) -> list[dict[str, Any]]:
     """What a page finds of these candidates, one after the other."""
-    with serving({name: library.path(name)}, web=web) as site:
+    with serving({name: library.path(name)}, web=web or shared()) as site:
         page = visit(site.blank)
         sent = choose(kernels(page, site, library, name))
         found: list[dict[str, Any]] = page.do("trials", url=site.bundle(name), kernels=sent)
@@ -50,7 +49,7 @@ def test_a_hang_is_noticed_while_runs_pause_the_trial(visit: Visit, library: Lib
         right = known.others(0, 2)
         sent = [right[0], known.wrong("endless", 0), right[-1]]
         ask = {"url": site.bundle("linear"), "kernels": sent, "every": 20}
-        found = page.do("trials", **ask, options={"patience": 10_000})
+        found = page.do("trials", **ask)
     assert found[0]["verdict"] in MEASURED, found[0]
     assert found[1]["verdict"] == "hung", found[1]
     assert found[2]["verdict"] in MEASURED, found[2]
@@ -91,11 +90,9 @@ def test_faults_of_the_host_are_no_verdicts(
 
 def test_interruptions_end_a_trial(visit: Visit, library: Library, tmp_path: Path) -> None:
     """A pause in the middle of every pair: nothing is said of the candidate."""
-    web = shutil.copytree(WEB, tmp_path / "web")
+    web = patient(tmp_path)
     breath = web / "tune" / "trial" / "breath.js"
-    text = breath.read_text()
-    assert text.count("if (!pause) return false;") == 1
-    breath.write_text(text.replace("if (!pause) return false;", "if (!pause) return true;"))
+    replace_once(breath, "if (!pause) return false;", "if (!pause) return true;")
     with serving({"poor": library.path("poor")}, web=web) as site:
         page = visit(site.blank)
         sent = kernels(page, site, library, "poor").others(0, 1)
@@ -111,11 +108,10 @@ def test_an_undecided_candidate_is_tried_once_more(
     """A busy moment does not cost a session a kernel that is several times faster."""
     web = steady(tmp_path, gain=2)
     pairs = web / "tune" / "trial" / "pairs.js"
-    text = pairs.read_text()
     line = "const found = await ask(margin, overs[0]);"
-    assert text.count(line) == 1
     busy = "busy-- > 0 ? { ...NOTHING, pairs: 0, lost: LOST, undecided: true } : await"
-    pairs.write_text(f"let busy = 1;\n{text.replace(line, line.replace('await', busy))}")
+    replace_once(pairs, line, line.replace("await", busy))
+    replace_once(pairs, "const [LOST, ", "let busy = 1;\nconst [LOST, ")
     with serving({"poor": library.path("poor")}, web=web) as site:
         page = visit(site.blank)
         sent = kernels(page, site, library, "poor").others(0, 1)

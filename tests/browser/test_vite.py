@@ -13,12 +13,12 @@ import select
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.npm import ROOT, archive, npm_package
 
 from tilewright.bundle import open_bundle
 from tilewright.graph.node import evaluate
@@ -28,7 +28,6 @@ from tilewright.tuning.folder import write_candidates
 from .bundles import Library
 from .conftest import Visit
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "vite"
 README = (ROOT / "tilewright" / "web" / "README.md").read_text()
 #: Arguments of Vite in the README: of those that serve, and of the one that builds.
@@ -39,7 +38,7 @@ VITE = ROOT / "node_modules" / "vite" / "bin" / "vite.js"
 PYODIDE = ROOT / "node_modules" / "pyodide"
 MODEL = "linear"
 #: Seconds until a server of Vite listens.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def vite(command: str) -> list[str]:
@@ -49,13 +48,8 @@ def vite(command: str) -> list[str]:
 @pytest.fixture(scope="session")
 def project(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example as a user has it, built; Pyodide is the checkout's, so nothing is downloaded."""
-    if shutil.which("npm") is None or not VITE.exists():
-        pytest.skip("the JavaScript tools are not installed: npm ci")
-    folder = tmp_path_factory.mktemp("vite")
-    command = [sys.executable, ROOT / "scripts" / "npm_package.py", "--into", folder / "staged"]
-    subprocess.run(command, check=True)
-    (packed,) = folder.glob("tilewright-web-*.tgz")
-    project = shutil.copytree(EXAMPLE, folder / "project")
+    packed = archive(npm_package(tmp_path_factory))
+    project = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("vite") / "project")
     about = json.loads((project / "package.json").read_text())
     about["dependencies"]["tilewright-web"] = f"file:{packed}"
     about["overrides"] = {"pyodide": f"file:{PYODIDE}"}

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.subjects import matmul, product
 from tilewright.base.errors import HostError
-from tilewright.benchkernel import matmul, product
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.tune import tune
 from tilewright.compiler import Options

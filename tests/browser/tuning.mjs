@@ -1,5 +1,7 @@
 // Scenarios of tuning, for page.mjs.
 
+import { spy } from './spy.mjs';
+
 /** What scenarios share, in the page: kernels as they come in JSON, a source of them, events. */
 export function tuningSpy() {
   /** @type {any} */
@@ -17,8 +19,11 @@ export function tuningSpy() {
     },
 
     /** Resolves when an event says so. @param {any[]} events @param {(event: any) => boolean} test */
-    async until(events, test) {
-      while (!events.some(test)) await new Promise((resolve) => setTimeout(resolve, 5));
+    until: (events, test) => scope.spied.until(() => events.some(test)),
+
+    /** Those that hang on purpose are not waited for as long as others (patient.py). @param {any[]} kernels */
+    expectHangs(kernels) {
+      scope.hanging = kernels.filter(({ hangs }) => hangs).map(({ digest }) => digest);
     },
 
     /** @param {any} sent */
@@ -105,6 +110,7 @@ export const TUNING = {
     const run = async (/** @type {any} */ from = engine) => tuning.plain((await from.run(inputs)).outputs);
     const events = [];
     const source = tuning.listSource(kernels, lose, offered);
+    tuning.expectHangs(kernels);
     const before = await run();
     tuning.spoil(engine, broken);
     if (steady) tuning.steady(engine);
@@ -123,19 +129,16 @@ export const TUNING = {
     }
   }, url, kernels, inputs, options, limits, lose, again, offered, broken, steady),
 
-  /** A page that does not tune runs a bundle once and checks what the crowd chose; `milliseconds`: of each event after that run. */
+  /** A page that does not tune runs a bundle once and checks what the crowd chose. */
   checkCrowd: ({ page }, { url, inputs, options = {} }) => page.evaluate(async (url, given, options) => {
     const { tuning, spied } = globalThis;
     const { engine } = await tuning.open(url);
     const { check } = await import(new URL('/tune/check.js', location.href).href);
     const run = async () => tuning.plain((await engine.run(spied.filled(given))).outputs);
     const [events, sent] = [[], []];
-    let from = NaN;
-    const note = (/** @type {any} */ event) => events.push({ ...event, milliseconds: performance.now() - from });
     tuning.steady(engine);
-    const done = check(engine, { ...options, onEvent: note, onSend: ({ type }) => sent.push(type) });
+    const done = check(engine, { ...options, onEvent: (/** @type {any} */ event) => events.push(event), onSend: ({ type }) => sent.push(type) });
     const before = await run();
-    from = performance.now();
     await done;
     const again = await check(engine, options);
     return JSON.parse(JSON.stringify({ events, sent, again, before, after: await run() }));
@@ -252,6 +255,7 @@ export const TUNING = {
       globalThis.show('hidden');
     });
     const other = await page.browserContext().newPage();
+    await other.evaluateOnNewDocument(spy);
     await other.evaluateOnNewDocument(tuningSpy);
     await other.goto(page.url());
     await begin(other, kernels.slice(0, 2), false);
@@ -292,6 +296,7 @@ export const TUNING = {
     const engine = await load(url);
     const specs = await openSpecs(engine);
     const { program } = engine.parts;
+    globalThis.tuning.expectHangs(kernels);
     const trials = openTrials({
       code: own ? bytesOf(own).buffer : await specs.code(), slots: program.slots, bytes: 2 ** 26,
       scratchBytes: program.memory.scratch_bytes, ...options,

@@ -58,7 +58,7 @@ COMPILED: dict[str, tuple[Callable[[], str], Callable[[Path], Any]]] = {
 SLOW = ("cuda-cpu", "dawn", "chromium-webgpu")
 #: How long a page may be silent.  A software adapter compiles a model's kernels in its first run,
 #: for half a minute alone and for two beside other tests.
-SILENT_SECONDS = 280.0
+SILENT_SECONDS = 900.0
 #: Those that open the host page, or do what it does.
 BROWSERS = ("chromium", "firefox", "node", "chromium-webgpu", "dawn")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from conftest import TARGETS, BundleOf, RunBundle
 
+from lab.subjects import compile_graph, weight_of
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph, weight_of
 from tilewright.bundle import open_bundle
 from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_input
 from tilewright.targets import target

@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float, dict[str, flo
     "Atanh": (np.arctanh, 1e-30, 1.0, {}),
     "Tanh": (np.tanh, 1e-30, 30.0, {}),
     "Softplus": (softplus, 1e-30, 100.0, {}),
-    "Mish": (lambda x: x * np.tanh(softplus(x)), 1e-30, 87.0, {}),
+    "Mish": (lambda x: x * np.tanh(softplus(x)), 1e-30, 91.0, {}),
     "Elu": (elu, 1e-30, 90.0, {}),
     "Celu": (lambda x: elu(x / 2) * 2, 1e-30, 180.0, {"alpha": 2.0}),
     "Selu": (lambda x: elu(x, *SELU), 1e-30, 90.0, {}),

@@ -21,9 +21,9 @@ from conftest import (
 from helpers.seeds import shared_out
 from making import Array, Case
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import I64
 from tilewright.base.errors import KernelTrap
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.graph.node import (

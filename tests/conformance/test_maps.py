@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from conftest import BundleOf, RunBundle
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32, I64
 from tilewright.base.errors import TilewrightError
-from tilewright.benchkernel import compile_graph
 from tilewright.graph.node import (
     Graph,
     constant,

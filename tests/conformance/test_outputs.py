@@ -9,7 +9,7 @@ import pytest
 from conftest import TARGETS, BundleOf, RunBundle
 from helpers.outputs import BUCKETS, given, model, wanted
 
-from tilewright.benchkernel import compile_graph
+from lab.subjects import compile_graph
 from tilewright.bundle import open_bundle
 from tilewright.compiler import compile_model
 from tilewright.frontend import load

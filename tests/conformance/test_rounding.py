@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from conftest import TARGETS, BundleOf, RunBundle
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import open_bundle
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, elementwise, graph_input, node

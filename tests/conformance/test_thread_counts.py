@@ -14,7 +14,7 @@ from helpers.once import made_once
 from helpers.sharing import sharing
 from test_models import MODELS, inputs_for
 
-from tilewright.benchkernel import compile_graph
+from lab.subjects import compile_graph
 from tilewright.bundle import Contents, open_bundle, write
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load

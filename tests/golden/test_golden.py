@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32, I32
-from tilewright.benchkernel import compile_graph
 from tilewright.compiler import Options
 from tilewright.graph import ops
 from tilewright.graph.node import (

@@ -202,13 +202,15 @@ def with_cache(rows: int, heads: int, kv_heads: int, room: int, depth: int) -> G
 
 
 def masked(rows: int, keys: int, depth: int, width: int, kind: str) -> Graph:
-    """Heads of a batch with a mask as data, or none."""
+    """Heads of a batch without a mask (""), or with one as data ("mask"); "safe": rows without keys
+    give 0."""
     m = Maker(1)
     q, k = m.head("q", rows, 2, depth), m.head("k", keys, 2, depth)
     scores = times(scored(q, k), depth**-0.5)
-    if kind == "mask":
+    if kind:
         scores = elementwise("add", scores, m.given("mask", 1, 1, rows, keys))
-    return m.finish(mixed(softmax(scores), m.head("v", keys, 2, width)))
+    p = no_nan(softmax(scores)) if kind == "safe" else softmax(scores)
+    return m.finish(mixed(p, m.head("v", keys, 2, width)))
 
 
 VARIANTS: dict[str, Callable[[], Graph]] = {

@@ -1,7 +1,7 @@
 """Models run beside each other until enough has happened, not for a time.
 
-Input: `CorunSession.run` and its arrivals, and what is enough.  Output: its result.  Where nothing
-comes of it, it ends after a minute, and the test's assertions say what is missing.
+Input: `Corun.run` and its arrivals, and what is enough.  Output: its result.  Where nothing
+comes of it, it ends after minutes, and the test's assertions say what is missing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from helpers.waiting import PATIENCE
+from tilewright.elastic.arrivals import Arrival, ClosedLoop
+from tilewright.elastic.corun import Corun
 from tilewright.elastic.result import CorunResult
-from tilewright.elastic.session import CorunSession
-from tilewright.elastic.workloads.arrivals import Arrival, ClosedLoop
 
 
 def run_until(
@@ -46,11 +46,11 @@ def all_ran(result: CorunResult) -> bool:
 
 def command_until(monkeypatch: pytest.MonkeyPatch, enough: Callable[[CorunResult], object]) -> None:
     """`tilewright corun` runs so, whatever its --seconds."""
-    run = CorunSession.run
+    run = Corun.run
 
     def patched(
-        self: CorunSession, arrival: Any, _: float, seed: int, normal: Any, *__: Any
+        self: Corun, arrival: Any, _: float, seed: int, normal: Any, *__: Any
     ) -> CorunResult:
         return run_until(enough, run.__get__(self), arrival, seed, normal)
 
-    monkeypatch.setattr(CorunSession, "run", patched)
+    monkeypatch.setattr(Corun, "run", patched)

@@ -1,6 +1,6 @@
 """Products by groups of threads: random schedules, and steps that run as these schedules say.
 
-Input: a module of targets/gpu, a choice of schedules.  Output: what `run_steps` calls for a kernel.
+Input: a strategy of targets/gpu, a choice of schedules.  Output: what `run_steps` calls for each.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu.features import FEATURES
-from tilewright.targets.gpu.matrices import UNITS, MatrixSchedule
-from tilewright.targets.gpu.shuffles import ShuffleSchedule
-from tilewright.targets.gpu.thin import ThinSchedule
-from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.gpu.limits import FEATURES, UNITS
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule, ShuffleSchedule
+from tilewright.targets.gpu.strategy import GroupAlternative
+from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import Space
 
@@ -35,35 +34,35 @@ from .loop_check import check_loops
 
 
 class ByGroups:
-    """Runs what suits a way of groups as its loops say, all else as specified.
+    """Runs what suits a strategy as its loops say, all else as specified.
 
-    way: targets.gpu.tiles or .thin;  products: how many kernels suited it
+    products: how many kernels suited it
     """
 
-    def __init__(self, way: Any, pick: Callable[[Kernel], Schedule]) -> None:
-        self.way, self.pick, self.products = way, pick, 0
+    def __init__(self, strategy: GroupAlternative[Any], pick: Callable[[Kernel], Schedule]) -> None:
+        self.strategy, self.pick, self.products = strategy, pick, 0
 
     def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        if not self.way.suits(kernel):
+        if not self.strategy.suits(kernel):
             run_kernel(kernel, buffers)
             return
         self.products += 1
         schedule = self.pick(kernel)
         assert not schedule.objection(kernel)
-        fn = self.way.lower(kernel, schedule)
+        fn = self.strategy.lower(kernel, schedule)
         check_loops(fn)
         interpret(fn, buffers)
 
 
 def by_groups(
-    way: Any,
+    strategy: GroupAlternative[Any],
     graph: Graph,
     values: dict[str, np.ndarray],
     pick: Callable[[Kernel], Schedule],
     packing: Packing = PACKING,
 ) -> np.ndarray:
-    """What a graph gives whose only kernel that suits the way runs under a schedule."""
-    packed, execute = optimise(graph, packing), ByGroups(way, pick)
+    """What a graph gives whose only kernel that suits the strategy runs under a schedule."""
+    packed, execute = optimise(graph, packing), ByGroups(strategy, pick)
     (got,) = run_steps(packed, steps_of(packed), values, execute)
     assert execute.products == 1
     return got
@@ -105,9 +104,9 @@ def random_tile(rng: Random, least: int = 4) -> GroupSchedule:
     )  # fmt: skip
 
 
-def random_thin(rng: Random) -> ThinSchedule:
+def random_few_rows(rng: Random) -> FewRowsSchedule:
     slices = rng.choice([1, 2, 8, 16])
-    return ThinSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)
+    return FewRowsSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)
 
 
 def random_shuffles(rng: Random, least: int = 1) -> ShuffleSchedule:

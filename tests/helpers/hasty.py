@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.server.workers import Workers
 
-LONG, SHORT = 60.0, 1.0
+LONG, SHORT = 300.0, 1.0
 
 
 class Hasty(Workers):

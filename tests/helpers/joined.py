@@ -16,9 +16,9 @@ from tilewright.hosts.reference import run_kernel
 from tilewright.kernel import interp
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program
-from tilewright.targets.gpu.joints import Joint, joints
+from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.vectors import wholes
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.packing import PACKING
 
 from .graphs import steps_of
 from .loop_check import check_loops

@@ -6,15 +6,18 @@ operands that decide shapes as weights if we need that; which outputs of an answ
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from helpers.once import made_once
 from tilewright.base.errors import UnsupportedOp
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -25,14 +28,23 @@ Made = TypeVar("Made")
 HALF = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
+#: The collected cases, for all processes: collecting takes seconds, reading none.
+KEPT = Path(__file__).parents[2] / "build" / f"node-cases-{onnx.__version__}-{np.__version__}"
+
+
 @cache
 def cases() -> tuple[Any, ...]:
-    """Every case (onnx.backend.test.case.test_case.TestCase), in ONNX's order.  Takes seconds."""
+    """Every case (onnx.backend.test.case.test_case.TestCase), in ONNX's order."""
+    found: tuple[Any, ...] = pickle.loads((made_once(KEPT, _collect) / "cases").read_bytes())
+    return found
+
+
+def _collect(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ONNX computes some expected values with overflow
         from onnx.backend.test.case.node import collect_testcases
 
-        return tuple(collect_testcases(None))
+        (folder / "cases").write_bytes(pickle.dumps(tuple(collect_testcases(None))))
 
 
 def operator(case: Any) -> str:

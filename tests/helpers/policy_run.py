@@ -5,6 +5,7 @@ Input: the name of a design, tasks, events.  Output: its state and actions.
 
 from __future__ import annotations
 
+from lab.designs import DESIGNS
 from tilewright.elastic.policy import (
     Action,
     Begin,
@@ -17,8 +18,7 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
     Scheduler,
-    Shares,
-    design,
+    SchedulerState,
 )
 from tilewright.elastic.policy.designs import SETTLE_US
 
@@ -34,8 +34,8 @@ class Run:
     """A scheduler, its state, and all that it decided."""
 
     def __init__(self, name: str, *tasks: Critical | Normal, ahead: int = 2) -> None:
-        self.scheduler = Scheduler(design(name), GPU, ahead)
-        self.state, self.actions = Shares(), list[Action]()
+        self.scheduler = Scheduler(DESIGNS[name], GPU, ahead)
+        self.state, self.actions = SchedulerState(), list[Action]()
         for task in tasks:
             self.state = self.scheduler.joined(self.state, task)
 

@@ -22,7 +22,7 @@ import pytest
 
 #: Where Debian keeps the programs of each version, which it does not put on the path.
 DEBIAN = Path("/usr/lib/postgresql")
-START_SECONDS = 120
+START_SECONDS = 300
 
 
 def programs() -> Path | None:

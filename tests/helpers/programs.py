@@ -5,7 +5,7 @@ Input: targets, the input and the outputs by name.  Output: the checked program.
 
 from __future__ import annotations
 
-from tilewright.benchkernel import compile_graph
+from lab.subjects import compile_graph
 from tilewright.compiler import Options
 from tilewright.graph.node import Graph, Node
 from tilewright.plan import Program, check

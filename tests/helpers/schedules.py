@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, objection, way_of
+from tilewright.targets.simd.table import default_schedule, objection, strategy_of
 
 #: What random schedules draw each field from.
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -32,7 +32,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 def random_schedule(rng: Random, kernel: Kernel) -> Schedule:
     """One of any type that the kernel may have."""
-    kinds = [kind for kind in way_of(kernel).loops if not objection(kernel, kind())]
+    kinds = [kind for kind in strategy_of(kernel).kinds if not objection(kernel, kind())]
     kind = rng.choice(kinds)
     return kind(**{field.name: rng.choice(VALUES[field.name]) for field in fields(kind)})
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
@@ -30,19 +31,22 @@ PAIRS = (
 )
 #: A multiple of those, so that shares and hosts change independently of each other.
 PERIOD = 30
-#: Where most of the time goes.  Of what the marks leave of a file there, a run takes one case of
-#: so many.
+#: Where most of the time goes.  Of what the marks leave there, a run takes one case of so many.
+FOLDERS = {"tests/browser/": 17, "tests/conformance/": 17}
+#: The same, of each file.
 SHARES = {
-    "tests/browser/": 10, "tests/conformance/": 12, "tests/null/test_cli_": 3,
-    "tests/null/test_corun_": 3, "tests/null/test_cuda_": 4, "tests/null/test_extents_": 4,
-    "tests/null/test_fuzz_": 4, "tests/null/test_gpu_": 4, "tests/null/test_import_": 2,
-    "tests/null/test_kernel_": 4, "tests/null/test_transform_": 4, "tests/null/test_tune_": 4,
+    "tests/null/test_cli_": 3, "tests/null/test_corun_": 3, "tests/null/test_cuda_": 6,
+    "tests/null/test_extents_": 4, "tests/null/test_fuzz_": 4, "tests/null/test_gpu_": 6,
+    "tests/null/test_import_": 4, "tests/null/test_kernel_": 4, "tests/null/test_transform_": 6,
+    "tests/null/test_tune_": 6,
 }  # fmt: skip
 #: In the other files there, of the cases of each test: a run meets every test.  Commands of the
 #: documents use what those before them made.
-EACH_TEST = {"tests/null/test_docs": 1, "tests/null/": 4}
+EACH_TEST = {"tests/null/test_docs": 1, "tests/null/": 4, "tests/lab/": 4}
 #: A multiple of what `one_in` counts to, so that both choices change independently.
 LONG_PERIOD = PERIOD * 12
+#: A multiple of the shares, too.
+SELDOM_PERIOD = LONG_PERIOD * 12
 #: Parameters that name where a case runs.
 HOSTS = ("chromium", "firefox", "node", "chromium-webgpu", "dawn", "cuda-cpu", "native",
          "reference", "wasmtime", "wasmtime-simd")  # fmt: skip
@@ -60,31 +64,71 @@ def of_commit() -> int:
     return int(done.stdout[:8], 16)
 
 
+@dataclass
+class Case:
+    """A collected test: its file, its parameters that are words (others may be arrays, which have
+    no single answer to ==), its marks with the closest first, and whether no run takes it."""
+
+    item: pytest.Item
+    file: str
+    words: set[str]
+    marks: list[pytest.Mark]
+    left: bool
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> Case:
+        params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        marks = list(item.iter_markers())
+        left = any(mark.name in ("nightly", "slow", "gpu") for mark in marks)
+        return cls(item, _file(item), {v for v in params if isinstance(v, str)}, marks, left)
+
+    def marked(self, name: str) -> list[pytest.Mark]:
+        return [mark for mark in self.marks if mark.name == name]
+
+    def leave(self, why: str) -> None:
+        self.item.add_marker(pytest.mark.nightly(why))
+        self.left = True
+
+
 def choose(items: Iterable[pytest.Item], turn: int) -> None:
     """Marks what this turn leaves out as `nightly`."""
-    items = list(items)
+    all_cases = [Case.of(item) for item in items]
     for pair, turns in PAIRS:
-        _one_host_of(pair, turns, items, turn)
-    groups: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        named = _strings(item)
-        host = next((host for host in HOSTS if host in named), "")
-        marks = (m for m in item.iter_markers("one_in") if host in m.args[1:] or not m.args[1:])
+        _one_host_of(pair, turns, all_cases, turn)
+    groups: dict[tuple[object, ...], list[Case]] = defaultdict(list)
+    for case in (case for case in all_cases if not case.left):
+        host = next((host for host in HOSTS if host in case.words), "")
+        marks = (m for m in case.marked("one_in") if host in m.args[1:] or not m.args[1:])
         mark = next(marks, None)  # the closest
-        if mark and not named & _always(mark) and not _left_out(item):
-            groups[_file(item), mark.args[0], host].append(item)
+        if mark and not case.words & _always(mark):
+            groups[case.file, mark.args[0], host].append(case)
     for (file, count, host), cases in groups.items():
         by_day = turn // PERIOD + crc32(f"{file} {host}".encode())
         _one_of(int(str(count)), cases, by_day, "one_in")
-    shared: dict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        always = set().union(*map(_always, item.iter_markers("one_in")))
-        if not _strings(item) & always and not _left_out(item):
-            whole = any(item.nodeid.startswith(place) for place in SHARES)
-            shared[_file(item) if whole else item.nodeid.partition("[")[0]].append(item)
+    _rest(all_cases, turn)
+    shared: dict[str, list[Case]] = defaultdict(list)
+    for case in (case for case in all_cases if not case.left):
+        if not _is_always(case):
+            whole = case.file.startswith(tuple(SHARES))
+            shared[case.file if whole else case.item.nodeid.partition("[")[0]].append(case)
     for group, cases in shared.items():
         share = next((n for p, n in (SHARES | EACH_TEST).items() if group.startswith(p)), 1)
-        _one_of(share, cases, turn // LONG_PERIOD + crc32(group.encode()), "share of the folder")
+        _one_of(share, cases, turn // LONG_PERIOD + crc32(group.encode()), "share of the file")
+
+
+def _rest(cases: Iterable[Case], turn: int) -> None:
+    """Of a folder one case of so many is taken, and what is `seldom` in one run of so many: by its
+    name, whatever else is collected."""
+    for case in cases:
+        folder = next((n for place, n in FOLDERS.items() if case.file.startswith(place)), 1)
+        seldom = next((int(m.args[0]) for m in case.marked("seldom")), 1)
+        for count, period, why in (
+            (folder, LONG_PERIOD, "share of the folder"),
+            (seldom, SELDOM_PERIOD, "seldom"),
+        ):
+            name = crc32(case.item.nodeid.encode())
+            if (turn // period + name) % count and not case.left and not _is_always(case):
+                case.leave(why)
 
 
 def left_out(items: Iterable[pytest.Item]) -> dict[str, dict[str, int]]:
@@ -115,43 +159,28 @@ def _always(mark: pytest.Mark) -> set[str]:
     return set(mark.kwargs.get("but", ()))
 
 
-def _one_of(count: int, cases: list[pytest.Item], turn: int, why: str) -> None:
+def _is_always(case: Case) -> bool:
+    return any(case.words & _always(mark) for mark in case.marked("one_in"))
+
+
+def _one_of(count: int, cases: list[Case], turn: int, why: str) -> None:
     """Leaves one of so many; all are taken in as many turns."""
     share = min(count, len(cases))
-    for number, item in enumerate(cases):
+    for number, case in enumerate(cases):
         if (number - turn) % share:
-            item.add_marker(pytest.mark.nightly(why))
+            case.leave(why)
 
 
-def _one_host_of(
-    pair: tuple[str, str], turns: int, items: Iterable[pytest.Item], turn: int
-) -> None:
+def _one_host_of(pair: tuple[str, str], turns: int, all_cases: Iterable[Case], turn: int) -> None:
     """Of a file's cases marked `by_turns` each is for one host of the pair."""
-    cases: dict[str, dict[str, dict[str, pytest.Item]]] = defaultdict(dict)
-    for item in items:
-        host = next((host for host in pair if host in _strings(item)), None)
-        if host and item.get_closest_marker("by_turns") and not _each(item):
-            file, _, case = item.nodeid.partition("::")
-            same = case.replace(f"-{host}", "").replace(f"{host}-", "").replace(host, "")
-            cases[file].setdefault(same, {})[host] = item
+    cases: dict[str, dict[str, dict[str, Case]]] = defaultdict(dict)
+    for case in all_cases:
+        host = next((host for host in pair if host in case.words), None)
+        if host and case.marked("by_turns") and not case.marked("each_browser"):
+            name = case.item.nodeid.partition("::")[2]
+            same = name.replace(f"-{host}", "").replace(f"{host}-", "").replace(host, "")
+            cases[case.file].setdefault(same, {})[host] = case
     for of_file in cases.values():
         both = (case for case in of_file.values() if len(case) == len(pair))
-        for number, case in enumerate(both):
-            rests = pair[0] if (number + turn) % turns == 1 else pair[1]
-            case[rests].add_marker(pytest.mark.nightly("by_turns"))
-
-
-def _strings(item: pytest.Item) -> set[str]:
-    """The parameters that are words; others may be arrays, which have no single answer to ==."""
-    if not hasattr(item, "callspec"):
-        return set()
-    return {value for value in item.callspec.params.values() if isinstance(value, str)}
-
-
-def _each(item: pytest.Item) -> bool:
-    """Whether its test wants each browser."""
-    return item.get_closest_marker("each_browser") is not None
-
-
-def _left_out(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("nightly", "slow", "gpu"))
+        for number, hosts in enumerate(both):
+            hosts[pair[0] if (number + turn) % turns == 1 else pair[1]].leave("by_turns")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 #: Seconds after which something will not happen any more.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -15,3 +15,9 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end, "it never happened"
         time.sleep(0.005)
+
+
+def a_while() -> None:
+    """Time for what must not happen.  No test fails for want of it: where it is too short, a fault
+    is missed.  Waiting for a look of whoever might act is better, where there is one."""
+    time.sleep(0.1)

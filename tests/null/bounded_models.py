@@ -1,8 +1,8 @@
 """Runs the crafted models of hostile_models.py, each in a process of its own with little memory.
 
-Input: a step, "compile" or "check".  Output: on standard output a line of JSON per model: its name,
-what came out (a code of an error, "accepted" or the text of an untyped error), megabytes, and
-whether the process died.  A script, not a test: test_import_limits.py starts it.
+Input: a step, "compile" or "check", and names of models.  Output: on standard output a line of
+JSON per model: its name, what came out (a code of an error, "accepted" or the text of an untyped
+error), megabytes, and whether the process died.  test_import_limits.py starts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.compiler import compile_model
 from tilewright.frontend import check
 
 #: Seconds of processor time and bytes of address space that no model comes near to.
-PATIENCE, SPACE = 20, 4 << 30
+PATIENCE, SPACE = 120, 4 << 30
 
 
 def outcome(name: str, step: str) -> str:
@@ -62,5 +62,6 @@ def attempt(name: str, step: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    for hostile in HOSTILE:
-        print(json.dumps(attempt(hostile, sys.argv[1])), flush=True)
+    step, *chosen = sys.argv[1:]
+    for hostile in chosen:
+        print(json.dumps(attempt(hostile, step)), flush=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.broker import RemoteCoordinator, opened
-from tilewright.elastic.models import CriticalModel, ElasticKernels, critical_task
+from tilewright.elastic.critical import CriticalModel, critical_task
+from tilewright.elastic.plans import ElasticKernels
 from tilewright.elastic.policy import KernelCost, Normal, Phase
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice

@@ -24,7 +24,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 place = pathlib.Path(os.environ["FAKE_CHILD"])
 place.with_suffix(".part").write_text(str(os.getpid()))
 place.with_suffix(".part").rename(place)
-time.sleep(60)
+time.sleep(3600)
 """
 
 #: Of its second kernel.
@@ -42,7 +42,7 @@ def main() -> None:
     if MODE == "die":
         sys.exit("cannot open display")
     if MODE == "silent":
-        time.sleep(60)
+        time.sleep(3600)
     if MODE == "child":
         # It does not react to SIGTERM and outlives this process unless the group is killed.
         subprocess.Popen([sys.executable, "-c", STUBBORN])
@@ -78,7 +78,7 @@ def answer(socket: ClientConnection, ask: dict) -> None:
         if MODE == "crash":
             sys.exit("out of memory")
         if MODE == "hang":
-            time.sleep(60)
+            time.sleep(3600)
         if MODE in ("input", "disposed"):
             error = {"code": MODE, "message": "Said so", "hint": "Do", "facts": {"input": "x"}}
             socket.send(json.dumps({"id": number, "error": error}))

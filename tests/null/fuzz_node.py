@@ -24,7 +24,7 @@ HERE = Path(__file__).parent / "fuzz"
 #: Mebibytes of objects: more than any case needs.
 HEAP = 512
 #: Seconds without a word after which a use hangs; code of a damaged bundle may, and gets less.
-PATIENCE, CODE = 60.0, 1.0
+PATIENCE, CODE = 300.0, 1.0
 #: Uses that run code of the bundle.
 RUNS = ("run", "again", "time", "profile", "specs", "swap")
 

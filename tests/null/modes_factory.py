@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tilewright.benchkernel import compile_matmul
+from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 
 NARROW, WIDE = "wasm-x86-relaxed-32k", "wasm-x86-relaxed"

@@ -14,7 +14,7 @@ from helpers.hostile import module
 import tilewright
 
 TUNE = (Path(tilewright.__file__).parent / "web" / "tune").as_uri()
-PATIENCE = 240.0
+PATIENCE = 300.0
 
 
 def run(script: str, **values: Any) -> Any:

@@ -18,6 +18,7 @@ from frontend_factory import model
 from helpers.damaged_bundles import Whole
 from helpers.mutations import damaged_json
 from helpers.seeds import seeds
+from helpers.waiting import PATIENCE
 from onnx import helper
 
 from tilewright.base.errors import BundleCorrupt, CompilerBug, TilewrightError
@@ -34,7 +35,7 @@ from tilewright.tuning.relink import relink
 BATCH = 25
 
 #: Seconds after which the host ends code of a damaged bundle.
-PATIENCE = 1.0
+CODE = 1.0
 
 
 @cache
@@ -73,7 +74,7 @@ def attempt(number: int, path: Path) -> None:
     for use in (
         lambda: open_bundle(path).verify(),
         lambda: ReferenceHost(path).run(x),
-        lambda: WasmtimeHost(path, seconds=PATIENCE).run(x),
+        lambda: WasmtimeHost(path, seconds=CODE).run(x),
     ):
         try:
             use()
@@ -90,7 +91,7 @@ def test_the_bundle_runs_as_it_is(tmp_path: Path) -> None:
         place.write_bytes(data)
     x = {"x": np.ones((5, 8), np.float32)}
     wanted = ReferenceHost(tmp_path).run(x).outputs["y"]
-    found = WasmtimeHost(tmp_path, seconds=60).run(x).outputs["y"]
+    found = WasmtimeHost(tmp_path, seconds=PATIENCE).run(x).outputs["y"]
     assert np.allclose(found, wanted, rtol=1e-5)  # sums of 16 numbers in another order
 
 

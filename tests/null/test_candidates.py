@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from helpers.lengths import rows, saved
 
+from lab.subjects import compile_matmul, product_kernel
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import InputError, NoSpace, UsageError
-from tilewright.benchkernel import compile_matmul, product_kernel
 from tilewright.bundle import StepEntry, open_bundle, write
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.graph.node import graph_input
@@ -174,7 +174,7 @@ def test_where_nothing_can_be_tried_the_error_says_what_to_do(compiled: Compiled
     device = replace(X86, target="c")
     with pytest.raises(NoSpace) as raised:
         space_of(compiled.codes[0].kernel, device)
-    assert "tilewright space --classes" in raised.value.hint
+    assert "device class of another target" in raised.value.hint
     assert raised.value.facts["device"] == device.id
     kernel, foreign = compiled.codes[0].kernel, space_of(compiled.codes[0].kernel, X86).schedules[0]
     with pytest.raises(UsageError, match="one schedule"):

@@ -15,8 +15,8 @@ import pytest
 from helpers.graphs import results, run_steps, steps_of
 from onnx import TensorProto, helper, numpy_helper
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import BOOL, F32, I8, I64
-from tilewright.benchkernel import compile_graph
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.cuts import DEPTH
 from tilewright.graph import ops
@@ -41,7 +41,7 @@ from tilewright.graph.node import (
 )
 from tilewright.graph.passes import optimise
 from tilewright.targets import DEFAULT, TARGETS
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.packing import PACKING
 
 SIZE = 64
 #: More than the interpreter's limit of frames, whatever a stage needs for one node.
@@ -86,6 +86,7 @@ def chain(link: Callable[[Node, int], Node], length: int) -> Graph:
     return Graph("chain", (("x", x),), (("y", y),))
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("name", LINKS)
 def test_a_long_chain_compiles(name: str) -> None:
     compiled = compile_graph(chain(LINKS[name], LONG), Options(variants=("x86",)))

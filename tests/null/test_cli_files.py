@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_call import Called
+from helpers.waiting import PATIENCE
 from test_cli_models import WEIGHT, save_inputs, save_model
 
 from tilewright.base.errors import UsageError
@@ -33,7 +34,7 @@ def written(path: Path, force: bool = False) -> dict[str, object]:
 def test_a_file_of_somebody_else_is_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file.json"
     path.write_text(text, "latin-1")
-    with pytest.raises(UsageError, match=r"file\.json is there already") as caught:
+    with pytest.raises(UsageError, match=r"file\.json exists, and this command") as caught:
         written(path)
     assert "--force" in caught.value.hint
     assert path.read_text("latin-1") == text
@@ -86,7 +87,7 @@ def test_a_pipe_is_written_as_it_is(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: heard.append(pipe.read_text()))
     reader.start()
     written(pipe)
-    reader.join(60)
+    reader.join(PATIENCE)
     assert '"n": 1' in heard[0]
     assert pipe.is_fifo()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -126,13 +125,8 @@ def test_inputs_of_rank_0_and_of_foreign_byte_order(
     assert np.load(tmp_path / "out.npz")["y"].tolist() == [2, 4, 6]
 
 
-@pytest.mark.parametrize(
-    ("host", "fact", "says"),
-    [("reference", "limit", "8"), ("wasmtime", "reason", "unreachable")],
-)
-def test_an_index_out_of_range(
-    capsys: Capture, tmp_path: Path, host: str, fact: str, says: str
-) -> None:
+@pytest.mark.parametrize("host", ["reference", "wasmtime"])
+def test_an_index_out_of_range(capsys: Capture, tmp_path: Path, host: str) -> None:
     node = helper.make_node("Gather", ["w", "i"], ["y"], name="pick")
     index = helper.make_tensor_value_info("i", TensorProto.INT64, [2])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])
@@ -146,7 +140,8 @@ def test_an_index_out_of_range(
     error = called.json["error"]
     assert (error["code"], error["facts"]["node"]) == ("kernel-trap", "pick")
     assert error["hint"]
-    assert says in str(error["facts"][fact])
+    facts = error["facts"]
+    assert (facts["op"], facts["axis"], facts["length"], facts["index"]) == ("Gather", 0, 8, 8)
 
 
 @pytest.mark.parametrize("host", ["reference", "wasmtime"])
@@ -316,18 +311,3 @@ def test_show(capsys: Capture, model: Path, stage: str, word: str) -> None:
     plain = Called(capsys, "show", model, "--shape", "x=3x8", "--stage", stage, "--json")
     assert plain.json["stage"] == stage
     assert plain.json["text"].strip() == called.out.strip()
-
-
-def test_bench_kernel(capsys: Capture) -> None:
-    called = Called(
-        capsys, "bench-kernel", "matmul", "64x96x48", "--host", "wasmtime", "--runs", 6, "--json"
-    )
-    assert called.code == 0
-    said = called.json
-    assert said["n"] == 6
-    assert said["size"] == [64, 96, 48]
-    assert said["gflops"] > 0
-    assert said["ratio"] == pytest.approx(said["gflops"] / said["peak_gflops"])
-    assert said["median_ms"] == pytest.approx(2 * 64 * 96 * 48 / said["gflops"] / 1e6)
-    assert said["first_ms"] > 0
-    assert json.dumps(said)

@@ -24,7 +24,7 @@ from tilewright.graph.node import Graph, Node, elementwise, graph_input
 from tilewright.graph.passes import Passes
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.packing import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, lower
 from tilewright.targets.wasm import TARGETS, emit
@@ -58,7 +58,7 @@ def test_graphs_of_several_sizes_share_what_no_size_changes(model: onnx.ModelPro
     fixed = [n for n in one if n.constant]
     assert len(fixed) > 3  # the weight, its tanh, and how the panels are made
     assert fixed == [n for n in other if n.constant]
-    computed = {n.source for n in {*one} & {*other} if not n.constant}
+    computed = {n.source.node for n in {*one} & {*other} if not n.constant}
     assert "alone" in computed
     assert "product" not in computed
 

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.waiting import PATIENCE, a_while
 from test_corun_agents import COST, Pair, task
 from test_corun_agents import bundles as bundles
 from test_corun_agents import pair as pair
 
+from lab.designs import DESIGNS
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.coordinator import Coordinator, now_us
-from tilewright.elastic.models import critical_task
+from tilewright.elastic.critical import critical_task
+from tilewright.elastic.interpreter import LAST_US, InterpreterPriority
 from tilewright.elastic.policy import (
-    DESIGNS,
     Action,
     Arrived,
     Begin,
@@ -30,26 +32,27 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
     Scheduler,
-    Shares,
+    SchedulerState,
     design,
 )
 from tilewright.elastic.policy.designs import SETTLE_US
-from tilewright.elastic.quiet import LAST_US, QUIET, Quiet
 
 
 class Counted:
     """A mark that is passed at the third look."""
 
-    def __init__(self) -> None:
+    def __init__(self, interpreter: InterpreterPriority) -> None:
         self.looks: list[bool] = []
+        self._interpreter = interpreter
 
     def passed(self) -> bool:
-        self.looks.append(bool(QUIET._entered))
+        self.looks.append(self._interpreter.entered)
         return len(self.looks) >= 3
 
     def wait(self) -> None: ...
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize(
     ("curve", "solo_us", "turns"),
     [
@@ -65,9 +68,10 @@ def test_others_have_turns_in_a_request_until_it_ends_soon(
     pair = Pair(bundles, critical_task("critical", (Phase(2, solo_us, Curve(curve)),)))
     given = list[bool]()
     try:
-        mark = Counted()
+        mark = Counted(pair.coordinator.interpreter)
         monkeypatch.setattr(pair.model, "start", lambda *_: mark)
-        monkeypatch.setattr(Quiet, "turn", lambda quiet, starts: given.append(starts))
+        let_go = "let_one_go_on"
+        monkeypatch.setattr(InterpreterPriority, let_go, lambda _, starts: given.append(starts))
         pair.agent.request()
         assert mark.looks == [True] * 3
         assert len(given) == turns
@@ -117,21 +121,21 @@ def test_a_request_that_is_given_up_before_its_turn_does_not_come_later() -> Non
         assert not coordinator.state.waiting
 
 
-def test_an_error_of_another_action_ends_a_request_after_its_kernels(
+def test_an_error_of_its_own_task_ends_a_request_after_its_kernels(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mark = Counted()
+    mark = Counted(pair.coordinator.interpreter)
     post = pair.coordinator.post
 
     def fails(event: Event) -> None:
         post(event)
         if isinstance(event, Arrived):
-            raise HostError("another task's sink failed", hint="Look there")
+            raise HostError("its own sink failed", hint="Look there")
 
     with monkeypatch.context() as patched:
         patched.setattr(pair.model, "start", lambda *_: mark)
         patched.setattr(pair.coordinator, "post", fails)
-        with pytest.raises(HostError, match="another"):
+        with pytest.raises(HostError, match="its own"):
             pair.agent.request()
         assert len(mark.looks) == 3
     assert pair.agent.request().took_us > 0
@@ -149,15 +153,15 @@ def test_each_inference_is_counted_once_however_late_the_host_looks(pair: Pair) 
         pair.normal.ask(more)
         while pair.normal.inferences < asked:
             pair.normal.check()
-        time.sleep(0.05)
+        a_while()
         assert pair.normal.inferences == len(begun) == asked
 
 
 class Until:
-    """A mark that is passed once something is so, or after a minute."""
+    """A mark that is passed once something is so, or after minutes."""
 
     def __init__(self, so: Callable[[], bool]) -> None:
-        self._so, self._last = so, time.monotonic() + 60
+        self._so, self._last = so, time.monotonic() + PATIENCE
 
     def passed(self) -> bool:
         return self._so() or time.monotonic() > self._last
@@ -169,7 +173,7 @@ def test_normal_work_goes_on_beside_a_long_request_that_everybody_may_stay_besid
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = Phase(2, 5e3, Curve(((0, 1.0), (EVERYBODY, 1.01))))
-    pair = Pair(bundles, critical_task("critical", (free,), lease_ms=9e4))
+    pair = Pair(bundles, critical_task("critical", (free,), lease_ms=9e6))
     try:
         pair.normal.ask(50)
         enough = pair.normal.inferences + 3
@@ -182,13 +186,13 @@ def test_normal_work_goes_on_beside_a_long_request_that_everybody_may_stay_besid
 
 
 def test_what_begins_at_once_is_what_the_event_leads_to() -> None:
-    for name in DESIGNS:
-        scheduler, state = Scheduler(design(name), Gpu(2)), Shares()
+    for each_design in DESIGNS.values():
+        scheduler, state = Scheduler(each_design, Gpu(2)), SchedulerState()
         for each in (task(max_slowdown=1.5), Normal("normal", (COST,))):
             state = scheduler.joined(state, each)
         begin = scheduler.at_once(state, "critical", 3)
         _, actions = scheduler.step(state, Arrived(0, "critical", 3))
         assert begin in (None, *actions)
-        assert begin is not None or design(name).turns or design(name).by_kernels
-    late = scheduler.joined(Shares(), task(deadline_ms=1e6))
+        assert begin is not None or each_design.exclusive or each_design.by_kernels
+    late = scheduler.joined(SchedulerState(), task(deadline_ms=1e6))
     assert scheduler.at_once(late, "critical", 3) is None

@@ -30,13 +30,12 @@ from tilewright.elastic.broker import (
     FileWord,
     GpuWord,
     RemoteCoordinator,
-    client,
     file_of,
     server,
 )
 from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
 from tilewright.elastic.coordinator import now_us
-from tilewright.elastic.models import critical_task
+from tilewright.elastic.critical import critical_task
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -55,10 +54,12 @@ from tilewright.elastic.policy import (
     Scheduler,
     design,
 )
+from tilewright.elastic.policy.baseline import REQUESTS
 from tilewright.elastic.policy.designs import SETTLE_US
-from tilewright.elastic.policy.pace import REQUESTS
+from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_driver import Driver
+from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 
 CLIENT = Path(__file__).with_name("corun_client.py")
 CRITICAL = critical_task("critical", (Phase(1, 100.0, Curve(((0, 1.0), (4, 1.02)))),))
@@ -156,7 +157,7 @@ def test_nobody_speaks_for_another(served: Served) -> None:
         one.post(Arrived(now_us(), "critical", number))
         assert isinstance(told.next(), Begin)
         other.post(Finished(now_us(), number, 1.0))
-        until(lambda: other._failed is not None)
+        until(lambda: other._ended is not None)
         assert served.broker.coordinator.state.running is not None
 
 
@@ -200,7 +201,7 @@ def test_nonsense_ends_a_connection_and_nothing_else(served: Served, data: bytes
 
 
 def test_messages_of_another_version_are_refused() -> None:
-    with pytest.raises(InputError, match="no message"):
+    with pytest.raises(InputError, match="not a message"):
         decoded(b"\x92\xa5Other\x80")
 
 
@@ -229,7 +230,7 @@ def word_at(path: Path, number: int = BUDGET) -> int:
 def test_files_of_the_user_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_text("mine")
-    with pytest.raises(HostError, match="no socket"):
+    with pytest.raises(HostError, match="not a socket"):
         broker_at(path)
     assert path.read_text() == "mine"
     assert not file_of(path).exists()
@@ -295,7 +296,7 @@ def test_a_client_without_a_thread_leaves_room_for_others(
 def test_a_broker_that_does_not_answer_is_an_error(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ANSWERS_S", 0.01)
+    monkeypatch.setattr("tilewright.elastic.broker.remote.ANSWERS_S", 0.01)
     monkeypatch.setattr(server._Client, "_join", lambda *_: None)
     answers = pytest.raises(HostError, match="did not answer")
     with RemoteCoordinator(served.path) as remote, answers:
@@ -336,7 +337,7 @@ def test_who_left_cannot_speak_for_the_next_of_its_name(served: Served) -> None:
         until(lambda: not served.broker.coordinator.state.normal)
         other.join(NORMAL, lambda action: None)
         one.post(Gone(now_us(), "normal"))
-        until(lambda: one._failed is not None)
+        until(lambda: one._ended is not None)
         assert served.broker.coordinator.state.normal
 
 
@@ -421,10 +422,14 @@ class Client:
         self.process.wait()
 
 
+@pytest.mark.seldom(4)
 def test_a_client_that_is_killed_frees_its_share(
     served: Served, bundles: tuple[Path, Path]
 ) -> None:
     critical, normal = bundles
+    # what this process compiles, its clients need not
+    ElasticPlan(CudaHost(normal, CpuDevice(1)), Budget(CpuDevice(1)))
+    CudaHost(critical, CpuDevice(1))
     started = [
         Client(served, "normal", normal),
         Client(served, "stuck", critical),
@@ -465,6 +470,6 @@ word._driver.wait(word._stream)
 @pytest.mark.gpu
 def test_processes_share_a_word_of_a_gpu() -> None:
     word = GpuWord(Driver(0))
-    subprocess.run([sys.executable, "-c", OTHER, word.told().hex()], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", OTHER, word.told().hex()], check=True, timeout=PATIENCE)
     stream = word._driver.stream()
     assert word._driver.download(word.address, 4, stream) == (5).to_bytes(4, "little")

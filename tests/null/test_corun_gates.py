@@ -12,20 +12,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.waiting import PATIENCE, until
+from helpers.corun_until import all_answered, run_until
+from helpers.waiting import PATIENCE, a_while, until
 from test_corun_agents import bundles as bundles
 from test_corun_session import SETTINGS, curves_of
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic import gates
+from tilewright.elastic.arrivals import Poisson
+from tilewright.elastic.concurrency import Concurrency, choices
+from tilewright.elastic.corun import Corun
 from tilewright.elastic.gates import GATE_US, gates_of, pass_gates
 from tilewright.elastic.measure import Measured
-from tilewright.elastic.models import ElasticRuns
+from tilewright.elastic.plans import ElasticRuns
 from tilewright.elastic.policy import Curve, Phase
-from tilewright.elastic.session import CorunSession
-from tilewright.elastic.ways import NormalWay, ways
-from tilewright.elastic.workloads.arrivals import Poisson
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
@@ -42,18 +43,19 @@ def test_a_gate_is_before_each_run_and_behind_so_many_microseconds() -> None:
     assert gates_of([1.0], [1]) == {0}
 
 
-def test_ways_with_gates_come_before_fewer_models() -> None:
+def test_choices_with_gates_come_before_fewer_models() -> None:
     def never() -> bool:
-        raise AssertionError("the first way did")
+        raise AssertionError("the first choice did")
 
-    assert next(ways(5, None, True, never)) == NormalWay(5)
-    assert list(ways(5, None, True, lambda: True)) == [(5, 0), (5, 1), (2, 1), (1, 1)]
-    assert list(ways(5, None, True, lambda: False)) == [(5, 0), (2, 0), (1, 0)]
-    assert list(ways(2, None, True, lambda: True)) == [(2, 0), (2, 1), (1, 1)]
-    assert list(ways(5, 2, True, lambda: True)) == [(2, 0), (2, 1)]
-    assert list(ways(5, None, False, never)) == [(5, 0)]
+    assert next(choices(5, None, True, never)) == Concurrency(5)
+    assert list(choices(5, None, True, lambda: True)) == [(5, 0), (5, 1), (2, 1), (1, 1)]
+    assert list(choices(5, None, True, lambda: False)) == [(5, 0), (2, 0), (1, 0)]
+    assert list(choices(2, None, True, lambda: True)) == [(2, 0), (2, 1), (1, 1)]
+    assert list(choices(5, 2, True, lambda: True)) == [(2, 0), (2, 1)]
+    assert list(choices(5, None, False, never)) == [(5, 0)]
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("device", DEVICES)
 def test_runs_wait_at_gates_until_somebody_may_stay(
     bundles: tuple[Path, Path], device: Callable[[], CudaDevice]
@@ -78,7 +80,7 @@ def test_runs_wait_at_gates_until_somebody_may_stay(
         control.wait()
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join(0.05)
+        a_while()
         assert thread.is_alive()
         assert plan.complete_after(1) == 0
         control.start(SetWord(budget.address, workers))
@@ -162,26 +164,27 @@ def test_streams_of_a_few_models_do_not_stop_each_other(sms: int | None) -> None
     assert pass_gates(streams, [NvidiaDevice(driver, urgent=True) for _ in range(3)])
 
 
+@pytest.mark.seldom(4)
 def test_a_session_takes_gates_where_the_bound_needs_them(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(_: CorunSession, __: object, models: Any, way: NormalWay) -> Measured:
-        phase = Phase(2, 1e4, Curve(((0, 1.0 if way.gated else 3e7), (EVERYBODY, 9e7))))
-        return curves_of(models, phases=(phase,), way=way)
+    def measured(_: Corun, __: object, models: Any, choice: Concurrency) -> Measured:
+        phase = Phase(2, 1e4, Curve(((0, 1.0 if choice.gated else 3e7), (EVERYBODY, 9e7))))
+        return curves_of(models, phases=(phase,), concurrency=choice)
 
     def counted(device: CpuDevice, task: Task) -> None:
         passed.append(isinstance(task, Gate))
         start(device, task)
 
     passed, start = list[bool](), CpuDevice.start
-    monkeypatch.setattr(CorunSession, "_measure", measured)
+    monkeypatch.setattr(Corun, "_measure", measured)
     critical, normal = bundles
-    with CorunSession(critical, [normal] * 2, replace(SETTINGS, max_slowdown=1e7)) as session:
-        assert session.way == NormalWay(2, True)
+    with Corun(critical, [normal] * 2, replace(SETTINGS, max_slowdown=1e7)) as session:
+        assert session.concurrency == Concurrency(2, True)
         monkeypatch.setattr(CpuDevice, "start", counted)
         with session.background(0) as busy:
             until(lambda: all(agent.inferences for agent in busy.agents))
             assert any(passed)
-        result = session.run(Poisson(5), 2.0)
+        result = run_until(lambda r: all_answered(r) and any(r.inferences), session.run, Poisson(5))
     assert result.critical[0].answered
     assert sum(result.inferences)

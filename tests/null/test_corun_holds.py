@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +10,10 @@ import numpy as np
 import pytest
 from helpers.waiting import PATIENCE
 
+from lab.simulator import levels, phases, simulate
+from lab.workloads.metrics import above
 from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
+from tilewright.elastic.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.policy import (
     Critical,
     Gpu,
@@ -24,9 +26,6 @@ from tilewright.elastic.policy import (
     holds,
 )
 from tilewright.elastic.policy.designs import SETTLE_US
-from tilewright.elastic.simulator import levels, phases, simulate
-from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
-from tilewright.elastic.workloads.metrics import above
 from tilewright.hosts import cuda_devices
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.hosts.cuda_tasks import TOLD, Settle, SetWord
@@ -86,12 +85,14 @@ def test_a_stream_waits_until_few_are_left(
     words: np.ndarray, word: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, address = CpuDevice(1), words.ctypes.data
+    looks = threading.Semaphore(0)
     # its time never ends
-    still = SimpleNamespace(perf_counter=lambda: 0.0, sleep=time.sleep)
+    still = SimpleNamespace(perf_counter=lambda: 0.0, sleep=lambda _: looks.release())
     monkeypatch.setattr(cuda_devices, "time", still)
     thread = threading.Thread(target=device.start, args=(settle(words, 5000),))
     thread.start()
-    thread.join(0.05)
+    for _ in range(20):
+        assert looks.acquire(timeout=PATIENCE)
     assert thread.is_alive()
     # three may stay of each, or two are left of all
     device.start(SetWord(address + WORD * word, 3 if word == BUDGET else 2))
@@ -99,8 +100,13 @@ def test_a_stream_waits_until_few_are_left(
     assert not thread.is_alive()
 
 
-def test_who_died_without_counting_himself_out_holds_no_stream(words: np.ndarray) -> None:
-    begun = time.perf_counter()
+def test_who_died_without_counting_himself_out_holds_no_stream(
+    words: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(100))
+    clock = SimpleNamespace(perf_counter=lambda: next(times) / 1000, sleep=lambda _: None)
+    monkeypatch.setattr(cuda_devices, "time", clock)
     CpuDevice(1).start(settle(words, 5000))
-    assert time.perf_counter() - begun >= 0.005
+    # the beginning, and five milliseconds
+    assert next(times) == 6
     assert words[ALIVE] == 5

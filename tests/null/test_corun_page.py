@@ -13,8 +13,7 @@ from node import run
 from starlette.testclient import TestClient
 
 from tilewright.base.errors import UsageError
-from tilewright.elastic.spans import BlockSpan
-from tilewright.elastic.timeline import trace
+from tilewright.elastic.timeline import BlockSpan, trace
 from tilewright.server import create_app
 
 READ = """

@@ -12,10 +12,10 @@ from helpers.policy_run import CRITICAL, FLAT, KERNEL, NORMAL, STEEP, Run, begin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.designs import DESIGNS
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.elastic.policy import (
-    DESIGNS,
     Allow,
     Arrived,
     Begin,

@@ -13,7 +13,7 @@ from test_corun_agents import bundles as bundles
 from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.elastic.agents import CriticalAgent
 from tilewright.elastic.coordinator import Coordinator, now_us
-from tilewright.elastic.models import CriticalModel, critical_task
+from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.policy import Curve, Gone, Gpu, Normal, Phase, Scheduler, design
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
@@ -40,6 +40,7 @@ class Noting(CpuDevice):
         super().start(task)
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("name", ["tilewright", "barriers"])
 def test_requests_record_nothing(bundles: tuple[Path, Path], name: str) -> None:
     device, chosen = Noting(), design(name)
@@ -57,7 +58,7 @@ def test_requests_record_nothing(bundles: tuple[Path, Path], name: str) -> None:
         agent.request()
         if not chosen.by_kernels:
             # budgets that nobody chose of these curves
-            model.start(task.phases, (3, 1), settle_us=1.0, beside=2)
+            model.start(task.phases, (3, 1), settle_us=1.0, concurrent=2)
         assert device.recorded == before
 
 
@@ -65,9 +66,9 @@ def test_who_is_waited_for_is_read_when_kernels_run(bundles: tuple[Path, Path]) 
     device = Noting()
     model = CriticalModel(CudaHost(bundles[0], device), Budget(device))
     seen = []
-    for beside in (2, 1):
+    for concurrent in (2, 1):
         device.ran.clear()
-        model.start((Phase(2, 1.0),), (1,), settle_us=3.0, beside=beside)
+        model.start((Phase(2, 1.0),), (1,), settle_us=3.0, concurrent=concurrent)
         (wait,) = (task for task in device.ran if isinstance(task, Settle))
         seen.append(np.frombuffer(device.read(wait.told, WORD * TOLD), np.uint32).tolist())
     assert seen == [[1, 2, 3000, 1], [1, 1, 3000, 2]]

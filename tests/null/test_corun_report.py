@@ -140,7 +140,7 @@ def test_a_bound_is_kept_if_at_most_the_promised_share_exceeds_it(over: int, kep
     slow, quick = Answered(400.0, 130.0, 100.0), Answered(400.0, 120.0, 100.0)
     answered = (slow,) * over + (quick,) * (200 - over)
     found = CriticalResult("mine", 100.0, 1.25, None, answered, 0, 0)
-    assert found.kept == kept
+    assert found.bound_kept == kept
     assert not found.gave_up
 
 
@@ -149,4 +149,4 @@ def test_a_bound_that_nothing_keeps_is_not_kept() -> None:
     notice = Noticed("mine", (0,), 400, 20, 1.0, 1.4, False)
     found = CriticalResult("mine", 100.0, 1.25, None, answered, 0, 0, (notice,))
     assert found.gave_up
-    assert not found.kept
+    assert not found.bound_kept

@@ -10,7 +10,8 @@ import pytest
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.elastic.models import ElasticKernels, ElasticRuns, run_ends
+from tilewright.elastic.costs import run_ends
+from tilewright.elastic.plans import ElasticKernels, ElasticRuns
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
@@ -44,6 +45,7 @@ def test_what_is_left_is_done_by_the_next_call(
         assert calls > len(ends) if looks == 1 else calls == len(ends) or looks < 1000
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("form", ["runs", "kernels"])
 @pytest.mark.parametrize(
     "device", [lambda: CpuDevice(1), pytest.param(NvidiaDevice, marks=pytest.mark.gpu)]

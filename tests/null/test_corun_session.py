@@ -23,13 +23,13 @@ from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.critical import view
 from tilewright.elastic import measure
+from tilewright.elastic.arrivals import ClosedLoop, Poisson
+from tilewright.elastic.concurrency import Concurrency
+from tilewright.elastic.corun import Corun
 from tilewright.elastic.measure import Measured, identity
 from tilewright.elastic.policy import Critical, Curve, Phase
 from tilewright.elastic.result import CorunResult
-from tilewright.elastic.session import CorunSession
-from tilewright.elastic.settings import CPU_SMS, Guarded, Settings
-from tilewright.elastic.ways import NormalWay
-from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson
+from tilewright.elastic.settings import CPU_SMS, CriticalSettings, Settings
 
 #: No request takes so long, however busy the machine is.
 LEASE_US = 6e7
@@ -42,19 +42,19 @@ def curves_of(models: Sequence[Path | str], /, **changed: Any) -> Measured:
     """models: the critical one first, by path or by identity"""
     known = tuple(m if isinstance(m, str) else identity(open_bundle(m)) for m in models)
     phases = (Phase(2, 10.0, Curve(((0, 1.0),))),)
-    made = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), phases, known, NormalWay(1))
+    made = Measured("CPU", CPU_SMS, 4, 10.0, (5.0, 5.0), phases, known, Concurrency(1))
     return msgspec.structs.replace(made, **changed)
 
 
 @pytest.fixture
-def session(bundles: tuple[Path, Path]) -> Iterator[CorunSession]:
+def session(bundles: tuple[Path, Path]) -> Iterator[Corun]:
     critical, normal = bundles
-    several = [Guarded(critical), Guarded(critical, 2e7, DEADLINE_MS, priority=1)]
-    with CorunSession(several, [normal], SETTINGS, [curves_of(bundles)] * 2) as made:
+    several = [CriticalSettings(critical), CriticalSettings(critical, 2e7, DEADLINE_MS, priority=1)]
+    with Corun(several, [normal], SETTINGS, [curves_of(bundles)] * 2) as made:
         yield made
 
 
-def test_several_critical_models_have_bounds_of_their_own(session: CorunSession) -> None:
+def test_several_critical_models_have_bounds_of_their_own(session: Corun) -> None:
     result = run_until(all_answered, session.run, [ClosedLoop(), Poisson(20)])
     first, second = result.critical
     assert (first.max_slowdown, second.max_slowdown) == (1e7, 2e7)
@@ -70,52 +70,58 @@ def test_several_critical_models_have_bounds_of_their_own(session: CorunSession)
 
 def test_curves_are_measured_beside_all_normal_models(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
-    with CorunSession(critical, [normal, normal], SETTINGS) as made:
+    with Corun(critical, [normal, normal], SETTINGS) as made:
         (curves,) = made.measured
         assert [budget for budget, _ in curves.phases[0].curve.points] == [0, EVERYBODY]
         with made.background(EVERYBODY) as busy:
             until(lambda: all(agent.inferences for agent in busy.agents))
-            assert len(busy.agents) == busy.beside == 2
+            assert len(busy.agents) == busy.concurrent == 2
 
 
 class Beside:
-    """Slowdowns beside so many normal models at once, instead of measurements; what was asked."""
+    """Slowdowns beside so many normal models at once, instead of measurements; what was asked.
+
+    Of normal models alone, of which nothing is asked, the times are made up: measuring takes long.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, slowdowns: dict[int, float]) -> None:
-        self.asked = list[NormalWay]()
+        self.asked = list[Concurrency]()
 
-        def measured(_: CorunSession, __: object, models: Any, way: NormalWay) -> Measured:
-            self.asked.append(way)
-            phase = Phase(2, 10.0, Curve(((0, slowdowns[way.together] - 0.1 * way.gated),)))
-            return curves_of(models, phases=(phase,), way=way)
+        def measured(_: Corun, __: object, models: Any, choice: Concurrency) -> Measured:
+            self.asked.append(choice)
+            phase = Phase(2, 10.0, Curve(((0, slowdowns[choice.together] - 0.1 * choice.gated),)))
+            return curves_of(models, phases=(phase,), concurrency=choice)
 
-        patch.setattr(CorunSession, "_measure", measured)
+        place = "tilewright.elastic.normal"
+        patch.setattr(f"{place}.kernel_times", lambda model, _: [10.0] * len(model.launches))
+        patch.setattr(f"{place}.NormalModels._rate", staticmethod(lambda *_: 1.0))
+        patch.setattr(Corun, "_measure", measured)
 
 
 @pytest.mark.parametrize(
     ("policy", "bound", "asked", "tried", "chosen"),
     [
-        ("tilewright", 2.0, None, 1, NormalWay(3)),
-        ("tilewright", 1.75, None, 2, NormalWay(3, True)),
-        ("tilewright", 1.4, None, 3, NormalWay(2, True)),
-        ("tilewright", 1.2, None, 4, NormalWay(1, True)),
-        ("tilewright", 0.95, None, 4, NormalWay(1, True)),
-        ("tilewright", 1.2, 2, 2, NormalWay(2, True)),
-        ("tilewright", 1.2, 0, 2, NormalWay(3, True)),
-        ("tilewright", 1.2, 9, 2, NormalWay(3, True)),
-        ("priority", 1.2, None, 1, NormalWay(3)),
+        ("tilewright", 2.0, None, 1, Concurrency(3)),
+        ("tilewright", 1.75, None, 2, Concurrency(3, True)),
+        ("tilewright", 1.4, None, 3, Concurrency(2, True)),
+        ("tilewright", 1.2, None, 4, Concurrency(1, True)),
+        ("tilewright", 0.95, None, 4, Concurrency(1, True)),
+        ("tilewright", 1.2, 2, 2, Concurrency(2, True)),
+        ("tilewright", 1.2, 0, 2, Concurrency(3, True)),
+        ("tilewright", 1.2, 9, 2, Concurrency(3, True)),
+        ("priority", 1.2, None, 1, Concurrency(3)),
     ],
 )
 def test_as_many_normal_models_run_at_once_as_the_bound_allows(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
-    policy: str, bound: float, asked: int | None, tried: int, chosen: NormalWay,
+    policy: str, bound: float, asked: int | None, tried: int, chosen: Concurrency,
 ) -> None:  # fmt: skip
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
     critical, normal = bundles
     settings = replace(SETTINGS, policy=policy, max_slowdown=bound, together=asked)
-    with CorunSession(critical, [normal] * 3, settings) as session:
+    with Corun(critical, [normal] * 3, settings) as session:
         assert len(beside.asked) == len(set(beside.asked)) == tried
-        assert session.way == chosen
+        assert session.concurrency == chosen
         assert session._scheduler.together == chosen.together
         if bound < 1.0:
             with pytest.raises(AdmissionRefused):
@@ -129,34 +135,39 @@ def test_known_curves_are_chosen_from_and_what_is_missing_is_measured(
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.3, 1: 1.5})
     critical, normal = bundles
     known: list[Measured] = []
-    all_, gated, two, one = NormalWay(3), NormalWay(3, True), NormalWay(2, True), NormalWay(1, True)
+    all_, gated, two, one = (
+        Concurrency(3),
+        Concurrency(3, True),
+        Concurrency(2, True),
+        Concurrency(1, True),
+    )
     for bound, asked, chosen in [
         (2.0, [all_], all_), (1.7, [gated], gated), (1.3, [two], two), (1.1, [one], two),
         (1.3, [], two), (1.75, [], gated), (9.0, [], all_), (1.0, [], two),
     ]:  # fmt: skip
         beside.asked.clear()
         settings = replace(SETTINGS, max_slowdown=bound)
-        with CorunSession(critical, [normal] * 3, settings, known) as session:
-            assert (beside.asked, session.way) == (asked, chosen)
+        with Corun(critical, [normal] * 3, settings, known) as session:
+            assert (beside.asked, session.concurrency) == (asked, chosen)
             known = session.curves
-    assert [each.way for each in known] == [all_, gated, two, one]
+    assert [each.concurrency for each in known] == [all_, gated, two, one]
 
 
-def test_without_gates_the_other_ways_are_tried(
+def test_without_gates_the_other_choices_are_tried(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Streams that stop each other."""
     beside = Beside(monkeypatch, {3: 1.8, 2: 1.4, 1: 1.1})
-    monkeypatch.setattr("tilewright.elastic.session.pass_gates", lambda *_: False)
+    monkeypatch.setattr("tilewright.elastic.corun.pass_gates", lambda *_: False)
     critical, normal = bundles
-    with CorunSession(critical, [normal] * 3, replace(SETTINGS, max_slowdown=1.2)):
-        assert beside.asked == [NormalWay(3), NormalWay(2), NormalWay(1)]
+    with Corun(critical, [normal] * 3, replace(SETTINGS, max_slowdown=1.2)):
+        assert beside.asked == [Concurrency(3), Concurrency(2), Concurrency(1)]
 
 
 def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     told = list[tuple[str, int, int]]()
-    with CorunSession(critical, [normal] * 2, SETTINGS, show=lambda *part: told.append(part)):
+    with Corun(critical, [normal] * 2, SETTINGS, show=lambda *part: told.append(part)):
         pass
     assert told == [
         ("Loading normal models", 0, 2),
@@ -171,10 +182,10 @@ def test_what_takes_long_is_told(bundles: tuple[Path, Path]) -> None:
 def test_a_number_that_is_none_is_refused(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match="-1 normal models"):
-        CorunSession(critical, [normal], replace(SETTINGS, together=-1))
+        Corun(critical, [normal], replace(SETTINGS, together=-1))
 
 
-def test_their_tasks_go_by_priority(session: CorunSession) -> None:
+def test_their_tasks_go_by_priority(session: Corun) -> None:
     low, high = (session._task(n, ClosedLoop()) for n in range(2))
     assert (low.priority, high.priority, high.deadline_us) == (0, 1, DEADLINE_MS * 1000)
     assert low.name != high.name
@@ -193,17 +204,17 @@ def test_curves_of_another_device_or_model_are_refused(
 ) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match=words):
-        CorunSession(critical, [normal], SETTINGS, [curves_of(bundles, **changed)])
+        Corun(critical, [normal], SETTINGS, [curves_of(bundles, **changed)])
     with pytest.raises(UsageError, match="2 slowdown curves for 1"):
-        CorunSession(critical, [normal], SETTINGS, [curves_of(bundles)] * 2)
+        Corun(critical, [normal], SETTINGS, [curves_of(bundles)] * 2)
     with pytest.raises(UsageError, match="other normal models"):
-        CorunSession(critical, [normal] * 3, SETTINGS, [curves_of(bundles, way=NormalWay(3))])
+        Corun(critical, [normal] * 3, SETTINGS, [curves_of(bundles, concurrency=Concurrency(3))])
 
 
 def test_models_of_as_many_kernels_have_curves_of_their_own(bundles: tuple[Path, Path]) -> None:
     critical, normal = bundles
     with pytest.raises(UsageError, match="another critical model"):
-        CorunSession(normal, [critical], SETTINGS, [curves_of(bundles)])
+        Corun(normal, [critical], SETTINGS, [curves_of(bundles)])
 
 
 def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
@@ -212,14 +223,14 @@ def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, curves = CorunSession.run, tmp_path / "curves.json"
+    run, curves = Corun.run, tmp_path / "curves.json"
     measure.save([curves_of(bundles)], curves)
 
-    def stuck(self: CorunSession, *args: Any, **more: Any) -> Any:
+    def stuck(self: Corun, *args: Any, **more: Any) -> Any:
         monkeypatch.setattr(self.models[0], "start", lambda *_: Stuck())
         return run(self, *args, **more)
 
-    monkeypatch.setattr(CorunSession, "run", stuck)
+    monkeypatch.setattr(Corun, "run", stuck)
     options = ("--device", "cpu", "--json", "--rate", "0", "--seconds", "0.2", "--curves", curves)
     called = Called(capsys, "corun", *bundles, *options)
     assert called.code == 13, called.out
@@ -237,7 +248,7 @@ def test_curves_of_another_device_on_the_command_line(
     assert "multiprocessors" in called.json["error"]["message"]
 
 
-def test_settings_stay_where_a_model_says_nothing(session: CorunSession) -> None:
+def test_settings_stay_where_a_model_says_nothing(session: Corun) -> None:
     assert session._bound(0) == (1e7, None)
     assert session._bound(1) == (2e7, DEADLINE_MS)
 

@@ -23,7 +23,7 @@ from tilewright.elastic.policy import (
     Normal,
     Phase,
     Scheduler,
-    Shares,
+    SchedulerState,
     design,
 )
 
@@ -42,7 +42,12 @@ class Device:
     ) -> None:  # fmt: skip
         """quiet: no request can come any more, so nobody leaves"""
         self.scheduler = Scheduler(design(policy), GPU, together=together)
-        self.state, self.now, self.draw, self.kernels = Shares(), 0.0, random.Random(seed), kernels
+        self.state, self.now, self.draw, self.kernels = (
+            SchedulerState(),
+            0.0,
+            random.Random(seed),
+            kernels,
+        )
         self.flying: dict[str, deque[Enqueue]] = {name: deque() for name in names}
         self.complete = dict.fromkeys(names, 0)
         self.inferences = Counter[str]()
@@ -187,4 +192,4 @@ def test_a_request_waits_for_as_many_as_run_at_once(together: int, beside: int) 
     device = Device("abc", together, 0)
     (begin,) = device.step(Arrived(device.now, "critical", 1))
     assert isinstance(begin, Begin)
-    assert begin.beside == beside
+    assert begin.concurrent == beside

@@ -30,6 +30,7 @@ def test_no_bad_default_stays(scenario: str, share: float, tmp_path: Path) -> No
     assert row["bad"] == 0
 
 
+@pytest.mark.seldom(4)
 def test_without_the_guards_liars_would_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +46,7 @@ def test_without_the_guards_liars_would_win(
     assert row["bad"] > 0
 
 
+@pytest.mark.seldom(4)
 def test_the_papers_vote_follows_liars_who_come_first(tmp_path: Path) -> None:
     row = crowd.run_class(tmp_path, "early", 0, 1, clients=100, kernels=4, malicious=0.45)
     assert row["paper_bad"] > 1

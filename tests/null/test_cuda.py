@@ -19,8 +19,8 @@ from onnx import TensorProto
 from test_cli_models import WEIGHT, save_inputs, save_model
 from test_gpu_halves import a_product
 
+from lab.subjects import matmul, product_kernel
 from tilewright.base.errors import HostError, MemoryLimit
-from tilewright.benchkernel import matmul, product_kernel
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
@@ -30,12 +30,12 @@ from tilewright.hosts.cuda_devices import CpuDevice, DeviceMemory, NvidiaDevice
 from tilewright.hosts.cuda_driver import compiled
 from tilewright.hosts.cuda_settle import SETTLE
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.cuda import warps
 from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu import dots, thin
-from tilewright.targets.gpu.schedule import GroupSchedule
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.cuda.strategies import WARPS
+from tilewright.targets.gpu.product.schedule import GroupSchedule
+from tilewright.targets.gpu.product.strategies import BYTES, FEW_ROWS
+from tilewright.targets.packing import PACKING
 
 CUDA = Cuda()
 Capture = pytest.CaptureFixture[str]
@@ -50,14 +50,14 @@ def _of_bits(bits: int) -> Kernel:
 def _of_bytes() -> Kernel:
     for seed in range(40):
         for step in steps_of(optimise(quantised_graph(seed)[0], PACKING)):
-            if dots.suits(step.kernel):
+            if BYTES.suits(step.kernel):
                 return step.kernel
     raise AssertionError("no seed has a product of bytes")
 
 
 def _attention() -> Kernel:
     steps = steps_of(optimise(VARIANTS["bert"](), PACKING))
-    return next(s.kernel for s in steps if CUDA.way_of(s.kernel) not in (None, thin))
+    return next(s.kernel for s in steps if CUDA.strategy_of(s.kernel) not in (None, FEW_ROWS))
 
 
 KERNELS: dict[str, Callable[[], Kernel]] = {
@@ -111,6 +111,7 @@ def test_where_there_is_no_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch
     assert raised.value.hint
 
 
+@pytest.mark.seldom(4)
 def test_run(capsys: Capture, tmp_path: Path) -> None:
     model = save_model(tmp_path / "tiny.onnx")
     x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
@@ -161,4 +162,4 @@ def test_recordings_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_f32_by_matrix_units_is_asked_for(asked: bool) -> None:
     model = load(a_product(TensorProto.FLOAT, np.ones((64, 64), np.float32)))
     made = compile_model(model, Options(targets=("cuda",), tf32=asked))
-    assert [warps.suits(kernel) for kernel in made.program.kernels] == [asked]
+    assert [WARPS.suits(kernel) for kernel in made.program.kernels] == [asked]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers.waiting import PATIENCE
 
 from tilewright.base.errors import HostError
 from tilewright.hosts import cuda_devices, cuda_driver
@@ -46,6 +47,37 @@ def driver(said: Said) -> Driver:
     made._api, made.sms = said, 4
     made.graphs = Graphs(said, made._do)
     return made
+
+
+def test_memory_is_given_with_its_zeroes() -> None:
+    """Or they would come after what a stream, which does not wait for them, wrote there."""
+    said = Said(cuMemAlloc=(4096,))
+    said.CUresult = SimpleNamespace(CUDA_ERROR_OUT_OF_MEMORY=2)
+    assert driver(said).allocate(16) == 4096
+    assert said.calls[-2:] == [("cuMemsetD8", 4096, 0, 16), ("cuStreamSynchronize", 0)]
+
+
+def test_a_thread_calls_the_driver_once_for_a_gpu_that_it_goes_on_with() -> None:
+    """Each thread has a GPU of its own, and another one's takes it over."""
+    said = Said()
+    one, other = driver(said), driver(said)
+    for number, each in enumerate((one, other)):
+        each._number, each._context = number, number
+
+    def works() -> None:
+        one.ensure_current()
+        one.ensure_current()
+        other.ensure_current()
+        one.ensure_current()
+        other.use()
+        other.ensure_current()
+
+    for _ in range(2):
+        said.calls.clear()
+        thread = threading.Thread(target=works)
+        thread.start()
+        thread.join(PATIENCE)
+        assert said.calls == [("cuCtxSetCurrent", number) for number in (0, 1, 0, 1)]
 
 
 def test_graphs_are_given_back() -> None:
@@ -174,7 +206,7 @@ def test_the_kernels_around_a_request_are_loaded_once_and_before_a_recording(
 
 
 def test_texts_are_compiled_at_once_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(2, timeout=120)
+    together = threading.Barrier(2, timeout=PATIENCE)
     seen = list[str]()
 
     def made(text: str, capability: tuple[int, int]) -> bytes:

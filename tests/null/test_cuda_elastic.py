@@ -19,13 +19,13 @@ from helpers.looks import growing
 from test_cuda import CUDA, KERNELS
 from test_cuda import nvrtc as nvrtc
 
+from lab.naive import naive
+from lab.subjects import compile_graph, product, product_kernel
 from tilewright.base.budget import ALIVE, EVERYBODY, KERNEL, WORD
 from tilewright.base.dtypes import DTYPES, F32, I32
 from tilewright.base.errors import BundleVersion, HostError
-from tilewright.benchkernel import compile_graph, product, product_kernel
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
-from tilewright.elastic.naive import naive
 from tilewright.elastic.transform.arguments import Turn
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, elementwise, graph_input, node
@@ -34,9 +34,9 @@ from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda import elastic as elastic_form
+from tilewright.targets.cuda import pace
 from tilewright.targets.cuda.elastic import FIELDS, Elastic, elastic
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu import pace
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.turns import TURNS
 
@@ -175,6 +175,7 @@ def test_sent_away_at_any_look(subject: Path, tried: int) -> None:
         assert case.run(lambda n, look=look: 0 if n else look) <= 2
 
 
+@pytest.mark.seldom(4)
 def test_sent_away_again_and_again(subject: Path) -> None:
     case = Case(subject, CpuDevice(2))
     # two workers look for a tile; the third look is at a border or at the next tile
@@ -203,6 +204,7 @@ def test_launches_of_fewer_workers(tmp_path: Path, looks: int) -> None:
         case.check()
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("looks", [2, 3])
 def test_a_search_for_what_was_left_ends_when_the_worker_must_go(
     tmp_path: Path, looks: int

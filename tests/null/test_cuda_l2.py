@@ -18,9 +18,9 @@ from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import HostError
 from tilewright.bundle.stored import tensors_of
-from tilewright.elastic.models import CriticalModel
+from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.policy import Curve, Phase
-from tilewright.elastic.weights import KeptWeights
+from tilewright.elastic.weights import PersistentWeights
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
@@ -86,7 +86,7 @@ def test_nothing_is_set_aside_for_nothing() -> None:
 @pytest.mark.parametrize("limits", [(0, 128 * MB), (32 * MB, 0)])
 def test_a_device_without_is_refused(limits: tuple[int, int]) -> None:
     gpu = Gpu(*limits)
-    with pytest.raises(HostError, match="no L2 cache that can be set aside") as raised:
+    with pytest.raises(HostError, match="cannot reserve a part of its L2 cache") as raised:
         gpu.l2.keep([(0, 1)])
     assert raised.value.facts["most_bytes"] == limits[0]
     assert "Leave out" in raised.value.hint
@@ -94,10 +94,10 @@ def test_a_device_without_is_refused(limits: tuple[int, int]) -> None:
 
 def test_a_driver_that_refuses_the_limit() -> None:
     def call(name: str, *_: Any) -> int:
-        raise HostError("CUDA answers CUDA_ERROR_UNSUPPORTED_LIMIT", hint="", host="cuda")
+        raise HostError("CUDA failed with CUDA_ERROR_UNSUPPORTED_LIMIT", hint="", host="cuda")
 
     cache = L2Cache(pytest.importorskip("cuda.bindings.driver"), call, lambda name: MB)
-    with pytest.raises(HostError, match=r"sets no L2 cache aside.*UNSUPPORTED_LIMIT") as raised:
+    with pytest.raises(HostError, match=r"does not reserve .*UNSUPPORTED_LIMIT") as raised:
         cache.keep([(0, 1)])
     assert "Leave out" in raised.value.hint
 
@@ -190,9 +190,9 @@ def test_what_stays_of_all_weights_and_until_when() -> None:
     device, gpu = object.__new__(NvidiaDevice), Gpu(6 * MB, 8 * MB)
     device.driver = gpu  # type: ignore[assignment]
     hosts: list[Any] = [SimpleNamespace(weights=(n * 64 * MB, n * 12 * MB)) for n in (1, 0)]
-    kept = KeptWeights(device, hosts)
+    kept = PersistentWeights(device, hosts)
     assert kept.windows == (Window(64 * MB, 8 * MB, 0.75), None)
-    assert kept.kept == 0.5
+    assert kept.share == 0.5
     del kept
     assert gpu.aside == 0
     assert gpu.names[-3:] == ["use", "cuCtxResetPersistingL2Cache", "cuCtxSetLimit"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tilewright.base.errors import HostError
-from tilewright.hosts.cuda_on_cpu import Kernels, compiler
+from tilewright.hosts.cuda_on_cpu import KEPT, Kernels, compiler
 
 TEXT = """
 __global__ void reduce(const float *a, float *out, int n) {
@@ -87,6 +90,26 @@ def test_threads_that_end_early_are_not_waited_for(kernels: Kernels) -> None:
 def test_threads_at_different_barriers_are_an_error(kernels: Kernels) -> None:
     with pytest.raises(HostError, match="different barriers"):
         kernels.run("apart", [1], [64], [np.zeros(1, np.int32)])
+
+
+def test_what_was_compiled_is_taken_by_others(
+    kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del kernels
+    monkeypatch.setenv(KEPT, str(tmp_path))
+    text = "__global__ void k(int *x) {{ x[threadIdx.x] = {}; }}"
+    Kernels(text.format(7), {"k": "k"})
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(subprocess, "run", refused)
+    out = np.zeros(4, np.int32)
+    Kernels(text.format(7), {"k": "k"}).run("k", [1], [4], [out])
+    assert out.tolist() == [7] * 4
+    for another in ((text.format(8), False), (text.format(7), True)):
+        with pytest.raises(AssertionError, match="again"):
+            Kernels(another[0], {"k": "k"}, bounds=another[1])
 
 
 def test_text_that_does_not_compile_is_an_error(kernels: Kernels) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.hosts.cuda_on_cpu import Kernels
@@ -21,6 +22,7 @@ extern "C" __global__ void walk(unsigned budget, unsigned places, unsigned *visi
 """
 
 
+@pytest.mark.seldom(4)
 def test_a_search_visits_each_place_once() -> None:
     kernels = Kernels("#define CUDA_ON_CPU\n" + prelude() + TURNS + WALK, {"walk": "walk"})
     for places in range(1, 14):

@@ -22,8 +22,8 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.packing import PACKING
 from tilewright.targets.turns import TURNS
 
 
@@ -38,6 +38,7 @@ def of_groups(rng: Random) -> MatrixSchedule:
     )  # fmt: skip
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.one_in(2)
 @RUNS
 @pytest.mark.parametrize("seed", seeds(2, nightly=10))

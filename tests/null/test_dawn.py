@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_call import Called
+from cli_call import LabCalled
 
 from tilewright.base.errors import HostError, UsageError
 from tilewright.hosts.browser_dawn import PACKAGE, require_dawn
@@ -145,5 +145,5 @@ def test_names() -> None:
 
 @pytest.mark.parametrize("host", SECTIONS)
 def test_what_such_hosts_cannot_do_yet(capsys: pytest.CaptureFixture[str], host: str) -> None:
-    called = Called(capsys, "primitives", "--host", host, "--json")
+    called = LabCalled(capsys, "primitives", "--host", host, "--json")
     assert (called.code, called.json["error"]["code"]) == (2, "usage")

@@ -15,8 +15,8 @@ from helpers.graphs import interpret, steps_of
 from helpers.loop_check import check_loops
 from helpers.programs import program
 
+from lab.subjects import compile_graph, weight_of
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph, weight_of
 from tilewright.compiler import Options
 from tilewright.fusion.divided import (
     SCALES,
@@ -41,13 +41,13 @@ from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
 from tilewright.kernel.form import in_halves
 from tilewright.plan import Program, check
-from tilewright.targets.gpu import halves, matrices, tiles
-from tilewright.targets.gpu.halves import HalfSchedule
-from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.gpu.rounding import lower_rounding
-from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.strategies import MATRICES
+from tilewright.targets.gpu.pointwise import narrowing
+from tilewright.targets.gpu.product.schedule import GroupSchedule, HalfSchedule
+from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
+from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 
 M, K, N = LEAST_ROWS, 64, LEAST_COLUMNS
 
@@ -139,7 +139,7 @@ def test_a_thread_divides_whole_words() -> None:
     sizes, shares = np.zeros(M, np.float32), np.zeros(M * K, np.float32)
     run_kernel(sizes_of_rows(kernel), [sizes, rows])
     np.testing.assert_array_equal(sizes, np.abs(rows).reshape(M, K).max(1))
-    fn = lower_rounding(dividing_rows(kernel))
+    fn = narrowing.lower(dividing_rows(kernel))
     assert fn is not None
     assert fn.tiles == M * K // 8
     interpret(fn, [shares, rows, sizes])
@@ -147,9 +147,9 @@ def test_a_thread_divides_whole_words() -> None:
 
 
 WAYS: list[tuple[Any, Schedule]] = [
-    (matrices, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
-    (halves, HalfSchedule(4, 4, 4, 16, 16, 16)),
-    (tiles, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
+    (MATRICES, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
+    (HALVES_BY_TILES, HalfSchedule(4, 4, 4, 16, 16, 16)),
+    (REGISTERS, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
 ]
 
 

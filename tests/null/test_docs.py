@@ -1,6 +1,7 @@
 """The documentation is true: its commands run, its generated parts are current, its links lead on.
 
-Input: README.md and docs/*.md.  Commands of `tilewright` run on a tiny model; scripts must exist.
+Input: README.md, docs/*.md and others.  Commands of `tilewright` and of the laboratory run, on a
+tiny model; scripts must exist.
 """
 
 from __future__ import annotations
@@ -8,17 +9,20 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import onnx
 import pytest
-from cli_call import Called
+from cli_call import Called, LabCalled
 from helpers.llama import llama
 from onnx import helper
 
+from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_find import find
+from tilewright.server.run import _Server
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -27,6 +31,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "benchmarks").rglob("*.md"),
+        *(ROOT / "lab").rglob("*.md"),
         ROOT / "tilewright" / "web" / "README.md",
     )
     if "node_modules" not in page.parts
@@ -36,7 +41,6 @@ MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"
 LONG = ("serve",)
 #: Commands that start a browser.
 BROWSER = ("tune",)
-CLI = "from tilewright.cli import main; main()"
 Capture = pytest.CaptureFixture[str]
 
 
@@ -48,7 +52,9 @@ def shell_lines(page: Path) -> list[str]:
 
 
 COMMANDS = [(page.relative_to(ROOT), line) for page in PAGES for line in shell_lines(page)]
-OURS = [(p, c) for p, c in COMMANDS if re.match(r"(uv run )?tilewright ", c)]
+#: Programs whose commands run, and what calls them.
+PROGRAMS = {"tilewright ": Called, "python -m lab ": LabCalled}
+OURS = [(p, c) for p, c in COMMANDS if c.removeprefix("uv run ").startswith(tuple(PROGRAMS))]
 
 
 def test_there_are_commands() -> None:
@@ -83,7 +89,8 @@ def test_command_runs(
     page: Path, command: str, place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
-    words = shlex.split(command.removeprefix("uv run ").removeprefix("tilewright "))
+    program = next(name for name in PROGRAMS if command.removeprefix("uv run ").startswith(name))
+    words = shlex.split(command.removeprefix("uv run ").removeprefix(program))
     if words[0] in BROWSER and find("chromium") is None:
         pytest.skip("needs Chromium")
     # the tiny model knows no long texts
@@ -94,28 +101,28 @@ def test_command_runs(
         words += ["--buckets", "n=8"]
     if "--budget" in words:
         words[words.index("--budget") + 1] = "0.5"  # that it works, not what it finds
-    if words[0] in LONG:
-        serve([*words, "--port", "0"])
+    if PROGRAMS[program] is LabCalled:
+        assert LabCalled(capsys, *words).code == 0
+    elif words[0] in LONG:
+        monkeypatch.setattr(_Server, "startup", started)
+        assert "http://" in run(capsys, [*words, "--port", "0"])
     else:
         run(capsys, words)
 
 
-def run(capsys: Capture, words: list[str]) -> None:
+def run(capsys: Capture, words: list[str]) -> str:
     called = Called(capsys, *words)
     assert called.code == 0, called.err
+    return called.out
 
 
-def serve(words: list[str]) -> None:
-    """The server says where it is and ends cleanly."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLI, *words], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        assert "http://" in process.stdout.readline()
-    finally:
-        process.terminate()
-        assert process.wait(timeout=60) == 0
+startup = _Server.startup
+
+
+async def started(server: _Server, sockets: list[socket.socket] | None = None) -> None:
+    """Ends the server once it says where it is; that a signal does so is tested elsewhere."""
+    await startup(server, sockets)
+    server.should_exit = True
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {c[:50]}" for p, c in COMMANDS])
@@ -130,6 +137,30 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_to_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            led = page.parent / target if target else page
+            assert led.suffix != ".md" or anchor in headings(led), f"{target}#{anchor}"
+
+
+def test_errors_are_listed_with_their_exit_codes() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", (ROOT / "docs" / "errors.md").read_text(), re.M)
+    listed = {(code, int(exit)) for exit, codes in rows for code in re.findall(r"`(.*?)`", codes)}
+    kinds = [TilewrightError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    ours = [k for k in kinds[1:] if k.__module__ == TilewrightError.__module__]
+    assert listed == {(kind.code, kind.exit_code) for kind in ours}
 
 
 def test_operator_page_is_current() -> None:

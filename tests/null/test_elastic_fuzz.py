@@ -123,6 +123,7 @@ def cpu() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("part", seeds(2, nightly=98))
 def test_whatever_is_called_elastic_gives_the_same_bits(cpu: None, part: int) -> None:
     numbers = range(part * TOGETHER, (part + 1) * TOGETHER)
@@ -152,6 +153,7 @@ def single(number: int) -> str:
     )
 
 
+@pytest.mark.seldom(4)
 def test_every_way_alone(cpu: None) -> None:
     made = accepted(range(len(WAYS)), single)
     assert wrong(made, single) == []

@@ -45,6 +45,7 @@ LARGE = [
 ]
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize(
     "model", [*SMALL, *(pytest.param(m, marks=pytest.mark.nightly) for m in LARGE)], ids=str
 )

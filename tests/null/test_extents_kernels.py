@@ -27,7 +27,7 @@ from tilewright.kernel.loops import TileFn, numbers_at
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel, Limit, check
 from tilewright.kernel.stepper import Stepper
-from tilewright.targets.gpu.rows import lower_rows
+from tilewright.targets.gpu.pointwise.reductions import lower_rows
 from tilewright.targets.plain import lower as plain
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.machine import Machine
@@ -167,6 +167,7 @@ def steps_of(fn: TileFn, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return count
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("part", shared_out(range(3), 3))
 @pytest.mark.parametrize("fused", [True, False])
 def test_short_runs_do_less(fused: bool, part: int, monkeypatch: pytest.MonkeyPatch) -> None:

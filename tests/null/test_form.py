@@ -12,8 +12,8 @@ from helpers.kernels import ANCHORS, random_case
 from helpers.seeds import seeds
 from helpers.steps import compiled, steps_for
 
+from lab.subjects import matmul_step
 from tilewright.base.dtypes import F32, I32, I64, DType
-from tilewright.benchkernel import matmul_step
 from tilewright.graph import ops
 from tilewright.graph.node import Node, elementwise, graph_input, node, reduce, transpose, unfold
 from tilewright.kernel.collapse import collapse
@@ -47,7 +47,7 @@ from tilewright.kernel.layout import (
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import TABLE, default_schedule, way_of
+from tilewright.targets.simd.table import TABLE, default_schedule, strategy_of
 
 
 def x(*shape: int) -> Node:
@@ -119,7 +119,7 @@ def test_what_vectors_cannot_hold_goes_another_way(dtype: DType, rows: bool) -> 
     buffers = (Buffer(dtype, 10), Buffer(dtype, 50))
     kernel = Kernel("max", (n,), (stage,), Acc(0, dtype), index(n), buffers)
     assert isinstance(classify(kernel), Windows)
-    assert (way_of(kernel) is TABLE[RowWise]) is rows
+    assert (strategy_of(kernel) is TABLE[RowWise]) is rows
     assert default_schedule(kernel, Machine()).form == ("rows" if rows else "windows")
 
 

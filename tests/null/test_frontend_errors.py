@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from frontend_factory import MODELS, model, relu, run
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import (
     CompilerBug,
@@ -256,8 +256,8 @@ SPARSE = helper.make_sparse_tensor(
         ({"value_int": 1.5}, InvalidModel, "attribute value_int of Constant must be a whole"),
         ({"value_ints": [1.5]}, InvalidModel, "attribute value_ints of Constant must be a list"),
         ({"value_floats": "x"}, InvalidModel, "attribute value_floats of Constant must be a list"),
-        ({"value_string": "text"}, UnsupportedDType, "texts"),
-        ({"value_strings": ["a", "b"]}, UnsupportedDType, "texts"),
+        ({"value_string": "text"}, UnsupportedDType, "strings"),
+        ({"value_strings": ["a", "b"]}, UnsupportedDType, "strings"),
         ({"sparse_value": SPARSE}, UnsupportedOp, "sparse_value"),
         ({"value": TENSOR, "value_int": 3}, InvalidModel, "exactly one value"),
         ({"value_int": 3, "value_ints": [3]}, InvalidModel, "exactly one value"),
@@ -279,6 +279,39 @@ def test_forms_of_a_constant(
     with pytest.raises(error, match=says) as caught:
         import_model(proto)
     assert caught.value.facts["node"] == "y"
+
+
+@pytest.mark.parametrize(
+    "op",
+    ["Exp", "Sigmoid", "Softmax", "LogSoftmax", "Gelu", "ReduceL2", "ReduceLogSum", "Softplus"],
+)
+def test_an_operator_of_floats_says_where_a_cast_goes(op: str) -> None:
+    proto = model([helper.make_node(op, ["x"], ["y"])], {"x": [2, 3]}, ["y"], opset=20)
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    (row,) = check(proto).rows
+    assert (row.op, row.code) == (op, "unsupported-dtype")
+    assert "i64" in row.message
+    assert "Cast" in row.hint
+    with pytest.raises(UnsupportedDType, match="i64") as caught:
+        import_model(proto)
+    assert (caught.value.facts["node"], caught.value.facts["op"]) == ("y", op)
+
+
+@pytest.mark.parametrize(("op", "index"), [
+    ("Gather", [3]), ("Gather", -4), ("GatherElements", [[0, -4]]), ("GatherND", [[1, 3]]),
+])  # fmt: skip
+def test_a_known_index_out_of_range_is_found_before_a_run(op: str, index: Any) -> None:
+    axis = {} if op == "GatherND" else {"axis": 1}
+    known = numpy_helper.from_array(np.array(index), "i")
+    nodes = [helper.make_node(op, ["x", "i"], ["y"], name="pick", **axis)]
+    proto = model(nodes, {"x": [2, 3]}, ["y"], opset=20)
+    proto.graph.initializer.append(known)
+    (row,) = check(proto).rows
+    assert (row.status, row.code) == ("unsupported", "invalid-model")
+    with pytest.raises(InvalidModel, match="axis 1 has 3 elements") as caught:
+        import_model(proto)
+    facts, wrong = caught.value.facts, 3 if np.max(index) == 3 else -4
+    assert (facts["node"], facts["op"], facts["index"]) == ("pick", op, wrong)
 
 
 @pytest.mark.parametrize(
@@ -471,3 +504,19 @@ def test_a_weight_that_is_listed_as_an_input_keeps_its_value() -> None:
     assert any("'w' has a value in the file" in note for note in check(proto).notes)
     proto.ir_version = 3  # there every weight is listed so
     assert not check(proto).notes
+
+
+@pytest.mark.parametrize(
+    ("equation", "says"),
+    [
+        ("ij->k", "'k' in its result and in no operand"),
+        ("i...j->...q", "'q' in its result"),
+        ("ij->ii", "'i' in its result twice"),
+    ],
+)
+def test_an_equation_whose_result_no_operand_gives(equation: str, says: str) -> None:
+    node = helper.make_node("Einsum", ["x"], ["y"], name="sum", equation=equation)
+    with pytest.raises(InvalidModel, match=says) as caught:
+        import_model(model([node], {"x": [2, 3]}, ["y"]))
+    assert caught.value.facts["node"] == "sum"
+    assert caught.value.hint

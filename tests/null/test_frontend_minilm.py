@@ -141,7 +141,7 @@ def test_the_command_finds_the_files(tmp_path: Path, weights: dict[str, Array]) 
     out.write_bytes(b"mine")
     third = subprocess.run(command, check=False, capture_output=True, text=True)
     assert third.returncode != 0
-    assert f"{out} is there already" in third.stderr
+    assert f"{out} exists, and this command" in third.stderr
     assert out.read_bytes() == b"mine"
 
 

@@ -92,7 +92,7 @@ def test_nodes_say_where_they_come_from() -> None:
     contractions = [n for n in graph.nodes() if isinstance(n.op, ops.Contract)]
     assert len(contractions) == 21
     assert all(n.source for n in contractions)
-    assert contractions[0].source == "/0/Conv"
+    assert contractions[0].source.node == "/0/Conv"
 
 
 def test_a_convolution_has_the_channel_innermost_on_both_sides() -> None:

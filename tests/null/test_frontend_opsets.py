@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from opset_cases import CASES, Array, Case, changed
 
 from tilewright.base.errors import ShapeError, TilewrightError, UnsupportedOp
-from tilewright.frontend import check, import_model, opsets
+from tilewright.frontend import check, import_model, opsets, table
 from tilewright.frontend.opsets import OLDEST, RULES, differing
 from tilewright.graph import ops
 
@@ -27,6 +27,14 @@ from tilewright.graph import ops
 REFUSED = {("Scan", 8)}
 
 RUNS = [(case, opset) for case in CASES for opset in range(case.since, case.until + 1)]
+
+
+def test_attributes_of_rules_are_of_known_kinds_and_not_ignored() -> None:
+    rules = [rule for rows in table._TABLE.values() for rule in rows]
+    wrong = [r for r in rules if not set(r.attributes.values()) <= table.KINDS.keys()]
+    assert rules
+    assert not wrong
+    assert not [r for r in rules if r.attributes.keys() & r.ignored]
 
 
 def test_every_definition_that_changed_has_a_case() -> None:

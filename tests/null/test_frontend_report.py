@@ -6,9 +6,12 @@ Input: small models.  The report never compiles, and goes on after what it canno
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from frontend_factory import MODELS, model, relu, run
 from onnx import TensorProto, helper
@@ -24,6 +27,7 @@ from tilewright.frontend import (
     resolve,
     tensors,
 )
+from tilewright.frontend.inference import ShapeInference
 from tilewright.graph import ops
 
 
@@ -145,21 +149,55 @@ def test_batch_norm_stays_a_graph_over_the_weights() -> None:
     assert max(n.size for n in constants) <= tensors.SMALL
 
 
-def test_a_window_whose_size_is_an_input() -> None:
-    """ONNX's shape inference aborts the process for it."""
-    info = helper.make_tensor_value_info("x", TensorProto.INT32, [1])
-    node = helper.make_node("HannWindow", ["x"], ["y"], periodic=0)
-    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("y")])
-    opsets = [helper.make_opsetid("", 17)]
-    report = check(helper.make_model(graph, opset_imports=opsets, ir_version=8))
-    assert [row.status for row in report.rows] == ["unsupported"]
+def aborting() -> onnx.NodeProto:
+    """ONNX's shape inference aborts its process for it."""
+    return helper.make_node("Split", ["x"], ["a", "b", "c", "d"], name="split", num_outputs=2)
 
 
-def test_a_split_into_more_parts_than_it_says() -> None:
-    """ONNX's shape inference aborts the process for it."""
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [7])
-    node = helper.make_node("Split", ["x"], ["a", "b", "c", "d"], num_outputs=2)
-    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("a")])
+def test_onnx_may_abort_where_it_infers_shapes() -> None:
+    """What follows such a node is not reached; the report goes on, and ONNX is asked again."""
+    nodes = [
+        aborting(),
+        helper.make_node("HannWindow", ["i"], ["w"], name="window", periodic=0),
+        helper.make_node("Relu", ["b"], ["after"], name="after"),
+        helper.make_node("Det", ["x"], ["det"], name="det"),
+        helper.make_node("Relu", ["det"], ["last"], name="last"),
+    ]
+    infos = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2]),
+        helper.make_tensor_value_info("i", TensorProto.INT32, [1]),
+    ]
+    ends = [helper.make_empty_tensor_value_info(name) for name in ("after", "w", "last")]
+    graph = helper.make_graph(nodes, "g", infos, ends)
     opsets = [helper.make_opsetid("", 18)]
     report = check(helper.make_model(graph, opset_imports=opsets, ir_version=8))
-    assert [row.status for row in report.rows] == ["unsupported"]
+    assert {row.name: row.status for row in report.rows} == {
+        "split": "unsupported",
+        "window": "unsupported",
+        "after": "not reached",
+        "det": "unsupported",
+        "last": "supported",
+    }
+
+
+def test_a_process_that_hangs_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed, and nothing more is asked: there may be many such nodes."""
+    started = []
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(a) or start(*a, **k))
+    never = (sys.executable, "-c", "import sys; sys.stdin.buffer.read()")
+    known = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [7])]
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    alone = helper.make_model(helper.make_graph([relu], "g", known, []))
+    with ShapeInference(never, limit=0) as inference:
+        assert [inference(alone), inference(alone)] == [None, None]
+    assert len(started) == 1
+
+
+def test_a_process_that_dies_is_an_answer() -> None:
+    known = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [7])]
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    with ShapeInference() as inference:
+        for node, found in ((aborting(), False), (relu, True), (aborting(), False)):
+            alone = helper.make_model(helper.make_graph([node], "g", known, []))
+            assert (inference(alone) is not None) is found

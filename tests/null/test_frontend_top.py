@@ -87,7 +87,7 @@ def test_more_than_there_are_is_refused() -> None:
 
 
 def test_truth_values_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedDType, match="TopK of truth values"):
+    with pytest.raises(UnsupportedDType, match="TopK of booleans"):
         import_model(model_of((7,), 0, 2, TensorProto.BOOL, 1))
 
 

@@ -55,6 +55,7 @@ def test_whole_bundles_are_right_in_node(name: str) -> None:
     assert {word for word in found.values() if isinstance(word, str)} == {"right"}
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("batch", seeds(2, nightly=98))
 def test_damaged_bundles_are_a_typed_error_or_right(batch: int) -> None:
     numbers = range(batch * 100, (batch + 1) * 100)

@@ -32,7 +32,7 @@ from tilewright.bundle.format import digest
 from tilewright.compiler import Options, compile_model
 
 #: Seconds of processor time that a case may take.
-MOST_SECONDS = 10.0
+MOST_SECONDS = 60.0
 
 Inputs = dict[str, dict[str, Any]]
 

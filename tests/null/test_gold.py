@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from wasm_machine import instructions, run_module
 
-from tilewright.benchkernel import product_kernel
+from lab.subjects import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.simd.depth import DepthSchedule

@@ -1,4 +1,4 @@
-"""Attention by groups of threads (targets/gpu/attention.py): any schedule gives the context."""
+"""Attention by groups of threads (gpu/attention/some_rows.py): any schedule gives the context."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from helpers.graphs import results, softmax
 from helpers.seeds import seeds
 from test_attention import assert_same, attentions, compiled, values_of
 
+from lab.subjects import steps_of
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import steps_of
 from tilewright.graph.node import Graph, contract, graph_input
 from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import attention
-from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.attention.schedule import HeadSchedule
+from tilewright.targets.gpu.attention.strategies import SOME
 from tilewright.tuning.candidates import build, space_of
 
 
@@ -30,7 +30,7 @@ def test_each_variant(name: str) -> None:
     graph = VARIANTS[name]()
     values = values_of(graph)
     (want,) = results(graph, values)
-    assert_same(by_groups(attention, graph, values, attention.default), want)
+    assert_same(by_groups(SOME, graph, values, SOME.first), want)
 
 
 @pytest.mark.one_in(3)
@@ -55,7 +55,7 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
                 return made
 
     (want,) = results(graph, values)
-    assert_same(by_groups(attention, graph, values, pick), want)
+    assert_same(by_groups(SOME, graph, values, pick), want)
 
 
 @pytest.mark.parametrize("low", [float("-inf"), LOWEST])
@@ -68,7 +68,7 @@ def test_rows_without_any_key(low: float, y1: int) -> None:
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     assert np.isnan(want[0]).all() == np.isinf(low)
-    assert_same(by_groups(attention, graph, values, lambda _: HeadSchedule(4, y1, 16)), want)
+    assert_same(by_groups(SOME, graph, values, lambda _: HeadSchedule(4, y1, 16)), want)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_default_fits_any_length(rows: int, keys: int) -> None:
     q, k, v = m.qkv(rows, keys)
     graph = m.finish(mixed(softmax(scored(q, k)), v))
     (kernel,) = attentions(compiled(graph)[1])
-    assert attention.suits(kernel)
-    schedule = attention.default(kernel)
+    assert SOME.suits(kernel)
+    schedule = SOME.first(kernel)
     assert not schedule.objection(kernel)
     assert schedule.x1 == (1 if rows == 1 else 4)
 
@@ -113,7 +113,7 @@ def test_keys_that_no_row_sees_are_not_read(past: int) -> None:
     for name in "kv":
         values[name][:, :, first:] = np.nan
     assert np.isnan(want).any() == (past < 0)
-    assert_same(by_groups(attention, graph, values, lambda _: HeadSchedule(4, 16, 16)), want)
+    assert_same(by_groups(SOME, graph, values, lambda _: HeadSchedule(4, 16, 16)), want)
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -122,7 +122,7 @@ def test_no_text_assigns_to_what_does_not_change(rows: int) -> None:
     q, k, v = (graph_input(n, (2, m, 8), F32) for n, m in (("q", rows), ("k", 2048), ("v", 2048)))
     context = contract("hmn,hnd->hmd", softmax(contract("hmd,hnd->hmn", q, k)), v)
     graph = Graph("g", (("q", q), ("k", k), ("v", v)), (("y", context),))
-    (kernel,) = {s.kernel for s in steps_of(graph) if attention.suits(s.kernel)}
+    (kernel,) = {s.kernel for s in steps_of(graph) if SOME.suits(s.kernel)}
     space = space_of(kernel, CLASSES["webgpu"])
     heads = [s for s in space.schedules if isinstance(s, HeadSchedule)]
     assert max(s.y1 // s.threads for s in heads) >= 8

@@ -15,8 +15,8 @@ from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import matrices
-from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.strategies import MATRICES
 
 pytestmark = pytest.mark.usefixtures("benchmarks")
 #: What an NVIDIA GPU has.
@@ -52,6 +52,7 @@ CASES = {
 }
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("name", CASES)
 def test_a_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, times, steps = CASES[name]
@@ -311,5 +312,5 @@ def test_products_of_bytes_start_with_the_tile_that_sweeps_found_best() -> None:
     """On an H100; halves have smaller ones (decision 48)."""
     step_of, products = module("gpu_ablation").step_of, module("products")
     kernel = step_of(products.matmul("bytes", 2048, 2048, 2048, bits=8)).kernel
-    tiles = {(s.m, s.n): (s.x1, s.y1) for s in matrices.usual(kernel)[::-1]}
+    tiles = {(s.m, s.n): (s.x1, s.y1) for s in MATRICES.usual(kernel)[::-1]}
     assert tiles[16, 16] == (256, 128)

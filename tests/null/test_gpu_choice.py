@@ -1,4 +1,4 @@
-"""Which schedules products on GPUs start with (targets/gpu/choice.py)."""
+"""Which schedules products on GPUs start with (targets/gpu/product/space.py)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from random import Random
 
 import pytest
 
-from tilewright.benchkernel import product_kernel
+from lab.subjects import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import choice, thin, tiles
-from tilewright.targets.gpu.schedule import MOST_SHARED, MOST_THREADS, Sizes
+from tilewright.targets.gpu.limits import CORES, MOST_SHARED, MOST_THREADS
+from tilewright.targets.gpu.product.schedule import Sizes
+from tilewright.targets.gpu.product.space import cycles
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, LEAST_STEPS, REGISTERS
 
 
 def matmul(m: int, k: int, n: int) -> Kernel:
@@ -22,15 +24,15 @@ def matmul(m: int, k: int, n: int) -> Kernel:
 def test_every_choice_can_be_made_on_any_device(seed: int) -> None:
     rng = Random(seed)
     kernel = matmul(rng.randint(4, 500), rng.randint(1, 900), rng.randint(4, 900))
-    schedule = tiles.default(kernel)
+    schedule = REGISTERS.first(kernel)
     assert schedule.objection(kernel) == ""
     assert schedule.threads <= MOST_THREADS
     assert schedule.shared <= MOST_SHARED
-    assert tiles.lower(kernel, schedule).tiles > 0
+    assert REGISTERS.lower(kernel, schedule).tiles > 0
 
 
 def test_large_products_have_large_tiles_and_small_ones_fill_the_device() -> None:
-    large, small = tiles.default(matmul(4096, 4096, 4096)), tiles.default(matmul(128, 768, 768))
+    large, small = REGISTERS.first(matmul(4096, 4096, 4096)), REGISTERS.first(matmul(128, 768, 768))
     assert large.x1 * large.y1 >= 128 * 64
     assert large.slices == 1
     assert 4 * small.x1 * small.y1 <= large.x1 * large.y1
@@ -47,10 +49,10 @@ def test_tiles_of_a_large_product_are_tall_on_cuda_alone(name: str, tile: tuple[
 
 
 def test_the_model_counts_whole_rounds_of_tiles() -> None:
-    schedule = tiles.default(matmul(4096, 4096, 4096))
-    cores = choice.CORES
+    schedule = REGISTERS.first(matmul(4096, 4096, 4096))
+    cores = CORES
     one, full, more = (
-        choice.cycles(schedule, Sizes(batch, schedule.x1, schedule.y1, 512))
+        cycles(schedule, Sizes(batch, schedule.x1, schedule.y1, 512))
         for batch in (1, cores, cores + 1)
     )
     assert one == full < more < 2.01 * full
@@ -61,18 +63,18 @@ def test_the_model_counts_whole_rounds_of_tiles() -> None:
 )
 def test_few_rows(rows: int, steps: int, fits: bool) -> None:
     kernel = matmul(rows, steps, 64)
-    assert thin.suits(kernel) == fits
-    assert not (fits and tiles.suits(kernel))
+    assert FEW_ROWS.suits(kernel) == fits
+    assert not (fits and REGISTERS.suits(kernel))
     if fits:
-        schedule = thin.default(kernel)
+        schedule = FEW_ROWS.first(kernel)
         assert schedule.objection(kernel) == ""
-        assert steps >= thin.LEAST_STEPS * schedule.slices
+        assert steps >= LEAST_STEPS * schedule.slices
 
 
 @pytest.mark.parametrize("name", ["wgsl", "cuda"])
 @pytest.mark.parametrize(("rows", "grouped"), [(65536, True), (1024, False)])
 def test_three_columns_of_many_rows_have_tiles(name: str, rows: int, grouped: bool) -> None:
     """An image, as a convolution makes it in the end."""
-    assert tiles.suits(matmul(rows, 64, 3)) == grouped
+    assert REGISTERS.suits(matmul(rows, 64, 3)) == grouped
     default = target(name).default(matmul(rows, 64, 3), "core" if name == "wgsl" else "cuda")
     assert (default.form == "group") == grouped

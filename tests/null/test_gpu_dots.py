@@ -1,4 +1,4 @@
-"""Products of bytes by groups of threads (targets/gpu/dots.py): any schedule gives the exact sums.
+"""Products of bytes by groups of threads (gpu/product/bytes.py): any schedule gives the exact sums.
 
 Layers of random bytes, weights and epilogues (helpers/integers.py); the graph is the judge, and the
 interpreter finds races between threads.
@@ -18,11 +18,11 @@ from helpers.seeds import seeds
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import dots
-from tilewright.targets.gpu.dots import DotSchedule
-from tilewright.targets.gpu.features import PACKED
+from tilewright.targets.gpu.limits import PACKED
+from tilewright.targets.gpu.product.schedule import DotSchedule
+from tilewright.targets.gpu.product.strategies import BYTES
+from tilewright.targets.packing import PACKING
 from tilewright.targets.plain import Plain
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
@@ -31,7 +31,7 @@ WGSL = Wgsl()
 
 def products(seed: int) -> list[Kernel]:
     graph, _ = quantised_graph(seed)
-    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if dots.suits(s.kernel)]
+    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if BYTES.suits(s.kernel)]
 
 
 #: Of the first seeds, those whose layer is a product.
@@ -44,7 +44,7 @@ LAYERS = [seed for seed in range(40) if products(seed)]
 def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
     graph, values = quantised_graph(layer)
     rng = Random(f"dots {layer} {seed}")
-    execute = ByGroups(dots, lambda _: DotSchedule(**vars(random_tile(rng))))
+    execute = ByGroups(BYTES, lambda _: DotSchedule(**vars(random_tile(rng))))
     packed = optimise(graph, PACKING)
     got = run_steps(packed, steps_of(packed), values, execute)
     assert execute.products

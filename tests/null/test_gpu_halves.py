@@ -1,4 +1,4 @@
-"""Products of halves (targets/gpu/halves.py and matrices.py): any schedule, sums as exact as halves
+"""Products of halves (gpu/product/halves.py, gpu/matrix): any schedule, sums as exact as halves
 allow.
 
 Random products whose weights lie as halves, or have scales that do; float64 is the judge.
@@ -21,8 +21,8 @@ from helpers.loop_check import check_loops
 from helpers.seeds import seeds
 from onnx import TensorProto, helper, numpy_helper
 
+from lab.subjects import weight_of
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import weight_of
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 from tilewright.fusion.rounding import reading_halves
@@ -30,14 +30,14 @@ from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import halves, matrices, tiles
-from tilewright.targets.gpu.features import F16, FEATURES
-from tilewright.targets.gpu.halves import HalfSchedule
-from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.gpu.places import operands
-from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.gpu.limits import F16, FEATURES
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule, types_of
+from tilewright.targets.gpu.matrix.strategies import MATRICES
+from tilewright.targets.gpu.product.schedule import GroupSchedule, HalfSchedule
+from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
+from tilewright.targets.gpu.tile.places import operands
+from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 
@@ -71,7 +71,7 @@ def of_tiles(rng: Random) -> HalfSchedule:
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize(("way", "random"), [(matrices, of_matrices), (halves, of_tiles)])
+@pytest.mark.parametrize(("way", "random"), [(MATRICES, of_matrices), (HALVES_BY_TILES, of_tiles)])
 @pytest.mark.parametrize("sizes", PRODUCTS)
 @pytest.mark.parametrize("seed", seeds(3, nightly=20))
 def test_any_schedule(
@@ -92,7 +92,7 @@ def test_any_schedule(
     weight = evaluate([weight_of((k, n), 0, bits, "f16")])[0].astype(np.float64)
     size = np.abs(x.astype(np.float64)) @ np.abs(weight)
     # both operands have 11 bits; so have sums within a block of steps, where tiles add them up
-    limit = 2.0**-10 * size * (1 if way is matrices else 8)
+    limit = 2.0**-10 * size * (1 if way is MATRICES else 8)
     assert (np.abs(got + x.astype(np.float64) @ weight) <= limit + 1e-6).all()
 
 
@@ -103,7 +103,7 @@ class OfHalves(ByGroups):
         super().__call__(kernel, buffers)
         ops = operands(kernel)
         other = reading_halves(kernel, ops.row.buffer)
-        fn = self.way.lower(other, self.pick(other))
+        fn = self.strategy.lower(other, self.pick(other))
         check_loops(fn)
         again = [np.zeros_like(buffers[0]), *buffers[1:]]
         interpret(fn, again)
@@ -113,10 +113,10 @@ class OfHalves(ByGroups):
 @pytest.mark.parametrize(
     ("way", "schedule"),
     [
-        (matrices, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
-        (matrices, MatrixSchedule("f16-f32", 8, 16, 16, 16, 1, 1, 2, 1, ahead=False)),
-        (halves, HalfSchedule(4, 4, 4, 16, 16, 16, apart=True)),
-        (tiles, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
+        (MATRICES, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
+        (MATRICES, MatrixSchedule("f16-f32", 8, 16, 16, 16, 1, 1, 2, 1, ahead=False)),
+        (HALVES_BY_TILES, HalfSchedule(4, 4, 4, 16, 16, 16, apart=True)),
+        (REGISTERS, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
     ],
 )
 @pytest.mark.parametrize("sizes", [(16, 16, 16, 16), (19, 20, 24, 16), (17, 32, 12, 4)])
@@ -145,7 +145,7 @@ def in_halves(model: onnx.ModelProto, *, rounded: bool = False) -> list[bool]:
     """Of each product of a model: whether it may be computed in halves."""
     compiled = compile_model(load(model), Options(targets=("wgsl",), halves=rounded))
     kernels = compiled.program.kernels
-    return [matrices.types_of(k) == "f16-f32" for k in kernels if tiles.suits(k)]
+    return [types_of(k) == "f16-f32" for k in kernels if REGISTERS.suits(k)]
 
 
 def a_product(dtype: int, weight: np.ndarray[Any, Any]) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Attention by matrix units (targets/gpu/head_matrices.py): any schedule, as exact as halves allow.
+"""Attention by matrix units (gpu/attention/many_rows.py): any schedule, as exact as halves allow.
 
 Random attention whose operands may be rounded; the graph is the judge.
 """
@@ -16,8 +16,8 @@ from helpers.gpu import ByGroups, some_for_each_unit
 from helpers.graphs import results, run_steps, softmax
 from test_attention import attentions, compiled, values_of
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32, I32
-from tilewright.benchkernel import compile_graph
 from tilewright.compiler import Options
 from tilewright.frontend.algebra import counted
 from tilewright.fusion.rounding import loosened
@@ -33,10 +33,16 @@ from tilewright.graph.node import (
 from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import head_matrices
-from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
-from tilewright.targets.gpu.heads import HeadSchedule
-from tilewright.targets.gpu.matrices import UNITS
+from tilewright.targets.gpu.attention.schedule import (
+    HeadMatrixSchedule,
+    HeadRowSchedule,
+    HeadSchedule,
+    shared_of_matrices,
+)
+from tilewright.targets.gpu.attention.strategies import MANY, ONE, SOME
+from tilewright.targets.gpu.limits import UNITS
+from tilewright.targets.gpu.strategy import GroupAlternative
+from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 
@@ -47,10 +53,10 @@ HALVES = 4e-3
 
 
 class Loosened(ByGroups):
-    """Attention that may round its operands, by matrices."""
+    """Attention that may round its operands, by matrices unless another strategy is named."""
 
-    def __init__(self, schedule: HeadMatrixSchedule) -> None:
-        super().__init__(head_matrices, lambda _: schedule)
+    def __init__(self, schedule: Schedule, strategy: GroupAlternative[Any] = MANY) -> None:
+        super().__init__(strategy, lambda _: schedule)
 
     def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
         super().__call__(loosened(kernel), buffers)
@@ -59,8 +65,11 @@ class Loosened(ByGroups):
 def by_matrices(
     graph: Graph, values: Mapping[str, Any], schedule: HeadMatrixSchedule
 ) -> np.ndarray:
+    return run_loosened(graph, values, Loosened(schedule))
+
+
+def run_loosened(graph: Graph, values: Mapping[str, Any], execute: Loosened) -> np.ndarray:
     packed, steps = compiled(graph)
-    execute = Loosened(schedule)
     (got,) = run_steps(packed, steps, dict(values), execute)
     assert execute.products == 1
     return got
@@ -134,6 +143,25 @@ def test_rows_without_any_key(low: float) -> None:
     assert_near(by_matrices(graph, values, SMALL), want)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "rows", "schedule"),
+    [(SOME, 5, HeadSchedule(4, 16, 16)), (ONE, 5, HeadRowSchedule(16, 4, 1, 2)), (MANY, 19, SMALL)],
+)
+def test_rows_without_any_key_that_give_0(
+    strategy: GroupAlternative[Any], rows: int, schedule: Schedule
+) -> None:
+    """As PyTorch exports it: what is stored asks whether the sum is NaN, which is now a factor."""
+    graph = masked(rows, 21, 8, 8, "safe")
+    values = values_of(graph)
+    values["mask"][..., :2, :] = float("-inf")
+    with np.errstate(invalid="ignore"):
+        (want,) = results(graph, values)
+    got = run_loosened(graph, values, Loosened(schedule, strategy))
+    assert not want[:, :2].any()
+    assert not got[:, :2].any()
+    assert_near(got, want)
+
+
 def kernel_of(rows: int = 512, keys: int = 1024, depth: int = 128, width: int = 128) -> Kernel:
     (kernel,) = attentions(compiled(masked(rows, keys, depth, width, ""))[1])
     return kernel
@@ -141,13 +169,13 @@ def kernel_of(rows: int = 512, keys: int = 1024, depth: int = 128, width: int = 
 
 def test_only_where_operands_may_be_rounded() -> None:
     kernel = kernel_of()
-    assert not head_matrices.suits(kernel)
+    assert not MANY.suits(kernel)
     assert not WGSL.better(kernel)
     schedules = space_of(kernel, CLASSES["webgpu"]).schedules
     assert not any(isinstance(s, HeadMatrixSchedule) for s in schedules)
     assert "may be rounded to halves" in HeadMatrixSchedule().objection(kernel)
     for other in (kernel_of(rows=4), kernel_of(depth=20), kernel_of(width=6)):
-        assert not head_matrices.suits(loosened(other))
+        assert not MANY.suits(loosened(other))
 
 
 def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
@@ -157,7 +185,7 @@ def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
         (64, 64, 256, 49152), (64, 32, 256, 32768)
     ]  # fmt: skip
     for schedule in found:
-        assert head_matrices.shared(kernel, schedule) <= schedule.room
+        assert shared_of_matrices(kernel, schedule) <= schedule.room
         assert f"shared-memory-{schedule.room}" in schedule.features
     text = str(WGSL.code(kernel, found[0]).body)
     # queries; keys twice with a column of matrices each, powers and values once, for each block

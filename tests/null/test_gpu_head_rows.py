@@ -1,4 +1,4 @@
-"""Attention of single rows by subgroups (targets/gpu/head_rows.py): any schedule, any cache.
+"""Attention of single rows by subgroups (gpu/attention/one_row.py): any schedule, any cache.
 
 The loops run in the interpreter, which finds races; CUDA's text also on the CPU, in warps of 32.  A
 software adapter runs WGSL in browser/test_gpu_features.py.
@@ -23,9 +23,8 @@ from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.api import Cuda
-from tilewright.targets.gpu import head_rows
-from tilewright.targets.gpu.head_rows import Dealt, HeadRowSchedule
-from tilewright.targets.gpu.heads import HeadSchedule
+from tilewright.targets.gpu.attention.schedule import Dealt, HeadRowSchedule, HeadSchedule
+from tilewright.targets.gpu.attention.strategies import ONE, ROW_EACH
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
@@ -44,6 +43,7 @@ def test_each_variant(name: str) -> None:
     check(VARIANTS[name](), HeadRowSchedule(16, 4, 1, 2))
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("name", ["decode", "cached", "swapped"])
 def test_columns_across_groups(name: str) -> None:
     check(VARIANTS[name](), HeadRowSchedule(32, 8, 2, 1, 2))
@@ -52,7 +52,7 @@ def test_columns_across_groups(name: str) -> None:
 def check(graph: Graph, schedule: HeadRowSchedule) -> None:
     values = values_of(graph)
     (want,) = results(graph, values)
-    assert_same(by_groups(head_rows, graph, values, lambda _: schedule), want)
+    assert_same(by_groups(ONE, graph, values, lambda _: schedule), want)
 
 
 def random_rows(rng: Random, kernel: Kernel) -> HeadRowSchedule:
@@ -75,11 +75,11 @@ def test_random_attention_under_random_schedules(seed: int) -> None:
     """More rows than are few are not among them."""
     rng = Random(f"head rows {seed}")
     graph = random_attention(rng)
-    while not head_rows.suits(*attentions(compiled(graph)[1])):
+    while not ONE.suits(*attentions(compiled(graph)[1])):
         graph = random_attention(rng)
     values = values_of(graph, seed)
     (want,) = results(graph, values)
-    got = by_groups(head_rows, graph, values, lambda kernel: random_rows(rng, kernel))
+    got = by_groups(ONE, graph, values, lambda kernel: random_rows(rng, kernel))
     assert_same(got, want)
 
 
@@ -96,7 +96,7 @@ def test_keys_that_the_row_does_not_see_are_not_read(past: int) -> None:
     assert np.isnan(want).all() == (past < 0)
     schedule = HeadRowSchedule(32, 8, 4, 2, 2)
     assert Dealt.of(kernel_of(2, 67, 32), schedule).block == 16
-    assert_same(by_groups(head_rows, graph, values, lambda _: schedule), want)
+    assert_same(by_groups(ONE, graph, values, lambda _: schedule), want)
 
 
 @pytest.mark.parametrize("past", [-1, 31, 66])
@@ -107,7 +107,7 @@ def test_where_halves_are_allowed_a_row_has_one_reciprocal(past: int) -> None:
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     packed, steps = compiled(graph)
-    execute = ByGroups(head_rows, lambda _: schedule)
+    execute = ByGroups(ONE, lambda _: schedule)
     (got,) = run_steps(packed, steps, values, lambda k, b: execute(loosened(k), b))
     assert execute.products == 1
     assert_same(got, want)
@@ -126,10 +126,11 @@ def test_a_row_whose_mask_hides_all_keys(low: float) -> None:
     with np.errstate(invalid="ignore"):
         (want,) = results(graph, values)
     assert np.isnan(want).all() == np.isinf(low)
-    got = by_groups(head_rows, graph, values, lambda _: HeadRowSchedule(16, 8, 2, 4))
+    got = by_groups(ONE, graph, values, lambda _: HeadRowSchedule(16, 8, 2, 4))
     assert_same(got, want)
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize(
     ("sizes", "past"), [((2, 1, 384, 128), 255), ((2, 2, 384, 64), 256), ((1, 1, 384, 80), 383)]
 )
@@ -140,7 +141,7 @@ def test_the_first_choice_in_warps_of_32(sizes: tuple[int, int, int, int], past:
     (want,) = results(graph, values)
 
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        (schedule,) = head_rows.usual(kernel)
+        (schedule,) = ONE.usual(kernel)
         on_cpu(CUDA.code(kernel, schedule), buffers)
 
     packed, steps = compiled(graph)
@@ -150,7 +151,7 @@ def test_the_first_choice_in_warps_of_32(sizes: tuple[int, int, int, int], past:
 
 def test_it_waits_three_times() -> None:
     """And once more for the number of keys, which all threads share."""
-    (schedule,) = head_rows.usual(kernel_of())
+    (schedule,) = ONE.usual(kernel_of())
     assert schedule == HeadRowSchedule(256, 32, 16, 16, 4)
     text = WGSL.code(kernel_of(), schedule).body
     assert text.count("workgroupBarrier()") == 3
@@ -177,7 +178,7 @@ def test_devices_without_subgroups_keep_what_they_had() -> None:
     ("keys", "depth", "found"), [(1024, 128, 1), (3072, 64, 1), (4096, 64, 0), (100_000, 64, 0)]
 )
 def test_scores_that_do_not_fit_are_for_the_other_form(keys: int, depth: int, found: int) -> None:
-    assert len(head_rows.usual(kernel_of(8, keys, depth))) == found
+    assert len(ONE.usual(kernel_of(8, keys, depth))) == found
 
 
 def test_the_space_has_a_few_for_each_size_of_subgroups() -> None:
@@ -186,7 +187,7 @@ def test_the_space_has_a_few_for_each_size_of_subgroups() -> None:
         schedules = space_of(kernel, CLASSES[device]).schedules
         ours = [s for s in schedules if isinstance(s, HeadRowSchedule)]
         assert isinstance(schedules[0], HeadSchedule)
-        assert len([s for s in ours if s.width == width]) == head_rows.EACH
+        assert len([s for s in ours if s.width == width]) == ROW_EACH
         assert {s.width for s in ours} >= {8, 16, 32}
         for schedule in ours:
             assert not WGSL.objection(kernel, schedule)

@@ -1,4 +1,4 @@
-"""Products with block-quantised weights by groups of threads (targets/gpu/integers.py).
+"""Products with block-quantised weights by groups of threads (targets/gpu/tile/staging.py).
 
 Any order of the reduction gives the same bits (helpers/blocks.py); the graph is the judge.
 """
@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 from helpers.blocks import CASES, made
-from helpers.gpu import by_groups, random_thin, random_tile
+from helpers.gpu import by_groups, random_few_rows, random_tile
 from helpers.graphs import interpret, results, run_steps, steps_of
 from helpers.seeds import seeds
 
@@ -21,10 +21,9 @@ from tilewright.kernel.expr import Call, Const, Reg
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import thin, tiles
-from tilewright.targets.gpu.thin import ThinSchedule
-from tilewright.targets.gpu.tiles import GroupSchedule
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTERS
+from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.targets.wgsl.nibbles import small
 
@@ -48,7 +47,7 @@ def kernel_of(name: str) -> Kernel:
 def test_any_tile_gives_the_product(name: str, seed: int) -> None:
     graph, values = made(name)
     rng = Random(f"{name}{seed}")
-    got = by_groups(tiles, graph, values, lambda _: random_tile(rng, least=8))
+    got = by_groups(REGISTERS, graph, values, lambda _: random_tile(rng, least=8))
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
@@ -58,7 +57,7 @@ def test_any_tile_gives_the_product(name: str, seed: int) -> None:
 def test_any_slices_give_the_product(name: str, seed: int) -> None:
     graph, values = made(name)
     rng = Random(f"{name}{seed}")
-    got = by_groups(thin, graph, values, lambda _: random_thin(rng))
+    got = by_groups(FEW_ROWS, graph, values, lambda _: random_few_rows(rng))
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
@@ -83,8 +82,8 @@ def test_integers_stay_integers_until_they_are_used() -> None:
     kernel = kernel_of("a long row")
     text = WGSL.emit(kernel, WGSL.lower(kernel, WGSL.default(kernel, "")))
     assert isinstance(classify(kernel), BlockContraction)
-    assert text.count("bitcast<vec4<i32>>(memory[") == ThinSchedule().r0
-    assert text.count("& vec4<i32>(") == 8 * ThinSchedule().r0
+    assert text.count("bitcast<vec4<i32>>(memory[") == FewRowsSchedule().r0
+    assert text.count("& vec4<i32>(") == 8 * FewRowsSchedule().r0
 
 
 @pytest.mark.parametrize("place", range(0, 32, 4))

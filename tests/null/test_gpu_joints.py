@@ -1,4 +1,4 @@
-"""Neighbouring steps that one dispatch computes (targets/gpu/joints.py): as exact as by themselves,
+"""Neighbouring steps that one dispatch computes (gpu/joined/joints.py): as exact as by themselves,
 under any schedule, and only where nobody else reads what is not stored."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers.gpu import random_thin
+from helpers.gpu import random_few_rows
 from helpers.graphs import gelu, layer_norm, results
 from helpers.joined import planned, run_joined
 from helpers.llama import TINY, Sizes, llama
@@ -36,11 +36,11 @@ from tilewright.graph.node import (
     scalar_like,
 )
 from tilewright.kernel.loops import TileFn
-from tilewright.targets.gpu import rounded, thin
-from tilewright.targets.gpu.beside import beside
-from tilewright.targets.gpu.joints import Joint, joints, lasting
-from tilewright.targets.gpu.rounded import RoundedSchedule
-from tilewright.targets.gpu.thin import ThinSchedule, for_chain
+from tilewright.targets.gpu.joined.joints import Joint, joints, lasting
+from tilewright.targets.gpu.joined.side_by_side import together
+from tilewright.targets.gpu.product.chains import for_chain
+from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RoundedSchedule
+from tilewright.targets.gpu.product.strategies import lower_chain
 from tilewright.targets.gpu.vectors import vectors
 from tilewright.targets.plain import lower as plainly
 from tilewright.targets.wgsl.emit import WORDS
@@ -114,10 +114,10 @@ CASES = {
 
 def random_rounded(rng: Random) -> RoundedSchedule:
     unit, r1 = rng.choice([8, 16]), rng.choice([0, 0, 96])
-    return RoundedSchedule(**vars(random_thin(rng)), unit=unit, r1=r1, ahead=rng.random() < 0.5)
+    return RoundedSchedule(**vars(random_few_rows(rng)), unit=unit, r1=r1, ahead=rng.random() < 0.5)
 
 
-def lowered(joint: Joint, pick: Callable[[], ThinSchedule]) -> TileFn:
+def lowered(joint: Joint, pick: Callable[[], FewRowsSchedule]) -> TileFn:
     """A chain under the first schedule that fits it.
 
     The norm's reductions have an area to themselves: each thread writes an element there, and in
@@ -126,8 +126,9 @@ def lowered(joint: Joint, pick: Callable[[], ThinSchedule]) -> TileFn:
     assert joint.chain
     while not (schedule := for_chain(joint.chain, pick())):
         pass
-    lower = rounded if isinstance(schedule, RoundedSchedule) else thin
-    made = lower.lower_chain(joint.chain, schedule)  # type: ignore[arg-type]
+    found = lower_chain(joint.chain, schedule)
+    assert found is not None
+    made, _ = found
     if joint.chain.norm:
         assert len(made.buffers) not in vectors(made.body)
         assert made.scratch[0].size == schedule.threads
@@ -141,7 +142,7 @@ def test_chains_under_any_schedule(name: str, seed: int) -> None:
     graph, given = CASES[name].graph()
     rng = Random(f"chain {name} {seed}")
     (want,) = results(graph, given)
-    (got,) = run_joined(graph, given, lambda joint: lowered(joint, lambda: random_thin(rng)))
+    (got,) = run_joined(graph, given, lambda joint: lowered(joint, lambda: random_few_rows(rng)))
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
     if CASES[name].bits == 4:
         (got,) = run_joined(graph, given, lambda joint: lowered(joint, lambda: random_rounded(rng)))
@@ -211,7 +212,7 @@ def test_maps_side_by_side() -> None:
     (joint,) = joints(plan, program.kernels)
     assert (joint.first, joint.last) == (0, len(plan.steps) - 1)
     functions = [plainly(program.kernels[step.kernel]) for step in plan.steps]
-    got = run_joined(graph, given, lambda _: beside(functions))
+    got = run_joined(graph, given, lambda _: together(functions))
     for value, want in zip(got, results(graph, given), strict=True):
         np.testing.assert_allclose(value, want, rtol=1e-6)
 
@@ -255,6 +256,7 @@ def dispatches(made: Compiled, plan: int) -> int:
     return found
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_layer_is_few_dispatches(name: str) -> None:
     sizes, options = MODELS[name]

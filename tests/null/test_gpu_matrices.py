@@ -1,4 +1,4 @@
-"""Products by matrix units of subgroups (targets/gpu/matrices.py): any schedule, the exact sums.
+"""Products by matrix units of subgroups (gpu/matrix/schedule.py): any schedule, the exact sums.
 
 Layers of random bytes, weights and epilogues (helpers/integers.py); the graph is the judge.  In the
 interpreter the first thread of a subgroup stands for all of it; it finds races between subgroups.
@@ -21,10 +21,10 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.loops import render
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import matrices
-from tilewright.targets.gpu.features import MATRIX, PACKED, SUBGROUPS
-from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.gpu.limits import MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.strategies import MATRICES
+from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 
@@ -33,7 +33,7 @@ WGSL = Wgsl()
 
 def products(seed: int) -> list[Kernel]:
     graph, _ = quantised_graph(seed)
-    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if matrices.suits(s.kernel)]
+    return [s.kernel for s in steps_of(optimise(graph, PACKING)) if MATRICES.suits(s.kernel)]
 
 
 LAYERS = [seed for seed in range(40) if products(seed)]
@@ -45,7 +45,7 @@ LAYERS = [seed for seed in range(40) if products(seed)]
 def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
     graph, values = quantised_graph(layer)
     rng = Random(f"matrices {layer} {seed}")
-    execute = ByGroups(matrices, lambda _: random_matrices(rng))
+    execute = ByGroups(MATRICES, lambda _: random_matrices(rng))
     packed = optimise(graph, PACKING)
     got = run_steps(packed, steps_of(packed), values, execute)
     assert execute.products

@@ -1,4 +1,4 @@
-"""Long reductions under other numbers of threads (targets/gpu/reductions.py): the space, the text.
+"""Long reductions by other numbers of threads (gpu/pointwise/reductions.py): space, text.
 
 What they compute is checked in test_kernel_threads.py, on a device in browser/test_gpu_features.py.
 """
@@ -13,9 +13,9 @@ from tilewright.graph.node import Graph, graph_input, reduce
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.reductions import ReductionSchedule
+from tilewright.targets.gpu.pointwise.schedule import ReductionSchedule
+from tilewright.targets.packing import PACKING
 from tilewright.targets.plain import Plain
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 

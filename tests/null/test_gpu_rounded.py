@@ -1,4 +1,4 @@
-"""Products whose rows are rounded to bytes (targets/gpu/rounded.py): any schedule, every kind of
+"""Products whose rows are rounded to bytes (gpu/product/rounded.py): any schedule, every kind of
 weight, as exact as bytes allow.
 
 The judge rounds as the decision says, in NumPy, and multiplies in float64.
@@ -12,7 +12,7 @@ from random import Random
 import numpy as np
 import onnx
 import pytest
-from helpers.gpu import by_groups, random_thin
+from helpers.gpu import by_groups, random_few_rows
 from helpers.graphs import steps_of
 from helpers.llama import TINY, Sizes, llama
 from helpers.seeds import seeds
@@ -38,11 +38,11 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import rounded, thin
-from tilewright.targets.gpu.features import PACKED
-from tilewright.targets.gpu.rounded import RoundedSchedule
+from tilewright.targets.gpu.limits import PACKED
+from tilewright.targets.gpu.product.schedule import RoundedSchedule, may_round
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, ROUNDED, ROUNDED_EACH
+from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 
@@ -113,7 +113,7 @@ def in_bytes(x: np.ndarray, unit: int) -> np.ndarray:
 
 def random_rounded(rng: Random) -> RoundedSchedule:
     r1, unit = rng.choice([0, 0, 64, 96, 256]), rng.choice([8, 16])
-    return RoundedSchedule(**vars(random_thin(rng)), r1=r1, unit=unit, ahead=rng.random() < 0.5)
+    return RoundedSchedule(**vars(random_few_rows(rng)), r1=r1, unit=unit, ahead=rng.random() < 0.5)
 
 
 @pytest.mark.one_in(3)
@@ -123,7 +123,7 @@ def test_any_schedule(name: str, seed: int) -> None:
     graph, x, values = made(CASES[name])
     rng = Random(f"rounded {name} {seed}")
     schedule = random_rounded(rng)
-    got = by_groups(rounded, graph, {"x": x}, lambda _: schedule)
+    got = by_groups(ROUNDED, graph, {"x": x}, lambda _: schedule)
     want = -(in_bytes(x, schedule.unit) @ values)
     size = np.abs(x.astype("f8")) @ np.abs(values)
     # a number in the middle between two bytes may become either
@@ -143,9 +143,9 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
     case = CASES["one row"]
     graph, x, values = made(case)
     x[0, :16] = number
-    got = by_groups(rounded, graph, {"x": x}, rounded.default)
+    got = by_groups(ROUNDED, graph, {"x": x}, ROUNDED.first)
     if np.isfinite(number):
-        want = -(in_bytes(x, rounded.default(kernel_of(case)).unit) @ values)
+        want = -(in_bytes(x, ROUNDED.first(kernel_of(case)).unit) @ values)
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
     else:
         assert not np.isfinite(got).any()
@@ -155,7 +155,7 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
 def test_nobody_rounds_unasked(loose: str) -> None:
     kernel = kernel_of(replace(CASES["one row"], loose=loose))
     assert "may not be rounded" in RoundedSchedule().objection(kernel)
-    assert not rounded.usual(kernel)
+    assert not ROUNDED.usual(kernel)
     space = space_of(kernel, CLASSES["webgpu"])
     assert not any(isinstance(s, RoundedSchedule) for s in space.schedules)
 
@@ -165,7 +165,7 @@ def test_candidates_need_packed_dots() -> None:
     assert kernel_from_data(kernel_to_data(kernel)) == kernel
     space = space_of(kernel, CLASSES["webgpu"])
     found = [s for s in space.schedules if isinstance(s, RoundedSchedule)]
-    assert 5 < len(found) <= rounded.EACH
+    assert 5 < len(found) <= ROUNDED_EACH
     for schedule in found:
         assert schedule.features == {PACKED}
         assert not WGSL.objection(kernel, schedule)
@@ -189,7 +189,7 @@ def test_what_is_no_schedule(schedule: Schedule, said: str) -> None:
 
 def test_long_rows_lie_in_shared_memory_by_parts() -> None:
     kernel = kernel_of(Case(3, 8192, 16, 32))
-    schedule = rounded.default(kernel)
+    schedule = ROUNDED.first(kernel)
     assert schedule.r1
     assert not schedule.objection(kernel)
 
@@ -198,7 +198,7 @@ def forms(model: onnx.ModelProto, sizes: Sizes, **options: bool) -> list[bool]:
     """Of each product of few rows in a model: whether its rows may be rounded."""
     built = Options(targets=("wgsl",), buckets={"n": (1,)}, states=sizes.states, **options)
     kernels = compile_model(load(model), built).program.kernels
-    return [rounded.may_round(k) for k in kernels if thin.suits(k)]
+    return [may_round(k) for k in kernels if FEW_ROWS.suits(k)]
 
 
 def test_the_model_or_the_user_says_so() -> None:
@@ -208,10 +208,7 @@ def test_the_model_or_the_user_says_so() -> None:
     assert found
     assert not any(found)
     assert all(forms(plain, sizes, bytes=True))
-    for n in plain.graph.node:
-        if n.op_type == "MatMulNBits":
-            n.attribute.append(onnx.helper.make_attribute("accuracy_level", 4))
-    assert all(forms(plain, sizes))
+    assert all(forms(llama(replace(sizes, level=4)), sizes))
 
 
 def test_a_step_has_the_rounded_kernel_first() -> None:

@@ -1,4 +1,4 @@
-"""Products whose rows subgroups share (targets/gpu/shuffles.py): any schedule gives the same sums.
+"""Products whose rows subgroups share (gpu/product/shuffles.py): any schedule gives the same sums.
 
 Whole numbers, so that any order of the reduction gives the same bits.  The loops run in the
 interpreter; CUDA's text also on the CPU, in warps of 32.  A software adapter runs WGSL in
@@ -19,8 +19,8 @@ from helpers.graphs import results, run_steps, steps_of
 from helpers.seeds import seeds
 from test_gpu_tiles import CONVOLUTIONS, PRODUCTS, made
 
+from lab.subjects import product_kernel
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import product_kernel
 from tilewright.graph.node import Graph, graph_input, reduce
 from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
@@ -28,13 +28,12 @@ from tilewright.kernel.layout import Packing, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.api import Cuda
-from tilewright.targets.gpu import shuffles
-from tilewright.targets.gpu.features import SUBGROUPS, size_of
-from tilewright.targets.gpu.reductions import ReductionSchedule
-from tilewright.targets.gpu.schedule import GroupSchedule
-from tilewright.targets.gpu.shuffles import ShuffleSchedule
+from tilewright.targets.gpu.limits import SUBGROUPS, size_of
+from tilewright.targets.gpu.pointwise.schedule import ReductionSchedule
+from tilewright.targets.gpu.product.schedule import GroupSchedule, ShuffleSchedule, read_together
+from tilewright.targets.gpu.product.strategies import SHUFFLED_EACH, SHUFFLES
+from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
 
@@ -54,9 +53,9 @@ def test_any_schedule_gives_the_same_product(name: str, packing: Packing, seed: 
     rng = Random(f"shuffles {name}{seed}")
 
     def pick(kernel: Kernel) -> Schedule:
-        return random_shuffles(rng, shuffles.read_together(kernel))
+        return random_shuffles(rng, read_together(kernel))
 
-    got = by_groups(shuffles, graph, values, pick, packing)
+    got = by_groups(SHUFFLES, graph, values, pick, packing)
     np.testing.assert_array_equal(got, want)
 
 
@@ -67,10 +66,11 @@ LARGE = [n for n, case in blocks.CASES.items() if case.rows >= 4 and case.column
 def test_weights_of_few_bits(name: str) -> None:
     graph, values = blocks.made(name)
     rng = Random(f"shuffles {name}")
-    got = by_groups(shuffles, graph, values, lambda _: random_shuffles(rng, least=8))
+    got = by_groups(SHUFFLES, graph, values, lambda _: random_shuffles(rng, least=8))
     np.testing.assert_array_equal(got, results(graph, values)[0])
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("unrolled", [False, True])
 @pytest.mark.parametrize("name", ["weight", "inputs-in-vectors", "transposed-a", "conv"])
 def test_warps_of_32(name: str, unrolled: bool) -> None:
@@ -80,7 +80,7 @@ def test_warps_of_32(name: str, unrolled: bool) -> None:
     schedule = ShuffleSchedule(32, 3, 4, 4, 6, 256, 1, unrolled)
 
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        if shuffles.suits(kernel):
+        if SHUFFLES.suits(kernel):
             on_cpu(CUDA.code(kernel, schedule), buffers)
         else:
             run_kernel(kernel, buffers)
@@ -133,7 +133,7 @@ def test_devices_without_subgroups_are_offered_none() -> None:
         assert "shuffle" not in {forms[n] for n in space.trial_on(features)}
     able = space.trial_on([SUBGROUPS, size_of(32)])
     ours = [space.schedules[n] for n in able if forms[n] == "shuffle"]
-    assert len(ours) == shuffles.EACH
+    assert len(ours) == SHUFFLED_EACH
     assert {s.features for s in ours} == {frozenset({SUBGROUPS, size_of(32)})}
 
 
@@ -234,7 +234,7 @@ def test_what_is_no_schedule(schedule: ShuffleSchedule, said: str) -> None:
 @pytest.mark.parametrize("name", TOGETHER)
 def test_steps_that_come_together_are_used_together(name: str) -> None:
     (step,) = steps_of(optimise(made(name)[0], PACKING))
-    assert shuffles.read_together(step.kernel) == TOGETHER[name]
+    assert read_together(step.kernel) == TOGETHER[name]
     schedule = ShuffleSchedule(4, 4, 4, 2, 4, 16)
     assert "multiple of the 4 steps" in schedule.objection(step.kernel)
     assert not replace(schedule, r0=4).objection(step.kernel)

@@ -11,7 +11,7 @@ from helpers.attention import VARIANTS
 from modes_factory import given
 from test_attention import attentions, compiled
 
-from tilewright.benchkernel import matmul, product_kernel
+from lab.subjects import matmul, product_kernel
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options
 from tilewright.hosts.reference import run_kernel
@@ -19,17 +19,19 @@ from tilewright.kernel import interp
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import space
-from tilewright.targets.gpu.heads import HeadSchedule
-from tilewright.targets.gpu.schedule import Sizes
-from tilewright.targets.gpu.shuffles import ShuffleSchedule
-from tilewright.targets.gpu.thin import ThinSchedule
-from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.gpu.attention.schedule import HeadSchedule
+from tilewright.targets.gpu.product.schedule import (
+    FewRowsSchedule,
+    GroupSchedule,
+    ShuffleSchedule,
+    Sizes,
+)
+from tilewright.targets.gpu.strategy import MOST
 from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.client import PageSession
+from tilewright.tuning.client import PageCompiler
 from tilewright.tuning.relink import relink
 
 GPUS = [device for device in CLASSES.values() if device.target == "wgsl"]
@@ -56,7 +58,7 @@ def test_spaces_are_small_and_within_the_limits_of_every_class(name: str) -> Non
         assert found == space_of(kernel, device)
         first, *others = found.schedules
         assert first == target("wgsl").default(kernel, device.variant)
-        assert 1 <= len([s for s in others if not s.features]) < space.MOST
+        assert 1 <= len([s for s in others if not s.features]) < MOST
         assert len(set(found.schedules)) == len(found.schedules)
         for schedule in found.schedules:
             assert isinstance(schedule, GroupSchedule | ShuffleSchedule)
@@ -105,7 +107,7 @@ def a_head() -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize(("made", "kind"), [(few_rows, ThinSchedule), (a_head, HeadSchedule)])
+@pytest.mark.parametrize(("made", "kind"), [(few_rows, FewRowsSchedule), (a_head, HeadSchedule)])
 def test_spaces_without_a_model_begin_near_the_default(
     made: Callable[[], Kernel], kind: type[Schedule]
 ) -> None:
@@ -114,7 +116,7 @@ def test_spaces_without_a_model_begin_near_the_default(
     found = [c for c in every_way if c.schedule.form == kind.form]
     assert found == [*every_way[: len(found)]]
     assert found[0].schedule == wgsl.default(kernel, "core")
-    assert 4 < len(found) <= space.MOST
+    assert 4 < len(found) <= MOST
     assert len({c.schedule for c in found}) == len(found)
     assert [c.cost for c in found] == sorted(c.cost for c in found)
     for candidate in found:
@@ -157,7 +159,7 @@ def test_a_candidate_is_text_with_invocations() -> None:
 def test_a_page_with_the_compiler_makes_the_same(tmp_path: Path) -> None:
     write(matmul(40, 64, 48, Options(targets=("wgsl",))).contents, tmp_path)
     bundle = open_bundle(tmp_path)
-    page = PageSession(given(bundle, device="webgpu-apple"))
+    page = PageCompiler(given(bundle, device="webgpu-apple"))
     (offer,) = page.offers([0])
     (kernel,) = kernels_of(bundle)
     space = space_of(kernel, CLASSES["webgpu-apple"])

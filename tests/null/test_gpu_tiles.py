@@ -1,4 +1,4 @@
-"""Products by groups of threads (targets/gpu/tiles.py): any schedule gives the same sums.
+"""Products by groups of threads (gpu/product/registers.py): any schedule gives the same sums.
 
 Whole numbers, so that any order of the reduction gives the same bits.  The interpreter finds races
 between threads.
@@ -27,8 +27,8 @@ from tilewright.graph.node import (
     scalar_like,
 )
 from tilewright.kernel.layout import Packing, Panels
-from tilewright.targets.gpu import tiles
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.gpu.product.strategies import REGISTERS
+from tilewright.targets.packing import PACKING
 
 #: (equation, shapes, whether the second operand is a weight)
 PRODUCTS = {
@@ -85,5 +85,5 @@ def test_any_schedule_gives_the_same_product(name: str, packing: Packing, seed: 
     graph, values = made(name)
     (want,) = results(graph, values)
     rng = Random(f"{name}{seed}")
-    got = by_groups(tiles, graph, values, lambda _: random_tile(rng), packing)
+    got = by_groups(REGISTERS, graph, values, lambda _: random_tile(rng), packing)
     np.testing.assert_array_equal(got, want)

@@ -12,20 +12,19 @@ from helpers.integers import quantised_graph
 from node import run
 from test_attention import attentions, compiled
 
+from lab.subjects import product_kernel
 from tilewright.base.dtypes import F32
 from tilewright.base.scalars import SCALARS
-from tilewright.benchkernel import product_kernel
 from tilewright.graph.node import Graph, elementwise, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu import matrices
-from tilewright.targets.gpu.heads import HeadSchedule
-from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.gpu.shuffles import ShuffleSchedule
-from tilewright.targets.gpu.tiles import GroupSchedule
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.gpu.attention.schedule import HeadSchedule
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.strategies import MATRICES as BY_MATRICES
+from tilewright.targets.gpu.product.schedule import GroupSchedule, ShuffleSchedule
+from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.features import LINES, head
 from tilewright.tuning.candidates import build, space_of
 
@@ -247,7 +246,9 @@ def test_features_pass_where_the_device_was_opened_with_them(good: Text, name: s
 
 def bytes_kernel() -> Kernel:
     graph, _ = quantised_graph(12)
-    (kernel,) = (s.kernel for s in steps_of(optimise(graph, PACKING)) if matrices.suits(s.kernel))
+    (kernel,) = (
+        s.kernel for s in steps_of(optimise(graph, PACKING)) if BY_MATRICES.suits(s.kernel)
+    )
     return kernel
 
 

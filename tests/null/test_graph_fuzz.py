@@ -28,7 +28,7 @@ from tilewright.graph.passes import integers, optimise, pack
 from tilewright.graph.passes.algebra import RULES, simplify
 from tilewright.graph.rewrite import RuleFn, rewrite
 from tilewright.graph.text import render
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.packing import PACKING
 
 
 def assert_same(graph: Graph, inputs: Inputs, want: list[np.ndarray]) -> None:

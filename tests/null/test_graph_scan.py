@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from helpers.graphs import run_steps
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32, I32
 from tilewright.base.errors import ShapeError, UnsupportedDType
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import write
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.specs import kernel_steps
@@ -37,7 +37,7 @@ from tilewright.graph.passes import optimise
 from tilewright.graph.scan import element, scan
 from tilewright.graph.views import window
 from tilewright.hosts.reference import ReferenceHost
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.packing import PACKING
 
 Made = tuple[list[Node], list[Node]]  # last states, results
 

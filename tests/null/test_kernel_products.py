@@ -14,8 +14,8 @@ from helpers.loop_check import check_loops
 from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
+from lab.subjects import matmul_step
 from tilewright.base.dtypes import F32, I8, U8
-from tilewright.benchkernel import matmul_step
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, graph_input, node, pad
 from tilewright.graph.passes import optimise
@@ -23,10 +23,10 @@ from tilewright.kernel.form import ByteContraction, Contraction, classify, produ
 from tilewright.kernel.layout import Blocks, Groups, Packing, Panels, Rows, Taps
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.depth import DepthSchedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, lower
 

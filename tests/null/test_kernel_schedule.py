@@ -11,9 +11,9 @@ from helpers.kernels import ANCHORS, random_case
 from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
+from lab.subjects import compile_graph, compile_matmul, matmul_step, steps_of
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import InputError
-from tilewright.benchkernel import compile_graph, compile_matmul, matmul_step, steps_of
 from tilewright.compiler import Options
 from tilewright.graph import ops
 from tilewright.graph.node import (
@@ -69,7 +69,7 @@ def test_what_is_no_schedule_is_a_typed_error(data: dict, told: str) -> None:
 def test_every_form_has_a_row_and_every_schedule_a_name_of_its_own() -> None:
     forms = {c for c in vars(form).values() if isinstance(c, type) and issubclass(c, form.Form)}
     assert set(TABLE) == forms - {form.Form}
-    assert set(SCHEDULES.values()) == {kind for way in TABLE.values() for kind in way.loops}
+    assert set(SCHEDULES.values()) == {kind for row in TABLE.values() for kind in row.kinds}
 
 
 def test_a_schedule_of_another_form_is_refused() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from helpers.delivered import need_bundler
 
 from tilewright.targets import TARGETS
 
@@ -44,7 +47,6 @@ ALLOWED: dict[str, set[str]] = {
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},
     "elastic": {"base", "kernel", "plan", "targets", "bundle", "hosts"},
-    "elastic/workloads": {"base"},
 }
 #: Files of hosts/ that may import more, by how they begin: those that walk plans for checking.
 HOSTS = {
@@ -54,7 +56,7 @@ HOSTS = {
     "cuda_cpu": "plans",
     "browser": "browser",
 }
-ANYTHING = {"cli", "benchkernel"}
+ANYTHING = {"cli"}
 
 #: The same of web/: the engine works alone, and so does the tuner with it.
 ALLOWED_WEB: dict[str, set[str]] = {
@@ -74,8 +76,6 @@ def folder_of(path: Path) -> str:
         for start, special in HOSTS.items():
             if parts[1].startswith(start):
                 return f"hosts/{special}"
-    if parts[:2] == ("elastic", "workloads"):
-        return "elastic/workloads"
     return parts[0]
 
 
@@ -84,19 +84,33 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+#: Nodes that a docstring may begin.
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+#: Nodes that the tests ask for.
+ASKED = DOCUMENTED | ast.Import | ast.ImportFrom | ast.Constant
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, ASKED)]
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Dotted names of modules and of what the file takes from them."""
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{a.name}" for a in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names)
+
+
 def imports(path: Path) -> set[str]:
     """Top-level folders of the package that the file imports."""
     found = set()
-    for node in ast.walk(parsed(path)):
-        names: list[str] = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{a.name}" for a in node.names]
-        elif isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "tilewright" and parts[1:] and parts[1] not in ("__version__", "TOOL"):
-                found.add(parts[1])
+    for name in imported_names(path):
+        parts = name.split(".")
+        if parts[0] == "tilewright" and parts[1:] and parts[1] not in ("__version__", "TOOL"):
+            found.add(parts[1])
     return found
 
 
@@ -112,10 +126,70 @@ def test_imports_go_one_way() -> None:
     assert not wrong
 
 
+def test_nothing_of_the_product_needs_the_laboratory() -> None:
+    """`lab/` may import anything, and wheels do not have it."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert not [str(p) for p in files if {"lab"} & {n.split(".")[0] for n in imported_names(p)}]
+
+
+def modules_of(folder: Path) -> dict[str, Path]:
+    """Every module below a folder of the package, by its dotted name."""
+    names = {p: p.relative_to(PACKAGE.parent).with_suffix("").parts for p in folder.rglob("*.py")}
+    return {".".join(parts).removesuffix(".__init__"): p for p, parts in names.items()}
+
+
+def imported(path: Path, known: Mapping[str, Path]) -> set[str]:
+    """The known modules that a file imports, wherever in it."""
+    found = set()
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            wholes = (f"{node.module}.{a.name}" for a in node.names)
+            found |= {whole if whole in known else node.module for whole in wholes}
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+    return {name for name in found if name in known and known[name] != path}
+
+
+def levels(graph: Mapping[str, set[str]]) -> int:
+    """How deep imports go.  Fails at a circle."""
+    try:
+        order = tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"imports in a circle: {' -> '.join(error.args[1])}")
+    depth: dict[str, int] = {}
+    for name in order:
+        depth[name] = 1 + max((depth[n] for n in graph.get(name, ())), default=0)
+    return max(depth.values())
+
+
+def test_no_modules_import_each_other() -> None:
+    known = modules_of(PACKAGE)
+    graph = {name: imported(path, known) for name, path in known.items()}
+    levels(graph)
+
+
+def test_rooms_of_gpu_need_little_of_each_other() -> None:
+    """A room is a folder of targets/gpu, or a file beside these."""
+    folder = "tilewright.targets.gpu."
+    known = {n: p for n, p in modules_of(PACKAGE / "targets/gpu").items() if n.startswith(folder)}
+    room = {name: name.removeprefix(folder).split(".")[0] for name in known}
+    needed = {
+        (room[name], other)
+        for name, path in known.items()
+        for other in imported(path, known)
+        if room[other] != room[name]
+    }
+    assert len(needed) <= 30
+    graph: dict[str, set[str]] = {name: set() for name in room.values()}
+    for name, other in needed:
+        graph[name].add(room[other])
+    assert levels(graph) <= 6
+
+
 def test_the_graph_knows_kernels_by_indices_and_layouts_alone() -> None:
     named = set()
     for path in (PACKAGE / "graph").rglob("*.py"):
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
                 "tilewright.kernel"
             ):
@@ -131,9 +205,6 @@ NEUTRAL = {
     "classes": "the classes of all targets",
     "schedule": "what all schedules are",
     "lite": "the paper's space by formulas, for any kind of core",
-    "readings": "the paper's space for WebGPU as its text may be read",
-    "primitives": "what a variable of schedules and code is",
-    "findings": "what was measured of primitives",
     "turns": "the text by which workers take turns, of our kernels and of foreign ones",
 }
 
@@ -145,6 +216,8 @@ NAMING = {
     "hosts/cuda_devices.py": {"cuda": "the host's name in errors"},
     "hosts/cuda_driver.py": {"cuda": "the host's name in errors"},
     "cli/hosts.py": {"cuda": "a host has this name, too"},
+    "cli/tune.py": {"cuda": "a host has this name, too"},
+    "cli/tune_here.py": {"cuda": "a host has this name, too"},
     "cli/corun.py": {"cuda": "what models are compiled for, and the device's name for people"},
     "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
     "hosts/browser_node.py": {"wasm": "the engine's name of a device"},
@@ -176,7 +249,7 @@ def outside() -> list[Path]:
 def from_targets(path: Path) -> Iterator[str]:
     """The modules of targets/ that a file imports; "" is the package itself."""
     folder = PACKAGE / "targets"
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -205,15 +278,12 @@ def test_nobody_outside_reaches_into_a_target() -> None:
 
 def strings(path: Path) -> Iterator[str]:
     """The literals of a file that are no documentation."""
-    tree = parsed(path)
     told = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
+        for node in nodes(path)
+        if isinstance(node, DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
             yield node.value
 
@@ -292,7 +362,7 @@ def test_web_engine_names_no_python() -> None:
 
 def test_files_are_short() -> None:
     root = PACKAGE.parent
-    folders = ("tilewright", "tests", "benchmarks", "scripts", "examples")
+    folders = ("tilewright", "lab", "tests", "benchmarks", "scripts", "examples")
     kinds = {".py", ".js", ".mjs", ".ts", ".css", ".html", ""}
     listed = subprocess.run(["git", "ls-files", *folders], cwd=root, capture_output=True, text=True)
     if listed.returncode:
@@ -300,6 +370,40 @@ def test_files_are_short() -> None:
     files = [root / name for name in listed.stdout.splitlines() if "/vendor/" not in name]
     lines = {p: len(p.read_text().splitlines()) for p in files if p.suffix in kinds and p.is_file()}
     assert {p.name: n for p, n in lines.items() if n > 700} == {}
+
+
+#: Lines of the functions in web/engine and web/tune that are longer than `MOST_LINES` still, with
+#: what is inside of them.  The table may only shrink.
+LONG_FUNCTIONS = {
+    "engine/engine.js: makeEngine": 150,
+    "engine/files.js: bundleFiles": 150,
+    "engine/gpu_plan.js: planOf": 71,
+    "engine/gpu_upload.js: upload": 85,
+    "engine/link.js: openLink": 106,
+    "engine/pool.js: makePool": 68,
+    "engine/store.js: openStore": 98,
+    "engine/vet.js: objectionTo": 85,
+    "engine/widening.js: widening": 76,
+    "tune/loop/forecast.js: openForecast": 121,
+    "tune/loop/pace.js: makePace": 164,
+    "tune/records/ledger.js: openLedger": 120,
+    "tune/sources/folder.js: folderSource": 77,
+    "tune/sources/pyodide.js: pyodideSource": 67,
+    "tune/sources/socket.js: socketSource": 182,
+    "tune/trial/checks.js: checksOf": 71,
+}
+MOST_LINES = 60
+
+
+def test_functions_of_scripts_are_short() -> None:
+    """A class is no function, but its methods are; a closure counts with all that it holds."""
+    need_bundler()
+    script = Path(__file__).parents[1] / "helpers" / "function_lengths.mjs"
+    command = ["node", script, str(MOST_LINES), PACKAGE / "web", "engine", "tune"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, int] = json.loads(told.stdout)
+    assert {n: lines for n, lines in found.items() if lines > LONG_FUNCTIONS.get(n, 0)} == {}
+    assert found.keys() == LONG_FUNCTIONS.keys(), "a row that nobody needs"
 
 
 #: Folders and modules that also run where there is nothing but Python itself.
@@ -328,3 +432,29 @@ sys.meta_path.insert(0, Block())
     code = f"{blocked}\nfor name in {wanted}: importlib.import_module(name)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_what_must_hold_is_a_typed_error() -> None:
+    """base/invariants.py: `assert` ends with `python -O`, and tells nobody whose fault it is."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Assert) or _raises(node, "AssertionError")
+    ]
+    assert not found
+
+
+def _raises(node: ast.AST, name: str) -> bool:
+    named = isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.func
+    return isinstance(named, ast.Name) and named.id == name
+
+
+#: Lines of the package with the word `Any`: a real type takes it away, and none may come.
+ANY = 144
+
+
+def test_any_only_shrinks() -> None:
+    lines = (line for path in PACKAGE.rglob("*.py") for line in path.read_text().splitlines())
+    found = sum(bool(re.search(r"\bAny\b", line)) for line in lines)
+    assert found <= ANY, "give it a type instead"

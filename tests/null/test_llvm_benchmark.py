@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.subjects import alone, matmul_step, product_step
 from tilewright.base.errors import HostError
-from tilewright.benchkernel import alone, matmul_step, product_step
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.hosts.wasmtime import WasmtimeHost

@@ -50,3 +50,60 @@ def test_tuned_addresses_keep_queries() -> None:
     assert first.startswith("/tuned/wasm-x86/")
     assert first.endswith("/m/")
     assert queried == [f"{first}?v=2"] * 2
+
+
+OPTIONS = """
+globalThis.location = new URL('https://a.example/');
+Object.defineProperty(globalThis, 'navigator', { value: { userAgent: '' }, configurable: true });
+const { inspect, load } = await import('TUNE/../engine/engine.js');
+const { generate } = await import('TUNE/../engine/generate.js');
+const { tune } = await import('TUNE/tuner.js');
+const asked = [];
+const model = { inputs: [], outputs: [], states: [], assets: [] };
+const link = {
+  memory: null,
+  close() {},
+  async request(kind) {
+    asked.push(kind);
+    if (kind !== 'load') return { milliseconds: 1, outputs: [], first: 1, steps: [] };
+    const info = { ...model, plans: [{ dims: {} }], features: { threads: 1 }, variant: {} };
+    const plans = [{ ...model, dims: {}, extents: [], steps: [] }];
+    return { info, manifest: model, program: { plans, states: [] }, setup: null };
+  },
+};
+const opened = (options) => load('/b/', options, () => link);
+const engine = await opened({ threads: 1 });
+await engine.run({}, { signal: new AbortController().signal });
+await engine.run({});
+await engine.time({ runs: 1 });
+await engine.profile({ runs: 1, bucket: {} });
+const before = asked.length;
+const calls = {
+  load: () => opened({ treads: 2 }),
+  inspect: () => inspect('/b/', { treads: 2 }),
+  run: () => engine.run({}, { treads: 2 }),
+  time: () => engine.time({ treads: 2 }),
+  profile: () => engine.profile({ runs: 1, treads: 2 }),
+  tune: () => tune(engine, { source: { close() {} }, treads: 2 }),
+  generate: () => generate(engine, [1], { treads: 2 }).next(),
+};
+const told = {};
+for (const name of Object.keys(calls)) {
+  const { code, message, hint } = await calls[name]().catch((error) => error);
+  told[name] = [code, message, hint];
+}
+console.log(JSON.stringify([told, asked.slice(before)]));
+"""
+
+
+def test_unknown_options_are_refused_by_all_who_take_options() -> None:
+    told, asked = run(OPTIONS)
+    ways = {
+        "load": "threads", "inspect": "verify", "run": "into, signal", "time": "warmup",
+        "profile": "inOrder", "tune": "budget", "generate": "past",
+    }  # fmt: skip
+    assert told.keys() == ways.keys()
+    for name, (code, message, hint) in told.items():
+        assert (code, message) == ("input", f"{name} has no option 'treads'")
+        assert ways[name] in hint
+    assert not asked

@@ -28,7 +28,7 @@ from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Built, build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.client import PageSession
+from tilewright.tuning.client import PageCompiler
 from tilewright.tuning.folder import wanted, write_candidates
 from tilewright.tuning.relink import relink
 
@@ -166,7 +166,7 @@ def test_relinked_bundle_starts_elsewhere(bundle: Bundle, tmp_path: Path) -> Non
     (listed,) = read_json(again.folder / "tuning" / index["spaces"][NARROW]["file"])["kernels"]
     assert listed["default"] == best
     assert listed["order"] == [0, *(n for n in space.order if n != best)]
-    (offer,) = PageSession(given(again)).offers([0])
+    (offer,) = PageCompiler(given(again)).offers([0])
     assert offer.items() <= listed.items()
 
 

@@ -6,23 +6,24 @@ Input: the checkout.  Output: the package in a temporary folder, packed by npm a
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from helpers.npm import ROOT, TSC, archive, npm_package
 
 from tilewright import __version__
+from tilewright.bundle.written import RECORD
 from tilewright.server.pyodide import VERSION
 from tilewright.tuning.source import source_zip
 
-ROOT = Path(__file__).parents[2]
 WEB = ROOT / "tilewright" / "web"
-TSC = ROOT / "node_modules" / ".bin" / "tsc"
 
 USER = """
 import { EngineError, load, type Engine } from 'tilewright-web';
@@ -54,23 +55,16 @@ MISTAKES = (
 )
 
 
-def made(into: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "scripts" / "npm_package.py", "--into", into]
-    environment = {**os.environ, "npm_config_offline": "true"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return npm_package(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project that has the package installed."""
-    if shutil.which("npm") is None or not TSC.exists():
-        pytest.skip("the JavaScript tools are not installed: npm ci")
     folder = tmp_path_factory.mktemp("npm")
-    for _ in range(2):  # over its own files
-        done = made(folder / "staged")
-        assert done.returncode == 0, done.stderr
-    (packed,) = folder.glob("tilewright-web-*.tgz")
-    shutil.unpack_archive(packed, folder / "node_modules", "gztar")
+    shutil.unpack_archive(archive(packed), folder / "node_modules", "gztar")
     (folder / "node_modules" / "package").rename(folder / "node_modules" / "tilewright-web")
     (folder / "package.json").write_text('{"type": "module"}')
     return folder
@@ -144,32 +138,43 @@ def test_declared_names_are_those_of_the_engine(package: Path) -> None:
     assert {a or b for a, b in found} == set(json.loads(told.stdout))
 
 
-def typed(project: Path, code: str) -> subprocess.CompletedProcess[str]:
-    (project / "user.ts").write_text(code)
+def test_typescript_understands_it_and_finds_mistakes(project: Path) -> None:
+    """Its own declarations are checked as well."""
+    codes = {"user": USER} | {f"mistake{n}": f"{m}\nexport {{}};" for n, m in enumerate(MISTAKES)}
+    for name, code in codes.items():
+        (project / f"{name}.ts").write_text(code)
     options = ["--strict", "--noEmit", "--module", "nodenext", "--target", "es2023"]
     options += ["--lib", "es2024,dom,dom.iterable,dom.asynciterable", "--types", ""]
-    return subprocess.run([TSC, *options, "user.ts"], cwd=project, capture_output=True, text=True)
+    files = [f"{name}.ts" for name in codes]
+    told = subprocess.run([TSC, *options, *files], cwd=project, capture_output=True, text=True)
+    found = re.findall(r"^(.*?)\(\d+,\d+\): error (TS\d)", told.stdout, re.MULTILINE)
+    assert set(found) == {(f"mistake{n}.ts", "TS2") for n in range(len(MISTAKES))}, told.stdout
 
 
-def test_typescript_understands_it(project: Path) -> None:
-    """Its own declarations are checked as well."""
-    found = typed(project, USER)
-    assert found.returncode == 0, found.stdout
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("npm_package")
 
 
-@pytest.mark.parametrize("code", MISTAKES)
-def test_typescript_finds_mistakes(project: Path, code: str) -> None:
-    assert "error TS2" in typed(project, f"{code}\nexport {{}};").stdout
+def test_it_is_written_over_its_own_files(packed: Path, tmp_path: Path, script: ModuleType) -> None:
+    files = {name: (packed / name).read_bytes() for name in names(packed) - {RECORD}}
+    for _ in range(2):
+        script.put(files, tmp_path)
+        assert names(tmp_path) == names(packed)
 
 
-@pytest.mark.usefixtures("project")
-def test_a_folder_of_somebody_else_stays(tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_stays(
+    packed: Path, tmp_path: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = names(packed / "staged")
     (tmp_path / "mine").mkdir()
     for name in ("README.md", "notes.txt"):
         (tmp_path / "mine" / name).write_text("mine")
-    done = made(tmp_path / "mine")
-    assert done.returncode != 0
-    assert "README.md exists" in done.stderr
+    monkeypatch.setattr(script, "packed", lambda name: {f"{name}/{n}": b"" for n in inside})
+    monkeypatch.setattr(sys, "argv", ["npm_package.py", "--into", str(tmp_path / "mine")])
+    with pytest.raises(SystemExit, match=r"README\.md exists"):
+        script.main()
     assert {p.name: p.read_text() for p in (tmp_path / "mine").iterdir()} == {
         "README.md": "mine", "notes.txt": "mine"
     }  # fmt: skip

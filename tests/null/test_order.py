@@ -24,7 +24,7 @@ from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel, check
 from tilewright.targets import order
-from tilewright.targets.gpu import order as groups
+from tilewright.targets.gpu.pointwise import order as groups
 
 WAYS = {"one thread": order.lower, "group": groups.lower}
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.subjects import product_kernel, steps_of
 from tilewright.base.dtypes import F32, I64
-from tilewright.base.errors import BundleCorrupt, MemoryLimit
-from tilewright.benchkernel import product_kernel, steps_of
+from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.graph.node import Graph, constant, elementwise, gather, graph_input
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.tuning import inputs, pairs
-from tilewright.tuning.loop import OwnSession
+from tilewright.tuning.loop import HostTuner
 from tilewright.tuning.messages import Done, Gold, KernelMessage, Offer, Report, Result, Welcome
 from tilewright.tuning.trial import Trials
 
@@ -47,6 +47,10 @@ class Bench:
 
     def run(self, runner: Any) -> tuple[inputs.Array, str]:
         a, b = (data.astype(np.float64).reshape(8, 8) for data in self.given)
+        if runner.what == "fatal":
+            raise HostError("the device is lost")
+        if runner.what == "unstarted":
+            raise BundleCorrupt("too many threads")
         found = (a @ b).astype(np.float32).reshape(-1)
         if runner.what == "wrong":
             found[3] += 1
@@ -73,6 +77,7 @@ def trials(bench: Bench) -> Trials:
         ("outside 0.1", "wrong"),
         ("trap 0.1", "trapped"),
         ("invalid 0.1", "refused"),
+        ("unstarted 0.1", "refused"),
     ],
 )
 def test_right_before_fast(text: str, verdict: str) -> None:
@@ -143,22 +148,22 @@ class Model:
     down."""
 
     def __init__(self) -> None:
-        self.kernels: Mapping[int, tuple[str, int, int]] = {}
+        self.kernels: Mapping[int, Any] = {}
         self.bad: tuple[str, ...] = ()
         self.slow: tuple[str, ...] = ()
         self.lacking: tuple[int, ...] = ()
 
     def results(self) -> dict[str, inputs.Array]:
-        texts = [text for text, *_ in self.kernels.values()]
+        texts = [kernel.text for kernel in self.kernels.values()]
         return {"y": np.array([float(any(t in self.bad for t in texts)), 1.0], np.float32)}
 
     def time(self) -> float:
-        own = {0: "right 3.0", 1: "right 1.0"} | {n: k[0] for n, k in self.kernels.items()}
+        own = {0: "right 3.0", 1: "right 1.0"} | {n: k.text for n, k in self.kernels.items()}
         return sum(float(t.split()[1]) for t in own.values()) + 9 * sum(
             t in self.slow for t in own.values()
         )
 
-    def use(self, kernels: Mapping[int, tuple[str, int, int]]) -> None:
+    def use(self, kernels: Mapping[int, Any]) -> None:
         self.kernels = dict(kernels)
 
     def profile(self) -> dict[int, float]:
@@ -214,18 +219,18 @@ def tuned(
     model: Model, server: Server, most: int | None = None, seconds: float = 30
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     events: list[dict[str, Any]] = []
-    session = OwnSession(model, Bench(), [KERNEL] * 2, "webgpu", events.append, share_reports=True)
+    tuner = HostTuner(model, Bench(), [KERNEL] * 2, "webgpu", events.append, share_reports=True)
     line: Any = server
     hello: Any = dict
-    session.run(line, hello, seconds, most)
-    return session.summary(), events
+    tuner.run(line, hello, seconds, most)
+    return tuner.summary(), events
 
 
 def test_a_session() -> None:
     model, server = Model(), Server({0: ["right 4.0", "right 2.0", "right 1.0"], 1: ["wrong 0.1"]})
     summary, events = tuned(model, server)
     assert server.hello == {"specs": (0, 1), "shares": (0.75, 0.25)}
-    assert {n: text for n, (text, *_) in model.kernels.items()} == {0: "right 1.0"}
+    assert {n: kernel.text for n, kernel in model.kernels.items()} == {0: "right 1.0"}
     first, second = summary["kernels"]
     assert (first["current"]["candidate"], first["tried"]) == (3, 3)
     assert first["gain"] == pytest.approx(3, rel=0.03)
@@ -247,15 +252,41 @@ def test_a_session_that_is_interrupted_says_what_it_found() -> None:
     rest = server.next
     server.next = lambda: rest() if not server.sent else _interrupt()  # type: ignore[method-assign]
     events: list[dict[str, Any]] = []
-    session = OwnSession(Model(), Bench(), [KERNEL] * 2, "webgpu", events.append)
+    tuner = HostTuner(Model(), Bench(), [KERNEL] * 2, "webgpu", events.append)
     line: Any = server
     hello: Any = dict
     with pytest.raises(KeyboardInterrupt):
-        session.run(line, hello, 30, None)
-    summary = session.summary()
+        tuner.run(line, hello, 30, None)
+    summary = tuner.summary()
     assert (summary["rounds"], summary["gain"]["verdict"]) == (1, "unknown")
     assert summary["kernels"][0]["current"]["candidate"] == 1
     assert summary["seconds"] > 0
+
+
+def test_a_device_that_a_candidate_takes_along_ends_the_session() -> None:
+    """What was found stays; of a server that never answers nothing is."""
+    server = Server({0: ["right 2.0", "fatal 0.1", "right 1.0"], 1: []})
+    events: list[dict[str, Any]] = []
+    model = Model()
+    tuner = HostTuner(model, Bench(), [KERNEL] * 2, "webgpu", events.append)
+    line: Any = server
+    hello: Any = dict
+    tuner.run(line, hello, 30, None)
+    summary = tuner.summary()
+    assert (summary["rounds"], summary["gain"]["verdict"]) == (1, "unknown")
+    assert summary["kernels"][0]["current"]["candidate"] == 1
+    assert tuner.fault is not None
+    assert events[-1] == {
+        "type": "fault", "spec": 0, "candidate": 2, "why": "the device is lost",
+    }  # fmt: skip
+    assert [s.verdict for s in server.sent if isinstance(s, Result)] == ["faster", "trapped"]
+
+    def silent(_: object) -> None:
+        raise HostError("no answer")
+
+    server.begin = silent  # type: ignore[method-assign,assignment]
+    with pytest.raises(HostError, match="no answer"):
+        tuner.run(line, hello, 30, None)
 
 
 def _interrupt() -> None:

@@ -61,3 +61,8 @@ def test_licences_and_types_are_inside(names: set[str]) -> None:
 def test_nothing_else_is_inside(names: set[str]) -> None:
     tops = {n.split("/")[0] for n in names}
     assert {t for t in tops if not t.endswith(".dist-info")} == {"tilewright"}
+
+
+def test_the_laboratory_stays_in_the_checkout(names: set[str]) -> None:
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"tilewright"}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from helpers.graphs import steps_of
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
-from tilewright.benchkernel import compile_graph
 from tilewright.compiler import Compiled, Options
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.normalization import group_norm, instance_norm
@@ -22,7 +22,7 @@ from tilewright.kernel.expr import Load
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.targets import target
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.packing import PACKING
 
 #: 4 groups of 358,400 elements.
 CHANNELS, GROUPS, SIZE = 32, 4, (280, 160)

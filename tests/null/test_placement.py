@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.benchkernel import compile_matmul, matmul_step
+from lab.subjects import compile_matmul, matmul_step
 from tilewright.bundle import write
 from tilewright.compiler import Options
 from tilewright.hosts.wasmtime import WasmtimeHost

@@ -32,12 +32,12 @@ from tilewright.kernel.layout import Blocks
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite import Core
+from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.quantised import BlocksSchedule
-from tilewright.targets.simd.space import candidates
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.table import default_schedule, lower, strategy_of
+from tilewright.targets.strategy import Search
 
 CORE = Core("simd", registers=60, l1=32768)
 
@@ -166,7 +166,9 @@ def test_candidates_are_sound(name: str) -> None:
     graph, values = made(name)
     packed, step = the_step(name)
     machine = Machine()
-    found = candidates(step.kernel, default_of(step.kernel), machine, CORE)
+    found = strategy_of(step.kernel).candidates(
+        step.kernel, default_of(step.kernel), machine, Search(CORE)
+    )
     assert len(found) > 10
     (want,) = results(graph, values)
     for candidate in Random(name).sample(found, 10):

@@ -73,6 +73,7 @@ def test_a_relinked_bundle_computes_the_same(
             np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [("resnet-tiny-dynamo", {}), ("gru-tiny-dynamo", {}), ("gpt2-tiny-dynamo", {"n": (8,)})],

@@ -30,7 +30,7 @@ from tilewright.server.front import OWN, Front, FrontLimits, State, Wait, within
 from tilewright.server.lines import HttpLine
 
 #: Seconds in which something must happen, however busy the machine is.
-PATIENCE = 60.0
+PATIENCE = 300.0
 #: No client of a test is quick enough for these, except where it need not be.
 SHORT = replace(OWN, head=0.3, body=0.3, take=0.3, close=0.3, look=0.05)
 GET = b"GET /quick HTTP/1.1\r\nHost: localhost\r\n"

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from bundle_factory import sample
+from helpers.waiting import a_while, until
 
 from tilewright.base.errors import PortInUse, UsageError
 from tilewright.bundle import write
@@ -24,7 +24,7 @@ from tilewright.server.run import listen
 
 #: Seconds for a process to end, however busy the machine is; and the time that a server gives
 #: connections at its end, if they must not be waited for: a test would see it.
-PATIENCE = 60.0
+PATIENCE = 300.0
 FOR_EVER = 3600.0
 PROGRAM = """
 import pathlib, sys
@@ -98,8 +98,7 @@ def test_a_second_signal_ends_it_at_once_and_the_app_still_hears_of_it() -> None
     assert process.stdout.readline().strip() == "held"
     try:
         process.send_signal(signal.SIGINT)
-        while listens(url):  # two signals that are sent together may be one
-            time.sleep(0.01)
+        until(lambda: not listens(url))  # two signals that are sent together may be one
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=PATIENCE)
     finally:
@@ -181,7 +180,7 @@ def test_big_files_are_streamed(tmp_path: Path) -> None:
         before = resident()
         with urllib.request.urlopen(f"{server.url}/bundles/m/blobs/{blob.name}") as answer:
             answer.read(1)
-            time.sleep(0.5)
+            a_while()
             assert resident() - before < size // 4
             read = 1
             while piece := answer.read(1 << 20):

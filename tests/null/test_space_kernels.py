@@ -20,8 +20,8 @@ from tilewright.kernel.collapse import collapse
 from tilewright.kernel.loops import settled
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
+from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.simd.table import lower
 from tilewright.tuning.candidates import build, space_of
 

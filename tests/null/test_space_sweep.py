@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tilewright.benchkernel import matmul_step
+from lab.primitives.table import untuned
+from lab.subjects import matmul_step
 from tilewright.targets.classes import find
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.table import default_schedule, schedule_from_json
-from tilewright.targets.wasm.primitives import untuned
 from tilewright.tuning.candidates import Space, space_of
 
 DEVICE = find("wasm-x86-relaxed")

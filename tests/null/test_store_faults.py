@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 from helpers.postgres import Cluster, programs
 from helpers.reports import AGREED, key, report
+from helpers.waiting import PATIENCE, until
 
 from tilewright.base.errors import (
     StoreCorrupt,
@@ -342,15 +342,15 @@ def test_postgres_killed_in_mid_transaction(mortal: Cluster) -> None:
     failures: list[StoreError] = []
 
     def resend(store: KernelStore, what: StoredReport, source: str) -> None:
-        until = threading.Event()
-        for _ in range(600):
+        def confirmed() -> bool:
             try:
                 assert store.submit(what, source) == Receipt(True)
-                return
             except StoreError as error:
                 failures.append(error)
-                until.wait(0.05)
-        raise AssertionError("never confirmed")
+                return False
+            return True
+
+        until(confirmed)
 
     with KernelStore.open(url) as store:
 
@@ -363,13 +363,11 @@ def test_postgres_killed_in_mid_transaction(mortal: Cluster) -> None:
             held.execute(sa.text("SELECT 1 FROM keys FOR UPDATE"))  # a transaction that dies open
             for thread in threads:
                 thread.start()
-            end = time.monotonic() + 60
-            while store.stats().reports < 40:
-                assert time.monotonic() < end, "reports do not arrive"
+            until(lambda: store.stats().reports >= 40)
             mortal.kill()
             mortal.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         assert nonces(store) == sorted(r.nonce for r in sent)
         assert failures
         assert {type(f) for f in failures} <= {StoreDown}

@@ -124,6 +124,7 @@ reports = st.builds(
 )
 
 
+@pytest.mark.seldom(4)
 @settings(max_examples=25)
 @given(given_reports=st.lists(reports, max_size=12))
 def test_any_store_survives_export_and_import(

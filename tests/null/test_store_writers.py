@@ -60,6 +60,7 @@ def test_threads_lose_and_double_nothing(url: str) -> None:
         exact(store, 6, 24)
 
 
+@pytest.mark.seldom(4)
 def test_processes_lose_and_double_nothing(url: str) -> None:
     context: Any = multiprocessing.get_context("spawn")
     with context.Pool(3) as pool:

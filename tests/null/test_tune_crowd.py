@@ -34,6 +34,7 @@ def complete(found: Any, clients: int, kernels: int = 4) -> None:
     assert found["lost"] == found["twice"] == 0
 
 
+@pytest.mark.seldom(4)
 def test_many_devices_on_one_process(sockets: Any, task: Any, url: str) -> None:
     found = sockets.many(bundle(), url, task, 60)
     complete(found, 60)

@@ -1,6 +1,6 @@
 """Expected results of slow kernels (web/tune/trial/): computed once, where no candidate had run.
 
-The page's side runs beside a worker that is made up, the worker's side on a clock that is.
+The page's side runs beside a worker that is made up; both sides run on a clock that is.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from clock import CLOCK
 from node import run
 
 PAGE = """
@@ -40,6 +41,7 @@ async function session(bytes, ...tried) {
   one.close();
   return { asked: heard.map(({ spec, confirm, expected }) => [spec, confirm, expected]), stages: outcome.stages };
 }
+freely();
 console.log(JSON.stringify({
   first: await session(4, [1, 'wins'], [1, 'same'], [1, 'wrong'], [1, 'same']),
   later: await session(4, [1, 'same'], [2, 'wins'], [2, 'wins']),
@@ -52,7 +54,7 @@ process.exit(0);
 
 @cache
 def page() -> Any:
-    return run(PAGE)
+    return run(CLOCK + PAGE)
 
 
 def test_a_slow_kernels_results_are_told_to_the_next_workers() -> None:

@@ -18,8 +18,8 @@ from modes_factory import given
 from node import run
 from tuning_client import Client, hello
 
+from lab.subjects import compile_graph
 from tilewright.base.dtypes import I8, I16, U8
-from tilewright.benchkernel import compile_graph
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.cli.workers import makers
 from tilewright.compiler import Options
@@ -27,11 +27,11 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, cast, contract, graph_input, node
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.features import MATRIX, PACKED, SUBGROUPS
-from tilewright.targets.gpu.matrices import MatrixSchedule
+from tilewright.targets.gpu.limits import MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.client import PageSession
+from tilewright.tuning.client import PageCompiler
 from tilewright.tuning.folder import write_candidates
 from tilewright.tuning.relink import relink
 
@@ -95,7 +95,7 @@ def test_a_server_sends_what_the_device_can_run(bundle: Bundle, has: str) -> Non
 @pytest.mark.parametrize("has", HAS)
 def test_so_does_the_compiler_in_the_page(bundle: Bundle, has: str) -> None:
     spec, found = space(bundle)
-    page = PageSession(given(bundle, device=DEVICE.id, features=list(HAS[has])))
+    page = PageCompiler(given(bundle, device=DEVICE.id, features=list(HAS[has])))
     (offer,) = page.offers([spec])
     assert offer["order"] == able(found, HAS[has])
 
@@ -150,7 +150,7 @@ def test_a_relinked_bundle_starts_with_the_winner_where_it_runs(
     write(relink(bundle, DEVICE, {spec: found.schedules[best]}), tmp_path / "again")
     again = open_bundle(tmp_path / "again")
     for features, own in zip(HAS.values(), (0, 0, best), strict=True):
-        page = PageSession(given(again, device=DEVICE.id, features=list(features)))
+        page = PageCompiler(given(again, device=DEVICE.id, features=list(features)))
         (offer,) = page.offers([spec])
         assert offer["default"] == own
         assert offer["schedule"] == str(found.schedules[own])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from node import run
@@ -73,3 +74,66 @@ def test_times_by_a_rounded_clock(cost: float, tmp_path: Path) -> None:
     assert found["quick"] == pytest.approx(cost, rel=0.07)
     assert found["times"] == pytest.approx([cost, 1.1 * cost], rel=0.07)
     assert found["pair"]["second"] / found["pair"]["first"] == pytest.approx(1.1, rel=0.07)
+
+
+#: A page that uses its model without a break: after `gap` sides of pairs it interrupts the next
+#: one.  The clock is not read, so only these events count.
+BUSY = """
+import { rest } from './breath.js';
+let [sides, pauses] = [0, 0];
+export const told = [];
+self.postMessage = ({ rests }) => rests && setImmediate(() => rest(0));
+export const hasStamps = () => true;
+export const timed = async (runner, times) => {
+  const broken = ++sides % (globalThis.gap + 1) === 0;
+  if (broken) rest(++pauses);
+  told.push(`${runner.name}${broken ? '!' : ''}`);
+  return times * runner.cost * (broken ? 5 : 1 + 0.001 * (sides % 7));
+};
+export const touch = async () => {};
+"""
+
+
+def contested(gap: int, folder: Path) -> Any:
+    """A kernel against one that is 1.25 times as fast, on that page."""
+    place = shutil.copytree(WEB, folder / "web") / "tune" / "trial" / "gpu_memory.js"
+    place.write_text(BUSY)
+    return run(
+        """
+        globalThis.self = {};
+        globalThis.gap = <gap>;
+        const { pairsOf } = await import(<place> + '/gpu_timing.js');
+        const { told } = await import(<place> + '/gpu_memory.js');
+        const { contest } = await import(<place> + '/pairs.js');
+        const pairs = pairsOf({ name: 'a', cost: 1.25 }, { name: 'b', cost: 1 }, [1.25, 1]);
+        const found = await contest(pairs, { margin: 1.01, grant: 1 }, [() => false, () => false]);
+        console.log(JSON.stringify({ told, ...found }));
+        """,
+        place=place.parent.as_uri(),
+        gap=gap,
+    )
+
+
+@pytest.mark.parametrize("gap", [1, 2, 3, 50])
+def test_gaps_too_short_for_a_pair_still_decide(gap: int, tmp_path: Path) -> None:
+    """A gap of one side has no room for a pair, and each pair has its two sides all the same."""
+    found = contested(gap, tmp_path)
+    assert found["verdict"] == "faster"
+    assert found["ratio"] == pytest.approx(1.25, rel=0.01)
+    assert found["lost"] <= 2 * found["pairs"] + 4
+
+
+@pytest.mark.parametrize("gap", [2, 50])
+def test_where_pairs_fit_both_sides_are_measured_anew(gap: int, tmp_path: Path) -> None:
+    """A side of before a pause counts only where nothing else is to be had."""
+    found = contested(gap, tmp_path)
+    whole = [side for side in found["told"] if not side.endswith("!")]
+    assert len(whole) >= 2 * found["pairs"]
+    pairs = "".join(found["told"])
+    assert pairs.count("ab") + pairs.count("ba") >= found["pairs"]
+
+
+def test_gaps_too_short_for_a_side_end_soon(tmp_path: Path) -> None:
+    found = contested(0, tmp_path)
+    assert found["undecided"]
+    assert (found["pairs"], len(found["told"])) == (0, 13)

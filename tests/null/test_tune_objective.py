@@ -11,7 +11,7 @@ import pytest
 from node import run
 from tuned_page import PAGE
 
-from tilewright.benchkernel import product_kernel
+from lab.subjects import product_kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.lite import Objective
 from tilewright.tuning.candidates import space_of

@@ -14,7 +14,8 @@ let kept = 0;
 const save = async () => void kept++;
 const record = { unsent: [] };
 const session = (more) => openReports({ source, record, digest: 'one', on: true, save, ...more });
-const soon = () => new Promise((resolve) => setTimeout(resolve, 5));
+/** All that needs no time has happened. */
+const soon = () => new Promise((resolve) => setImmediate(resolve));
 const offer = { spec: 3, checksum: 'c', count: 7, default: 0, gold: null };
 const offers = new Map([[3, offer]]);
 const ratios = new Map([[1, 2], [2, 90], [4, 0.5]]);
@@ -78,7 +79,8 @@ def test_reports_are_kept_until_they_are_answered() -> None:
 INPUTS = """
 import { allowed, difference, filled } from 'TUNE/trial/inputs.js';
 
-let beats = 0;
+let [beats, now] = [0, 0];
+performance.now = Date.now = () => ++now;
 globalThis.self = { postMessage: () => beats++ };
 
 const given = (more) => ({ dtype: 'f32', size: 4000, bytes: 16000, limit: 0, extent: 0, real: null, ...more });

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.postgres import Cluster
+from helpers.waiting import until
 from tuning_client import Client, hello, report
 from tuning_site import SECONDS, bundle, digest
 from tuning_votes import agree, site, space, who
@@ -45,11 +45,8 @@ def pointer(server: str, address: str = TUNED) -> Any:
 
 def relinked(server: str, so: bool = True) -> Any:
     """The pointer, once it is another than the built bundle's; or, not `so`, that one again."""
-    end = time.monotonic() + SECONDS
-    while ((found := pointer(server))["manifest"]["digest"] != digest()) != so:
-        assert time.monotonic() < end, f"relinked is never {so}"
-        time.sleep(0.05)
-    return found
+    until(lambda: (pointer(server)["manifest"]["digest"] != digest()) == so)
+    return pointer(server)
 
 
 def fetched(server: str, found: Any, folder: Path, address: str = TUNED) -> Path:
@@ -170,14 +167,17 @@ def test_what_does_not_exist(url: str) -> None:
 
 @pytest.mark.parametrize("what", ["winners", "relinked"])
 def test_a_bundle_that_cannot_be_relinked_is_served_as_built(url: str, what: str) -> None:
+    failed = threading.Event()
+
     def failing(*given: Any) -> Any:
+        failed.set()
         raise ValueError("a bug")
 
     with site(url, makers=replace(makers(0), **{what: failing})) as server:
         agree(server.url, {space().order[-1]: 1.5})
+        until(lambda: pointer(server.url)["manifest"]["digest"] != digest() or failed.is_set())
         for _ in range(3):
             assert pointer(server.url)["manifest"]["digest"] == digest()
-            time.sleep(0.1)
 
 
 def test_what_one_process_linked_any_other_knows(url: str, tmp_path: Path) -> None:
@@ -231,10 +231,7 @@ def test_what_failed_is_left_alone_for_a_while(
 
     with site(url, makers=replace(makers(0), relinked=failing)) as server:
         agree(server.url, {space().order[-1]: 1.5})
-        end = time.monotonic() + SECONDS
-        while not calls:
-            assert pointer(server.url)["manifest"]["digest"] == digest()
-            assert time.monotonic() < end
+        until(lambda: pointer(server.url)["manifest"]["digest"] != digest() or calls)
         for _ in range(5):
             assert pointer(server.url)["manifest"]["digest"] == digest()
         assert len(calls) == 1
@@ -247,15 +244,12 @@ def test_a_bundle_that_is_being_linked_stops_no_session(url: str, what: str) -> 
 
     def slow(*given: Any) -> Any:
         begun.set()
-        released.wait(10 * SECONDS)
+        released.wait(600)
         return getattr(makers(0), what)(*given)
 
     with site(url, makers=replace(makers(0), **{what: slow})) as server:
         agree(server.url, {space().order[-1]: 1.5})
-        end = time.monotonic() + SECONDS
-        while not begun.is_set():
-            pointer(server.url)
-            assert time.monotonic() < end
+        until(lambda: pointer(server.url) and begun.is_set())
         with Client(server.url) as client:
             client.start(hello("m", digest(), (3,)))
             client.want(2)

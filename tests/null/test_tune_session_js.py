@@ -25,6 +25,33 @@ def test_a_session_of_the_made_up_page() -> None:
     assert found["reports"] == [[2, 1]]
 
 
+STATES = """
+const { TuningSession } = await import('TUNE/tuner.js');
+const seen = [];
+const see = () => seen.at(-1) === tuning.state || seen.push(tuning.state);
+const { next } = source;
+const measured = engine.time;
+Object.assign(source, { next() { see(); return next.call(source); } });
+engine.time = (...parts) => (see(), measured(...parts));
+Object.assign(acts, { attempt: see, profile: see, report: see });
+const tuning = new TuningSession(engine, { source, budget: 1, report: true, onEvent: see });
+see();
+const { rounds } = await tuning.run();
+const second = await tuning.run().catch(({ message }) => message);
+await out({ seen, rounds, second });
+"""
+
+
+def test_the_states_of_a_session() -> None:
+    """One candidate is adopted; a session runs once."""
+    found = page(STATES, 1)
+    tried = ["choosing", "trying", "adopting", "choosing"]
+    ends = ["confirming", "closing", "ended"]
+    assert found["seen"] == ["created", "opening", "timing", *tried, *ends]
+    assert found["rounds"] == 1
+    assert found["second"] == "A tuning session runs once"
+
+
 def test_a_run_while_the_class_is_found_out() -> None:
     """The trial worker rests, and goes on: the session comes to its end."""
     script = """

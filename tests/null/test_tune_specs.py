@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from node import run
 
+from lab.subjects import product, steps_of
 from tilewright.base.dtypes import F32, I32
-from tilewright.benchkernel import product, steps_of
 from tilewright.bundle import write
 from tilewright.graph.node import Graph, cast, constant, elementwise, graph_input
 from tilewright.kernel.serial import kernel_to_data

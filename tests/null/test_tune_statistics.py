@@ -124,6 +124,7 @@ def adopted(found: dict[str, Any]) -> int:
     return int(found["verdicts"].get("faster", 0))
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_equal_kernels_are_not_adopted(machine: str) -> None:
     """Fewer than 2 in 1000, on each machine."""
@@ -247,6 +248,7 @@ def test_what_is_granted_is_no_gain() -> None:
         assert abs(found["bias"]) < 0.03, (name, found)
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_without_a_grant_who_is_faster_wins(machine: str) -> None:
     for truth, count in ((1.0, EQUAL), (1.05, NEAR), (1.2, GAIN)):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from helpers.postgres import Cluster
-from helpers.waiting import until
+from helpers.waiting import PATIENCE, until
 from tuning_client import Client, hello, postponed, report
 from tuning_site import digest, stats
 from tuning_votes import SECRET, counted, site, vote, who
@@ -152,7 +151,7 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
         client.kernel()
         # it was stored after all; sent again, it is not counted twice
         released.set()
-        monkeypatch.setattr(ledger, "PATIENCE", 60.0)
+        monkeypatch.setattr(ledger, "PATIENCE", PATIENCE)
         again(client, message)
     assert counted(url) == (1, 1)
 
@@ -170,7 +169,7 @@ def test_pages_hold_up_neither_sessions_nor_reports(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is made at a time; who waits too long for a turn is told to come again."""
-    monkeypatch.setattr(ledger, "PATIENCE", 60.0)
+    monkeypatch.setattr(ledger, "PATIENCE", PATIENCE)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     asked, released = [], threading.Event()
 
@@ -213,7 +212,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(error, ledger.Unavailable) for error in found)
         released.set()
-        monkeypatch.setattr(ledger, "PATIENCE", 60.0)
+        monkeypatch.setattr(ledger, "PATIENCE", PATIENCE)
         return await lane.call(lambda: 7)
 
     assert asyncio.run(ask()) == 7
@@ -235,12 +234,14 @@ def test_a_page_that_fails_postpones_no_report(url: str, monkeypatch: pytest.Mon
 def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
 
+    said = threading.Event()
+
     class Slow(KernelStore):
         def submit(self, *given: Any) -> Any:
-            time.sleep(0.3)
+            said.wait(PATIENCE)
             return super().submit(*given)
 
-    limits = SessionLimits(leaving=60.0)
+    limits = SessionLimits(leaving=PATIENCE)
     with site(url, store=lambda: Slow.open(url), limits=limits) as server:
         with Client(server.url) as client:
             offers = client.start(hello("m", digest(), (0, 2, 3))).kernels
@@ -248,6 +249,7 @@ def test_bye_waits_for_the_reports_before_it(tmp_path: Any) -> None:
             for message in messages:
                 client.send(message)
             client.bye()
+            said.set()
             assert [client.ack(message.nonce).accepted for message in messages] == [True] * 3
             assert client.closed() == 1000
         assert counted(url) == (3, 3)
@@ -350,9 +352,9 @@ def test_a_store_that_is_still_opened_when_the_server_ends(
 
     with site(url, store=opener) as server, Client(server.url) as client:
         client.start(hello("m", digest()))
-        assert opening.wait(60)
+        assert opening.wait(PATIENCE)
     released.set()
-    assert closed.wait(60)
+    assert closed.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("secret", [SECRET, ""], ids=["secret", "random"])

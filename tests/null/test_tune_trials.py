@@ -67,6 +67,18 @@ async function paused(late) {
 seen.hangs = await paused(false);
 seen.late = await paused(true);
 
+// Its worker beats, but the page's own device does not answer.
+acts = { attempt: (worker) => {
+  worker.say({ trying: true });
+  setInterval(() => worker.say({ beat: true }), 50);
+} };
+{
+  let silence = 0;
+  const begun = time;
+  const one = trials({ silent: (limit, each) => each * ++silence > limit });
+  seen.taken = { ...await outcome(one.attempt(work(1))), took: time - begun };
+}
+
 // A pause that is much longer than any patience.
 acts = {
   attempt: (worker, data, answer) => (worker.answer = answer),
@@ -254,6 +266,16 @@ def test_a_hang_is_noticed_while_runs_pause_the_trial() -> None:
 def test_a_pause_that_is_over_excuses_nobody() -> None:
     """Word of it may come late, when the candidate runs again and hangs."""
     assert found()["late"]["verdict"] == "hung"
+
+
+def test_a_candidate_that_took_the_pages_device_hangs() -> None:
+    """Whatever its own worker says, as it may while a driver compiles."""
+    taken = found()["taken"]
+    assert (taken["verdict"], taken["why"]) == (
+        "hung",
+        "the engine's GPU did not answer for 0.25 s",
+    )
+    assert taken["took"] <= 1000
 
 
 def test_a_rest_is_no_hang() -> None:

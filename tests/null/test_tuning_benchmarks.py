@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.benchkernel import matmul_step
+from lab.subjects import matmul_step
 from tilewright.bundle import open_bundle
 from tilewright.targets.simd.table import schedule_from_json
 from tilewright.targets.wasm import TARGETS

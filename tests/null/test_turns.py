@@ -7,7 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.turns import EACH_TEST, LONG_PERIOD, PAIRS, PERIOD, SHARES, choose, left_out, told
+from helpers.turns import (
+    EACH_TEST,
+    FOLDERS,
+    LONG_PERIOD,
+    PAIRS,
+    PERIOD,
+    SELDOM_PERIOD,
+    SHARES,
+    choose,
+    left_out,
+    told,
+)
 
 CASES = [f"case{n}" for n in range(12)]
 
@@ -22,8 +33,8 @@ class Item:
         self.callspec = SimpleNamespace(params=params)
         self.marks = [mark.mark for mark in marks]
 
-    def iter_markers(self, name: str) -> Any:
-        return (mark for mark in self.marks if mark.name == name)
+    def iter_markers(self, name: str | None = None) -> Any:
+        return (mark for mark in self.marks if name in (None, mark.name))
 
     def get_closest_marker(self, name: str) -> Any:
         return next(self.iter_markers(name), None)
@@ -108,6 +119,34 @@ def test_of_a_long_place_a_share_is_taken_and_in_time_all(place: str, share: int
             assert len(found) <= 2 + ceil(len(CASES) / 2 / share)
             seen |= found
     assert len(seen) == len(CASES) + 1
+
+
+@pytest.mark.parametrize(("place", "share"), FOLDERS.items())
+def test_of_a_folder_each_case_is_taken_once_in_its_turns(place: str, share: int) -> None:
+    seen = list[str]()
+    for turn in range(share):
+        items = [Item("t", {"case": c}, file=f"{place}{n}.py") for n in range(9) for c in CASES]
+        kept = pytest.mark.one_in(2, but=["kept"])
+        items.append(Item("t", {"case": "kept"}, kept, file=f"{place}x.py"))
+        choose(items, turn * LONG_PERIOD)  # type: ignore[arg-type]
+        *found, always = (i.nodeid for i in items if not i.get_closest_marker("nightly"))
+        assert "kept" in always
+        assert 0 < len(found) < 9 * len(CASES) / 4
+        seen += found
+    assert len(seen) == len(set(seen)) == 9 * len(CASES)
+
+
+def test_what_is_seldom_is_taken_in_one_run_of_so_many() -> None:
+    """Also of a file of which a run takes a share."""
+    mark, seen = pytest.mark.seldom(3), list[str]()
+    place = next(iter(SHARES))
+    for turn in range(3 * SHARES[place]):
+        items = [Item(f"t{n}", {}, mark, file="tests/null/x.py") for n in range(30)]
+        items += [Item("t", {"case": c}, mark, file=f"{place}x.py") for c in CASES]
+        choose(items, turn % 3 * SELDOM_PERIOD + turn // 3 * LONG_PERIOD)  # type: ignore[arg-type]
+        seen += [i.nodeid for i in items if not i.get_closest_marker("nightly")]
+    assert len(set(seen)) == 30 + len(CASES)
+    assert len([name for name in seen if "null/x.py" in name]) == 30 * SHARES[place]
 
 
 @pytest.mark.parametrize(("place", "share"), EACH_TEST.items())

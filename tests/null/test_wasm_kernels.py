@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import wasmtime
-from wasm_machine import ARGS, Machine, run, validate
+from wasm_machine import Machine, run, validate
 
 from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug
@@ -34,7 +34,6 @@ from tilewright.kernel.loops import (
 from tilewright.kernel.spec import Buffer
 from tilewright.targets.wasm import (
     ALL,
-    FLOPS_PER_TILE,
     PASSES,
     TARGETS,
     compile_tile,
@@ -42,7 +41,6 @@ from tilewright.targets.wasm import (
     emit_text,
     image,
     link,
-    peak,
 )
 
 SUBSETS = [frozenset(c) for n in range(4) for c in combinations(sorted(ALL), n)]
@@ -382,18 +380,3 @@ def test_the_driver_hands_out_tiles_from_either_end(grain: int, back: bool) -> N
         for n in ticket:
             wanted[n] = wanted[n + 1] + 1
     assert found == wanted[:6]
-
-
-@pytest.mark.parametrize(
-    ("target", "value"),
-    # twelve chains from 0..11 in steps of 1/2; twelve chains to the fixed point of x / 2 + 1
-    [("x86", sum(range(12)) + 12 * 1024.0), ("x86-simd", 12 * 2.0)],
-)
-def test_the_peak_kernel_computes_in_registers(target: str, value: float) -> None:
-    machine = Machine(1 << 16)
-    exports = machine.load(link([peak(TARGETS[target])], TARGETS[target], 1))
-    machine.words(ARGS, (8192,))
-    exports["k0"](machine.store, ARGS, 0, 1)
-    assert np.frombuffer(machine.read(8192, 16), "float32").tolist() == [value] * 4
-    exports["k0"](machine.store, ARGS, 1, 3)
-    assert FLOPS_PER_TILE == 2 * 4 * 12 * 2048

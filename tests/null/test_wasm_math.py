@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from wasm_machine import run
 
+from lab import mathfit
 from tilewright.base.dtypes import F32, F64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.numpy_scalars import NUMPY_SCALARS
@@ -24,7 +25,6 @@ from tilewright.kernel.expr import Call, Const, Expr, Load
 from tilewright.kernel.index import Var, index
 from tilewright.kernel.loops import For, Store, TileFn
 from tilewright.kernel.spec import Buffer
-from tilewright.targets import mathfit
 from tilewright.targets.wasm import mathlib
 
 COUNT = 1 << 18

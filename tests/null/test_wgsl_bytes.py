@@ -7,13 +7,13 @@ from helpers.blocks import CASES, made
 from helpers.graphs import steps_of
 from node import run
 
-from tilewright.benchkernel import compile_graph
+from lab.subjects import compile_graph
 from tilewright.compiler import Compiled, Options
 from tilewright.graph.passes import optimise
 from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.simd.layouts import PACKING
+from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.targets.wgsl.bytes import in_bytes
 

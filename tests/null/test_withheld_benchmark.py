@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.benchkernel import matmul_step
+from lab.subjects import matmul_step
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import build, space_of
 

@@ -241,6 +241,7 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 KILLS = Path(__file__).with_name("written_kills.py")
 
 
+@pytest.mark.seldom(4)
 @pytest.mark.parametrize("kind", ["killed", "overlapped"])
 def test_a_folder_outlives_its_writers(tmp_path: Path, kind: str) -> None:
     """Killed at each of their calls of the system, or two at once: a reader never meets half a

@@ -40,7 +40,7 @@ from tilewright.tuning.messages import (
 )
 
 M = TypeVar("M", bound=FromServer)
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 def hello(bundle: str, digest: str, specs: Iterable[int] = (0,), **changes: Any) -> Hello:

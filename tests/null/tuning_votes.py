@@ -10,7 +10,7 @@ import urllib.request
 from typing import Any
 
 from tuning_client import Client, hello, report
-from tuning_site import app, bundle, digest
+from tuning_site import SECONDS, app, bundle, digest
 
 from tilewright.bundle import open_bundle
 from tilewright.server import BackgroundServer
@@ -62,7 +62,7 @@ def agree(server: str, ratios: dict[int, float], first: int = 0) -> None:
 
 def default(server: str) -> int | None:
     """The crowd's, of the only key."""
-    with urllib.request.urlopen(server + "/api/standing", timeout=60) as answer:
+    with urllib.request.urlopen(server + "/api/standing", timeout=SECONDS) as answer:
         (entry,) = json.loads(answer.read())
     found: int | None = entry["default"]
     return found

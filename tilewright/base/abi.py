@@ -14,6 +14,9 @@ MEMORY_LIMIT = 1 << 32
 #: cache lines, because processors fetch lines in pairs.
 CONTROL_BYTES = 4096
 PREEMPT, ABORT, TRAPPED, STOP, SPIN, PATIENCE = 0, 4, 8, 12, 16, 20
+#: What a kernel leaves that stops at an index: the number of its check plus one, and the index, of
+#: 64 bits.  The host that reads them writes 0.
+CHECK, INDEX = 24, 32
 EPOCH, PLAN, FIRST, LAST, WORKERS, IDLE, COMING = 128, 132, 136, 140, 144, 148, 152
 POSITION, DONE = 256, 264
 SLEEPERS, SEEN, QUIET = 384, 388, 392
@@ -22,6 +25,10 @@ SLEEPERS, SEEN, QUIET = 384, 388, 392
 WORKER_LINES, WORKER_BYTES, MOST_WORKERS = 2048, 64, 32
 STEP, PROGRESS = 0, 4
 OUTSIDE, JOINED = 0, -1
+
+#: Kernels for GPUs leave one word: the number of the step plus one, and from this bit on the number
+#: of the check.
+CHECK_BIT = 20
 
 #: Values of ABORT, which are also what `run` returns.
 TRAP, STALLED = 1, 2

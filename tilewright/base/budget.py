@@ -1,4 +1,4 @@
-"""The words by which normal kernels are held back, as kernels, hosts and policies share them.
+"""The words in a GPU's memory that hold back normal kernels, shared by kernels, hosts and policies.
 
 Input: nothing.  Output: numbers, defined only here.  docs/elastic-form.md explains them.
 """

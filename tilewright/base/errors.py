@@ -142,6 +142,14 @@ class KernelTrap(TilewrightError):
     exit_code = 8
 
 
+class OutOfRange(KernelTrap):
+    """The same of a kernel alone, which knows no model: the number of its check, and the index."""
+
+    def __init__(self, check: int, index: int) -> None:
+        self.check, self.index = check, index
+        super().__init__("an index is out of range", check=check, index=index)
+
+
 class NotMeasured(TilewrightError):
     """A tuning session measured too little within its budget for what was asked of it."""
 

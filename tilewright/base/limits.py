@@ -1,4 +1,4 @@
-"""What a model file may ask for: limits on work and memory that do not depend on its promises.
+"""Limits on the work and the memory that a model file may ask for, whatever it promises.
 
 Input: nothing.  Output: `LIMITS`, the one table of them, which docs/limits.md lists.  The stage
 that would do the work compares first and raises `ModelLimit`.  Limits of targets and devices, such

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.base.dtypes import DType
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = npt.NDArray[Any]
 
 
 def _div(a: Array, b: Array) -> Array:

@@ -1,8 +1,8 @@
 """Records that a compilation makes by the hundred thousand, and values that they compute once.
 
-Input: classes.  Output: dataclasses that the type checker keeps frozen.  What is made seldom is a
-`dataclass(frozen=True)` and a `functools.cached_property` instead: at run time those also hinder
-assignments and races, which takes several times as long as making the object.
+Input: classes.  Output: dataclasses that the type checker keeps frozen.  Use
+`dataclass(frozen=True)` and `functools.cached_property` for rarer objects: they also prevent
+assignments and races at run time, but take several times as long as making the object.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.base.dtypes import BOOL, I32, DType
+from tilewright.base.invariants import required
 
 Number = float | int | bool
 Result = Literal["same", "bool", "i32", "cast"]
@@ -43,8 +44,7 @@ class ScalarFn:
         if self.result == "i32":
             return I32
         if self.result == "cast":
-            assert own is not None
-            return own
+            return required(own, "a cast to nothing", function=self.name)
         return args[-1]
 
 

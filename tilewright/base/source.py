@@ -1,7 +1,7 @@
 """The digest of the compiler's source: two compilers make the same kernels only if it is the same.
 
 Input: this package's files.  Output: text for keys of caches, spaces and stored candidates.  A
-version alone does not tell: it stays while the source changes.
+version number is not enough, because it stays the same while the source changes.
 """
 
 from __future__ import annotations

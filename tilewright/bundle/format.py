@@ -147,10 +147,24 @@ class StateEntry(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
 
-class StepEntry(msgspec.Struct, frozen=True, kw_only=True):
+class CheckEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An index that a kernel checks: of which node and operator, along which axis.
+
+    least: the smallest index that the operator takes; below 0 they count from the end
+    """
+
+    node: str
+    op: str
+    axis: int
+    length: int
+    least: int = 0
+
+
+class StepEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a plan, for people and profilers.
 
-    spec: the number of its kernel in the list of kernels
+    spec:   the number of its kernel in the list of kernels
+    checks: what its kernel checks as it runs, by the numbers of these
     """
 
     spec: int
@@ -158,6 +172,7 @@ class StepEntry(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     flops: int
     bytes: int
+    checks: tuple[CheckEntry, ...] = ()
 
 
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +248,7 @@ class Pointer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Record = TypeVar("Record", Manifest, Pointer)
+T = TypeVar("T")
 
 
 def is_blob_name(file: str, ref_digest: str | None = None) -> bool:
@@ -266,7 +282,7 @@ def decode(data: bytes, kind: type[Record], place: str) -> Record:
     return made
 
 
-def parse(data: bytes, kind: type[Any], place: str) -> Any:
+def parse(data: bytes, kind: type[T], place: str) -> T:
     """JSON bytes as data of a type.  place: path for messages.  Raises BundleCorrupt."""
     with reading(place):
         return msgspec.json.decode(data, type=kind)
@@ -315,10 +331,11 @@ LONGEST = 400
 
 def _check_version(data: bytes, place: str) -> None:
     try:
-        found: Any = msgspec.json.decode(data)
+        found: object = msgspec.json.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleCorrupt(f"{place} is not JSON: {error}", hint=REBUILD, path=place) from error
-    version = found.get("format") if isinstance(found, dict) else None
+    fields = found if isinstance(found, dict) else {}
+    version = fields.get("format")
     if not isinstance(version, int) or isinstance(version, bool):
         raise BundleCorrupt(f"{place} has no format version", hint=REBUILD, path=place)
     if version == FORMAT:
@@ -331,5 +348,5 @@ def _check_version(data: bytes, place: str) -> None:
         path=place,
         found=version,
         expected=FORMAT,
-        tool=found.get("tool"),
+        tool=fields.get("tool"),
     )

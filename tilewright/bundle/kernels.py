@@ -8,31 +8,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
 from tilewright.base.source import compiler_digest
 from tilewright.bundle.format import parse
 
-Data = Mapping[str, Any]
+Data = Mapping[str, object]
 
 
 class KernelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel: its name for people, and its specification (kernel/serial.py)."""
 
     name: str
-    spec: dict[str, Any]
+    spec: dict[str, object]
+
+
+class SlotBuild(TypedDict):
+    """What a variant runs for a kernel; digest: of what decides about its code"""
+
+    digest: str
+    schedule: dict[str, object]
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """A target's record of one kernel: its slot, and by variant the result of `build_of`."""
 
     slot: int
-    builds: dict[str, dict[str, Any]]
+    builds: dict[str, SlotBuild]
 
 
-def build_of(spec: Data, schedule: Data, variant: str) -> dict[str, Any]:
+def build_of(spec: Data, schedule: Data, variant: str) -> SlotBuild:
     """A schedule, and a digest that identifies the code made from it by this compiler."""
     identity = msgspec.json.encode([spec, schedule, variant, compiler_digest()], order="sorted")
     return {"digest": hashlib.sha256(identity).hexdigest(), "schedule": dict(schedule)}

@@ -11,14 +11,15 @@ import json
 import os
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tilewright.base.errors import HostError, UsageError
+from tilewright.base.invariants import of_kind
 from tilewright.bundle.format import Pointer
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Signer:
             return False
         return True
 
-    def candidate(self, bundle: str, about: Mapping[str, Any]) -> str:
+    def candidate(self, bundle: str, about: Mapping[str, object]) -> str:
         """The signature of a candidate for the bundle with this manifest digest.
 
         about: the fields `CANDIDATE`
@@ -98,14 +99,15 @@ def bundle_statement(pointer: Pointer) -> str:
     return f"tilewright bundle {_line([pointer.name, pointer.serial, pointer.manifest.digest])}"
 
 
-def candidate_statement(bundle: str, about: Mapping[str, Any]) -> str:
+def candidate_statement(bundle: str, about: Mapping[str, object]) -> str:
     """One line of JSON; the grains of plans by their number."""
     fields = {name: about[name] for name in CANDIDATE}
-    fields["grains"] = [[int(plan), grain] for plan, grain in sorted(about["grains"].items())]
+    grains = of_kind(about["grains"], dict, "no grains by plan")
+    fields["grains"] = [[int(plan), grain] for plan, grain in sorted(grains.items())]
     return f"tilewright candidate {bundle} {_line(list(fields.values()))}"
 
 
-def _line(values: list[Any]) -> str:
+def _line(values: Sequence[object]) -> str:
     """As JavaScript writes it; null for what is not set."""
     named = [None if value is msgspec.UNSET else value for value in values]
     return json.dumps(named, separators=(",", ":"), ensure_ascii=False)

@@ -7,16 +7,14 @@ The browser engine does the same (web/engine/widening.js).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from tilewright.base.alignment import align
 from tilewright.base.dtypes import DTYPES
+from tilewright.base.numpy_scalars import Array as Array
 from tilewright.bundle.format import TensorEntry, reading
 from tilewright.bundle.reader import Bundle
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def narrowed(value: Array, tensor: TensorEntry) -> Array:

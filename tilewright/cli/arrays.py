@@ -9,19 +9,20 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.numpy_scalars import Array
 
-Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+Arrays = Mapping[str, Array]
 #: The comment of archives that Tilewright writes.
 MARK = b"tilewright"
 HOW = "Write it with numpy.savez(path, name=array, ...)"
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(path: Path) -> dict[str, Array]:
     try:
         file = np.load(path, allow_pickle=False)
         if isinstance(file, np.ndarray):
@@ -31,7 +32,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     except FileNotFoundError as error:
         raise InputError(f"There is no file {path}", hint=HOW) from error
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is no .npz file of plain arrays", hint=HOW) from error
+        raise InputError(f"{path} is not an .npz file of plain arrays", hint=HOW) from error
 
 
 def write_arrays(file: BinaryIO, arrays: Arrays) -> None:

@@ -30,13 +30,15 @@ from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, Show, progress
 
 if TYPE_CHECKING:
+    from tilewright.elastic.arrivals import Arrival
     from tilewright.elastic.result import CorunResult
-    from tilewright.elastic.settings import Guarded
-    from tilewright.elastic.workloads.arrivals import Arrival
+    from tilewright.elastic.settings import CriticalSettings
 
 DEVICES = ("cuda", "cpu")
 #: Microseconds that a timeline shows.
 SHOWN_US = 5000.0
+#: Seconds between two looks at whether the broker still works.
+CHECK_S = 1.0
 
 
 def corun(
@@ -45,15 +47,19 @@ def corun(
         list[Path], typer.Argument(metavar="NORMAL...", help="Models that use what is left.")
     ],
     max_slowdown: Annotated[
-        float, typer.Option(help="The bound: times the critical model's time alone.")
+        float,
+        typer.Option(
+            help="The bound: the time of a critical request, as a multiple of its time alone."
+        ),
     ] = 1.05,
     also: Annotated[
         list[str] | None,
         typer.Option(
             "--critical",
             metavar="FILE[,NAME=VALUE...]",
-            help="A further critical model; NAME is one of max_slowdown, deadline, rate, priority "
-            "(larger is sooner), otherwise as of the first. Repeatable.",
+            help="A further critical model with its own max_slowdown, deadline, rate or priority"
+            " (larger goes first). Values that are not given are those of the first model. "
+            "Repeatable.",
         ),
     ] = None,
     deadline: Annotated[
@@ -63,44 +69,60 @@ def corun(
         float, typer.Option(help="Critical requests per second; 0: one after the other.")
     ] = 20.0,
     arrival: Annotated[str, typer.Option(help="With --rate: uniform or poisson.")] = "poisson",
-    clients: Annotated[int, typer.Option(min=1, help="Of each normal model.")] = 1,
+    clients: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Clients of each normal model. A client asks again when it has its answer."
+        ),
+    ] = 1,
     sms: Annotated[
-        int | None, typer.Option(min=2, help="Use so many multiprocessors; by default all.")
+        int | None, typer.Option(min=2, help="Number of multiprocessors to use; by default all.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Of the arrivals.")] = 0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of the run.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Seed of the arrival times.")] = 0,
     policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
     together: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Normal models that run at once, at most; 0: all. By default as many as the "
+            help="The most normal models that run at once; 0: all. By default as many as the "
             "bounds allow: all, 2 or 1.",
         ),
     ] = None,
     phases: Annotated[
-        int, typer.Option(min=1, help="Parts of the critical model with a budget of their own.")
+        int,
+        typer.Option(
+            min=1, help="Parts of the critical model; each has its own budget of normal work."
+        ),
     ] = 1,
     l2_persistence: Annotated[
         bool,
-        typer.Option("--l2-persistence", help="The critical model's weights stay in the L2 cache."),
+        typer.Option(
+            "--l2-persistence",
+            help="Reserve a part of the L2 cache for the critical models' weights.",
+        ),
     ] = False,
     curves: Annotated[
         Path | None,
-        typer.Option(help="Slowdown curves: read if they are there; what was measured is added."),
+        typer.Option(
+            help="A file with slowdown curves. It is read if it exists, and new measurements are"
+            " added."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto (JSON).")] = None,
-    timeline: Annotated[Path | None, typer.Option(help="Write a picture (SVG).")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write a timeline of the multiprocessors (SVG).")
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> Answer:
     """Run critical models beside normal ones and keep their slowdown under a bound."""
     from tilewright.elastic import measure
     from tilewright.elastic import timeline as pictures
-    from tilewright.elastic.session import CorunSession
+    from tilewright.elastic.arrivals import ClosedLoop
+    from tilewright.elastic.corun import Corun
     from tilewright.elastic.settings import Settings
-    from tilewright.elastic.workloads.arrivals import ClosedLoop
 
     if device not in DEVICES:
         raise UsageError(f"Unknown device: {device}", hint=f"Known are {', '.join(DEVICES)}")
@@ -130,14 +152,14 @@ def corun(
         with progress(as_json) as show:
             every = [*(one.path for one in chosen), *normal]
             paths = open_until.enter_context(_bundles(every, show))
-            guarded, others = _guarded(chosen, paths), paths[len(chosen) :]
-            session = CorunSession(guarded, others, settings, known, show)
-        open_until.enter_context(session)
-        if curves is not None and session.curves != known:
-            measure.save(session.curves, curves)
+            critical_models, others = _critical_settings(chosen, paths), paths[len(chosen) :]
+            models = Corun(critical_models, others, settings, known, show)
+        open_until.enter_context(models)
+        if curves is not None and models.curves != known:
+            measure.save(models.curves, curves)
         names = [one.path for one in chosen]
         with _shown(as_json, names) as told:
-            result = session.run(sources, seconds, seed, [ClosedLoop(clients)], told)
+            result = models.run(sources, seconds, seed, [ClosedLoop(clients)], told)
     for path, file in files:
         spans = pictures.window(result.spans, SHOWN_US)
         text = pictures.trace(spans) if path == trace else pictures.svg(spans, policy)
@@ -154,13 +176,13 @@ def corun(
     found = {
         "pair": " + ".join(path.stem for path in (*names, *normal)),
         "policy": policy,
-        "device": session.measured[0].device,
+        "device": models.measured[0].device,
         "sms": sms,
         "clients": clients,
-        "together": session.way.together,
-        "gated": session.way.gated,
+        "together": models.concurrency.together,
+        "gated": models.concurrency.gated,
         "l2_persistence": l2_persistence,
-        "l2_kept": round(session.kept.kept, 4) if session.kept else None,
+        "l2_kept": round(models.persistent.share, 4) if models.persistent else None,
     } | facts(result, names)
     gave_up = any(one.gave_up for one in result.critical)
     return Answer(found, view(found), AdmissionRefused.exit_code if gave_up else 0)
@@ -170,7 +192,8 @@ def broker(
     path: Annotated[Path, typer.Argument(metavar="SOCKET", help="The Unix socket to serve.")],
     policy: Annotated[str, typer.Option(help="How the GPU is shared.")] = "tilewright",
     sms: Annotated[
-        int | None, typer.Option(min=2, help="Multiprocessors; by default those of the GPU.")
+        int | None,
+        typer.Option(min=2, help="Number of multiprocessors; by default those of the GPU."),
     ] = None,
     device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)}.")] = DEVICES[0],
     as_json: Json = False,
@@ -190,17 +213,19 @@ def broker(
         make, shared = partial(GpuWord, driver), Gpu(sms or driver.sms)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with Broker(path, Scheduler(chosen, shared), make), contextlib.suppress(KeyboardInterrupt):
+    served = Broker(path, Scheduler(chosen, shared), make)
+    with served, contextlib.suppress(KeyboardInterrupt):
         Console(stderr=True).print(f"The broker serves {path}")
-        ended.wait()
+        while not ended.wait(CHECK_S):
+            served.check()
     return Answer({"socket": str(path)}, "The broker has ended")
 
 
-def _guarded(chosen: list[CriticalChoice], paths: list[Path]) -> list[Guarded]:
-    from tilewright.elastic.settings import Guarded
+def _critical_settings(chosen: list[CriticalChoice], paths: list[Path]) -> list[CriticalSettings]:
+    from tilewright.elastic.settings import CriticalSettings
 
     return [
-        Guarded(path, one.max_slowdown, one.deadline, one.priority)
+        CriticalSettings(path, one.max_slowdown, one.deadline, one.priority)
         for one, path in zip(chosen, paths, strict=False)
     ]
 
@@ -230,7 +255,7 @@ def _bundles(paths: list[Path], show: Show) -> Generator[list[Path]]:
 
 
 def _arrival(kind: str, rate: float) -> Arrival:
-    from tilewright.elastic.workloads.arrivals import ClosedLoop, Poisson, Uniform
+    from tilewright.elastic.arrivals import ClosedLoop, Poisson, Uniform
 
     kinds = {"uniform": Uniform, "poisson": Poisson}
     if kind not in kinds:

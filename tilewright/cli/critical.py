@@ -42,17 +42,19 @@ class CriticalChoice:
         """Raises UsageError."""
         if not self.max_slowdown > 1:
             raise UsageError(
-                f"A bound of {self.max_slowdown} is none", hint="Give more than 1", model=self.path
-            )
+                f"max_slowdown cannot be {self.max_slowdown}",
+                hint="Give a number above 1", model=self.path,
+            )  # fmt: skip
         if self.deadline is not None and not self.deadline > 0:
             raise UsageError(
-                f"A deadline of {self.deadline} milliseconds is none",
-                hint="Give more than 0", model=self.path,
+                f"A deadline cannot be {self.deadline} milliseconds",
+                hint="Give a number above 0", model=self.path,
             )  # fmt: skip
         if not self.rate >= 0:
             raise UsageError(
-                f"{self.rate} requests per second cannot be", hint="Give 0 or more", model=self.path
-            )
+                f"The rate cannot be {self.rate} requests per second",
+                hint="Give 0 or more", model=self.path,
+            )  # fmt: skip
 
 
 def further(text: str, usual: CriticalChoice) -> CriticalChoice:
@@ -65,7 +67,7 @@ def further(text: str, usual: CriticalChoice) -> CriticalChoice:
             own[name] = OWN[name](value)
         except (KeyError, ValueError) as error:
             raise UsageError(
-                f"{part!r} says nothing of a critical model",
+                f"{part!r} is not an option of a critical model",
                 hint=f"Give FILE,NAME=VALUE,...; names are {', '.join(OWN)}",
                 model=path,
             ) from error
@@ -107,7 +109,7 @@ def _facts(one: CriticalResult) -> dict[str, object]:
         "over_by_waiting": one.over_by_waiting,
         "misses": one.missed,
         "overdue": one.overdue,
-        "bound_kept": one.kept,
+        "bound_kept": one.bound_kept,
         "normal_ended": one.gave_up,
         "curves_corrected": [
             {

@@ -1,4 +1,4 @@
-"""`db`: the kernel database that the server writes and the crowd fills.
+"""`db`: the kernel database, which the server fills with reports of devices.
 
 Input: its address.  Output: sizes, an export, what changed.
 """
@@ -49,7 +49,7 @@ def upgrade(db: Db = DEFAULT, as_json: Json = False) -> Answer:
 
 @app.command()
 def stats(db: Db = DEFAULT, as_json: Json = False) -> Answer:
-    """How many keys, reports, and winners it has."""
+    """Print how many keys, reports and winners it has."""
     del as_json
     from tilewright.store import KernelStore
 
@@ -83,11 +83,13 @@ def export(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; you trust its makers.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An export. Import only files that you trust.")
+    ],
     db: Db = DEFAULT,
     as_json: Json = False,
 ) -> Answer:
-    """Take the reports of an export; reports that are already stored change nothing."""
+    """Add the reports of an export; reports that are already stored change nothing."""
     del as_json
     from tilewright.store import KernelStore
 
@@ -99,18 +101,19 @@ def import_(
 @app.command()
 def gc(
     days: Annotated[
-        int | None, typer.Option(min=0, help="Forget reports that are older; 90 if not given.")
+        int | None, typer.Option(min=0, help="Delete reports that are older; 90 if not given.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if nobody reported for days: the date is right.")
+        bool,
+        typer.Option("--force", help="Delete even if nobody reported for days: the date is right."),
     ] = False,
     db: Db = DEFAULT,
     as_json: Json = False,
 ) -> Answer:
-    """Forget sources of past days, old reports, and keys without reports.
+    """Delete sources of past days, old reports, and keys without reports.
 
-    Where the newest report is days old the clock may be ahead: then reports stay without --force,
-    and it says how many would go.
+    If the newest report is days old, the clock may be ahead. Then reports stay without --force,
+    and the command says how many it would delete.
     """
     del as_json
     from tilewright.store import KernelStore

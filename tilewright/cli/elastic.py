@@ -1,4 +1,4 @@
-"""`elastic`: a CUDA source whose kernels can leave at a tile's border and be gone on with.
+"""`elastic`: writes a CUDA source whose kernels can be stopped between tiles and resumed.
 
 Input: a .cu file.  Output: the same with elastic forms beside its kernels, and a report of each.
 """
@@ -30,13 +30,21 @@ def elastic(
     source: Annotated[Path, typer.Argument(metavar="KERNEL.cu", help="A CUDA C++ source.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
     headers: Annotated[
-        list[Path] | None, typer.Option("-I", help="More folders with headers of device code.")
+        list[Path] | None,
+        typer.Option("-I", help="A folder with headers of device code; repeatable."),
     ] = None,
     fold_threads: Annotated[
-        bool, typer.Option("--fold-threads", help="Let blocks be smaller than the kernel's.")
+        bool,
+        typer.Option(
+            "--fold-threads",
+            help="Allow launches with fewer threads in a block than the kernel expects.",
+        ),
     ] = False,
     pad_shared: Annotated[
-        bool, typer.Option("--pad-shared", help="Lengthen rows of shared arrays read by columns.")
+        bool,
+        typer.Option(
+            "--pad-shared", help="Lengthen rows of shared arrays that threads read by columns."
+        ),
     ] = False,
     device_only: Annotated[
         bool, typer.Option("--device-only", help="Leave out the host's code, as NVRTC needs it.")
@@ -44,13 +52,15 @@ def elastic(
     threads: Annotated[
         list[str] | None,
         typer.Option(
-            "--threads", metavar="NAME=COUNT", help="Most threads of a block of the kernel."
+            "--threads",
+            metavar="NAME=COUNT",
+            help="The largest number of threads in a block of the kernel; repeatable.",
         ),
     ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> Answer:
-    """Make the kernels of a CUDA source elastic."""
+    """Write a CUDA source again, with kernels that can be stopped and resumed."""
     del as_json
     written = Output(output, is_ours, force)
     written.check()

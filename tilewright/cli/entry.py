@@ -15,15 +15,13 @@ import typer
 from tilewright import TOOL, __version__
 from tilewright.base.errors import TilewrightError, UsageError
 from tilewright.cli import (
-    bench,
     corun,
     database,
     elastic,
     models,
-    primitives,
+    relink,
     reports,
     serving,
-    space,
     tools,
     tune,
 )
@@ -43,12 +41,9 @@ for _command in (
     models.run,
     serving.serve,
     models.show,
-    bench.bench_kernel,
     corun.corun,
     corun.broker,
-    primitives.primitives,
-    space.space,
-    space.relink,
+    relink.relink,
     elastic.elastic,
     tune.tune,
     tools.doctor,
@@ -78,14 +73,19 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command and ends the process with its exit code."""
+    call(app, "tilewright", arguments)
+
+
+def call(commands: typer.Typer, program: str, arguments: Sequence[str] | None) -> None:
+    """The same, of any list of commands whose results are answers."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(_run(given, as_json="--json" in given))
+    sys.exit(_run(commands, program, given, as_json="--json" in given))
 
 
-def _run(arguments: list[str], as_json: bool) -> int:
+def _run(commands: typer.Typer, program: str, arguments: list[str], as_json: bool) -> int:
     try:
-        answer = typer.main.get_command(app).main(
-            arguments, prog_name="tilewright", standalone_mode=False
+        answer = typer.main.get_command(commands).main(
+            arguments, prog_name=program, standalone_mode=False
         )
         if not isinstance(answer, Answer):
             return answer if isinstance(answer, int) else 0
@@ -94,7 +94,7 @@ def _run(arguments: list[str], as_json: bool) -> int:
     except TilewrightError as error:
         return _failed(error, as_json)
     except _Usage as error:
-        hint = "`tilewright --help` and `tilewright COMMAND --help` show what there is"
+        hint = f"`{program} --help` lists the commands, `{program} COMMAND --help` its options"
         return _failed(UsageError(error.format_message().rstrip("."), hint=hint), as_json)
     except (KeyboardInterrupt, typer.Abort):
         return 130

@@ -1,4 +1,4 @@
-"""The files that a command is asked to write: whole or not at all, and nobody else's.
+"""Writes the files that a command is asked for: completely or not at all, and over no foreign file.
 
 Input: a path, how to know a file of Tilewright's, whether --force was given.  Output: the file, or
 a `UsageError` before the work whose result it would hold.  Folders: bundle/written.py.
@@ -48,8 +48,8 @@ class Output:
         holds = path.is_file() and path.stat().st_size > 0
         if holds and not self.force and not self.ours(path):
             raise UsageError(
-                f"{path} is there already, and not of this command's making",
-                hint="Name another file, or say --force to lose it",
+                f"{path} exists, and this command did not write it",
+                hint="Name another file, or overwrite it with --force",
             )
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Every host by name, behind one shape: run a bundle, time bundles.
+"""Every host by name, with one interface: run a bundle, time bundles.
 
 Input: the name of a host and bundle folders.  Output: functions that run or time.  The hosts
 themselves are in tilewright/hosts, imported only when needed: other commands start fast.
@@ -83,8 +83,13 @@ def check_timing(host: str) -> Callable[[str, Sequence[Path], int], Generator[li
     named = f"Choose one of {', '.join(timing_hosts())}"
     timers = _kind(host, named).timers
     if timers is None:
-        raise UsageError(f"The host {host} is not for timing", hint=named)
+        raise UsageError(f"The host {host} cannot time kernels", hint=named)
     return timers
+
+
+def has_times(host: str) -> bool:
+    """Whether what a run takes there says anything of a device."""
+    return _kind(host).timers is not None
 
 
 def check_host(host: str) -> None:

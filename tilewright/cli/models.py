@@ -73,10 +73,13 @@ def build(
     bank: Bank = None,
     asset: Annotated[
         list[Path] | None,
-        typer.Option(help="A file for the page, such as a tokenizer; may be repeated."),
+        typer.Option(help="A file for the page, such as a tokenizer; repeatable."),
     ] = None,
     static: Annotated[
-        bool, typer.Option("--static", help="Add every candidate, to tune without any server.")
+        bool,
+        typer.Option(
+            "--static", help="Add all candidates, so that pages can tune without a tuning server."
+        ),
     ] = False,
     classes: Annotated[
         list[str] | None,
@@ -120,7 +123,7 @@ def check(
     extent: Extents = None,
     as_json: Json = False,
 ) -> Answer:
-    """Say of every node whether it is supported, and how much memory the model needs."""
+    """List every node, supported or not, and the memory that the model needs."""
     del as_json  # the entry point acts on it
     from tilewright.frontend import check as check_model
     from tilewright.frontend import combinations, parse_buckets, parse_extents, parse_shapes
@@ -140,7 +143,9 @@ def check(
 
 def run(
     model: ModelOrBundle,
-    inputs: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
+    inputs: Annotated[
+        Path, typer.Option(help="An .npz file (numpy.savez) with one array per input.")
+    ],
     outputs: Annotated[
         Path | None, typer.Option(help="Where to write the outputs, as .npz.")
     ] = None,

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what people write after them.
+"""The options that several commands share, and how their values are read.
 
 Input: strings such as "384x768x768".  Output: values, or a `UsageError` that shows the right form.
 Shapes and buckets are read by the frontend, which knows what they mean.
@@ -42,11 +42,16 @@ Extents = Annotated[
     typer.Option(
         "--extent",
         metavar="DIM=512",
-        help="The most of a named dimension that each run sets anew, in one plan; repeatable.",
+        help="The largest size of a named dimension that each run sets anew, in one plan; "
+        "repeatable.",
     ),
 ]
 Client = Annotated[
-    bool, typer.Option("--client", help="Give pages the compiler itself, to tune with (Pyodide).")
+    bool,
+    typer.Option(
+        "--client",
+        help="Give pages the compiler itself (Pyodide), so that they make candidates themselves.",
+    ),
 ]
 Pyodide = Annotated[
     Path | None, typer.Option(help="With --client: the folder of the npm package pyodide.")
@@ -69,7 +74,7 @@ Variants = Annotated[
     list[str] | None,
     typer.Option(
         "--variant",
-        help="Which code variants of the targets; repeatable. By default all but those that are "
+        help="A code variant to build; repeatable. By default all, except those that are "
         "made for one engine.",
     ),
 ]
@@ -78,32 +83,33 @@ States = Annotated[
     typer.Option(
         "--state",
         metavar="INPUT=OUTPUT",
-        help="An input that keeps what the output gave in the run before; repeatable, and a * on "
-        "both sides stands for the same text.",
+        help="An input that takes this output of the previous run. A * on both sides stands "
+        "for the same text. Repeatable.",
     ),
 ]
 Halves = Annotated[
     bool,
     typer.Option(
         "--halves",
-        help="Round weights to f16: half the download, and on GPUs half the memory that is read. "
-        "Products with them, and attention, may round what they multiply, too.",
+        help="Round weights to f16: half the download, and on GPUs half the memory to read. "
+        "Products with these weights, and attention, may also round their other "
+        "operand.",
     ),
 ]
 Bytes = Annotated[
     bool,
     typer.Option(
         "--bytes",
-        help="Let products with weights of 4 bits round their other operand to 8 bits, which costs "
-        "about 0.4 % of each sum: on GPUs language models give tokens faster.",
+        help="Let products with 4-bit weights round their other operand to 8 bits. On GPUs "
+        "language models then give tokens faster. It costs about 0.4 % of each sum.",
     ),
 ]
 Tf32 = Annotated[
     bool,
     typer.Option(
         "--tf32",
-        help="Let products with weights of f32 round both operands to 10 bits of their fraction, "
-        "for the tensor cores of NVIDIA's GPUs (CUDA).",
+        help="Let products with f32 weights round both operands to 10 bits of fraction "
+        "(TF32), for the tensor cores of NVIDIA GPUs (CUDA).",
     ),
 ]
 Bank = Annotated[
@@ -112,9 +118,9 @@ Bank = Annotated[
         "--bank",
         metavar="BYTES",
         min=2**20,
-        help="On WebGPU: where a model needs more than this, large weights, and if need be states "
-        "and intermediate results, lie in further buffers of at most so many bytes. Every device "
-        "has 134217728; by default 1073741824.",
+        help="On WebGPU: the size of a buffer. A larger model gets several buffers, for its "
+        "large weights and, if necessary, for states and intermediate results. Every "
+        "device allows 134217728 bytes; by default 1073741824.",
     ),
 ]
 Force = Annotated[
@@ -194,7 +200,7 @@ def sizes(text: str, separator: str, hint: str) -> tuple[int, ...]:
     # Python refuses to read numbers of thousands of digits.
     if any(len(p.lstrip("0")) > len(str(LONGEST)) or int(p) > LONGEST for p in parts):
         raise MemoryLimit(
-            "No memory has room for such a size", hint="Use smaller sizes", longest=LONGEST
+            "This size does not fit into any memory", hint="Use smaller sizes", longest=LONGEST
         )
     return tuple(map(int, parts))
 

@@ -93,12 +93,12 @@ def publication(
     serves = check_objective(objective or "latency")
     if objective and not static:
         raise UsageError(
-            "--objective says what the candidates in a folder are made for",
+            "--objective without --static has no effect",
             hint="Add --static; a page that has the compiler names its own: "
             f"?tune=client&objective={objective}",
         )
     if classes and not static:
-        raise UsageError("--classes says for whom candidates are made", hint="Add --static")
+        raise UsageError("--classes without --static has no effect", hint="Add --static")
     from tilewright.tuning.folder import wanted
 
     found = wanted(classes or ()) if static else ()
@@ -108,7 +108,7 @@ def publication(
 def core_of(client: bool, pyodide: Path | None) -> Path | None:
     """Pyodide's core, if pages are to have the compiler."""
     if pyodide is not None and not client:
-        raise UsageError("--pyodide names the core of a compiler in the page", hint="Add --client")
+        raise UsageError("--pyodide without --client has no effect", hint="Add --client")
     from tilewright.server.pyodide import core
 
     return core(pyodide) if client else None

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -28,20 +28,20 @@ from tilewright.cli.tune import CANCELLED, PAGES, TuningLog, check_tuner
 from tilewright.tuning.fields import FIELDS, KEPT, NEVER, SHARED
 
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
-Plain = dict[str, Any]
+Plain = dict[str, object]
 
 
 @app.command("preview")
 def preview(
     bundle: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="The bundle; without it, one product as an example."),
+        typer.Option(metavar="FOLDER", help="The bundle; by default a small example."),
     ] = None,
     host: Annotated[str, typer.Option(help=f"Where: {', '.join(PAGES)}.")] = "chromium",
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of tuning.")] = 5,
     as_json: Json = False,
 ) -> Answer:
-    """Tune for a few seconds, and show all that the page sent and what a store kept of it.
+    """Tune for a few seconds, and show what the page sent and what a store kept.
 
     Server and store are on this machine, and nothing leaves it.
     """
@@ -87,10 +87,19 @@ def preview(
 
 def _example(folder: Path, host: str) -> Path:
     """A bundle with one product, for this host."""
-    from tilewright.benchkernel import matmul
-    from tilewright.compiler import Options
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
 
-    write(matmul(64, 64, 64, Options(targets=targets_of(host))).contents, folder)
+    from tilewright.compiler import Options, compile_model
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in ("x", "y"))
+    weight = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([product], "matmul", [x], [y], [numpy_helper.from_array(weight, "w")])
+    path = folder.with_suffix(".onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    write(compile_model(path, Options(targets=targets_of(host))).contents, folder)
     return folder
 
 

@@ -46,7 +46,7 @@ def serve(
         typer.Option(
             metavar="FILE|URL",
             envvar="TILEWRIGHT_STORE",
-            help="Database of kernel votes, as for `db`; without one, reports of devices are "
+            help="Database of kernel votes, as for `db`. Without one, reports of devices are "
             "refused.",
         ),
     ] = "",
@@ -54,8 +54,8 @@ def serve(
         str,
         typer.Option(
             envvar="TILEWRIGHT_SOURCE_KEY",
-            help="Secret that several servers of one store share; without it, each makes its own "
-            "whenever it starts.",
+            help="Secret that several servers of one store share. Without it, each server makes "
+            "its own at every start.",
         ),
     ] = "",
     allow_origin: Annotated[
@@ -70,29 +70,30 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="A reverse proxy, or a network of them such as 10.0.0.0/8, that tells visitors' "
-            "addresses (X-Forwarded-For); without it, all who come through it count "
-            "as one; repeatable.",
+            help="A reverse proxy, or a network of them such as 10.0.0.0/8, that names its "
+            "visitors' addresses (X-Forwarded-For). Without it, all visitors of the proxy "
+            "count as one. Repeatable.",
         ),
     ] = None,
     host_name: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name of the site, such as tuner.example; requests for any but this machine's "
-            "own (localhost, addresses) are refused without it; repeatable.",
+            help="A name of the site, such as tuner.example. Requests for other names are "
+            "refused, except localhost and addresses of this machine. Repeatable.",
         ),
     ] = None,
     compile_workers: Annotated[
-        int, typer.Option(min=0, max=64, help="Processes that make candidates; 0: a thread.")
+        int,
+        typer.Option(min=0, max=64, help="Number of processes that make candidates; 0: a thread."),
     ] = 1,
     cache: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
             envvar="TILEWRIGHT_CACHE",
-            help="Where bundles are kept that start with the crowd's best, for all servers of a "
-            "site; otherwise in the user's cache folder.",
+            help="Folder for bundles that start with the voted kernels; servers of a site can "
+            "share it. By default in the user's cache folder.",
         ),
     ] = None,
     corun: Annotated[

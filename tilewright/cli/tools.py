@@ -1,7 +1,7 @@
 """`doctor`: what this machine can run, found out by starting it; `keygen`: a key to sign with.
 
-Input: nothing, or a file to write.  Output: versions, browsers, and the features that a page of
-ours really sees; or a private key, and the public one that belongs to it.
+Input: nothing, or a file to write.  Output: versions, browsers, and the features that our page
+really sees; or a private key, and the public one that belongs to it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`tune`: tunes a bundle's kernels in a browser or on a GPU, and says what came of it.
+"""`tune`: tunes a bundle's kernels in a browser or on a GPU, and prints the result.
 
 Input: a bundle, a host, a number of seconds.  Output: a table of kernels, a JSON report, and the
-winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/), or on
-a host without a page by the one of this process (tune_here.py); what the model gained is the one
-figure that it takes by turns at the end.
+winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/), or on a
+host without a page by the one of this process (tune_here.py); the gain of the whole model is
+measured by turns at the end.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import HostError, UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.files import Output, is_json_of_ours
-from tilewright.cli.hosts import targets_of
+from tilewright.cli.hosts import has_times, targets_of
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
 from tilewright.hosts.browser_programs import PROGRAMS
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tilewright.server import Tuning
 
 #: Hosts that tune in this process.
-HERE = ("wgpu",)
+HERE = ("wgpu", "cuda")
 PAGES = tuple(PROGRAMS)
 TUNERS = (*PAGES, *HERE)
 CANCELLED = 130
@@ -52,7 +52,10 @@ def tune(
         int | None, typer.Option(min=1, help="Number of threads; by default the host chooses.")
     ] = None,
     kernels: Annotated[
-        int | None, typer.Option(min=1, help="Tune only this number of kernels, the hottest ones.")
+        int | None,
+        typer.Option(
+            min=1, help="Tune only this number of kernels: those that take most of the time."
+        ),
     ] = None,
     objective: Annotated[
         str, typer.Option(help=f"What to tune for: {', '.join(OBJECTIVES)}.")
@@ -102,7 +105,7 @@ def tune(
         files[saved].write_json(winners(data, kernels_of(open_bundle(bundle))))
     elif save is not None:
         view.append(f"It ended before the device's class was known: {save} was not written")
-    return Answer(data, Group(*view), CANCELLED if data["cancelled"] else 0)
+    return Answer(data, Group(*view), _code(data))
 
 
 def _in_page(
@@ -140,7 +143,7 @@ def _here(
         raise UsageError(f"The host {host} has no threads", hint="Leave --threads out")
     from tilewright.cli.tune_here import tune_here
 
-    return tune_here(bundle, tuning, kernels=kernels, on_event=session.take, **given)
+    return tune_here(host, bundle, tuning, kernels=kernels, on_event=session.take, **given)
 
 
 #: A smaller share of the time is not worth a sentence.
@@ -159,14 +162,22 @@ def _left_out(kernels: Sequence[Plain]) -> str:
     )
 
 
+def _code(data: Plain) -> int:
+    """The exit code: what was found is printed and written in any case."""
+    if data.get("fault"):
+        return HostError.exit_code
+    return CANCELLED if data["cancelled"] else 0
+
+
 def check_tuner(host: str, tuners: Sequence[str] = TUNERS) -> None:
     """A UsageError that names the tuning hosts of the same code, where a host has no tuner."""
     if host in tuners:
         return
     able = [name for name in tuners if targets_of(name) == targets_of(host)]
     where = f"The same bundle can be tuned on {' or '.join(able)}"
+    why = "it runs no page, which has a tuner" if has_times(host) else "its times mean nothing"
     raise UsageError(
-        f"Nothing can be tuned on {host}: it runs no page, which has a tuner"
+        f"Nothing can be tuned on {host}: {why}"
         + (", and its own sends what no page does" if host in HERE else ""),
         hint=where if able else f"Choose one of {', '.join(tuners)}",
     )
@@ -269,4 +280,7 @@ def _words(data: Plain) -> str:
         found += f"; inference {data['latency']:.2f} ms"
     for why in sorted({k["fixed"] for k in data["kernels"]} - {""}):
         found += f"; {FIXED[why]}"
+    fault = data.get("fault")
+    if fault:
+        return f"Ended early, by an error of the host: {fault['message']}. {found}"
     return f"{'Cancelled: ' if data['cancelled'] else ''}{found}"

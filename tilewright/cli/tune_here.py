@@ -1,37 +1,96 @@
 """`tune` where the host runs no page: the session of tuning/loop.py in this process.
 
-Input: a bundle, a host, what the command was given.  Output: what a page's tuner answers, too: a
-summary, and events on the way.  Candidates, their order and the store are a tuning server's, as for
+Input: a bundle, a host, the command's options.  Output: what a page's tuner gives too: a summary,
+and events during the session.  Candidates, their order and the store are a tuning server's, as for
 pages (tilewright/server), on a port of this machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from tilewright.base.errors import UsageError
+from tilewright.base.errors import HostError, UsageError
 from tilewright.bundle import open_bundle
-from tilewright.hosts.wgpu import TARGET, WgpuHost
+from tilewright.hosts import cuda, wgpu
+from tilewright.hosts.cuda_model import CudaModel
 from tilewright.hosts.wgpu_model import WgpuModel
+from tilewright.kernel.spec import Kernel
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
-from tilewright.targets.classes import CLASSES, match
+from tilewright.targets.classes import CLASSES, match, of_capability
+from tilewright.targets.device import DeviceClass
 from tilewright.targets.lite import Objective
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.line import TuningLine
-from tilewright.tuning.loop import OwnSession
+from tilewright.tuning.loop import HostTuner
 from tilewright.tuning.messages import PROTOCOL, FromClient, Hello
 
 Plain = dict[str, Any]
+OnEvent = Callable[[Plain], None]
 NAME = "model"
 
 
+class Tunes(Protocol):
+    """A `HostTuner`, whatever the kernels of its device are."""
+
+    @property
+    def fault(self) -> HostError | None: ...
+
+    def run(
+        self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
+    ) -> None: ...
+
+    def summary(self) -> Plain: ...
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is loaded on a device of this machine, and its tuner.
+
+    features: what the device has beyond its class, of what candidates may need
+    """
+
+    device: DeviceClass
+    features: tuple[str, ...]
+    adapter: Mapping[str, object]
+    tuner: Tunes
+
+
+def _on_wgpu(
+    folder: Path, kernels: Sequence[Kernel], on_event: OnEvent, report: bool
+) -> LoadedModel:
+    host = wgpu.WgpuHost(folder)
+    device, model = match(facts(host.adapter)), WgpuModel(host)
+    tuner = HostTuner(model, model.bench(), kernels, device.id, on_event, share_reports=report)
+    return LoadedModel(device, tuple(host.adapter["features"]), host.adapter, tuner)
+
+
+def _on_cuda(
+    folder: Path, kernels: Sequence[Kernel], on_event: OnEvent, report: bool
+) -> LoadedModel:
+    host = cuda.CudaHost(folder)
+    device, found = of_capability(host.device.capability)
+    name, features = host.device.name, sorted(found)
+    adapter = {"name": name, "description": name, "software": False, "features": features}
+    model = CudaModel(host)
+    tuner = HostTuner(model, model.bench(), kernels, device.id, on_event, share_reports=report)
+    return LoadedModel(device, tuple(features), adapter, tuner)
+
+
+LOADERS: Mapping[str, Callable[[Path, Sequence[Kernel], OnEvent, bool], LoadedModel]] = {
+    "wgpu": _on_wgpu,
+    "cuda": _on_cuda,
+}
+
+
 def tune_here(
+    name: str,
     folder: Path,
     tuning: Tuning,
     *,
@@ -39,31 +98,30 @@ def tune_here(
     kernels: int | None,
     objective: Objective,
     report: bool,
-    on_event: Callable[[Plain], None],
+    on_event: OnEvent,
 ) -> Plain:
-    """A session on the wgpu host.  Raises HostError, UsageError and what the bundle raises."""
+    """A session on a host of `LOADERS`.  Raises HostError, UsageError and what the bundle raises.
+
+    A device that fails during the session ends it: "fault" is its error, and the rest of the
+    summary is what was found.
+    """
     if objective != "latency":
         raise UsageError(
             f"This host tunes for latency, not for {objective}",
             hint="Leave --objective out, or tune on a host that runs the page's tuner",
         )
     bundle = open_bundle(folder)
-    host = WgpuHost(folder)
-    device = match(facts(host.adapter))
-    model = WgpuModel(host)
+    loaded = LOADERS[name](folder, kernels_of(bundle), on_event, report)
     hello = partial(
         Hello,
         protocol=PROTOCOL,
         bundle=NAME,
         digest=bundle.pointer.manifest.digest,
-        device=device.id,
+        device=loaded.device.id,
         browser="other",
-        variant=device.variant,
-        features=tuple(host.adapter["features"]),
+        variant=loaded.device.variant,
+        features=loaded.features,
         objective=objective,
-    )
-    session = OwnSession(
-        model, model.bench(), kernels_of(bundle), device.id, on_event, share_reports=report
     )
     cancelled = False
 
@@ -73,14 +131,16 @@ def tune_here(
     app = create_app({NAME: folder}, tuning=tuning)
     try:
         with BackgroundServer(app) as server, TuningLine(server.url, SOCKET, sent) as line:
-            session.run(line, hello, seconds, kernels)
+            loaded.tuner.run(line, hello, seconds, kernels)
     except KeyboardInterrupt:
         cancelled = True
-    about = {"name": bundle.manifest.name, "threads": 1, "adapter": host.adapter}
-    return session.summary() | {"cancelled": cancelled} | about
+    fault = loaded.tuner.fault
+    ended = {"cancelled": cancelled, "fault": fault and fault.to_json()}
+    about = {"name": bundle.manifest.name, "threads": 1, "adapter": loaded.adapter}
+    return loaded.tuner.summary() | ended | about
 
 
-def facts(adapter: Mapping[str, Any]) -> Plain:
-    """What an adapter's class depends on; wgpu does not say which architecture it has."""
-    kind = next(c.kind for c in CLASSES.values() if c.target == TARGET)
+def facts(adapter: Mapping[str, object]) -> Plain:
+    """What a WebGPU adapter's class depends on; wgpu does not say which architecture it has."""
+    kind = next(c.kind for c in CLASSES.values() if c.target == wgpu.TARGET)
     return {"kind": kind, "vendor": adapter["vendor"]}

@@ -1,8 +1,8 @@
-"""Who runs models for the coordinator: a critical agent per critical model, one per normal model.
+"""Agents run models for the coordinator: one for each critical and for each normal model.
 
-Input: a coordinator, models (models.py).  Output: answered requests, inferences.  A critical
-request runs in the thread that asks for it; each normal model has a thread of its own, which starts
-what the policy wants and waits for the oldest launch.
+Input: a coordinator, models (critical.py, plans.py).  Output: answered requests, inferences.  A
+critical request runs in the thread that asks for it.  Each normal model has a thread of its own,
+which starts what the policy wants and waits for the oldest launch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from tilewright.base.errors import HostError, TaskOverdue, TilewrightError
-from tilewright.elastic.coordinator import Coordination, joined, now_us
-from tilewright.elastic.models import CriticalModel, NormalPlan
+from tilewright.base.errors import TaskOverdue, TilewrightError
+from tilewright.elastic.coordinator import Coordination, joined, now_us, typed, unexpected
+from tilewright.elastic.critical import CriticalModel
+from tilewright.elastic.plans import NormalPlan
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -34,25 +36,16 @@ from tilewright.elastic.policy import (
     Refuse,
     Withdraw,
 )
-from tilewright.elastic.quiet import QUIET, in_quiet, watch
 from tilewright.hosts.cuda_devices import CudaDevice, Mark
 
-#: The device that a thread works with.
-_CURRENT = threading.local()
-
-
-def _use(device: CudaDevice) -> None:
-    """As `device.use`, which is a call of the driver, where it is not what the thread has."""
-    if getattr(_CURRENT, "device", None) is not device:
-        device.use()
-        _CURRENT.device = device
+A = TypeVar("A", bound=Action)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A critical request: microseconds from arrival to its end, and from its begin.
+    """A critical request: microseconds from its arrival to its end, and from its begin to its end.
 
-    solo_us: of a request alone, as it was known when this one ended
+    solo_us: the time of a request alone, as it was known when this one ended
     """
 
     latency_us: float
@@ -66,14 +59,14 @@ class Answered:
 
     @property
     def slowdown(self) -> float:
-        """The same from the begin, which a bound is on."""
+        """The time from the begin as a multiple of the time alone; a bound limits this one."""
         return self.took_us / self.solo_us
 
 
 class CriticalAgent:
-    """A critical model; requests of several threads wait for each other.
+    """Runs requests of a critical model; requests of several threads wait for each other.
 
-    noticed, recalibrated: what was found of its curves, and of its time alone, while it ran
+    noticed, recalibrated: corrections of its curves, and of its time alone, while it ran
     """
 
     def __init__(
@@ -91,7 +84,7 @@ class CriticalAgent:
 
     @property
     def solo_us(self) -> float:
-        """Microseconds of a request alone, by what is known now."""
+        """Microseconds of a request alone, as known now."""
         return self.recalibrated[-1].now_us if self.recalibrated else self.task.solo_us
 
     def request(
@@ -100,12 +93,13 @@ class CriticalAgent:
         """One inference; returns when it is answered.
 
         arrived: when it came, in microseconds of now_us; None: now
-        before: called when it is the request's turn, before its first kernel, such as to give the
-                inputs; None: they are given, and the request may begin before it is decided
-        Raises AdmissionRefused, TaskOverdue, and what `before` or the device raises.
+        before: called when the request begins, before its first kernel, such as to give the inputs;
+                None: they are given, and the request may begin before the policy has decided
+        Raises AdmissionRefused, TaskOverdue, and what `before`, the device or an earlier action of
+        this agent raises; never the error of another agent.
         """
         arrived = now_us() if arrived is None else arrived
-        _use(self.model.device)
+        self.model.device.ensure_current()
         number = self._coordination.request()
         self._told[number] = deque()
         took = None
@@ -124,29 +118,32 @@ class CriticalAgent:
             took = ended - begun
             return Answered(ended - arrived, took, self.solo_us)
         finally:
-            # also of a request that failed: it must not hold the others back
-            with self._changed:  # the sink may be about to tell it something
+            # a request that failed must not hold others back either
+            with self._changed:  # the sink may be writing there
                 del self._told[number]
-            # a broker that is gone does not take the answer away: the next request tells of it
+            # an answer stays one if the broker is gone; the next request raises the error
             with contextlib.suppress(TilewrightError):
                 self._coordination.post(Finished(now_us(), number, took))
 
     def _arrive(self, number: int, arrived: float) -> Begin:
-        with QUIET:
+        with self._coordination.interpreter:
             self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
-        begin = self._next(number)
-        assert isinstance(begin, Begin)
-        return begin
+        return self._next(number, Begin)
 
     def _whole(self, number: int, begin: Begin, arrived: float | None) -> None:
-        """arrived: of a request of which the coordinator has not been told yet"""
+        """A request by one call.
+
+        arrived: when it came, if the coordinator does not know of it yet
+        """
 
         failed: Exception | None = None
 
         def start() -> Mark:
             nonlocal failed
-            mark = self.model.start(self.task.phases, begin.budgets, begin.settle_us, begin.beside)
-            if arrived is not None:  # the GPU is at work meanwhile; what is decided is known
+            mark = self.model.start(
+                self.task.phases, begin.budgets, begin.settle_us, begin.concurrent
+            )
+            if arrived is not None:  # the GPU works meanwhile; the decision is known already
                 try:
                     self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
                 except Exception as error:
@@ -154,25 +151,27 @@ class CriticalAgent:
             return mark
 
         starts = any(begin.budgets)
-        in_quiet(start, self.solo_us, lambda: self._check_lease(number), starts)
+        interpreter = self._coordination.interpreter
+        interpreter.run(start, self.solo_us, lambda: self._check_lease(number), starts)
         if failed is not None:
             raise failed
 
     def _step_by_step(self, number: int) -> None:
+        """A request kernel by kernel, for designs that decide between kernels."""
+        interpreter = self._coordination.interpreter
         for kernel in range(len(self.task.kernels)):
             if kernel:
                 self._coordination.post(Reached(now_us(), number, kernel))
-            action = self._next(number)
-            assert isinstance(action, Proceed)
-            self.model.start_kernel(action.kernel)
-            watch(self.model.device.mark(), lambda: self._check_lease(number))
+            self.model.start_kernel(self._next(number, Proceed).kernel)
+            interpreter.watch(self.model.device.mark(), lambda: self._check_lease(number))
 
     def _check_lease(self, number: int) -> None:
         told = self._told[number]
         if told and any(isinstance(action, Overdue) for action in tuple(told)):
             raise self._overdue()
 
-    def _next(self, number: int) -> Action:
+    def _next(self, number: int, kind: type[A]) -> A:
+        """The next action for a request, which is to be of this kind."""
         with self._changed:
             self._changed.wait_for(lambda: self._told[number])
             action = self._told[number].popleft()
@@ -180,6 +179,8 @@ class CriticalAgent:
             raise action.error
         if isinstance(action, Overdue):
             raise self._overdue()
+        if not isinstance(action, kind):
+            raise unexpected(action, self.task.name)
         return action
 
     def _overdue(self) -> TaskOverdue:
@@ -191,33 +192,36 @@ class CriticalAgent:
         )
 
     def _sink(self, action: Action) -> None:
-        if isinstance(action, Noticed):
-            self.noticed.append(action)
-            return
-        if isinstance(action, Recalibrated):
-            self.recalibrated.append(action)
-            return
-        assert isinstance(action, Begin | Proceed | Refuse | Overdue)
-        with self._changed:
-            if action.request in self._told:
-                self._told[action.request].append(action)
-                self._changed.notify_all()
+        match action:
+            case Noticed():
+                self.noticed.append(action)
+            case Recalibrated():
+                self.recalibrated.append(action)
+            case Begin(request) | Proceed(request) | Refuse(request) | Overdue(request):
+                with self._changed:
+                    if request in self._told:
+                        self._told[request].append(action)
+                        self._changed.notify_all()
+            case _:
+                raise unexpected(action, self.task.name)
 
 
 @dataclass(frozen=True)
 class _Flying:
+    """A launch that has not ended, as far as the host knows."""
+
     action: Enqueue
     mark: Mark
 
 
 class NormalAgent:
-    """A normal model.
+    """Runs inferences of a normal model in a thread of its own.
 
-    withdrawn: why it may not run any longer, beside a critical model whose bound it breaks; asking
-               for more is in vain then
-    between: called with the number of inferences so far, after each of them, in the agent's thread;
-             the next one may have begun, if it has been asked for.  Where not all normal models run
-             at once, its place is free only when it returns
+    withdrawn: why the model may not run any longer: it breaks the bound of a critical model.
+               Nothing that is asked for runs then
+    between: called in the agent's thread after each inference, with their number so far.  The next
+             one may have begun, if it has been asked for.  Where not all normal models run at once,
+             another one begins only when this call has returned
     """
 
     def __init__(
@@ -242,13 +246,13 @@ class NormalAgent:
         self._thread.start()
 
     def ask(self, inferences: int = 1) -> None:
-        """Wants so many more."""
+        """Asks for more inferences."""
         for _ in range(inferences):
             arrived = Arrived(now_us(), self.task.name, self._coordination.request())
             self._coordination.post(arrived)
 
     def close(self) -> None:
-        """Leaves; what is in flight ends first.  Raises what the thread failed with."""
+        """Ends the thread when its launches have ended.  Raises what the thread failed with."""
         try:
             self._coordination.post(Gone(now_us(), self.task.name))
         finally:
@@ -260,17 +264,10 @@ class NormalAgent:
 
     def check(self) -> None:
         """Raises what the agent's thread failed with."""
-        if isinstance(self._failed, TilewrightError):
-            raise self._failed
         if self._failed is not None:
-            raise HostError(
-                f"the normal task {self.task.name} failed: {self._failed}",
-                hint="Report this",
-                task=self.task.name,
-            ) from self._failed
+            raise typed(self._failed, f"the normal task {self.task.name}", self.task.name)
 
     def _sink(self, action: Action) -> None:
-        assert isinstance(action, Enqueue | Refuse | Withdraw)
         with self._changed:
             match action:
                 case Enqueue():
@@ -279,6 +276,8 @@ class NormalAgent:
                     self.withdrawn, self._closing = action.error, True
                 case Refuse():
                     self._failed, self._closing = action.error, True
+                case _:
+                    raise unexpected(action, self.task.name)
             self._changed.notify_all()
 
     def _serve(self) -> None:
@@ -287,17 +286,18 @@ class NormalAgent:
             self._loop()
         except BaseException as error:
             self._failed = error
-            with contextlib.suppress(TilewrightError):
+            with contextlib.suppress(Exception):  # the first error is the one that is told
                 self._coordination.post(Gone(now_us(), self.task.name))
 
     def _loop(self) -> None:
+        interpreter = self._coordination.interpreter
         flying: deque[_Flying] = deque()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._wanted or flying or self._closing)
                 if self._closing and not flying:
                     return
-            while self._wanted and QUIET.wait(to_start=not flying) and not self._closing:
+            while self._wanted and interpreter.wait(to_start=not flying) and not self._closing:
                 action = self._wanted.popleft()
                 if action.begins:
                     self._plan.begin()
@@ -307,14 +307,15 @@ class NormalAgent:
             if flying:
                 first = flying.popleft()
                 first.mark.wait()
-                QUIET.wait()
+                interpreter.wait()
                 self._ended(self._complete(first.action, flying))
 
     def _complete(self, ended: Enqueue, behind: Sequence[_Flying]) -> int:
-        """Kernels of the inference that are complete, as a launch has ended and others are yet to.
+        """How many kernels of the inference are complete, now that a launch has ended.
 
-        The host may look late.  So the inference is complete only with its last launch, and a plan
-        that is an inference further already is not asked.
+        behind: launches that have not ended, as far as the host knows
+        The host may notice an end late: the plan may have begun its next inference.  So the
+        inference counts as complete only when its last launch has ended.
         """
         if ended.plain:
             return ended.kernel + 1

@@ -1,7 +1,7 @@
-"""Gates: kernels of normal models before which the GPU itself waits while nobody may stay.
+"""Gates: kernels of normal models before which the GPU itself waits while no worker may stay.
 
-Input: times of kernels; devices.  Output: before which kernels there is a gate; whether streams may
-wait so without stopping others.  The wait is `Gate` of hosts/cuda_tasks.py.
+Input: times of kernels; devices.  Output: the kernels with a gate before them; whether streams can
+wait at gates without stopping others.  The wait itself is `Gate` of hosts/cuda_tasks.py.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from itertools import pairwise
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import HostError
 from tilewright.elastic.coordinator import joined
-from tilewright.elastic.models import run_ends
+from tilewright.elastic.costs import run_ends
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import TOLD, Gate, Release, Task
 
-#: Microseconds of kernels between two gates, at least.  A gate takes 4 of them.
+#: The least microseconds of kernels between two gates.  A gate takes 4 microseconds.
 GATE_US = 150.0
-#: Seconds after which a stream counts as stopped, and after which a call that starts something has
-#: failed to.  On the CPU such a call does not return: the thread itself waits at the gate by then.
+#: Seconds after which a stream counts as stopped; within which a call that starts a gate returns on
+#: a GPU; and after which a thread waits at its gate on the CPU, where that call does not return.
 STOPPED_S, STARTED_S, WAITS_S = 0.1, 5.0, 0.01
 
 
 def gates_of(microseconds: Sequence[float], ends: Sequence[int]) -> frozenset[int]:
-    """The first kernel of each run, and those behind kernels that take `GATE_US` together.
+    """The first kernel of each run, and the next one whenever `GATE_US` of kernels have passed.
 
     microseconds: of each kernel;  ends: of runs, as of `run_ends`
     """
@@ -39,11 +39,11 @@ def gates_of(microseconds: Sequence[float], ends: Sequence[int]) -> frozenset[in
 
 
 def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> bool:
-    """Whether streams of `others` go on while those of `waiting` are held at gates.
+    """Whether streams of `others` go on while those of `waiting` wait at gates.
 
-    CUDA may put several streams into one queue of the GPU, where whoever waits stops all behind it,
-    also a request that is to open the gate.  So it is tried, with a gate that the host opens.  It
-    is False, too, where a device cannot have gates.
+    CUDA may put several streams into one queue of the GPU.  There, a stream that waits stops all
+    others behind it, also the request that would open the gate.  So this function tries it, with a
+    gate that the host opens.  It returns False, too, if a device has no gates.
     """
     word, told = others[0].words(), others[0].words(TOLD)
     ended = [device.words() for device in others]

@@ -1,6 +1,6 @@
-"""Requests to a critical model as an arrival says: by the clock, or in a closed loop.
+"""Makes requests: to critical models as an arrival process says, and to normal ones at given times.
 
-Input: an agent, an arrival (workloads/arrivals.py), seconds.  Output: what each request took.
+Input: an agent, an arrival (arrivals.py), seconds.  Output: what each request took.
 """
 
 from __future__ import annotations
@@ -8,21 +8,35 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from tilewright.base.errors import AdmissionRefused, TaskOverdue
 from tilewright.elastic.agents import Answered, CriticalAgent, NormalAgent
+from tilewright.elastic.arrivals import Arrival
 from tilewright.elastic.coordinator import now_us
 from tilewright.elastic.policy import Noticed, Recalibrated
-from tilewright.elastic.workloads.arrivals import Arrival
 
-#: Sleeping ends late by about this, in seconds.
+#: Seconds by which a sleep may end late.
 EARLY_S = 2e-4
 
 
-class CriticalLoad:
-    """Runs in threads of its own until `over` is set.
+class Checked(Protocol):
+    """What has threads that may fail."""
 
-    A request that comes while the one before it runs has arrived when it was due: its latency
+    def check(self) -> None:
+        """Raises what a thread failed with."""
+
+
+def check_all(*every: Sequence[Checked]) -> None:
+    for group in every:
+        for each in group:
+            each.check()
+
+
+class CriticalLoad:
+    """Makes requests in threads of its own, and sets `over` at the end.
+
+    A request that is due while another one runs counts as arrived when it was due: its latency
     includes the wait.
     """
 
@@ -53,19 +67,19 @@ class CriticalLoad:
             thread.start()
 
     def end(self) -> None:
-        """Early; what runs ends first, unless it is stuck."""
+        """Ends early; requests that run end first, unless they are stuck."""
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout=self._agent.task.lease / 1e6 + 5)
 
     @property
     def noticed(self) -> tuple[Noticed, ...]:
-        """Of the model's curves, so far."""
+        """Corrections of the model's curves so far."""
         return tuple(self._agent.noticed)
 
     @property
     def recalibrated(self) -> tuple[Recalibrated, ...]:
-        """The model's time alone, so far."""
+        """Corrections of the model's time alone so far."""
         return tuple(self._agent.recalibrated)
 
     def check(self) -> None:
@@ -86,6 +100,8 @@ class CriticalLoad:
 
     def _by_clock(self, times: tuple[float, ...]) -> None:
         for at in times:
+            if self._stop.is_set():  # also where requests take longer than the gaps between them
+                return
             due = self._begun + at
             late = time.perf_counter() > due
             while (left := due - time.perf_counter()) > 0:
@@ -108,16 +124,25 @@ class CriticalLoad:
 
 
 class Asking(threading.Thread):
-    """Asks a normal model at these times, in seconds from now; nobody waits for the answers."""
+    """Asks a normal model at these times, in seconds from now, and waits for no answer."""
 
     def __init__(self, agent: NormalAgent, times: Sequence[float], stop: threading.Event) -> None:
         super().__init__(daemon=True)
+        self._failed: BaseException | None = None
         self._agent, self._times, self._stop_asking = agent, times, stop
         self.start()
 
+    def check(self) -> None:
+        """Raises what asking failed with."""
+        if self._failed is not None:
+            raise self._failed
+
     def run(self) -> None:
         begun = time.perf_counter()
-        for at in self._times:
-            if self._stop_asking.wait(max(0.0, begun + at - time.perf_counter())):
-                return
-            self._agent.ask()
+        try:
+            for at in self._times:
+                if self._stop_asking.wait(max(0.0, begun + at - time.perf_counter())):
+                    return
+                self._agent.ask()
+        except BaseException as error:
+            self._failed = error

@@ -1,8 +1,8 @@
 """Slowdown curves of a critical model, measured on the device: one for each of its phases.
 
-Input: a critical model, normal models that run beside it, budgets to try.  Output:
-`Measured`, kept as JSON.  The simulator has the same experiment with one normal model
-(simulator/measure.py).
+Input: a critical model, normal models that run beside it, budgets to try.  Output: `Measured`,
+stored as JSON.  The simulator has the same experiment with one normal model
+(lab/simulator/measure.py).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -23,8 +23,11 @@ from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.format import MALFORMED, digest
 from tilewright.elastic.agents import NormalAgent
+from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.coordinator import Coordinator, now_us
-from tilewright.elastic.models import CriticalModel, NormalPlan
+from tilewright.elastic.critical import CriticalModel
+from tilewright.elastic.interpreter import InterpreterPriority
+from tilewright.elastic.plans import NormalPlan
 from tilewright.elastic.policy import (
     Arrived,
     Critical,
@@ -38,24 +41,22 @@ from tilewright.elastic.policy import (
 )
 from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, Design
-from tilewright.elastic.policy.turns import most_beside
-from tilewright.elastic.quiet import in_quiet
-from tilewright.elastic.ways import NormalWay
+from tilewright.elastic.policy.selection import most_concurrent
 from tilewright.hosts.cuda import TARGET
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch
 
-#: Runs of one measurement: so many, unless time is over, and these in any case.
+#: The most runs of one measurement, as far as time allows, and the fewest.
 MOST_RUNS, LEAST_RUNS = 30, 3
-#: Launches of a kernel by which it is timed.
+#: Launches in a row by which a kernel is timed.
 IN_A_ROW = 8
-#: Seconds between two requests of a curve, on average; a model alone is measured with the gaps of
-#: its requests, up to LONGEST_GAP_S.
+#: Seconds between two requests of a curve, on average.  A model alone is measured with the gaps of
+#: its own requests, up to LONGEST_GAP_S.
 GAP_S, LONGEST_GAP_S = 3e-4, 0.01
-#: Of a model's identity.
+#: Digits of a model's identity.
 DIGITS = 16
-ANEW = "Delete the file of curves or name another one, and they are measured anew"
-#: Seconds that a normal model is waited for before it is measured beside, at most.
+HINT = "Delete the file of curves or name another one, and they are measured again"
+#: Seconds within which each normal model ends a first inference before requests are measured.
 WARM_S = 2.0
 
 
@@ -64,9 +65,12 @@ Running: TypeAlias = tuple[NormalPlan, CudaDevice]
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """device: its name;  workers: that the normal models' largest kernel has alone
+    """What was measured of one critical model.
+
+    device: its name;  workers: of the normal models' largest kernel alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
-    models: identities of its own and of those that it was measured beside;  way: how these ran
+    models: the identity of the model, and those of the normal models that ran meanwhile
+    concurrency: how these ran; files call it "way"
     """
 
     device: str
@@ -76,49 +80,49 @@ class Measured(msgspec.Struct, frozen=True):
     kernels_us: tuple[float, ...]
     phases: tuple[Phase, ...]
     models: tuple[str, ...]
-    way: NormalWay
+    concurrency: Concurrency = msgspec.field(name="way")
 
 
 #: A file of curves.
-Kept = Annotated[list[Measured], msgspec.Meta(min_length=1)]
+CurveFile = Annotated[list[Measured], msgspec.Meta(min_length=1)]
 
 
 def save(measured: Sequence[Measured], path: Path) -> None:
-    """Of the critical models of a session, in their order, for each number of normal ones."""
+    """Curves of the critical models, in their order, for each number of normal ones."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
 
 
 def load(path: Path) -> list[Measured]:
     """Raises InputError for a file that `save` did not write."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Kept)
+        return msgspec.json.decode(path.read_bytes(), type=CurveFile)
     except MALFORMED as error:
         raise InputError(
             f"the file has no slowdown curves of this version: {error}",
-            hint=ANEW,
+            hint=HINT,
             path=path,
         ) from error
 
 
 def identity(bundle: Bundle) -> str:
-    """What a model's kernels and plans are, whatever its weights."""
+    """A digest of a model's kernels and plans, whatever its weights."""
     return digest(msgspec.json.encode(bundle.manifest.section(TARGET)))[:DIGITS]
 
 
 def check(
     curves: Sequence[Measured], device: str, sms: int, models: Sequence[tuple[str, ...]]
 ) -> None:
-    """Raises UsageError for curves of another device, part of it, or models.
+    """Raises UsageError for curves of another device, another part of it, or other models.
 
-    models: for each critical model what `Measured` says of them
+    models: for each critical model what `Measured.models` should be
     """
     if len(curves) != len(models):
         raise UsageError(
             f"there are {len(curves)} slowdown curves for {len(models)} critical models",
-            hint=ANEW,
+            hint=HINT,
         )
     for known, now in zip(curves, models, strict=True):
-        facts: tuple[tuple[str, Any, Any], ...] = (
+        facts: tuple[tuple[str, object, object], ...] = (
             ("another device", known.device, device),
             ("other multiprocessors", known.sms, sms),
             ("another critical model", known.models[:1], now[:1]),
@@ -127,13 +131,13 @@ def check(
         for kind, measured, present in facts:
             if measured != present:
                 raise UsageError(
-                    f"the slowdown curves were measured with {kind}", hint=ANEW,
+                    f"the slowdown curves were measured with {kind}", hint=HINT,
                     measured=measured, present=present,
                 )  # fmt: skip
 
 
 def divided(times: Sequence[float], parts: int) -> list[int]:
-    """How many kernels each of at most `parts` phases has, such that they take about as long."""
+    """The number of kernels of each phase, of at most `parts` that take about equally long."""
     whole, counts, spent = sum(times), [0], 0.0
     for took in times:
         if counts[-1] and len(counts) < parts and spent + took / 2 > whole * len(counts) / parts:
@@ -144,7 +148,7 @@ def divided(times: Sequence[float], parts: int) -> list[int]:
 
 
 def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 1) -> list[float]:
-    """What `once` gives, again and again until it was enough or took too long."""
+    """Results of `once`: `most` of them, or as many as the seconds allow, but at least `least`."""
     stop, found = time.perf_counter() + seconds, [once()]
     while len(found) < least or (len(found) < most and time.perf_counter() < stop):
         found.append(once())
@@ -178,14 +182,14 @@ def measure(
     seconds: float = 10.0,
     gap_s: float = 0.0,
 ) -> Measured:
-    """Runs each phase with each budget while all normal models run all the time, and before each
-    budget the model alone: a host's pace changes within seconds.
+    """Measures each phase under each budget while all normal models run all the time, and the model
+    alone before each budget, because a host's speed changes within seconds.
 
-    scheduler: by which requests will be served;  models: what they are
+    scheduler: the one that will serve requests;  models: as of `Measured`
     gated: whether the normal models have gates
-    phases: parts of the critical model with a curve of their own, at most
-    seconds: after which a point has fewer requests, but three at least
-    gap_s: between requests of the model alone, as they will come
+    phases: at most this many parts of the critical model, each with its own curve
+    seconds: the length of the whole measurement, about; each point has three requests at least
+    gap_s: seconds between requests of the model alone, as they will come
     """
     times, settle_us = kernel_times(model, seconds / 8), scheduler.design.settle_us
     counts = divided(times, phases)
@@ -202,36 +206,53 @@ def measure(
     singly = [
         requests(model, Hold(EVERYBODY, *part), 0.0, gap_s=min(gap_s, GAP_S)) for part in parts
     ]
-    whole = list[float]()
-    alone: list[list[float]] = [[] for _ in parts]
-    beside: list[list[tuple[int, float]]] = [[] for _ in parts]
+    samples = _Samples([], [[] for _ in parts], [[] for _ in parts])
     for budget in tried:
-        whole += a_part(entire, seconds / 8)
-        for once, took in zip(singly, alone, strict=True):
+        samples.whole += a_part(entire, seconds / 8)
+        for once, took in zip(singly, samples.alone, strict=True):
             took += a_part(once, each)
         with Background(normal, allow, budget, scheduler) as busy:
             busy.warmed()
-            for part, took, points in zip(parts, alone, beside, strict=True):
+            for part, took, points in zip(parts, samples.alone, samples.concurrent, strict=True):
                 held = Hold(budget, *part, waits=settle_us > 0 and budget < EVERYBODY)
                 once = requests(model, held, settle_us, busy, statistics.median(took))
                 points.append((budget, covering(repeated(once, most, each, LEAST_RUNS))))
-    solo_us = statistics.median(whole)
-    alone_us = [statistics.median(took) for took in alone]
-    scale = solo_us / sum(alone_us)
-    found = (
-        Phase(count, us * scale, Curve(tuple((budget, worst / us) for budget, worst in points)))
-        for count, us, points in zip(counts, alone_us, beside, strict=True)
-    )
     return Measured(
         model.device.name,
         scheduler.gpu.sms,
         workers,
-        solo_us,
+        samples.solo_us,
         tuple(times),
-        tuple(found),
+        samples.phases(counts),
         models,
-        NormalWay(scheduler.together, gated),
+        Concurrency(scheduler.together, gated),
     )
+
+
+@dataclass
+class _Samples:
+    """Microseconds of requests.
+
+    whole: of the model alone;  alone: of each phase alone
+    concurrent: of each phase beside normal work: budgets, and the time that covers their requests
+    """
+
+    whole: list[float]
+    alone: list[list[float]]
+    concurrent: list[list[tuple[int, float]]]
+
+    @property
+    def solo_us(self) -> float:
+        return statistics.median(self.whole)
+
+    def phases(self, counts: Sequence[int]) -> tuple[Phase, ...]:
+        """counts: kernels of each phase.  Times of phases are scaled to that of the whole model."""
+        alone_us = [statistics.median(took) for took in self.alone]
+        scale = self.solo_us / sum(alone_us)
+        return tuple(
+            Phase(count, us * scale, Curve(tuple((budget, worst / us) for budget, worst in points)))
+            for count, us, points in zip(counts, alone_us, self.concurrent, strict=True)
+        )
 
 
 def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
@@ -240,10 +261,10 @@ def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class Background:
-    """Normal models run without a break, but as far as the budget holds each of them back.
+    """Runs normal models without a break, as far as the budget allows, in a `with` statement.
 
-    scheduler: by which they will run beside requests
-    agents: in the order of the models;  beside: as of the policy's `Begin`
+    scheduler: the one that they will run under beside requests
+    agents: in the order of the models;  concurrent: as of the policy's `Begin`
     """
 
     def __init__(
@@ -259,7 +280,7 @@ class Background:
         self._critical = Critical("critical", (Phase(1, 1.0),), max_slowdown=1e9, lease_us=1e12)
         self.coordinator.join(self._critical, lambda action: None)
         self.agents = [self._agent(n, plan, device) for n, (plan, device) in enumerate(normal)]
-        self.beside = most_beside(scheduler.together, self.coordinator.state)
+        self.concurrent = most_concurrent(scheduler.together, self.coordinator.state)
 
     def _agent(self, number: int, plan: NormalPlan, device: CudaDevice) -> NormalAgent:
         task = Normal(f"normal {number}", (KernelCost(1, 32, 1.0, 1.0),) * len(plan.ends))
@@ -279,7 +300,7 @@ class Background:
                 last.callback(agent.close)
 
     def warmed(self) -> None:
-        """Waits until each has ended an inference: kernels are loaded when they first run."""
+        """Waits until each model has ended an inference: kernels are loaded when they first run."""
         until = time.perf_counter() + WARM_S
         while any(not agent.inferences for agent in self.agents) and time.perf_counter() < until:
             for agent in self.agents:
@@ -287,7 +308,7 @@ class Background:
             time.sleep(1e-3)
 
     def around(self, run: Callable[[], float]) -> float:
-        """A request as the policy sees it: normal work is launched or not as it will be."""
+        """Runs a request that the policy knows of, so it launches normal work as it will later."""
         number = self.coordinator.request()
         self.coordinator.post(Arrived(now_us(), "critical", number))
         try:
@@ -305,17 +326,17 @@ def requests(
     gap_s: float = GAP_S,
     before: Callable[[], None] = lambda: None,
 ) -> Callable[[], float]:
-    """A request of a part of the model, as an agent makes it: each call gives microseconds by the
-    host's clock.
+    """A function that makes a request of a part of the model, as an agent does, and returns its
+    microseconds by the host's clock.
 
-    expected_us: as of `in_quiet`;  gap_s: the mean of pauses before each, of changing length
-    before: called before the pause
+    expected_us: as of `InterpreterPriority.run`
+    gap_s: the mean of pauses before each, of changing length;  before: called before the pause
     """
 
     def once() -> float:
         begun = now_us()
-        start = partial(model.start_parts, [held], settle_us, beside)
-        in_quiet(start, expected_us, starts=held.budget > 0)
+        start = partial(model.start_parts, [held], settle_us, concurrent)
+        interpreter.run(start, expected_us, starts=held.budget > 0)
         return now_us() - begun
 
     def timed() -> float:
@@ -324,5 +345,6 @@ def requests(
             time.sleep(next(between))
         return once() if busy is None else busy.around(once)
 
-    beside, between = busy.beside if busy else 0, gaps(gap_s)
+    interpreter = busy.coordinator.interpreter if busy else InterpreterPriority()
+    concurrent, between = busy.concurrent if busy else 0, gaps(gap_s)
     return timed

@@ -1,4 +1,4 @@
-"""The normal models of a session: loaded and timed, and their plans for a design.
+"""Normal models, loaded and timed, and their plans for a design.
 
 Input: bundles, a device for each, the budget word.  Output: `Running` for the agents.  When each
 runs is decided by the policy.
@@ -11,18 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tilewright.elastic.entry import EntryKernels, Flag
+from tilewright.elastic.costs import kernel_costs, run_ends
+from tilewright.elastic.critical import CriticalModel
+from tilewright.elastic.entry_flag import EntryKernels, Flag
 from tilewright.elastic.gates import gates_of
 from tilewright.elastic.measure import Running, kernel_times, repeated
-from tilewright.elastic.models import (
-    CriticalModel,
+from tilewright.elastic.plans import (
     ElasticKernels,
     ElasticRuns,
     NormalPlan,
     PlainKernels,
     WholePlain,
-    costs,
-    run_ends,
 )
 from tilewright.elastic.policy.designs import Design
 from tilewright.hosts.cuda import CudaHost
@@ -38,7 +37,7 @@ SOLO_RUNS = 20
 
 
 def parts_of(show: Callable[[str, int, int], None], what: str, parts: Iterable[T]) -> Iterator[T]:
-    """The parts one by one; each time it is shown how many are done."""
+    """The parts one by one; before each, `show` is told how many are done."""
     every = list(parts)
     for done, part in enumerate(every):
         show(what, done, len(every))
@@ -46,9 +45,8 @@ def parts_of(show: Callable[[str, int, int], None], what: str, parts: Iterable[T
 
 
 class NormalModels:
-    """devices: of each model, which it runs on
-    costs: of each, by its kernels
-    alone: inferences per second that each makes if it has the device to itself, in plain form
+    """devices, costs: of each model, the device that it runs on and the costs of its kernels
+    alone: inferences per second of each model that has the device to itself, in plain form
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class NormalModels:
         seconds: float,
         show: Callable[[str, int, int], None],
     ) -> None:
-        """seconds: of each measurement"""
+        """seconds: the length of each measurement"""
         self._design, self._flags = design, list[Flag]()
         if design.leave == "entry":
             self._flags = [Flag(device, budget) for device in devices]
@@ -76,24 +74,26 @@ class NormalModels:
             kernel_times(CriticalModel(host, None), seconds)
             for host in parts_of(show, "Timing kernels of normal models", self.hosts)
         ]
-        self.costs = [costs(h, each) for h, each in zip(self.hosts, self._times, strict=True)]
+        self.costs = [
+            kernel_costs(h, each) for h, each in zip(self.hosts, self._times, strict=True)
+        ]
         self._elastic = [ElasticPlan(h, budget) for h in self.hosts] if self.elastic else []
         self._made: dict[bool, list[Running]] = {}
         self.alone = [self._rate(host, seconds) for host in self.hosts]
 
     @property
     def elastic(self) -> bool:
-        """Whether workers leave normal kernels."""
+        """Whether workers may leave normal kernels."""
         return self._design.leave in ("chunk", "tile")
 
     @property
     def in_runs(self) -> bool:
-        """Whether these are started by runs, which may have gates."""
+        """Whether kernels are launched in runs, which may have gates."""
         return self.elastic and self._design.runs
 
     @property
     def workers(self) -> int:
-        """That the largest kernel of all has."""
+        """The workers of the largest kernel of all models."""
         return max(h.residents(slot, launch) for h in self.hosts for slot, launch in _largest(h))
 
     def running(self, gated: bool = False) -> list[Running]:

@@ -1,4 +1,4 @@
-"""What a session came to: each critical model with its requests, and the normal work beside them.
+"""The result of a run: each critical model with its requests, and the normal work beside them.
 
 Input: answered requests, counts, seconds.  Output: `CorunResult`; it measures nothing.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.base.quantiles import Tail, tail
 from tilewright.elastic.agents import Answered
 from tilewright.elastic.policy import Noticed, Recalibrated
 from tilewright.elastic.policy.notices import PROMISED
-from tilewright.elastic.spans import BlockSpan
-from tilewright.elastic.workloads.metrics import Tail, tail
+from tilewright.elastic.timeline import BlockSpan
 
 
 @dataclass(frozen=True)
 class CriticalResult:
     """One critical model.
 
-    solo_us: of a request alone, at first;  refused, overdue: how many requests were
-    over_bound: requests whose time from their begin exceeded the bound, so others disturbed them
-    over_by_waiting: requests within it whose latency did not, so they waited for others
-    noticed: where its curves promised too much, and what they say now
-    recalibrated: where its time alone changed; what a request is over is the time of its moment
+    solo_us: of a request alone, at first;  refused, overdue: the number of such requests
+    over_bound: requests that took longer than the bound from their begin, so others disturbed them
+    over_by_waiting: requests within the bound whose latency was not, so they waited for others
+    noticed: corrections of curves that promised too much
+    recalibrated: changes of the time alone; each request is compared with the time of its moment
     """
 
     name: str
@@ -37,14 +37,14 @@ class CriticalResult:
     recalibrated: tuple[Recalibrated, ...] = ()
 
     @property
-    def kept(self) -> bool:
-        """Whether no more requests exceeded the bound than the promised share, by any policy."""
+    def bound_kept(self) -> bool:
+        """Whether at most the promised share of requests exceeded the bound, by any policy."""
         return self.over_bound <= PROMISED * len(self.answered) and not self.gave_up
 
     @property
     def gave_up(self) -> bool:
         """Whether normal work was ended, because no budget keeps the bound."""
-        return not all(notice.kept for notice in self.noticed)
+        return not all(notice.attainable for notice in self.noticed)
 
     @property
     def waited(self) -> Tail:
@@ -76,7 +76,7 @@ class CriticalResult:
 class CorunResult:
     """critical: in the order in which they were named
     inferences: of normal models;  alone: the same in the same time with the device to themselves
-    decision_us: of the processor's time, by event; the watchdog's ticks are none
+    decision_us: processor time of a decision, on average; ticks of the watchdog do not count
     """
 
     seconds: float

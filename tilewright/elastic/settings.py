@@ -1,4 +1,4 @@
-"""What a session is asked for, and the devices that follow from it: a stream for each model.
+"""Settings of a run, and the devices that follow from them: a stream for each model.
 
 Input: settings, names of critical tasks, the number of normal ones.  Output: devices.  It loads no
 model and decides nothing while requests come.
@@ -17,23 +17,24 @@ from tilewright.elastic.watch import Watch, watched
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 
-#: Threads that make an SM of the CPU.
+#: Multiprocessors of the CPU device, as the policy sees it.
 CPU_SMS = 2
 
 
 @dataclass(frozen=True)
 class Settings:
-    """sms: a part of the GPU; None: all of it;  phases: with a budget of their own, at most
-    together: normal models that run at once, at most, others wait for their turn; 0: all; None: as
-              many as let the bounds be kept: all, 2 or 1
-    steps: points of a curve beyond 0;  watched: kernels tell where they run when
-    l2_persistence: the critical models' weights stay in the L2 cache, as much as there is room
-    gap_s: between critical requests, as they will come; 0: one after the other.  Their models are
-           measured alone in the same way
-    gaps: the policy knows the least gap between requests, where the arrivals have one
+    """policy: the name of a design, or one that was made elsewhere
+    sms: multiprocessors to use; None: all;  phases: at most this many, each with its own budget
+    together: at most this many normal models run at once, the others wait; 0: all; None: the most
+              that let the bounds be kept, of all, 2 and 1
+    steps: points of a curve beyond 0;  watched: kernels record where and when they run
+    l2_persistence: the critical models' weights stay in the L2 cache, as far as there is room
+    gap_s: seconds between critical requests, as expected; 0: one after the other.  The models are
+           measured alone with the same gaps
+    gaps: the policy uses the least gap between requests, where the arrivals have one
     """
 
-    policy: str = "tilewright"
+    policy: str | Design = "tilewright"
     kind: Literal["gpu", "cpu"] = "gpu"
     sms: int | None = None
     max_slowdown: float = 1.05
@@ -51,10 +52,10 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Guarded:
-    """A critical model of several, with what is its own; None: as in the settings.
+class CriticalSettings:
+    """Settings of one critical model among several; None: as in the common settings.
 
-    priority: larger is sooner; within one, the earliest deadline
+    priority: larger is sooner; among equals the earliest deadline goes first
     """
 
     path: Path

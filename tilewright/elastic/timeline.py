@@ -1,24 +1,53 @@
-"""Pictures of spans: SMs over time as SVG, and the same as a trace that Perfetto opens.
+"""When each block was resident on a multiprocessor: spans, and pictures of them.
 
-Input: spans (spans.py).  Output: text.  Critical blocks have one colour, each normal task another.
+Input: spans, made by the simulator and by instrumented kernels (watch.py).  Output: SMs over time
+as SVG, and the same as a trace that Perfetto opens.  Critical blocks have one colour, each normal
+task another.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from tilewright import TOOL
 from tilewright.base.errors import NotMeasured
-from tilewright.elastic.spans import BlockSpan, in_lanes
 
 WIDTH, ROW, GAP, LEFT, TOP, BOTTOM = 1200, 3, 4, 60, 30, 26
 CRITICAL = "#c62828"
 NORMAL = ("#1e88e5", "#43a047", "#fb8c00", "#8e24aa", "#00897b")
 #: Spans of a picture; more cannot be seen.
 MOST_DRAWN = 20_000
+
+
+@dataclass(frozen=True)
+class BlockSpan:
+    """Times in microseconds from any common start; threads of the block, where they are known."""
+
+    sm: int
+    begin: float
+    end: float
+    task: str
+    critical: bool
+    threads: int = 0
+
+
+def in_lanes(spans: Iterable[BlockSpan]) -> list[tuple[int, BlockSpan]]:
+    """Each span with a lane of its SM, such that spans of one lane do not overlap; by begin."""
+    found: list[tuple[int, BlockSpan]] = []
+    ends: dict[int, list[float]] = {}
+    for span in sorted(spans, key=lambda s: (s.begin, s.sm, s.end)):
+        lanes = ends.setdefault(span.sm, [])
+        lane = next((n for n, end in enumerate(lanes) if end <= span.begin), len(lanes))
+        if lane == len(lanes):
+            lanes.append(span.end)
+        else:
+            lanes[lane] = span.end
+        found.append((lane, span))
+    return found
 
 
 def window(spans: Sequence[BlockSpan], microseconds: float) -> list[BlockSpan]:

@@ -10,8 +10,8 @@ import ctypes
 
 import numpy as np
 
-from tilewright.elastic.changed import Change, ChangedDevice
-from tilewright.elastic.spans import BlockSpan
+from tilewright.elastic.instrumented import Instrumentation, InstrumentedDevice
+from tilewright.elastic.timeline import BlockSpan
 from tilewright.hosts.cuda_devices import CudaDevice
 
 #: Spans that are kept until the next reset; later ones are not.
@@ -83,7 +83,7 @@ class Watch:
         ]
 
 
-def watched(device: CudaDevice, watch: Watch) -> ChangedDevice:
+def watched(device: CudaDevice, watch: Watch) -> InstrumentedDevice:
     """A device all of whose kernels write spans."""
-    change = Change(TEXT, "unsigned long long *watch", "const Watched watched(watch);")
-    return ChangedDevice(device, change, lambda: (ctypes.c_void_p(watch.address),))
+    added = Instrumentation(TEXT, "unsigned long long *watch", "const Watched watched(watch);")
+    return InstrumentedDevice(device, added, lambda: (ctypes.c_void_p(watch.address),))

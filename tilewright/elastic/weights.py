@@ -15,11 +15,11 @@ from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 
 
-class KeptWeights:
+class PersistentWeights:
     """Until `release`, or until nothing refers to it.
 
     windows: in the order of the hosts; None: a model has no weights
-    kept:    share of all weights' bytes that stay
+    share:   of all weights' bytes, those that stay
     Raises HostError where the device sets no cache aside.
     """
 
@@ -34,7 +34,7 @@ class KeptWeights:
         self.windows = device.driver.l2.keep([host.weights for host in hosts])
         total = sum(size for _, size in (host.weights for host in hosts))
         stays = sum(window.size * window.share for window in self.windows if window is not None)
-        self.kept = stays / total if total else 0.0
+        self.share = stays / total if total else 0.0
 
 
 def _release(driver: Driver) -> None:

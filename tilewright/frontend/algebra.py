@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.base.dtypes import F64, I64, DType
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType, UnsupportedOp
+from tilewright.base.invariants import of_kind
 from tilewright.base.limits import within
 from tilewright.base.scalars import SCALARS
 from tilewright.graph import ops
@@ -78,8 +79,7 @@ def equal(a: Term, b: Term) -> Node:
 
 def where(condition: Node, a: Term, b: Term) -> Node:
     """`a` where the condition holds, else `b`; at least one of them is a node."""
-    like = a if isinstance(a, Node) else b
-    assert isinstance(like, Node)
+    like = a if isinstance(a, Node) else of_kind(b, Node, "a choice of two numbers")
     left, right = (t if isinstance(t, Node) else scalar_like(t, like) for t in (a, b))
     return elementwise("where", condition, left, right)
 

@@ -1,4 +1,4 @@
-"""What a file claims of its structure, compared before anything else looks at it.
+"""Checks the structure that a file claims, before anything else reads it.
 
 Input: a parsed `ModelProto`.  Output: nothing, or a typed error: names that are no text, subgraphs
 and functions that are too deep, too many or call themselves.  ONNX's own library recurses over

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, defs
 
@@ -26,7 +25,7 @@ from tilewright.frontend.table import Results, find, typed
 from tilewright.frontend.tensors import check_bytes, check_halves, dtype_of
 from tilewright.frontend.types import Types, following, outputs_of
 from tilewright.graph.nearest import nearest, with_nearest
-from tilewright.graph.node import Graph, Node, graph_input, sourced
+from tilewright.graph.node import Graph, ModelNode, Node, graph_input, sourced
 from tilewright.graph.ops import Shape
 
 
@@ -99,7 +98,7 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
         for name in node.input:
             check_halves(node.op_type, model.weights.get(name))
         operands = _as_declared(model.types, node, operands)
-        with sourced(describe(node)):
+        with sourced(ModelNode(describe(node), node.op_type, _opset(model, node))):
             results = _narrow(model.types, node, _results(model, node, operands, values))
     except Exception as error:
         raise _located(typed(error, node.op_type), model, node, operands) from error
@@ -241,7 +240,7 @@ def _inside(model: Model, graph: GraphProto, around: Mapping[str, Node]) -> Resu
     return tuple(value_of(inner, o.name) for o in graph.output)
 
 
-def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> Any:
+def _attribute(attribute: AttributeProto, model: Model, node: NodeProto) -> object:
     """A Python value: number, text, tuple or (for a tensor) a node; what is none of these stays."""
     if attribute.ref_attr_name:
         raise InvalidModel(
@@ -278,11 +277,15 @@ def _located(
     facts: dict[str, object] = {
         "node": describe(node),
         "op": node.op_type,
-        "opset": model.opsets.get(node.domain if node.domain != "ai.onnx" else ""),
+        "opset": _opset(model, node),
         "dtype": [x.dtype.name for x in given],
         "shape": [list(x.shape) for x in given],
     }
     return _with(error, facts)
+
+
+def _opset(model: Model, node: NodeProto) -> int | None:
+    return model.opsets.get(domain_of(node.domain))
 
 
 def _with(error: TilewrightError, facts: Mapping[str, object]) -> TilewrightError:

@@ -1,4 +1,4 @@
-"""Brings the nodes of a graph into an order in which each reads what earlier ones made.
+"""Sorts the nodes of a graph: each node reads only results of earlier nodes.
 
 Input: a graph of a model file.  Output: the same graph, in the file's order as far as possible, or
 InvalidModel: a tensor that nothing makes, or two nodes make, or a cycle.  Subgraphs too, which may

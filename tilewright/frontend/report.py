@@ -19,9 +19,9 @@ from onnx import ModelProto, NodeProto
 
 from tilewright.base.errors import TilewrightError, UnsupportedDType, UnsupportedOp
 from tilewright.frontend.bounds import describe, domain_of, subgraphs
-from tilewright.frontend.functions import has_body
 from tilewright.frontend.importer import step
-from tilewright.frontend.opsets import RULES, check_definition
+from tilewright.frontend.inference import ShapeInference
+from tilewright.frontend.opsets import RULES
 from tilewright.frontend.read import Model, TensorDecl, load
 from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.subgraphs import Visible
@@ -93,7 +93,8 @@ def check(
     wanted, notes = _assumed(model, dims or {}, shapes or {})
     inputs = resolve(model, dims, wanted)
     values, errors = _start(model, inputs)
-    rows = tuple(_walk(model, values, errors))
+    with ShapeInference() as inference:
+        rows = tuple(_walk(model, values, errors, inference))
     return Coverage(
         model=model.name,
         opsets=dict(model.opsets),
@@ -151,13 +152,15 @@ def _walk(
     model: Model,
     values: Visible,
     errors: Mapping[str, TilewrightError],
+    inference: ShapeInference,
 ) -> Iterator[NodeRow]:
     """One row per node; outputs of a failed node get the shape that ONNX infers, if any."""
     unknown = dict.fromkeys(errors, "")
     for node in model.nodes:
         row = _row(model, node, values, errors, unknown)
         if row.status != "supported":
-            inferred = _inferred(model, node, values) if row.code in _INFERRED else {}
+            asks = row.code in _INFERRED
+            inferred = _inferred(model, node, values, inference) if asks else {}
             for name in filter(None, node.output):
                 if name in inferred:
                     values[name] = inferred[name]
@@ -194,28 +197,17 @@ def _row(
     return NodeRow(name, op, "supported", made)
 
 
-def _counted(split: NodeProto) -> bool:
-    """Whether a Split has as many outputs as it says, if it says so."""
-    said = [a.i for a in split.attribute if a.name == "num_outputs"]
-    return said in ([], [len(split.output)])
-
-
-def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Node]:
+def _inferred(
+    model: Model, failed: NodeProto, values: Visible, inference: ShapeInference
+) -> dict[str, Node]:
     """Placeholders for the node's outputs whose static shape ONNX's shape inference finds.
 
-    It sees this node alone: over a whole file it may take any time and memory.  Values are not
-    propagated and bodies of operators not looked into: for some operands the library aborts there.
+    It sees this node alone: over a whole file it may take any time and memory.
     """
-    domain, opset = domain_of(failed.domain), model.opsets.get(domain_of(failed.domain), 0)
-    if domain or not onnx.defs.has(failed.op_type, opset) or has_body(failed.op_type, opset):
+    domain = domain_of(failed.domain)
+    if domain or not onnx.defs.has(failed.op_type, model.opsets.get(domain, 0)):
         return {}
-    if failed.op_type == "Split" and not _counted(failed):
-        return {}  # the library reads beyond a list of its own
     if any(name and name not in values for name in failed.input) or [*subgraphs(failed)]:
-        return {}
-    try:
-        check_definition(failed, opset)
-    except TilewrightError:
         return {}
     known = {name: values[name] for name in failed.input if name}
     graph = onnx.helper.make_graph([failed], "node", [
@@ -227,12 +219,9 @@ def _inferred(model: Model, failed: NodeProto, values: Visible) -> dict[str, Nod
     ])  # fmt: skip
     opsets = [onnx.helper.make_opsetid(*entry) for entry in model.opsets.items()]
     alone = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
-    try:
-        found = onnx.shape_inference.infer_shapes(alone).graph.value_info
-    except Exception:  # whatever ONNX's library raises: the outputs stay unknown
-        return {}
+    found = inference(alone)
     made = {}
-    for info in found:
+    for info in found.graph.value_info if found else ():
         tensor = info.type.tensor_type
         dims = tensor.shape.dim
         if tensor.HasField("shape") and all(d.HasField("dim_value") for d in dims):

@@ -7,7 +7,7 @@ nodes.  Output: nodes.  The number of iterations must be known at compile time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
@@ -25,6 +25,7 @@ Visible = dict[str, Node]
 #: Applies a graph's nodes to the tensors around it and those given by name; gives its outputs.
 Apply = Callable[[GraphProto, Visible], tuple[Node, ...]]
 Operands = Sequence[Node | None]
+T = TypeVar("T")
 
 
 def branch(node: NodeProto, operands: Operands, around: Visible, apply: Apply) -> tuple[Node, ...]:
@@ -119,9 +120,6 @@ def _repeat(
     }
     inputs = dict(zip(names, (*kept, *now), strict=True)) | fixed
     outputs = apply(body, {**around, **inputs})
-    if not length:
-        empty = (al.full(0, (0, *n.shape), n.dtype) for n in outputs[len(states) :])
-        return (*states, *empty)
     graph = Graph(
         body.name,
         tuple((str(getattr(n.op, "name", "")), n) for n in inputs.values()),
@@ -167,9 +165,13 @@ def _graph(node: NodeProto, name: str) -> GraphProto:
     raise InvalidModel(f"{node.op_type} has no {name}")
 
 
-def _attribute(node: NodeProto, name: str, default: Any) -> Any:
+def _attribute(node: NodeProto, name: str, default: T) -> T:
+    """A value of the default's type, which `check_attributes` has seen to."""
     found = next((a for a in node.attribute if a.name == name), None)
-    return default if found is None else helper.get_attribute_value(found)
+    if found is None:
+        return default
+    value: T = helper.get_attribute_value(found)
+    return value
 
 
 CONTROL: Mapping[str, Callable[[NodeProto, Operands, Visible, Apply], tuple[Node, ...]]] = {

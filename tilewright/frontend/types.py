@@ -1,4 +1,4 @@
-"""Which tensors of a model are f16 or bf16: nodes of the graph are f32 whether the file has these.
+"""Which tensors of a model are f16 or bf16. Nodes of the graph are f32 for both.
 
 Input: a model.  Output: the types by the tensors' names; nodes that compute in f16.  What becomes
 of such a tensor (where it is rounded) is in importer.py and graph/nearest.py.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import onnx
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from tilewright.frontend.bounds import describe, domain_of, subgraphs
 from tilewright.frontend.tensors import WIDENED
-
-if TYPE_CHECKING:
-    from tilewright.frontend.read import Model
 
 #: The operand whose type the results have, where ONNX's schema does not tell and it is not the
 #: first.
@@ -34,7 +31,39 @@ _BODIES = {"If": 0, "Loop": 1, "Scan": 0}
 Types = Mapping[str, str]
 
 
-def types_of(model: Model) -> Types:
+class Declared(Protocol):
+    """An input of a model."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def widened_from(self) -> str | None: ...
+
+
+class Typed(Protocol):
+    """What is asked of a model here (read.py)."""
+
+    @property
+    def inputs(self) -> Sequence[Declared]: ...
+
+    @property
+    def nodes(self) -> Sequence[NodeProto]: ...
+
+    @property
+    def weights(self) -> Mapping[str, TensorProto]: ...
+
+    @property
+    def opsets(self) -> Mapping[str, int]: ...
+
+    @property
+    def skeleton(self) -> ModelProto: ...
+
+    @property
+    def types(self) -> Types: ...
+
+
+def types_of(model: Typed) -> Types:
     """The type of each tensor that is f16 or bf16.
 
     Bodies of control flow may give one name to tensors of two types: that counts as none, which
@@ -54,7 +83,7 @@ def following(nodes: Iterable[NodeProto], opsets: Mapping[str, int], given: Type
     return found
 
 
-def outputs_of(model: Model) -> dict[str, str]:
+def outputs_of(model: Typed) -> dict[str, str]:
     """The type of each output that is f16 or bf16, as the file declares it, or else as it is."""
     kinds = {
         o.name: WIDENED.get(o.type.tensor_type.elem_type, "")
@@ -65,12 +94,12 @@ def outputs_of(model: Model) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind}
 
 
-def narrow_of(model: Model) -> Types:
+def narrow_of(model: Typed) -> Types:
     """The type of each input and output that is f16 or bf16."""
     return outputs_of(model) | {i.name: i.widened_from for i in model.inputs if i.widened_from}
 
 
-def nodes_in_f16(model: Model) -> frozenset[str]:
+def nodes_in_f16(model: Typed) -> frozenset[str]:
     """Names of the nodes whose results are f16; not one that another node has, too."""
     found, others = set[str](), {describe(node) for node in _bodies(model.nodes)}
     for node in model.nodes:

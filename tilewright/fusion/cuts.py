@@ -1,4 +1,4 @@
-"""Cuts: what would make a kernel too large is stored on the way and loaded again.
+"""Cuts kernels that would be too large: a value in the middle is stored and loaded again.
 
 Input: the nodes that fusion wants to store.  Output: more of them, so that every kernel stays
 within limits: a chain of a hundred thousand additions becomes some thousand steps.  It leaves

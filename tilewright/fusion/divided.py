@@ -1,4 +1,4 @@
-"""Products of f16 where a model allows bytes but computes in f32: rows divided by their sizes.
+"""f16 products for f32 models that allow rounding to bytes: rows are divided by their maximum.
 
 Input: kernels.  Output: which operand of a product is worth such a copy, the product that reads it,
 and the kernels that make it (docs/decisions/0053-rows-divided-by-their-largest.md).  f16 is exact

@@ -1,4 +1,4 @@
-"""The expression of one stored node: views become index algebra, what is unstored is computed.
+"""The expression of one stored node: views become index algebra, unstored nodes are computed.
 
 Input: a node and what lies in memory.  Output: a `Kernel`, not yet in normal form, the nodes whose
 buffers it loads, and the reductions that became its stages.  It decides nothing about storage.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.base.dtypes import I32, DType
+from tilewright.base.invariants import required
 from tilewright.fusion.cuts import IN_TURN
 from tilewright.fusion.positions import counted_index
 from tilewright.fusion.regions import StoredNodes, buffer_of
@@ -43,6 +44,8 @@ class Maker:
 
     buffers: the nodes whose memory it loads from, with their numbers
     anchors: the reductions that became stages, in order
+    checks:  the indices that are read and checked, with their numbers
+    checked: the nodes that pick by them, by these numbers
     walked:  the node whose axes are the kernel's
     """
 
@@ -56,6 +59,8 @@ class Maker:
     keys: Var | None = None
     kept: tuple[Var, ...] = ()
     anchors: list[Node] = field(default_factory=list)
+    checks: dict[tuple[Expr, int], int] = field(default_factory=dict)
+    checked: list[Node] = field(default_factory=list)
     walked: Node = field(init=False)
     limits: dict[Var, Limit] = field(default_factory=dict)
     extents: set[Var] = field(default_factory=set)
@@ -85,8 +90,14 @@ class Maker:
             return at
         data, rows, first = self.output.inputs
         places = data.shape[op.axis] - rows.shape[op.axis] + 1
-        begin = Index(((Gathered(self._element(first, (Index(),) * first.rank), places), 1),))
+        begin = self._picked(self.output, self._element(first, (Index(),) * first.rank), places)
         return (*at[: op.axis], at[op.axis] + begin, *at[op.axis + 1 :])
+
+    def _picked(self, n: Node, value: Expr, extent: int) -> Index:
+        """An index that is read, by which the node picks; equal ones are checked once."""
+        number = self.checks.setdefault((value, extent), len(self.checks))
+        self.checked += [n] if number == len(self.checked) else []
+        return Index(((Gathered(value, extent, number), 1),))
 
     def _axis(self, name: str, n: Node, axis: int) -> Var:
         """A variable for an axis of a node, which may end at run time."""
@@ -130,8 +141,7 @@ class Maker:
             given = self._found(*wanted)
             if given is None:
                 waiting.append((wanted, self._expand(*wanted)))
-        assert given is not None
-        return given
+        return required(given, "it has no expression", node=n)
 
     def _found(self, n: Node, at: Indices) -> Expr | None:
         """The element of `n` at `at` if it is a literal, in memory, or computed already."""
@@ -260,7 +270,7 @@ class Maker:
         where = yield indices, at[axis : axis + indices.rank]
         picked = counted_index(where, data.shape[axis])
         if picked is None:
-            picked = Index(((Gathered(self._within(where), data.shape[axis]), 1),))
+            picked = self._picked(n, self._within(where), data.shape[axis])
         return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
 
     def _within(self, where: Expr) -> Expr:
@@ -299,9 +309,7 @@ def _walked(out: Node, memory: StoredNodes) -> tuple[Node, tuple[tuple[int, ...]
     while waiting:
         n = waiting.pop()
         if isinstance(n.op, ops.Reshape) and n.shape == out.shape and _is_reduced(n, memory):
-            found = joined_axes(n)
-            assert found is not None
-            return n.inputs[0], found
+            return n.inputs[0], required(joined_axes(n), "it joins no axes", node=n)
         inner = n.inputs if isinstance(n.op, ops.Elementwise | ops.Reshape) else ()
         new = [i for i in inner if i not in seen and not memory.holds(i)]
         seen.update(new)

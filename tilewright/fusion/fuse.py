@@ -103,7 +103,7 @@ def _grow(
     A group is sound if exactly one node's value is used outside it.  So a user that cannot join
     ends the growth: what it reads is used outside for good.
     """
-    member = _epilogue(anchor) if isinstance(anchor.op, ops.Contract) else _row(anchor)
+    member = _row(anchor, anchor.op) if isinstance(anchor.op, ops.Reduce) else _epilogue(anchor)
     group = dict.fromkeys((*inside, anchor))
     best, leaving = len(group), anchor
     outside = {m: sum(u not in group for u in users[m]) for m in group}
@@ -149,11 +149,10 @@ def _epilogue(anchor: Node) -> Callable[[Node], bool]:
     return member
 
 
-def _row(anchor: Node) -> Callable[[Node], bool]:
+def _row(anchor: Node, op: ops.Reduce) -> Callable[[Node], bool]:
     """Nodes over the reduction's rows (axes of extent 1 may come and go), or over both, where
     groups of channels may have become channels again."""
-    assert isinstance(anchor.op, ops.Reduce)
-    axes, rows, full = anchor.op.axes, anchor.shape, anchor.inputs[0].shape
+    axes, rows, full = op.axes, anchor.shape, anchor.inputs[0].shape
     row, joined = _without_units(rows), {full}
 
     def member(n: Node) -> bool:

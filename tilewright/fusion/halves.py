@@ -1,7 +1,7 @@
-"""Which weights may lie as halves: those of which all who read them say so.
+"""Decides which weights are stored as f16: every kernel that reads such a weight must allow it.
 
-Input: the kernels and plans of a program.  Output: its kernels.  What one of them reads as f32 (in
-a loop over slices of it, or as an output) is f32 for the others, too.
+Input: the kernels and plans of a program.  Output: its kernels.  If one kernel reads a weight as
+f32 (a loop over its slices, or an output), it is f32 for all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Long reductions of few rows, cut: partial results by many tiles, then the few that they make up.
+"""Splits long reductions of few rows: many tiles compute partial results, one kernel combines them.
 
 Input: a kernel.  Output: the kernels that compute the same in parts, or none where its rows are
 enough for a device.  The results of a round of reductions are partial, then whole; what follows is
@@ -9,7 +9,7 @@ elementwise.  Nothing here knows a target or a plan.
     whole:  r0 = sum p0;  r1 = sum (p1 + n (p0/n - r0/N)^2);  what y needs of them
     map:    y
 
-No square is summed before it is centred: that of a part on the mean of the part.
+Squares are centred before they are summed: those of a part on the mean of the part.
 """
 
 from __future__ import annotations

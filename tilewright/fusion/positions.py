@@ -1,4 +1,4 @@
-"""Positions that a model computes by counting, as indices: no kernel reads or checks them.
+"""Turns positions that a model computes by counting into indices: kernels need not check them.
 
 Input: the expression of a position.  Output: the `Index` that it equals, if that is certain to lie
 in range.  Positions that are read from memory stay expressions, and kernels check them.

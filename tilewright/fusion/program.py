@@ -100,7 +100,7 @@ class _Shared:
         key = self._constants.number(n)
         if key not in self._numbers:
             self._work += constant_work(n)
-            within("constant_work", self._work, "the work to compute constants", node=n.source)
+            within("constant_work", self._work, "the work to compute constants", **n.source.facts)
             held = narrow(n)
             scale, zero = (None if p is None else self.tensor(p) for p in (held.scale, held.zero))
             self._numbers[key] = len(self.tensors)
@@ -224,7 +224,10 @@ class _Maker:
             return  # an update in place: its other elements are there already
         kernel, reads = self._rounded(step, reads) if self.shared.halves else (step.kernel, reads)
         kernel, reads = self._cut(kernel, reads)
-        self.steps.append(Step(self.shared.kernel(kernel), write, tuple(reads), node=step.source))
+        self.steps.append(Step(
+            self.shared.kernel(kernel), write, tuple(reads),
+            node=step.source.node, op=step.source.op, checks=step.checks,
+        ))  # fmt: skip
         self.copies = {
             key: made for key, made in self.copies.items()
             if all(read.value != write.value for read in key[1])

@@ -1,4 +1,4 @@
-"""Regions: all that one kernel computes, as a key that is equal where the kernels would be.
+"""Regions: everything that one kernel computes, as a key. Equal regions give equal kernels.
 
 Input: a stored node and what lies in memory.  Output: a `Region`.  The layers of a model, and its
 parts that do not depend on a bucket, have equal regions; the kernel is then made once.

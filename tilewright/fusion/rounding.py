@@ -1,8 +1,8 @@
-"""Values that lie as halves because the products that read them may round them.
+"""Copies of values in f16, for products that may round their operands.
 
 Input: kernels.  Output: which operand of a product is worth a copy as halves, the product that
 reads such a copy, and the kernels that make it; attention that may round its operands.  Targets
-that cannot let values lie so do not ask (`Facts.halves`);
+without f16 values in memory do not ask (`Facts.halves`);
 docs/decisions/0026-matrices-at-constant-places.md says what it brings.
 """
 

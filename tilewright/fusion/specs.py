@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.base.errors import CompilerBug
 from tilewright.base.limits import within
 from tilewright.fusion.expressions import AXES, Maker
 from tilewright.fusion.fuse import fuse
@@ -25,6 +26,7 @@ from tilewright.kernel.collapse import collapse
 from tilewright.kernel.expr import Const, Load
 from tilewright.kernel.index import Index, Var, flatten, index
 from tilewright.kernel.spec import Buffer, Kernel, check
+from tilewright.plan import Check
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,13 @@ class _Made:
 
     loads:   positions among the region's hosts, in the order of the kernel's buffers
     anchors: positions, among the region's nodes, of the ones that became stages
+    checks:  the same of those whose indices the kernel checks, by the numbers of these
     """
 
     kernel: Kernel
     loads: tuple[int, ...]
     anchors: tuple[int, ...]
+    checks: tuple[int, ...]
 
 
 #: The kernels of all regions seen so far, by their keys: equal layers share one.
@@ -61,7 +65,7 @@ def kernel_steps(
     steps: list[KernelStep] = []
     for n in stored:
         steps += _steps(n, memory, known)
-        within("steps", len(steps), "the number of steps", node=n.source)
+        within("steps", len(steps), "the number of steps", **n.source.facts)
     return tuple(steps)
 
 
@@ -70,8 +74,8 @@ def _steps(n: Node, memory: StoredNodes, known: Known) -> list[KernelStep]:
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
         once = kernel_steps(body, (*fuse(body), *copies), known)
-        within("steps", n.op.length * len(once), "the number of steps of a loop", node=n.source)
-        return list(unrolled(n, body, once))
+        within("steps", n.op.length * len(once), "the number of steps of a loop", **n.source.facts)
+        return list(unrolled(n, n.op, body, once))
     places = memory.places
     if isinstance(n.op, ops.Update):
         return [_copy(n, n.inputs[0], memory), _step(n, memory, known)]
@@ -79,7 +83,7 @@ def _steps(n: Node, memory: StoredNodes, known: Known) -> list[KernelStep]:
         return [_step(n, memory, known)]
     if not isinstance(n.op, ops.Pad):
         return []
-    return [_border(n, axis, memory) for axis in range(n.rank) if _margin(n.op, axis)]
+    return [_border(n, n.op, axis, memory) for axis in range(n.rank) if _margin(n.op, axis)]
 
 
 def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
@@ -90,9 +94,10 @@ def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
     inputs = tuple(region.hosts[i] for i in made.loads)
     anchors = [region.nodes[i] for i in made.anchors]
     source = next(filter(None, (x.source for x in anchors)), n.source)
-    products = tuple(x.source for x in anchors if isinstance(x.op, ops.Contract))
+    products = tuple(x.source.node for x in anchors if isinstance(x.op, ops.Contract))
+    checks = tuple(_check(region.nodes[i]) for i in made.checks)
     host, _ = memory.spot(n, (Index(),) * n.rank)
-    return KernelStep(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)), products)
+    return KernelStep(made.kernel, host, inputs, source, (0,) * (1 + len(inputs)), products, checks)
 
 
 def _copy(n: Node, source: Node, memory: StoredNodes) -> KernelStep:
@@ -114,23 +119,33 @@ def _made(n: Node, memory: StoredNodes, region: Region) -> _Made:
     hosts = {host: i for i, host in enumerate(region.hosts)}
     nodes = {node: i for i, node in enumerate(region.nodes)}
     loads = tuple(hosts[host] for host in maker.buffers)
-    return _Made(kernel, loads, tuple(nodes[anchor] for anchor in maker.anchors))
+    anchors, checks = (tuple(map(nodes.__getitem__, x)) for x in (maker.anchors, maker.checked))
+    return _Made(kernel, loads, anchors, checks)
+
+
+def _check(n: Node) -> Check:
+    """What a host says of an index of this gather or update that is out of range."""
+    if not isinstance(n.op, ops.Gather | ops.Update):
+        raise CompilerBug("nothing that is read or written at an index", node=n)
+    own, told, length = n.op.axis, n.source.axis, n.inputs[0].shape[n.op.axis]
+    if told is None:
+        return Check(n.source.node, n.source.op, own, length)
+    return Check(n.source.node, n.source.op, told, length, -length)
 
 
 def _margin(op: ops.Pad, axis: int) -> int:
     return op.before[axis] + op.after[axis]
 
 
-def _border(n: Node, axis: int, memory: StoredNodes) -> KernelStep:
+def _border(n: Node, op: ops.Pad, axis: int, memory: StoredNodes) -> KernelStep:
     """Fill the padding along `axis`, all of the axes behind it and the inside of those before it.
 
     Margin positions 0, 1, .. stand for the places before the inside, then for those after it.
     """
-    assert isinstance(n.op, ops.Pad)
-    inside, (before, after) = n.inputs[0].shape, (n.op.before, n.op.after)
+    inside, (before, after) = n.inputs[0].shape, (op.before, op.after)
     axes, at = [], []
     for i, extent in enumerate(n.shape):
-        own = _margin(n.op, i) if i == axis else inside[i] if i < axis else extent
+        own = _margin(op, i) if i == axis else inside[i] if i < axis else extent
         axes.append(Var(AXES[i], own))
         at.append(index(axes[i]) + (before[i] if i < axis else 0))
     longer = max(before[axis], after[axis])
@@ -139,7 +154,7 @@ def _border(n: Node, axis: int, memory: StoredNodes) -> KernelStep:
     host, where = memory.spot(n, tuple(at))
     size = "x".join(str(extent) for extent in n.shape if extent > 1)
     kernel = Kernel(
-        f"border_{size}", tuple(axes), (), Const(n.op.value, n.dtype), flatten(where, host.shape),
+        f"border_{size}", tuple(axes), (), Const(op.value, n.dtype), flatten(where, host.shape),
         (Buffer(n.dtype, host.size),),
     )  # fmt: skip
     return KernelStep(collapse(kernel), host, (), n.source, (0,))

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.base.invariants import required
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, node
+from tilewright.graph.node import Graph, ModelNode, Node, node
 from tilewright.graph.scan import Scan, turn
 from tilewright.graph.views import window
 from tilewright.kernel.spec import Kernel
+from tilewright.plan import Check
 
 Spot = tuple[Node, int]  # a stored node and the element of it where something begins
 
@@ -31,14 +33,16 @@ class KernelStep:
     offsets: for the output, then for each input, the element of the node where the kernel's buffer
     begins.  Only inside a Scan is a buffer a part of a node.
     products: names of the ONNX nodes of its products, of attention two
+    checks: the kernel's checked indices, by their numbers
     """
 
     kernel: Kernel
     output: Node
     inputs: tuple[Node, ...]
-    source: str
+    source: ModelNode
     offsets: tuple[int, ...]
     products: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
 
 def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:
@@ -60,10 +64,10 @@ def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:
     return Graph(op.body.name, op.body.inputs, outputs), copies
 
 
-def unrolled(scan: Node, body: Graph, steps: Sequence[KernelStep]) -> Iterator[KernelStep]:
+def unrolled(
+    scan: Node, op: Scan, body: Graph, steps: Sequence[KernelStep]
+) -> Iterator[KernelStep]:
     """The steps of every iteration in order."""
-    op = scan.op
-    assert isinstance(op, Scan)
     inputs = [n for _, n in body.inputs]
     outputs = [n for _, n in body.outputs]
     given = [_spot(n) for n in scan.inputs]
@@ -88,9 +92,7 @@ def unrolled(scan: Node, body: Graph, steps: Sequence[KernelStep]) -> Iterator[K
 
 
 def _spot(x: Node) -> Spot:
-    found = window(x)
-    assert found is not None, f"{x} does not lie in one piece"
-    return found
+    return required(window(x), "it does not lie in one piece", node=x)
 
 
 def _placed(step: KernelStep, places: Mapping[Node, Spot]) -> KernelStep:

@@ -2,9 +2,10 @@
 
 Input: nodes without run-time inputs.  Output: a number for each, equal for equal computations, also
 in graphs that were imported separately (one per bucket), so that buckets share their weights.
-Names take no part: two subgraphs may give one name to different weights.
+Names do not matter: two subgraphs may give one name to different weights.
 
-A constant that counting makes larger than all weights is no table: kernels compute it.
+A constant that is made by counting and is larger than all weights is computed by kernels, not
+stored.
 
     where(column <= row, 0, -inf) of [1024, 1024]: three calls, no table     a[1024, 1] + b[1, 1024]
 """
@@ -43,18 +44,18 @@ class _Made(NamedTuple):
 def _made(n: Node, operands: list[_Made]) -> _Made:
     if isinstance(n.op, ops.Iota) or literal(n) is not None:
         return _Made(0, 0, n.size > SMALL)
-    own = isinstance(n.op, ops.Elementwise)
+    fn = n.op.fn if isinstance(n.op, ops.Elementwise) else ""
+    own = bool(fn)
     calls, tables = sum(o.calls for o in operands) + own, sum(o.tables for o in operands)
     large = n.size > max(SMALL, GROWTH * tables) and bool(operands)
-    counted = large and calls <= CALLS and (not own or _is_cheap(n))
+    counted = large and calls <= CALLS and (not own or _is_cheap(n, fn))
     passed = counted or isinstance(n.op, ops.VIEWS)
     return _Made(calls, tables, counted) if passed else _Made(0, n.size, False)
 
 
-def _is_cheap(n: Node) -> bool:
+def _is_cheap(n: Node, fn: str) -> bool:
     """True if any target computes the call for about as much as a load, and exactly."""
-    assert isinstance(n.op, ops.Elementwise)
-    exact = n.op.fn != "nibble" and not SCALARS[n.op.fn].ulp
+    exact = fn != "nibble" and not SCALARS[fn].ulp
     return exact and all(x.dtype in _COUNTED for x in (n, *n.inputs))
 
 

@@ -18,8 +18,9 @@ from math import isfinite
 import numpy as np
 
 from tilewright.base.errors import ShapeError
+from tilewright.base.invariants import of_kind
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, computed, literal
+from tilewright.graph.node import NOWHERE, Graph, ModelNode, Node, computed, literal
 from tilewright.graph.scan import Scan
 from tilewright.graph.views import below
 from tilewright.kernel.index import Index, Var, index
@@ -159,15 +160,15 @@ class _Walk:
         self.constants: dict[tuple[Node, Node], None] = {}
         self.axes: dict[Node, tuple[Follow | None, ...]] = {}
         self.literals: dict[Node, Follow] = {}
-        self.sources: dict[Node, str] = {}
+        self.sources: dict[Node, ModelNode] = {}
         self._pair(graph, probe.graph)
 
     def refusal(self, n: Node, m: Node, what: str) -> ShapeError:
+        source = n.source or self.sources.get(n, NOWHERE)
         return ShapeError(
             f"The dimension {self.probe.name!r} cannot be an extent: a tensor {what}",
             hint=_hint(self.probe, what),
-            node=n.source or self.sources.get(n) or None,
-            op=type(n.op).__name__.lower(),
+            **source.facts,
             dtype=str(n.dtype),
             shape=list(n.shape),
             other=list(m.shape),
@@ -186,7 +187,7 @@ class _Walk:
                 raise self.refusal(n, m, "is computed by another op at the other size")
             for i, j in zip(n.inputs, m.inputs, strict=True):
                 # what a rewrite made has no source of its own: who reads it tells where it is
-                self.sources.setdefault(i, n.source or self.sources.get(n, ""))
+                self.sources.setdefault(i, n.source or self.sources.get(n, NOWHERE))
                 self._meet(i, j)
 
     def check(self, graph: Graph) -> None:
@@ -198,7 +199,7 @@ class _Walk:
             self._mark(n, self.twins[n])
             self._op(n, self.twins[n])
             if isinstance(n.op, Scan):
-                self._scan(n, self.twins[n])
+                self._scan(n, n.op, self.twins[n])
             elif n.inputs:
                 self._views(n, self.twins[n])
 
@@ -277,10 +278,8 @@ class _Walk:
                 if tuple(ours) != below(m, tuple(map(index, there))):
                     raise self.refusal(n, m, "reads its operand in another order at the other size")
 
-    def _scan(self, n: Node, m: Node) -> None:
-        a, b = n.op, m.op
-        assert isinstance(a, Scan)
-        assert isinstance(b, Scan)
+    def _scan(self, n: Node, a: Scan, m: Node) -> None:
+        b = of_kind(m.op, Scan, "the twin of a loop is none", node=m)
         same = (a.length, a.states, a.backward, a.parts) == (
             b.length,
             b.states,
@@ -327,6 +326,10 @@ class _Walk:
         raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
 
 
+#: What has a digest of its values.
+_HELD = (ops.Weight, ops.Constant)
+
+
 def _same(a: Node, b: Node) -> bool:
     """True if two constants are made alike from equal ones; their values are not computed."""
     waiting, seen = [(a, b)], set[tuple[Node, Node]]()
@@ -340,8 +343,7 @@ def _same(a: Node, b: Node) -> bool:
             continue
         if type(n.op) is not type(m.op) or (n.shape, n.dtype) != (m.shape, m.dtype):
             return False
-        if isinstance(n.op, (ops.Weight, ops.Constant)):
-            assert isinstance(m.op, (ops.Weight, ops.Constant))
+        if isinstance(n.op, _HELD) and isinstance(m.op, _HELD):
             if n.op.digest != m.op.digest:
                 return False
         elif isinstance(n.op, Scan) or n.op != m.op or len(n.inputs) != len(m.inputs):

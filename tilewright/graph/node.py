@@ -10,17 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from math import prod
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType
+from tilewright.base.invariants import ensure
 from tilewright.base.limits import within
 from tilewright.graph import ops
 from tilewright.graph.ops import Array, Op, Shape
@@ -44,28 +45,59 @@ PER_WEIGHT = 64
 #: Most operands of one concatenation.
 GROUP = 512
 
-_SOURCE: ContextVar[str] = ContextVar("source", default="")
+
+@dataclass(frozen=True)
+class ModelNode:
+    """The model's node that a tensor op came from; false if there is none.
+
+    node: its name;  op: its operator;  opset: of the operator's domain
+    axis: of the operand that an op picks from by indices which may be negative, as the operator
+          counts axes; None: the op's own, and indices count from the front
+    """
+
+    node: str = ""
+    op: str = ""
+    opset: int | None = None
+    axis: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.node)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For errors."""
+        return {"node": self.node or None, "op": self.op or None, "opset": self.opset}
+
+
+NOWHERE = ModelNode()
+_SOURCE: ContextVar[ModelNode] = ContextVar("source", default=NOWHERE)
 
 
 @contextmanager
-def sourced(name: str) -> Iterator[None]:
-    """Nodes made inside say that they come from the model's node `name`."""
-    token = _SOURCE.set(name)
+def sourced(source: ModelNode) -> Iterator[None]:
+    """Nodes made inside say that they come from there."""
+    token = _SOURCE.set(source)
     try:
         yield
     finally:
         _SOURCE.reset(token)
 
 
+def picking(axis: int) -> ModelNode:
+    """The model's node whose ops are made now, as it picks along this axis of its operand by
+    indices which may be negative."""
+    return replace(_SOURCE.get(), axis=axis)
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One tensor: its op, operands, shape and dtype; `source` names the ONNX node it came from."""
+    """One tensor: its op, operands, shape and dtype; `source` is the ONNX node it came from."""
 
     op: Op
     inputs: tuple[Node, ...]
     shape: Shape
     dtype: DType
-    source: str = ""
+    source: ModelNode = NOWHERE
     constant: bool = False  # nothing below depends on a run-time input
 
     @property
@@ -167,7 +199,7 @@ def fact(
     return decorate
 
 
-def node(op: Op, *inputs: Node, source: str = "") -> Node:
+def node(op: Op, *inputs: Node, source: ModelNode = NOWHERE) -> Node:
     """A node with shape and dtype from the op table.
 
     It is folded if all operands are small constants, or if it has no elements: so only inputs and
@@ -236,13 +268,13 @@ def constant_work(n: Node) -> int:
     for m in nodes:
         if m is n or not isinstance(m.op, ops.Broadcast):
             asked = max(0, m.size - free)
-            within("constant", asked, "the size of a constant", node=m.source, shape=m.shape)
+            within("constant", asked, "the size of a constant", **m.source.facts, shape=m.shape)
     return max(0, sum(map(cost, nodes)) - free)
 
 
 def computed(n: Node) -> Array:
     """The value of a constant.  Raises ModelLimit if that takes too much."""
-    within("constant_work", constant_work(n), "the work to compute a constant", node=n.source)
+    within("constant_work", constant_work(n), "the work to compute a constant", **n.source.facts)
     return evaluate([n])[0]
 
 
@@ -274,7 +306,7 @@ def iota(shape: Shape, axis: int) -> Node:
     return node(ops.Iota(shape, axis_of(axis, len(shape))))
 
 
-def elementwise(fn: str, *args: Node, source: str = "") -> Node:
+def elementwise(fn: str, *args: Node, source: ModelNode = NOWHERE) -> Node:
     """A scalar function on operands that are broadcast to each other first (NumPy rules)."""
     shape = broadcast_shape([a.shape for a in args])
     return node(ops.Elementwise(fn), *(broadcast(a, shape) for a in args), source=source)
@@ -302,7 +334,7 @@ def reduce(fn: str, x: Node, axes: Sequence[int]) -> Node:
     return node(ops.Reduce(fn, chosen), x) if chosen else x
 
 
-def contract(spec: str, a: Node, b: Node, source: str = "") -> Node:
+def contract(spec: str, a: Node, b: Node, source: ModelNode = NOWHERE) -> Node:
     """An einsum of two operands, for example contract("mk,kn->mn", a, b)."""
     operands, out = spec.replace(" ", "").split("->")
     left, right = operands.split(",")
@@ -319,7 +351,7 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
 def transpose(x: Node, perm: Sequence[int]) -> Node:
     order = tuple(axis_of(p, x.rank) for p in perm)
     if len(set(order)) != x.rank or len(order) != x.rank:
-        raise ShapeError(f"{list(perm)} is no order of {x.rank} axes", shape=x.shape)
+        raise ShapeError(f"{list(perm)} is not a permutation of {x.rank} axes", shape=x.shape)
     return x if order == tuple(range(x.rank)) else node(ops.Transpose(order), x)
 
 
@@ -373,7 +405,7 @@ def unfold(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) ->
     return node(ops.Unfold(axis_of(axis, x.rank), size, stride, dilation), x)
 
 
-def gather(x: Node, indices: Node, axis: int, source: str = "") -> Node:
+def gather(x: Node, indices: Node, axis: int, source: ModelNode = NOWHERE) -> Node:
     """x[.., indices, ..]; every index must lie in [0, extent)."""
     return node(ops.Gather(axis_of(axis, x.rank)), x, indices, source=source)
 
@@ -389,7 +421,7 @@ def literal(n: Node) -> float | int | bool | None:
 
 def evaluate(
     roots: Sequence[Node],
-    inputs: dict[str, Any] | None = None,
+    inputs: dict[str, object] | None = None,
     given: Mapping[Node, Array] | None = None,
 ) -> list[Array]:
     """The graph interpreter: the value of each root by the NumPy meaning of the op table.
@@ -408,7 +440,7 @@ def evaluate(
             rule = RULES[type(n.op)]
             result = rule.numpy(n.op, *(values[i] for i in n.inputs))
             values[n] = np.asarray(result).astype(n.dtype.numpy, copy=False)
-        assert values[n].shape == n.shape, (n, values[n].shape)
+        ensure(values[n].shape == n.shape, "another shape", node=n, shape=values[n].shape)
         for i in n.inputs:
             readers[i] -= 1
             if not readers[i]:

@@ -10,14 +10,13 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.numpy_scalars import Array as Array
 from tilewright.kernel.layout import ROWS, Layout
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
 
 
@@ -26,7 +25,7 @@ class Op:
     """Base of all tensor ops; the fields of a subclass are its attributes."""
 
 
-def attributes(op: Op) -> tuple[Any, ...]:
+def attributes(op: Op) -> tuple[object, ...]:
     """The fields of an op, to be compared: 0.0 and -0.0 are equal, but not the same."""
     values = [getattr(op, name) for name in op.__dataclass_fields__]
     return tuple([v.hex() if isinstance(v, float) else v for v in values])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, node
+from tilewright.graph.node import Graph, Node, node, sourced
 from tilewright.graph.scan import Scan
 
 RuleFn = Callable[[Node], Node | None]
@@ -57,13 +57,18 @@ class Rewriter:
                 pending += reversed(missing)
             else:
                 m = self._rebuilt(n)
-                better = done.get(m) or next(filter(None, (rule(m) for rule in self._rules)), m)
+                better = done.get(m) or self._better(m)
                 if better is m or better in done:
                     done[n] = done[m] = done.get(better, m)
                 else:
                     becomes[n] = m, better
                     pending.append(better)
         return done[root]
+
+    def _better(self, n: Node) -> Node:
+        """What the first rule that fits makes of a node, from the same node of the model."""
+        with sourced(n.source):
+            return next(filter(None, (rule(n) for rule in self._rules)), n)
 
     def _rebuilt(self, n: Node) -> Node:
         """The node over the normal forms of its operands, or the equal one that is known."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.base.dtypes import BOOL, BY_NUMPY, I32, I64, DType
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType
+from tilewright.base.invariants import required
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import SCALARS
 from tilewright.graph.ops import (
@@ -85,7 +86,7 @@ def _slice(op: Slice, shapes: Sequence[Shape]) -> Shape:
         _one_each(len(numbers), shapes[0], what)
     for extent, start, step, count in zip(shapes[0], op.starts, op.steps, op.shape, strict=True):
         if start < 0 or step < 1 or (count and start + (count - 1) * step >= extent):
-            raise ShapeError(f"slice {op} leaves its operand", shape=shapes[0])
+            raise ShapeError(f"slice {op} reaches beyond its operand", shape=shapes[0])
     return op.shape
 
 
@@ -149,7 +150,7 @@ def _update(op: Update, shapes: Sequence[Shape]) -> Shape:
     if not fits or prod(at) != 1 or not 0 < rows[op.axis] <= data[op.axis]:
         raise ShapeError(
             f"the rows do not fit along axis {op.axis}",
-            hint="Rows have the other axes of the tensor that they change, and are not longer",
+            hint="Rows need the other axes of the tensor that they change, and may not be longer",
             shape=list(shapes),
         )
     return data
@@ -170,7 +171,7 @@ def _order_dtype(op: Order, dtypes: Sequence[DType]) -> DType:
     if dtypes[0] not in (I32, I64):
         raise UnsupportedDType(
             f"only i32 and i64 have an order, not {dtypes[0]}",
-            hint="Order other types by integers that follow each other as the numbers do",
+            hint="Order other types by integers in the same order",
             dtype=dtypes[0].name,
         )
     return I32
@@ -212,8 +213,7 @@ def _np_iota(op: Iota) -> Array:
 def _np_elementwise(op: Elementwise, *xs: Array) -> Array:
     with np.errstate(all="ignore"):
         if op.fn == "cast":
-            assert op.dtype is not None
-            return cast(xs[0], op.dtype)
+            return cast(xs[0], required(op.dtype, "a cast to nothing"))
         dtype = SCALARS[op.fn].dtype(tuple(BY_NUMPY[x.dtype.name] for x in xs))
         return np.asarray(NUMPY_SCALARS[op.fn](*xs)).astype(dtype.numpy, copy=False)
 
@@ -227,12 +227,26 @@ def _first(op: Op, dtypes: Sequence[DType]) -> DType:
     return dtypes[0]
 
 
-def _own(op: Any, given: Sequence[Any]) -> Any:
+class _Given(Protocol):
+    """What of an op says its own shape and type."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def dtype(self) -> DType: ...
+
+
+class _Shaped(Protocol):
+    @property
+    def shape(self) -> Shape: ...
+
+
+def _own(op: _Shaped, given: Sequence[Shape]) -> Shape:
     return op.shape
 
 
-def _own_dtype(op: Any, given: Sequence[DType]) -> DType:
-    return op.dtype  # type: ignore[no-any-return]
+def _own_dtype(op: _Given, given: Sequence[DType]) -> DType:
+    return op.dtype
 
 
 def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
@@ -243,8 +257,9 @@ def _elementwise_dtype(op: Elementwise, dtypes: Sequence[DType]) -> DType:
         fits = fits and dtypes[0] == BOOL
     if not fits or (fn.floats_only and not dtypes[0].is_float):
         raise UnsupportedDType(
-            f"{op.fn} is not defined for operands of these element types",
-            hint="Check the model with onnx.checker: operators have types that they accept",
+            f"{op.fn} is not defined for {' and '.join(d.name for d in dtypes)}",
+            hint="Put a Cast before the operator: it works on "
+            + ("floats" if fn.floats_only else "operands of one element type"),
             dtype=[d.name for d in dtypes],
         )
     return fn.dtype(tuple(dtypes), op.dtype)

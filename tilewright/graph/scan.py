@@ -21,11 +21,13 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType
+from tilewright.base.invariants import ensure
 from tilewright.base.limits import within
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,
     Node,
+    constant,
     costs,
     evaluate,
     graph_input,
@@ -105,8 +107,11 @@ def scan(
 ) -> tuple[list[Node], list[Node]]:
     """(last states, results [length, ...]); `backward` for each sequence, then for each result.
 
-    Inside, `body` reads constants and its own inputs only.
+    Inside, `body` reads constants and its own inputs only.  Without iterations the states stay.
     """
+    if not length:
+        empty = [(n.dtype, (0, *n.shape)) for _, n in body.outputs[len(states) :]]
+        return [*states], [constant(np.zeros(shape), dtype) for dtype, shape in empty]
     _check_body(body)
     turns = tuple(backward) or (False,) * (len(sequences) + len(body.outputs) - len(states))
     outputs = [n for _, n in body.outputs]
@@ -154,7 +159,8 @@ def element(name: str, sequence: Node) -> Node:
 def _check_body(body: Graph) -> None:
     own = {n for _, n in body.inputs}
     for n in toposort(n for _, n in body.outputs):
-        assert n in own or not isinstance(n.op, ops.Input), f"{n} is no input of the body"
+        known = n in own or not isinstance(n.op, ops.Input)
+        ensure(known, "it is no input of the body", node=n)
     dtypes = sorted({n.dtype.name for _, n in body.outputs})
     if len(dtypes) > 1:
         raise UnsupportedDType(

@@ -18,7 +18,7 @@ def render(graph: Graph) -> str:
     for i, n in enumerate(graph.nodes()):
         names[n] = f"%{i}"
         args = ", ".join(names[a] for a in n.inputs)
-        tail = f"   ; {n.source}" if n.source else ""
+        tail = f"   ; {n.source.node}" if n.source else ""
         lines.append(f"  {names[n]} = {_describe(n.op)}({args}) {n.dtype}{list(n.shape)}{tail}")
     lines += [f"  output {name} = {names[n]}" for name, n in graph.outputs]
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.base.errors import CompilerBug
 from tilewright.graph import ops
 from tilewright.graph.node import Node, fact, node
 from tilewright.kernel.index import Index, Var, flatten, index, unflatten
@@ -88,7 +89,7 @@ def below(x: Node, at: Indices) -> Indices:
             *rest, window = at
             rest[axis] = rest[axis] * stride + window * dilation
             return tuple(rest)
-    raise AssertionError(f"{x} is no view")
+    raise CompilerBug(f"{x} is no view")
 
 
 def _reshape(at: Indices, new: ops.Shape, old: ops.Shape) -> Indices:

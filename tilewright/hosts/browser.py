@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from tilewright.base.errors import HostError, TilewrightError
+from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import StateEntry, TensorInfo, is_bundle, open_bundle
 from tilewright.hosts.browser_link import RESTART, Json, Link, Progress, Reply, describe, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
@@ -27,7 +28,7 @@ from tilewright.hosts.tensors import entry_of, state_array, widened
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, Array]
 Result = TypeVar("Result")
 START_SECONDS = 90.0
 CLOSE_SECONDS = 3.0
@@ -196,7 +197,7 @@ class BrowserModel:
     inputs: Sequence[TensorInfo]
     states: Sequence[StateEntry]
 
-    def run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> RunResult:
+    def run(self, inputs: Mapping[str, Array]) -> RunResult:
         """One inference.  inputs: arrays by name.  Raises InputError, KernelTrap, HostError."""
         entries = (entry_of(self.inputs, name, "input") for name in inputs)
         described = [describe(e.name, widened(e, inputs[e.name])) for e in entries]
@@ -274,13 +275,13 @@ class BrowserModel:
         )
         return {**reply.result["summary"], "cancelled": reply.aborted}
 
-    def state(self, name: str) -> np.ndarray[Any, Any]:
+    def state(self, name: str) -> Array:
         """A copy of a state's contents."""
         reply = self.host.request("state", {"handle": self.handle, "name": name})
-        found: np.ndarray[Any, Any] = tensors([reply.result["state"]], reply.frames)[name]
+        found: Array = tensors([reply.result["state"]], reply.frames)[name]
         return found
 
-    def set_state(self, name: str, value: np.ndarray[Any, Any]) -> None:
+    def set_state(self, name: str, value: Array) -> None:
         """Sets a state's contents.  Raises InputError for what does not fit."""
         described, data = describe(name, state_array(entry_of(self.states, name, "state"), value))
         self.host.request("set_state", {"handle": self.handle, "inputs": [described]}, (data,))

@@ -1,7 +1,7 @@
 """Finds Dawn, Chromium's WebGPU as an npm package for Node: it drives the engine without a browser.
 
 Input: the environment, node_modules.  Output: a `Dawn`: Node, the package, and what adapter there
-is: the real GPU if possible, else a software driver.  It starts nothing but that question.
+is: the real GPU if possible, else a software driver.  It starts Node only to ask for the adapter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import tilewright
 from tilewright.base.errors import HostError
@@ -43,7 +42,7 @@ class Dawn:
     package: Path
     options: tuple[str, ...]
     environment: Mapping[str, str]
-    adapter: Mapping[str, Any] = field(compare=False)
+    adapter: Mapping[str, object] = field(compare=False)
     name: str = "dawn"
     device: str | None = "webgpu"
 
@@ -90,7 +89,7 @@ def installed_node(host: str = "dawn") -> Path:
     path = shutil.which(named)
     if path is None:
         raise HostError(
-            f"Node is not installed: {named} is no program",
+            f"Node is not installed: {named} is not a program",
             hint=INSTALL_NODE,
             host=host,
         )
@@ -136,7 +135,7 @@ def _command(node: Path, package: Path, options: tuple[str, ...], address: str) 
 
 def _probe(
     node: Path, package: Path, options: tuple[str, ...], environment: Mapping[str, str]
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """The adapter that Dawn gives with these variables; None without one."""
     command = _command(node, package, options, "probe")
     try:
@@ -160,5 +159,5 @@ def _probe(
             package=str(package),
             stderr=str(stderr)[-2000:].strip() or str(error),
         ) from error
-    found: dict[str, Any] | None = json.loads(done.stdout.strip().splitlines()[-1])
+    found: dict[str, object] | None = json.loads(done.stdout.strip().splitlines()[-1])
     return found

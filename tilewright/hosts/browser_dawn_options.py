@@ -1,11 +1,10 @@
-"""The words that Dawn-in-Node takes, checked before it starts: it says nothing of those that it
-does not know.
+"""Checks the options for Dawn in Node before it starts, because Dawn silently ignores unknown ones.
 
-Input: words such as `enable-dawn-features=allow_unsafe_apis`, the npm package's folder.  Output:
-the same words, or a UsageError that names the wrong one and what is known.
+Input: options such as `enable-dawn-features=allow_unsafe_apis`, the npm package's folder.  Output:
+the same options, or a UsageError that names the wrong one and the known ones.
 
-No list of toggles can be asked for.  But every toggle's name is a string of the package's library,
-so a name that is not among them is none; one that is there may still be another string.
+Dawn gives no list of its toggles.  But every toggle's name is a string of the package's library.
+So a name that is not among the strings is wrong; a name that is there may still be another string.
 """
 
 from __future__ import annotations

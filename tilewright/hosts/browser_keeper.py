@@ -1,9 +1,9 @@
 """Keeps one browser: ends it, and removes its folder, once the process that asked for it is gone.
 
-Input: a folder and a command line; standard input, a pipe whose other end nobody but that process
-has.  Output: lines on standard output: the browser's process id, later its exit code; or why it
-does not start.  The pipe closes however that process ends, also by SIGKILL.
-It runs as a program of its own, by `browser_process.py`, and needs only the standard library.
+Input: a folder and a command line; standard input, a pipe whose other end only that process holds.
+Output: lines on standard output: the browser's process id, later its exit code; or why it does not
+start.  The pipe closes however that process ends, also by SIGKILL.  It runs as a program of its
+own, by `browser_process.py`, and needs only the standard library.
 """
 
 from __future__ import annotations

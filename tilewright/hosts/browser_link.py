@@ -13,7 +13,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,6 +24,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.base.dtypes import BY_NUMPY, DECLARED
 from tilewright.base.errors import HostError, TilewrightError
+from tilewright.base.invariants import required
+from tilewright.base.numpy_scalars import Array
 
 PROTOCOL = 1
 LOOK_SECONDS = 0.1
@@ -113,11 +115,12 @@ class Link:
         pending = _Pending(Future(), on_progress)
         number = next(self._numbers)
         with self._lock:
-            if self._closed or self._loop is None:
+            loop = self._loop
+            if self._closed or loop is None:
                 raise HostError("The page has disconnected", hint=RESTART)
             self._pending[number] = pending
         text = json.dumps({"id": number, "method": method, "params": params})
-        sent = asyncio.run_coroutine_threadsafe(self._send(text, frames), self._loop)
+        sent = asyncio.run_coroutine_threadsafe(self._send(text, frames), loop)
         try:
             with _ctrl_c(held=grace > 0) as pressed:
 
@@ -129,17 +132,18 @@ class Link:
         except KeyboardInterrupt:
             if not grace:
                 raise
-            return self._aborted(number, pending, grace)
+            return self._aborted(number, loop, pending, grace)
         finally:
             sent.cancel()
             with self._lock:
                 self._pending.pop(number, None)
 
-    def _aborted(self, number: int, pending: _Pending, grace: float) -> Reply:
+    def _aborted(
+        self, number: int, loop: asyncio.AbstractEventLoop, pending: _Pending, grace: float
+    ) -> Reply:
         """Tells the page to end that request.  Raises KeyboardInterrupt if it gives no answer."""
-        assert self._loop is not None
         ask = {"id": next(self._numbers), "method": "abort", "params": {"request": number}}
-        asyncio.run_coroutine_threadsafe(self._send(json.dumps(ask), ()), self._loop)
+        asyncio.run_coroutine_threadsafe(self._send(json.dumps(ask), ()), loop)
         started = time.monotonic()
         try:
             return replace(self._wait(pending.future, grace, lambda: started, "end"), aborted=True)
@@ -167,12 +171,12 @@ class Link:
         return future.result()
 
     async def _send(self, text: str, frames: tuple[memoryview, ...]) -> None:
-        assert self._socket is not None
+        socket = required(self._socket, "no page has ever connected")
         try:
             async with self._sending:
-                await self._socket.send_text(text)
+                await socket.send_text(text)
                 for frame in frames:
-                    await self._socket.send_bytes(bytes(frame))
+                    await socket.send_bytes(bytes(frame))
         except (RuntimeError, WebSocketDisconnect) as error:
             raise _gone() from error
 
@@ -273,7 +277,7 @@ def page_error(plain: Json) -> TilewrightError:
     return kind(str(plain.get("message", "")), hint=str(plain.get("hint", "")), **facts)
 
 
-def describe(name: str, array: np.ndarray[Any, Any]) -> tuple[Json, memoryview]:
+def describe(name: str, array: Array) -> tuple[Json, memoryview]:
     """The description of a tensor of a bundle, and its bytes, row-major and little-endian."""
     dtype = BY_NUMPY[array.dtype.name]
     shape = list(array.shape)
@@ -282,7 +286,7 @@ def describe(name: str, array: np.ndarray[Any, Any]) -> tuple[Json, memoryview]:
     return {"name": name, "dtype": dtype.name, "shape": shape, "bytes": data.nbytes}, data
 
 
-def tensors(described: list[Mapping[str, Any]], frames: list[bytes]) -> dict[str, Any]:
+def tensors(described: list[Json], frames: list[bytes]) -> dict[str, Array]:
     """The arrays of a result, by name."""
     return {
         str(d["name"]): np.frombuffer(frame, dtype=DECLARED[d["dtype"]].numpy)

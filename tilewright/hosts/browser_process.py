@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from tilewright.base.errors import HostError
+from tilewright.base.invariants import required
 from tilewright.hosts import browser_keeper
 from tilewright.hosts.browser_programs import PageProgram
 
@@ -50,9 +51,11 @@ class BrowserProcess:
     def wait(self, seconds: float) -> int | None:
         """The exit code; None if it still runs after that time."""
         with self._lock, selectors.DefaultSelector() as selector:
-            selector.register(self.told, selectors.EVENT_READ)
-            if self._code is None and selector.select(seconds):
-                self._code = int(self.told.readline() or -signal.SIGKILL)
+            # with its context the keeper's line is closed
+            if self._code is None:
+                selector.register(self.told, selectors.EVENT_READ)
+                if selector.select(seconds):
+                    self._code = int(self.told.readline() or -signal.SIGKILL)
             return self._code
 
     def tail(self) -> str:
@@ -72,9 +75,9 @@ def started(browser: PageProgram, url: str) -> Generator[BrowserProcess]:
         log = folder / "stderr.txt"
         # Its end waits for the keeper, which removes the folder.
         keeper = stack.enter_context(_keeper(browser, folder, url, log))
-        assert keeper.stdin is not None
-        assert keeper.stdout is not None
-        said = keeper.stdout.readline().decode().strip()
+        line = required(keeper.stdin, "the keeper has no input")
+        told = required(keeper.stdout, "the keeper has no output")
+        said = told.readline().decode().strip()
         if not said.isdigit():
             raise HostError(
                 f"Could not start {browser.name}: {said}",
@@ -82,11 +85,11 @@ def started(browser: PageProgram, url: str) -> Generator[BrowserProcess]:
                 host=browser.name,
                 path=str(browser.path),
             )
-        process = BrowserProcess(browser, int(said), log, keeper.stdout)
+        process = BrowserProcess(browser, int(said), log, told)
         try:
             yield process
         finally:
-            keeper.stdin.close()
+            line.close()
             process.wait(2 * browser_keeper.END_SECONDS)
 
 

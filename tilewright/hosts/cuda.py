@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import parse, reading
 from tilewright.bundle.stored import tensors_of
 from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
-from tilewright.hosts.cuda_tasks import Launch
+from tilewright.hosts.cuda_tasks import CScalar, Launch
 from tilewright.hosts.flat import FlatHost
 from tilewright.hosts.plans import number_at
 from tilewright.hosts.tensors import Array, largest_extents
@@ -33,6 +34,8 @@ from tilewright.hosts.tensors import Array, largest_extents
 TARGET = "cuda"
 #: Recordings that are kept: one for each plan and its run-time extents.
 MOST_RECORDINGS = 64
+#: Another kernel may read vectors, so buffers must begin at multiples of this many bytes.
+VECTOR = 16
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _Address = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -92,6 +95,61 @@ class CudaCall(CudaWay, frozen=True):
     better: list[CudaWay] = []
 
 
+class CudaModule(msgspec.Struct, frozen=True):
+    """A kernel that was made alone, as servers hand out candidates (`Target.module`).
+
+    prelude: what its text follows;  shared: bytes, as of a `CudaWay`
+    scalars: how many run-time numbers it takes beyond the number of invocations
+    """
+
+    prelude: str
+    text: str
+    group: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    shared: _Count
+    scalars: _Count
+
+
+@dataclass(frozen=True, eq=False)
+class CudaKernel:
+    """A compiled kernel that steps can run instead of the bundle's own.  tiles: invocations"""
+
+    module: CudaModule
+    tiles: int
+    kernel: object
+
+
+@dataclass(frozen=True)
+class CudaStep:
+    """What a step runs of the bundle itself, on given extents."""
+
+    module: CudaModule
+    tiles: int
+    scalars: tuple[int, ...]
+
+
+class Recordings:
+    """Recorded work by a key.  Beyond `most`, what was not asked for longest is forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
+
+    def get(self, key: Hashable, record: Callable[[], Callable[[], None]]) -> Callable[[], None]:
+        """record: makes what is not kept"""
+        if key not in self._kept:
+            self._kept[key] = record()
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
 class CudaHost(FlatHost):
     """One loaded bundle.
 
@@ -134,7 +192,8 @@ class CudaHost(FlatHost):
         self._kernels = self._compiled(
             texts.prelude, {slot: texts.kernels[slot] for slot in self._ways}
         )
-        self._recordings: OrderedDict[tuple[int, ...], Callable[[], None]] = OrderedDict()
+        self._recordings = Recordings(MOST_RECORDINGS)
+        self.use({})
         self.reset()
 
     def clock(self, runs: int, plan: int = -1, repeat: int = 1) -> list[float]:
@@ -148,20 +207,53 @@ class CudaHost(FlatHost):
         self._recorded(plan, extents)()
 
     def _recorded(self, plan: int, extents: Sequence[int], repeat: int = 1) -> Callable[[], None]:
-        key = (repeat, plan % len(self._plans), *extents)
-        if key not in self._recordings:
-            launches = [launch for _, launch in self.steps(plan, extents)]
-            self._recordings[key] = self.device.record(launches * repeat)
-            if len(self._recordings) > MOST_RECORDINGS:
-                self._recordings.popitem(last=False)
-        self._recordings.move_to_end(key)
-        return self._recordings[key]
+        key = (self._using, repeat, plan % len(self._plans), *extents)
+
+        def record() -> Callable[[], None]:
+            return self.device.record([launch for _, launch in self.steps(plan, extents)] * repeat)
+
+        return self._recordings.get(key, record)
 
     def steps(self, plan: int, extents: Sequence[int]) -> list[tuple[int, Launch]]:
         """Slot and launch of each step that has work, in the order in which they run."""
         calls = self._plans[plan % len(self._plans)]
-        launches = [(way.slot, self._launch(way, begins, extents)) for way, begins in calls]
-        return [(slot, launch) for slot, launch in launches if launch.blocks]
+        launches = zip(calls, self.launches(plan, extents), strict=True)
+        return [(way.slot, launch) for (way, _), launch in launches if launch.blocks]
+
+    def launches(self, plan: int, extents: Sequence[int]) -> list[Launch]:
+        """One for each step; those without work have no blocks."""
+        number = plan % len(self._plans)
+        return [
+            self._launch(way, begins, extents, self._others.get((number, place)))
+            for place, (way, begins) in enumerate(self._plans[number])
+        ]
+
+    def use(self, kernels: Mapping[int, CudaKernel]) -> None:
+        """Runs these kernels by their numbers instead of the bundle's own, in all steps that can
+        run another one.  Their elastic forms stay the bundle's."""
+        self._using = frozenset(kernels.items())
+        self._others = {
+            (number, place): kernels[step.spec]
+            for number, entry in enumerate(self.bundle.manifest.plans if kernels else ())
+            for place, step in enumerate(entry.steps)
+            if step.spec in kernels and self._takes(number, place)
+        }
+
+    def own(self, plan: int, place: int, extents: Sequence[int]) -> CudaStep | None:
+        """What a step runs of the bundle itself; None if it can run no other kernel."""
+        if not self._takes(plan, place):
+            return None
+        way, _ = self._plans[plan][place]
+        tiles, *scalars = (number_at(n, extents) for n in (way.count, *way.scalars))
+        texts = self._texts
+        module = CudaModule(
+            texts.prelude, texts.kernels[way.slot], way.group, way.shared, len(scalars)
+        )
+        return CudaStep(module, tiles, tuple(scalars))
+
+    def _takes(self, plan: int, place: int) -> bool:
+        _, begins = self._plans[plan][place]
+        return not any(begin % VECTOR for begin in begins)
 
     @property
     def forms(self) -> list[ElasticForm]:
@@ -169,7 +261,7 @@ class CudaHost(FlatHost):
         return self._texts.elastic
 
     @cached_property
-    def elastic_kernels(self) -> dict[int, Any]:
+    def elastic_kernels(self) -> dict[int, object]:
         """The second form of each slot's kernel that is in use, compiled when it is first asked
         for.  Raises BundleVersion if they are of another protocol."""
         if self._texts.protocol != PROTOCOL:
@@ -197,7 +289,7 @@ class CudaHost(FlatHost):
             if device.local_bytes(kernel) <= device.local_bytes(made[slot])
         }
 
-    def _elastic(self, rooms: Mapping[int, int | None]) -> dict[int, Any]:
+    def _elastic(self, rooms: Mapping[int, int | None]) -> dict[int, object]:
         """By slot the second forms, with room for so many groups on a multiprocessor; None: as the
         compiler has them."""
         texts = {}
@@ -211,7 +303,7 @@ class CudaHost(FlatHost):
             texts[slot] = "".join((*lines, self.forms[slot].text, *ends))
         return self._compiled(self._texts.prelude + self._texts.turns, texts)
 
-    def _waves(self, slot: int, kernel: Any) -> int:
+    def _waves(self, slot: int, kernel: object) -> int:
         """How often the device is filled by the groups of a slot, at most."""
         way = self._ways[slot]
         return -(-max(self._blocks[slot]) // max(1, self._residents(kernel, way)))
@@ -220,7 +312,7 @@ class CudaHost(FlatHost):
         """Groups of a slot's plain form that the device has room for."""
         return self._residents(self._kernels[slot], self._ways[slot])
 
-    def _residents(self, kernel: Any, way: CudaWay) -> int:
+    def _residents(self, kernel: object, way: CudaWay) -> int:
         return self.device.residents(kernel, way.group, way.shared)
 
     @cached_property
@@ -252,7 +344,7 @@ class CudaHost(FlatHost):
         kernel = self.elastic_kernels[slot]
         return self.device.residents(kernel, launch.group, launch.shared)
 
-    def _compiled(self, prelude: str, texts: Mapping[int, str]) -> dict[int, Any]:
+    def _compiled(self, prelude: str, texts: Mapping[int, str]) -> dict[int, object]:
         """By slot."""
         shared = [self._ways[slot].shared for slot in texts]
         made = self.device.compile(prelude, list(texts.values()), shared)
@@ -270,16 +362,21 @@ class CudaHost(FlatHost):
         )
         return next(able, call), call.bytes
 
-    def _launch(self, call: CudaWay, begins: Sequence[int], extents: Sequence[int]) -> Launch:
+    def _launch(
+        self,
+        call: CudaWay,
+        begins: Sequence[int],
+        extents: Sequence[int],
+        other: CudaKernel | None,
+    ) -> Launch:
         count, *scalars = (number_at(n, extents) for n in (call.count, *call.scalars))
-        buffers = (self._at(at, 0) for at in begins)
-        args = (
-            *map(ctypes.c_void_p, buffers),
-            *map(ctypes.c_int, (count, *scalars)),
-            ctypes.c_void_p(self._at(0, 4)),
+        buffers, trap = [self._at(at, 0) for at in begins], self._at(0, 4)
+        if other is not None:
+            return launch_of(other, buffers, scalars, trap)
+        args = arguments(buffers, (count, *scalars), trap)
+        return Launch(
+            self._kernels[call.slot], -(-count // call.group), call.group, args, call.shared
         )
-        kernel, blocks = self._kernels[call.slot], -(-count // call.group)
-        return Launch(kernel, blocks, call.group, args, call.shared)
 
     def _at(self, address: int, size: int) -> int:
         """The device's address.  Raises ValueError if the bytes are not all in memory."""
@@ -292,8 +389,26 @@ class CudaHost(FlatHost):
             self.device.write(self._at(address, data.nbytes), data)
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
-        kind: Any = np.dtype(DTYPES[dtype].numpy)
+        kind: np.dtype[np.generic] = np.dtype(DTYPES[dtype].numpy)
         with reading("the section for CUDA"):
             data = self.device.read(self._at(address, elements * kind.itemsize),
                                     elements * kind.itemsize)  # fmt: skip
         return np.frombuffer(data, kind)
+
+
+def launch_of(
+    kernel: CudaKernel, buffers: Iterable[int], scalars: Sequence[int], trap: int
+) -> Launch:
+    """buffers, trap: addresses, the latter of the word for an index out of range"""
+    group, shared = kernel.module.group, kernel.module.shared
+    args = arguments(buffers, (kernel.tiles, *scalars), trap)
+    return Launch(kernel.kernel, -(-kernel.tiles // group), group, args, shared)
+
+
+def arguments(buffers: Iterable[int], numbers: Iterable[int], trap: int) -> tuple[CScalar, ...]:
+    """Of a kernel (targets/cuda/emit.py).  numbers: invocations, then run-time scalars"""
+    return (
+        *map(ctypes.c_void_p, buffers),
+        *map(ctypes.c_int, numbers),
+        ctypes.c_void_p(trap),
+    )

@@ -12,12 +12,13 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol, SupportsInt
 
 import numpy as np
 
 from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
-from tilewright.base.errors import HostError, MemoryLimit
+from tilewright.base.errors import CompilerBug, HostError, MemoryLimit
+from tilewright.base.invariants import of_kind
 from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.cuda_settle import RELEASE, SETTLE
@@ -78,16 +79,18 @@ class CudaDevice(Protocol):
     def read(self, address: int, size: int) -> bytes:
         """After all that was started."""
 
-    def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
+    def compile(
+        self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()
+    ) -> Sequence[object]:
         """Each text has one kernel `k`.  shared: what each is launched with; (): nothing"""
 
     def words(self, count: int = 1) -> HostWords:
         """Zeroes."""
 
-    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+    def residents(self, kernel: object, group: int, shared: int = 0) -> int:
         """How many blocks of so many threads and bytes of dynamic shared memory run at once."""
 
-    def local_bytes(self, kernel: Any) -> int:
+    def local_bytes(self, kernel: object) -> int:
         """Of a thread: its own arrays, and what its registers have no room for."""
 
     def start(self, task: Task) -> None:
@@ -98,6 +101,9 @@ class CudaDevice(Protocol):
 
     def use(self) -> None:
         """Called once by each other thread that works with the device."""
+
+    def ensure_current(self) -> None:
+        """As `use`, without a call of the driver if the thread works with the device already."""
 
     def mark(self) -> Mark:
         """Of what was started until now."""
@@ -120,7 +126,7 @@ class _Passed:
 
 
 class _EventMark:
-    def __init__(self, driver: Driver, stream: Any) -> None:
+    def __init__(self, driver: Driver, stream: SupportsInt) -> None:
         self._driver, self._event = driver, driver.event()
         driver.mark(self._event, stream)
         weakref.finalize(self, driver.forget, self._event)
@@ -130,6 +136,11 @@ class _EventMark:
 
     def wait(self) -> None:
         self._driver.reached(self._event)
+
+
+class CpuKernel(NamedTuple):
+    kernels: Kernels
+    name: str
 
 
 @lru_cache(maxsize=64)
@@ -164,19 +175,21 @@ class CpuDevice:
     def read(self, address: int, size: int) -> bytes:
         return ctypes.string_at(address, size)
 
-    def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
+    def compile(
+        self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()
+    ) -> Sequence[CpuKernel]:
         spaces = (f"namespace k{n} {{\n{text}}}\n" for n, text in enumerate(texts))
         kernels = _on_cpu("#define CUDA_ON_CPU\n" + prelude + "".join(spaces), len(texts))
-        return [(kernels, f"k{n}") for n in range(len(texts))]
+        return [CpuKernel(kernels, f"k{n}") for n in range(len(texts))]
 
     def words(self, count: int = 1) -> HostWords:
         value = np.zeros(count, np.uint32)
         return HostWords(value, value.ctypes.data)
 
-    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+    def residents(self, kernel: object, group: int, shared: int = 0) -> int:
         return 2 * self.sms
 
-    def local_bytes(self, kernel: Any) -> int:
+    def local_bytes(self, kernel: object) -> int:
         return 0
 
     def start(self, task: Task) -> None:
@@ -204,7 +217,7 @@ class CpuDevice:
             number = (ctypes.c_uint32 * TOLD).from_address(task.told)[TOLD - 1]
             ctypes.c_uint32.from_address(task.ended).value = number
             return
-        kernels, name = task.kernel
+        kernels, name = of_kind(task.kernel, CpuKernel, "a kernel of another device")
         kernels.run(
             name, [task.blocks], [task.group], task.args, shared=task.shared,
             processors=self.sms,
@@ -214,6 +227,9 @@ class CpuDevice:
         """All has ended before `start` returns."""
 
     def use(self) -> None:
+        """Any thread may."""
+
+    def ensure_current(self) -> None:
         """Any thread may."""
 
     def mark(self) -> Mark:
@@ -266,7 +282,7 @@ class NvidiaDevice:
                 host="cuda",
             )
         self.stream = self.driver.stream(urgent) if stream is None else stream
-        self._loaded: dict[type[Settle | Release], Any] = {}
+        self._loaded: dict[type[Settle | Release], SupportsInt] = {}
 
     def memory(self, size: int) -> DeviceMemory:
         address = self.driver.allocate(size)
@@ -287,7 +303,9 @@ class NvidiaDevice:
     def read(self, address: int, size: int) -> bytes:
         return self.driver.download(address, size, self.stream)
 
-    def compile(self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()) -> list[Any]:
+    def compile(
+        self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()
+    ) -> Sequence[SupportsInt]:
         made = cubins([prelude + text for text in texts], self.capability)
         given = shared or [0] * len(texts)
         return [self.driver.function(code, "k", n) for code, n in zip(made, given, strict=True)]
@@ -300,10 +318,12 @@ class NvidiaDevice:
         weakref.finalize(made, self.driver.unmap, address)
         return made
 
-    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+    def residents(self, kernel: object, group: int, shared: int = 0) -> int:
         return self.driver.residents(kernel, group, shared)
 
-    def local_bytes(self, kernel: Any) -> int:
+    def local_bytes(self, kernel: object) -> int:
+        if not isinstance(kernel, SupportsInt):
+            raise CompilerBug("a kernel of another device", found=kernel)
         return self.driver.local_bytes(kernel)
 
     def start(self, task: Task) -> None:
@@ -319,7 +339,7 @@ class NvidiaDevice:
         else:
             self.driver.launch(task, self.stream)
 
-    def _around(self, kind: type[Settle | Release]) -> Any:
+    def _around(self, kind: type[Settle | Release]) -> SupportsInt:
         """The kernel of such a task."""
         if kind not in self._loaded:
             (self._loaded[kind],) = self.compile("", [AROUND[kind]])
@@ -330,6 +350,9 @@ class NvidiaDevice:
 
     def use(self) -> None:
         self.driver.use()
+
+    def ensure_current(self) -> None:
+        self.driver.ensure_current()
 
     def mark(self) -> Mark:
         return _EventMark(self.driver, self.stream)

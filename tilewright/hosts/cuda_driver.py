@@ -14,13 +14,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol, SupportsInt
 
 import numpy as np
 
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_graphs import EVERY_BIT, Graphs, any_bit
 from tilewright.hosts.cuda_l2 import L2Cache
+from tilewright.hosts.cuda_tasks import CScalar, CValue, Launch
 from tilewright.hosts.tensors import Array
 
 #: Products and sums are not contracted: where a kernel wants that, it says so.
@@ -32,10 +34,13 @@ MORE_OPTIONS = "TILEWRIGHT_NVRTC_OPTIONS"
 #: alone, and whoever waits in a queue stops all others in it.
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
 HINT = "Install NVIDIA's driver, or choose another host"
+#: The number of the GPU that this thread uses: a copy of CUDA's own state of the thread, because
+#: every call of the driver gives other threads of Python a chance to run.
+_THREAD = threading.local()
 
 
 @cache
-def bindings() -> Any:
+def bindings() -> tuple[ModuleType, ModuleType]:
     """The modules `driver` and `nvrtc`.  Raises HostError if they are missing."""
     try:
         from cuda.bindings import driver, nvrtc
@@ -70,7 +75,7 @@ def cubin(text: str, capability: tuple[int, int]) -> bytes:
     own = "a" if capability == (9, 0) else ""
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}{own}", *OPTIONS]
     options += os.environ.get(MORE_OPTIONS, "").split()
-    version = _done(nvrtc, nvrtc.nvrtcVersion())
+    version = _done(nvrtc.nvrtcVersion())
     key = hashlib.sha256(repr((text, options, version)).encode()).hexdigest()
     kept = cache_folder() / f"{key}.cubin"
     if kept.is_file():
@@ -99,10 +104,10 @@ def compiled_kernels(
     names: as C++ calls them; templates are instantiated ("scale<float>")
     """
     _, nvrtc = bindings()
-    program = _done(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
+    program = _done(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
     try:
         for name in names:
-            _done(nvrtc, nvrtc.nvrtcAddNameExpression(program, name.encode()))
+            _done(nvrtc.nvrtcAddNameExpression(program, name.encode()))
         given = [option.encode() for option in options]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -112,26 +117,36 @@ def compiled_kernels(
             raise HostError(f"NVRTC refuses a kernel: {first}", hint="Report this", host="cuda")
         kind = "CUBIN" if any("sm_" in option for option in options) else "PTX"
         code = _filled(nvrtc, program, kind)
-        lowered = [_done(nvrtc, nvrtc.nvrtcGetLoweredName(program, n.encode())) for n in names]
+        lowered = [_done(nvrtc.nvrtcGetLoweredName(program, n.encode())) for n in names]
         return code, [name.decode() for name in lowered]
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _filled(nvrtc: Any, program: Any, what: str) -> bytes:
+def _filled(nvrtc: ModuleType, program: object, what: str) -> bytes:
     """What NVRTC writes into a buffer: "ProgramLog", "CUBIN" or "PTX"."""
     # A buffer of our own: Python may share bytes objects, and NVRTC would write into all of them.
-    buffer = bytearray(_done(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
-    _done(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, buffer))
+    buffer = bytearray(_done(getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
+    _done(getattr(nvrtc, f"nvrtcGet{what}")(program, buffer))
     return bytes(buffer)
 
 
-def _done(module: Any, answer: tuple[Any, ...]) -> Any:
+def _done(answer: Sequence[Any]) -> Any:
     """The results of a call.  Raises HostError if it failed."""
     code, *results = answer
     if int(code):
-        raise HostError(f"CUDA answers {code.name}", hint=HINT, host="cuda", code=int(code))
+        raise HostError(f"CUDA failed with {code.name}", hint=HINT, host="cuda", code=int(code))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+class _Multiprocessors(Protocol):
+    smCount: int
+
+
+class _Part(Protocol):
+    """A group of multiprocessors, as the driver splits a GPU."""
+
+    sm: _Multiprocessors
 
 
 class Driver:
@@ -153,7 +168,7 @@ class Driver:
             raise HostError(
                 f"there is no CUDA device {number}", hint=HINT, host="cuda", found=count
             )
-        self._device = self._do("cuDeviceGet", number)
+        self._number, self._device = number, self._do("cuDeviceGet", number)
         self._context = self._do("cuDevicePrimaryCtxRetain", self._device)
         self.use()
         self.name = self._do("cuDeviceGetName", 100, self._device).partition(b"\0")[0].decode()
@@ -167,7 +182,7 @@ class Driver:
         self.l2 = L2Cache(self._api, self._do, self._attribute)
         self._green = None
         if sms is not None:
-            groups, *_ = self._split(sms, 1)
+            groups = self._split(sms, 1)
             self._take(groups[:1])
 
     @classmethod
@@ -175,12 +190,12 @@ class Driver:
         """One GPU in parts that share no multiprocessor, of even sizes.  All come from one split:
         parts of two splits may overlap.  Raises HostError if there are too few."""
         made = [cls(number) for _ in sizes]
-        groups, *_ = made[0]._split(2, made[0].sms // 2)
+        groups = made[0]._split(2, made[0].sms // 2)
         for driver, size in zip(made, sizes, strict=True):
             own, groups = groups[: size // 2], groups[size // 2 :]
             if not own or len(own) < size // 2:
                 raise HostError(
-                    f"the GPU has no parts of {', '.join(map(str, sizes))} multiprocessors",
+                    f"the GPU has no part of {', '.join(map(str, sizes))} multiprocessors",
                     hint="Ask for fewer, and for even numbers",
                     host="cuda",
                     sms=made[0].sms,
@@ -191,47 +206,60 @@ class Driver:
     def use(self) -> None:
         """Makes the calling thread one that works with this GPU; the first one does already."""
         self._do("cuCtxSetCurrent", self._context)
+        _THREAD.gpu = self._number
 
-    def _do(self, call: str, *args: Any) -> Any:
-        return _done(self._api, getattr(self._api, call)(*args))
+    def ensure_current(self) -> None:
+        """As `use`, without a call of the driver if the thread uses this GPU already."""
+        if getattr(_THREAD, "gpu", None) != self._number:
+            self.use()
+
+    def _do(self, call: str, *args: object) -> Any:
+        return _done(getattr(self._api, call)(*args))
 
     def _attribute(self, name: str) -> int:
         kind = getattr(self._api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self._do("cuDeviceGetAttribute", kind, self._device))
 
-    def _split(self, least: int, groups: int) -> Any:
+    def _split(self, least: int, groups: int) -> Sequence[_Part]:
         """Groups of at least so many multiprocessors, as fine as can be."""
         api = self._api
         kind = api.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         flag = api.CUdevSmResourceSplitByCount_flags
         fine = flag.CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
         whole = self._do("cuDeviceGetDevResource", self._device, kind)
-        return self._do("cuDevSmResourceSplitByCount", groups, whole, fine, least)
+        made: Sequence[_Part]
+        made, *_ = self._do("cuDevSmResourceSplitByCount", groups, whole, fine, least)
+        return made
 
-    def _take(self, groups: Sequence[Any]) -> None:
+    def _take(self, groups: Sequence[_Part]) -> None:
         """A green context of these groups; `self.sms` becomes what they have."""
         described = self._do("cuDevResourceGenerateDesc", groups, len(groups))
         self.sms = sum(int(group.sm.smCount) for group in groups)
         default = self._api.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
         self._green = self._do("cuGreenCtxCreate", described, self._device, default)
 
-    def stream(self, urgent: bool = False) -> Any:
+    def stream(self, urgent: bool = False) -> SupportsInt:
         """One that does not wait for the default stream; blocks of an urgent one are placed
         before those of others."""
         _, highest = self._do("cuCtxGetStreamPriorityRange")
         flags = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
         priority = highest if urgent else 0
+        made: SupportsInt
         if self._green is None:
-            return self._do("cuStreamCreateWithPriority", flags, priority)
-        return self._do("cuGreenCtxStreamCreate", self._green, flags, priority)
+            made = self._do("cuStreamCreateWithPriority", flags, priority)
+        else:
+            made = self._do("cuGreenCtxStreamCreate", self._green, flags, priority)
+        return made
 
     def allocate(self, size: int) -> int | None:
         """The address of zeroes; None if there is no room."""
         code, address = self._api.cuMemAlloc(max(size, 1))
         if code == self._api.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             return None
-        _done(self._api, (code,))
+        _done((code,))
         self._do("cuMemsetD8", address, 0, max(size, 1))
+        # It returns before the zeroes are there, and no stream of ours waits for the default one.
+        self._do("cuStreamSynchronize", 0)
         return int(address)
 
     def release(self, address: int) -> None:
@@ -252,17 +280,17 @@ class Driver:
     def free_bytes(self) -> int:
         return int(self._do("cuMemGetInfo")[0])
 
-    def upload(self, address: int, data: Array, stream: Any) -> None:
+    def upload(self, address: int, data: Array, stream: SupportsInt) -> None:
         """Memory that is not pinned is copied aside before this returns."""
         self._do("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
 
-    def download(self, address: int, size: int, stream: Any) -> bytes:
+    def download(self, address: int, size: int, stream: SupportsInt) -> bytes:
         data = np.empty(size, np.uint8)
         self._do("cuMemcpyDtoHAsync", data.ctypes.data, address, size, stream)
         self._do("cuStreamSynchronize", stream)
         return data.tobytes()
 
-    def function(self, code: bytes, name: str, shared: int = 0) -> Any:
+    def function(self, code: bytes, name: str, shared: int = 0) -> SupportsInt:
         """A kernel that belongs to no context: it runs in that of the stream.
 
         shared: bytes of dynamic shared memory that it may be launched with, where they are many
@@ -272,48 +300,49 @@ class Driver:
         if shared:
             most = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._do("cuKernelSetAttribute", most, shared, kernel, self._device)
-        return self._api.CUfunction(int(kernel))
+        found: SupportsInt = self._api.CUfunction(int(kernel))
+        return found
 
-    def write_word(self, address: int, value: int, stream: Any) -> None:
+    def write_word(self, address: int, value: int, stream: SupportsInt) -> None:
         """Without a kernel, in the stream's order."""
         self._do("cuStreamWriteValue32", stream, address, value, 0)
 
-    def wait_word(self, address: int, stream: Any) -> None:
+    def wait_word(self, address: int, stream: SupportsInt) -> None:
         """The stream goes on when the word is not 0."""
         self._do("cuStreamWaitValue32", stream, address, EVERY_BIT, any_bit(self._api))
 
-    def fill(self, address: int, value: int, stream: Any) -> None:
+    def fill(self, address: int, value: int, stream: SupportsInt) -> None:
         """The same, by what may be recorded."""
         self._do("cuMemsetD32Async", address, value, 1, stream)
 
-    def event(self) -> Any:
-        return self._do("cuEventCreate", 0)
+    def event(self) -> object:
+        made: object = self._do("cuEventCreate", 0)
+        return made
 
-    def mark(self, event: Any, stream: Any) -> None:
+    def mark(self, event: object, stream: SupportsInt) -> None:
         self._do("cuEventRecord", event, stream)
 
-    def forget(self, event: Any) -> None:
+    def forget(self, event: object) -> None:
         self._api.cuEventDestroy(event)
 
-    def reached(self, event: Any) -> None:
+    def reached(self, event: object) -> None:
         """Waits for the mark."""
         self._do("cuEventSynchronize", event)
 
-    def passed(self, event: Any) -> bool:
+    def passed(self, event: object) -> bool:
         """Whether what was started before the mark has ended."""
         code, *_ = self._api.cuEventQuery(event)
         if code == self._api.CUresult.CUDA_ERROR_NOT_READY:
             return False
-        _done(self._api, (code,))
+        _done((code,))
         return True
 
-    def between(self, begin: Any, end: Any) -> float:
+    def between(self, begin: object, end: object) -> float:
         """Milliseconds from one mark to the other, after waiting for the latter."""
         self.reached(end)
         return float(self._do("cuEventElapsedTime", begin, end))
 
-    def launch(self, launch: Any, stream: Any) -> None:
-        """launch: its kernel, blocks, group (threads of a block), shared bytes, args, window"""
+    def launch(self, launch: Launch, stream: SupportsInt) -> None:
         if launch.window is not None:
             self.l2.launch(launch, _parameters(launch.args), stream)
             return
@@ -324,22 +353,22 @@ class Driver:
 
     def start(
         self,
-        kernel: Any,
+        kernel: object,
         grid: Sequence[int],
         block: Sequence[int],
-        args: Sequence[Any],
+        args: Sequence[CValue],
         shared: int,
-        stream: Any,
+        stream: SupportsInt,
     ) -> None:
         """A launch in three dimensions; args: ctypes values, structures among them."""
         addresses = (ctypes.c_void_p * len(args))(*(ctypes.addressof(arg) for arg in args))
         given = ctypes.addressof(addresses)
         self._do("cuLaunchKernel", kernel, *grid, *block, shared, stream, given, 0)
 
-    def zero(self, address: int, size: int, stream: Any) -> None:
+    def zero(self, address: int, size: int, stream: SupportsInt) -> None:
         self._do("cuMemsetD8Async", address, 0, size, stream)
 
-    def wait(self, stream: Any) -> None:
+    def wait(self, stream: SupportsInt) -> None:
         self._do("cuStreamSynchronize", stream)
 
     def mapped(self, size: int) -> tuple[int, int]:
@@ -350,17 +379,17 @@ class Driver:
     def unmap(self, address: int) -> None:
         self._api.cuMemFreeHost(address)
 
-    def residents(self, kernel: Any, group: int, shared: int = 0) -> int:
+    def residents(self, kernel: object, group: int, shared: int = 0) -> int:
         """Blocks that all multiprocessors have room for; shared: bytes of dynamic shared memory."""
         each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 
-    def local_bytes(self, kernel: Any) -> int:
+    def local_bytes(self, kernel: SupportsInt) -> int:
         kind = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
         own = self._api.CUkernel(int(kernel))
         return int(self._do("cuKernelGetAttribute", kind, own, self._device))
 
-    def milliseconds(self, run: Callable[[], None], stream: Any) -> float:
+    def milliseconds(self, run: Callable[[], None], stream: SupportsInt) -> float:
         """Between two events of the stream, around what `run` starts there."""
         begin, end = self.event(), self.event()
         try:
@@ -373,7 +402,7 @@ class Driver:
                 self.forget(event)
 
 
-def _parameters(args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _parameters(args: Sequence[CScalar]) -> tuple[tuple[object, ...], tuple[type[CScalar], ...]]:
     """Values and types, as the bindings want them.  A null pointer is 0, not None."""
     values = tuple(arg.value or 0 for arg in args)
     return values, tuple(ctypes.c_void_p if isinstance(a, ctypes.c_void_p) else type(a)

@@ -1,8 +1,8 @@
-"""A plan's kernels in their second form: launched one by one, and again until each is complete.
+"""Runs a plan's kernels in their elastic form: each is launched again until it is complete.
 
 Input: a loaded bundle, and a word in the device's memory: how many workers may stay.  Output: the
-same as of the plain plan, whenever workers are sent away: every chunk is computed exactly once.
-Who may run when is decided elsewhere.
+same as that of the plain plan, whenever workers must leave: every chunk is computed exactly once.
+The policy decides elsewhere how many workers may stay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice
-from tilewright.hosts.cuda_tasks import Gate, Launch, Settle, SetWord, Task, Zeroes
+from tilewright.hosts.cuda_tasks import CScalar, Gate, Launch, Settle, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import largest_extents
 
 
@@ -102,12 +102,13 @@ class ElasticPlan:
             before = self._done(max(0, number - 1))
             addresses = (budget.address, own, slots, self._saved.address, before, told)
             numbers = (needed, number, tiles[number], workers[number], self._slots, stride)
-            more = (*map(ctypes.c_void_p, addresses), *map(ctypes.c_int, numbers))
+            ends: list[CScalar] = [*map(ctypes.c_void_p, addresses)]
+            ends += map(ctypes.c_int, numbers)
             return Launch(
                 host.elastic_kernels[slot],
                 workers[number],
                 launch.group,
-                (*launch.args, *more),
+                (*launch.args, *ends),
                 launch.shared,
             )
 

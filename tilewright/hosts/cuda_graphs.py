@@ -11,7 +11,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
+from typing import SupportsInt
+
+from tilewright.hosts.cuda_l2 import DriverCall
 
 #: A word that has none of these bits is 0.
 EVERY_BIT = 2**32 - 1
@@ -32,7 +35,7 @@ def uncollected() -> Iterator[None]:
                 gc.enable()
 
 
-def any_bit(api: Any) -> int:
+def any_bit(api: ModuleType) -> int:
     """The flag of a wait that ends when the word and the value have a bit in common."""
     return int(api.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_AND)
 
@@ -40,10 +43,10 @@ def any_bit(api: Any) -> int:
 class Graphs:
     """call: of the driver, by name"""
 
-    def __init__(self, api: Any, call: Callable[..., Any]) -> None:
+    def __init__(self, api: ModuleType, call: DriverCall) -> None:
         self._api, self._call = api, call
 
-    def recorded(self, start: Callable[[], None], stream: Any) -> Callable[[], None]:
+    def recorded(self, start: Callable[[], None], stream: SupportsInt) -> Callable[[], None]:
         """What `start` starts on the stream.  What it raises ends the recording."""
         graph = self._captured(start, stream)
         try:
@@ -58,7 +61,7 @@ class Graphs:
         return run
 
     def recorded_after(
-        self, address: int, start: Callable[[], None], stream: Any
+        self, address: int, start: Callable[[], None], stream: SupportsInt
     ) -> Callable[[int], None]:
         """The same after a word of 32 bits has become what the call gives.  No kernel writes it: it
         is written also where no multiprocessor has room."""
@@ -88,7 +91,7 @@ class Graphs:
         weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
         return run
 
-    def gate(self, address: int, stream: Any) -> None:
+    def gate(self, address: int, stream: SupportsInt) -> None:
         """While `stream` is recorded: what follows waits until a word of 32 bits is not 0."""
         _, _, graph, before, _, count = self._call("cuStreamGetCaptureInfo", stream)
         context = self._call("cuCtxGetCurrent")
@@ -99,7 +102,7 @@ class Graphs:
         chosen = kind.CU_STREAM_SET_CAPTURE_DEPENDENCIES
         self._call("cuStreamUpdateCaptureDependencies", stream, [node], None, 1, chosen)
 
-    def _captured(self, start: Callable[[], None], stream: Any) -> Any:
+    def _captured(self, start: Callable[[], None], stream: SupportsInt) -> SupportsInt:
         kind = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         with uncollected():
             self._call("cuStreamBeginCapture", stream, kind)
@@ -109,20 +112,24 @@ class Graphs:
                 _, graph = self._api.cuStreamEndCapture(stream)
                 self._destroyed(graph)
                 raise
-            return self._call("cuStreamEndCapture", stream)
+            made: SupportsInt = self._call("cuStreamEndCapture", stream)
+            return made
 
-    def _first(self, graph: Any) -> Any:
+    def _first(self, graph: SupportsInt) -> object:
         """Its one root: what is recorded on one stream is a chain."""
         nodes, _ = self._call("cuGraphGetRootNodes", graph, 1)
-        return nodes[0]
+        first: object = nodes[0]
+        return first
 
-    def _written(self, context: Any, address: int, value: int) -> Any:
+    def _written(self, context: object, address: int, value: int) -> object:
         return self._operation(context, "write", address, value, 0)
 
-    def _waited(self, context: Any, address: int) -> Any:
+    def _waited(self, context: object, address: int) -> object:
         return self._operation(context, "wait", address, EVERY_BIT, any_bit(self._api))
 
-    def _operation(self, context: Any, kind: str, address: int, value: int, flags: int) -> Any:
+    def _operation(
+        self, context: object, kind: str, address: int, value: int, flags: int
+    ) -> object:
         """What a node of one operation on a word is given."""
         api = self._api
         wanted = getattr(api.CUstreamBatchMemOpType, f"CU_STREAM_MEM_OP_{kind.upper()}_VALUE_32")
@@ -134,9 +141,10 @@ class Graphs:
         params = api.CUDA_BATCH_MEM_OP_NODE_PARAMS()
         params.ctx, params.count, params.flags = context, 1, 0
         params.paramArray = [operation]
-        return params
+        made: object = params
+        return made
 
-    def _destroyed(self, graph: Any) -> None:
+    def _destroyed(self, graph: SupportsInt | None) -> None:
         """A graph that was made executable is of no more use; one that failed may be null."""
         if graph is not None and int(graph):
             self._api.cuGraphDestroy(graph)

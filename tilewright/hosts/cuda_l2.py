@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol, SupportsInt
 
 from tilewright.base.errors import HostError
+from tilewright.base.invariants import required
 
 HINT = "Leave out L2 persistence, or use a whole GPU of compute capability 8.0 or more"
+
+
+#: Of the driver: the name of one of its functions, and what that takes; gives what that gives.
+DriverCall = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -24,13 +30,28 @@ class Window:
     share: float
 
 
+class WindowLaunch(Protocol):
+    """As `Launch` (cuda_tasks.py), which knows windows itself."""
+
+    @property
+    def kernel(self) -> object: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def shared(self) -> int: ...
+    @property
+    def window(self) -> Window | None: ...
+
+
 class L2Cache:
     """The L2 cache of one GPU.
 
     call: of the driver, by name;  attribute: of the device, by name
     """
 
-    def __init__(self, api: Any, call: Callable[..., Any], attribute: Callable[[str], int]) -> None:
+    def __init__(self, api: ModuleType, call: DriverCall, attribute: Callable[[str], int]) -> None:
         self._api, self._call, self._attribute = api, call, attribute
         self._before: int | None = None
 
@@ -44,7 +65,7 @@ class L2Cache:
         widest = self._attribute("MAX_ACCESS_POLICY_WINDOW_SIZE")
         if not most or not widest:
             raise HostError(
-                "this GPU has no L2 cache that can be set aside",
+                "this GPU cannot reserve a part of its L2 cache",
                 hint=HINT,
                 most_bytes=most,
                 widest_bytes=widest,
@@ -62,7 +83,7 @@ class L2Cache:
             given = int(self._call("cuCtxGetLimit", limit))
         except HostError as error:
             raise HostError(
-                f"the driver sets no L2 cache aside: {error.message}", hint=HINT
+                f"the driver does not reserve a part of the L2 cache: {error.message}", hint=HINT
             ) from error
         share = min(1.0, given / total)
         return tuple(
@@ -79,10 +100,10 @@ class L2Cache:
         self._call("cuCtxSetLimit", limit, self._before)
         self._before = None
 
-    def launch(self, launch: Any, parameters: Any, stream: Any) -> None:
+    def launch(self, launch: WindowLaunch, parameters: object, stream: SupportsInt) -> None:
         """A launch with its window; one that is captured becomes a node with the same window.
 
-        launch: as of `Driver.launch`;  parameters: of the kernel, as the bindings want them
+        parameters: of the kernel, as the bindings want them
         """
         config = self._api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.blocks, 1, 1
@@ -91,8 +112,9 @@ class L2Cache:
         config.attrs, config.numAttrs = [self._policy(launch.window)], 1
         self._call("cuLaunchKernelEx", config, launch.kernel, parameters, 0)
 
-    def _policy(self, window: Window) -> Any:
+    def _policy(self, window: Window | None) -> object:
         """Lines beyond the share are as if there were no window."""
+        window = required(window, "a launch without a window")
         kinds = self._api.CUaccessProperty
         policy = self._api.CUaccessPolicyWindow()
         policy.base_ptr, policy.num_bytes = window.address, window.size

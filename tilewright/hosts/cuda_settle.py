@@ -1,5 +1,5 @@
-"""The kernels around a critical request: one sets the budget of normal work and waits for it, one
-lets everybody stay and tells the host.
+"""The kernels around a critical request: one sets the budget and waits until normal workers have
+left, one removes the limit and tells the host.
 
 Input: the words of base/budget.py, numbers that the host tells (`Settle`, `Release` in
 cuda_tasks.py).  Output: text of CUDA C++ for NVRTC.  It starts nothing.

@@ -5,24 +5,30 @@ Input: none.  Output: records that `cuda_devices.py` carries out; nothing here d
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.hosts.cuda_l2 import Window
+
+#: What kernels are given: numbers and addresses; of foreign kernels structures, too.
+CScalar: TypeAlias = "ctypes._SimpleCData[Any]"
+CValue: TypeAlias = "CScalar | ctypes.Structure | ctypes.Array[Any]"
 
 
 @dataclass(frozen=True)
 class Launch:
     """A kernel on blocks of `group` threads.
 
-    args: of its parameters' types;  shared: bytes of dynamic shared memory
+    kernel: the device's own (`CudaDevice.compile`);  args: of its parameters' types
+    shared: bytes of dynamic shared memory
     window: memory that stays in a GPU's L2 cache meanwhile; the CPU knows none
     """
 
-    kernel: Any
+    kernel: object
     blocks: int
     group: int
-    args: tuple[Any, ...]
+    args: tuple[CScalar, ...]
     shared: int = 0
     window: Window | None = None
 

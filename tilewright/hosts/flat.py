@@ -10,13 +10,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import in_memory
-from tilewright.base.errors import KernelTrap
 from tilewright.bundle import Bundle
+from tilewright.hosts.stops import of_word
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -38,16 +37,16 @@ class FlatHost(ABC):
     """
 
     bundle: Bundle
-    _places: Sequence[Mapping[str, Any]]
+    _places: Sequence[Mapping[str, Sequence[int]]]
     _states: Sequence[int]
 
-    def run(self, inputs: Mapping[str, Any]) -> Inference:
+    def run(self, inputs: Mapping[str, object]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         number = self.give(inputs)
         self._execute(number, extents_of(self.bundle.manifest, inputs))
         return self.take(inputs)
 
-    def give(self, inputs: Mapping[str, Any]) -> int:
+    def give(self, inputs: Mapping[str, object]) -> int:
         """Writes the inputs; the number of the plan that is to run on them."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
@@ -59,11 +58,11 @@ class FlatHost(ABC):
         self._arm()
         return number
 
-    def take(self, inputs: Mapping[str, Any]) -> Inference:
+    def take(self, inputs: Mapping[str, object]) -> Inference:
         """The outputs for inputs that were given, after the plan ran.  Raises KernelTrap."""
         manifest = self.bundle.manifest
-        self._check()
         number = pick_plan(manifest, inputs)
+        self._check(number)
         places = self._places[number]["outputs"]
 
         def read(output: int, size: int) -> bytes:
@@ -95,7 +94,7 @@ class FlatHost(ABC):
         data = self._read(self._states[number], dtype, prod(state.shape))
         return as_declared(state, data.reshape(state.shape))
 
-    def set_state(self, name: str, value: Any) -> None:
+    def set_state(self, name: str, value: object) -> None:
         """Sets a state's contents.  Raises InputError for what does not fit."""
         number = state_number(self.bundle.manifest, name)
         self._write(self._states[number], state_array(self.bundle.manifest.states[number], value))
@@ -104,18 +103,16 @@ class FlatHost(ABC):
         """Runs a plan to its end.  Raises KernelTrap."""
         self._arm()
         self._execute(plan, extents)
-        self._check()
+        self._check(plan)
 
     def _arm(self) -> None:
         self._write(0, np.zeros(1, np.int32))
 
-    def _check(self) -> None:
+    def _check(self, plan: int) -> None:
         """Raises KernelTrap; waits for the plan's end."""
-        if self._read(0, "i32", 1)[0]:
-            raise KernelTrap(
-                "a kernel stopped: an index is out of range",
-                hint="Check the values of index inputs (token ids)",
-            )
+        if word := int(self._read(0, "i32", 1)[0]):
+            index = int(self._read(8, "i64", 1)[0])
+            raise of_word(self.bundle.manifest.plans[plan].steps, word, index)
 
     @abstractmethod
     def _execute(self, plan: int, extents: Sequence[int]) -> None:

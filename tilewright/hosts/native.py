@@ -14,12 +14,11 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tilewright.base.errors import HostError, KernelTrap
+from tilewright.base.errors import HostError, OutOfRange
 from tilewright.bundle import BuildEntry
 from tilewright.bundle.format import parse, reading
-from tilewright.hosts.plans import PlanHost, number_at
+from tilewright.hosts.plans import PlanHost, PlanNumber, number_at
 from tilewright.hosts.tensors import Array
 from tilewright.plan import Step
 
@@ -67,14 +66,15 @@ class NativeHost(PlanHost):
         given = (ctypes.c_long * len(scalars))(*scalars)
         addresses = [v.ctypes.data for v in views] + [ctypes.addressof(given)]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        function: Any = self._library[f"k{slot}"]
-        if function(pointers, ctypes.c_long(0), ctypes.c_long(tiles)):
-            raise KernelTrap("gathered index out of range")
+        function = self._library[f"k{slot}"]
+        if told := function(pointers, ctypes.c_long(0), ctypes.c_long(tiles)):
+            index = ctypes.c_long.in_dll(self._library, "index_found").value
+            raise OutOfRange(told - 1, index)
 
 
-def _calls(host: PlanHost, build: BuildEntry) -> list[list[list[Any]]]:
+def _calls(host: PlanHost, build: BuildEntry) -> list[list[list[PlanNumber]]]:
     """Per plan and step its slot and numbers, as many as the plan has.  Raises ValueError."""
-    kind = list[list[Any]]
+    kind = list[list[PlanNumber]]
     made = [parse(host.bundle.read(ref), kind, "a plan for C") for ref in build.plans]
     for calls, plan in zip(made, host.bundle.manifest.plans, strict=True):
         if len(calls) != len(plan.steps) or not all(calls):

@@ -10,15 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DTYPES, in_memory
-from tilewright.base.errors import KernelTrap, MemoryLimit
+from tilewright.base.errors import MemoryLimit, OutOfRange
 from tilewright.bundle import Bundle, kernels, open_bundle
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.stored import tensors_of
+from tilewright.hosts.stops import out_of_range
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -35,6 +35,8 @@ from tilewright.kernel.serial import kernel_from_data
 from tilewright.kernel.spec import check as check_kernel
 from tilewright.plan import Extent, Program, State, Step, Tensor, Value, check, plan_from_data
 
+#: A number of an encoded plan, or the fields of a `Count`.
+PlanNumber = int | list[int]
 #: Bytes of all values of a plan: what a linear memory of 32 bits holds.
 MOST_BYTES = 2**32
 
@@ -48,7 +50,9 @@ def program_of(bundle: Bundle) -> Program:
     table = bundle.tensors()
     with reading("the plans and kernels"):
         listed = kernels.unpack(bundle.read(manifest.kernels))
-        plans = [parse(bundle.read(plan.file), dict[str, Any], "a plan") for plan in manifest.plans]
+        plans = [
+            parse(bundle.read(plan.file), dict[str, object], "a plan") for plan in manifest.plans
+        ]
         program = Program(
             tuple(kernel_from_data(entry.spec) for entry in listed),
             tuple(map(plan_from_data, plans)),
@@ -82,7 +86,7 @@ class PlanHost(ABC):
         with reading("the states"):
             self._states = [np.zeros(prod(s.shape), s.dtype.numpy) for s in program.states]
 
-    def run(self, inputs: Mapping[str, Any]) -> Inference:
+    def run(self, inputs: Mapping[str, object]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
@@ -107,7 +111,7 @@ class PlanHost(ABC):
         entry = self.bundle.manifest.states[number]
         return as_declared(entry, self._states[number].reshape(entry.shape))
 
-    def set_state(self, name: str, value: Any) -> None:
+    def set_state(self, name: str, value: object) -> None:
         """Sets a state's contents.  Raises InputError for what does not fit."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest.states[number], value)
@@ -137,17 +141,12 @@ class PlanHost(ABC):
         try:
             with reading(f"the kernel {kernel.name}"):
                 self.step(plan, number, step, views, extents)
-        except KernelTrap as trap:
-            raise KernelTrap(
-                trap.message,
-                hint="Check the values of index inputs (token ids)",
-                kernel=kernel.name,
-                node=step.node,
-                **trap.facts,
-            ) from trap
+        except OutOfRange as trap:
+            steps = self.bundle.manifest.plans[plan].steps
+            raise out_of_range(steps, number, trap.check, trap.index) from trap
 
 
-def number_at(number: Any, extents: Sequence[int]) -> int:
+def number_at(number: PlanNumber, extents: Sequence[int]) -> int:
     """A number of an encoded plan, which may follow an extent."""
     if isinstance(number, int):
         return number

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import KernelTrap
+from tilewright.base.errors import CompilerBug, OutOfRange
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.hosts.plans import PlanHost
 from tilewright.hosts.tensors import Array
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load, dtype_of
 from tilewright.kernel.extents import at_extents
-from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
+from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
 from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import read_by
 from tilewright.plan import Step
 
 
@@ -33,7 +33,7 @@ class ReferenceHost(PlanHost):
 
 
 def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:
-    """Evaluates a specification.  Raises KernelTrap for a gathered index out of range.
+    """Evaluates a specification.  Raises OutOfRange for a gathered index out of range.
 
     buffers: one-dimensional arrays; `buffers[0]` receives the output
     """
@@ -48,7 +48,7 @@ def run_kernel(kernel: Kernel, buffers: list[Array]) -> None:
     buffers[0][at] = np.broadcast_to(value, shape).ravel().astype(kernel.dtype.numpy)
 
 
-_FOLD: dict[str, Callable[..., Any]] = {
+_FOLD: dict[str, Callable[..., object]] = {
     "sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod,
 }  # fmt: skip
 
@@ -91,7 +91,7 @@ class _Evaluator:
             total = total + c * self._atom(atom, domain)
         return total
 
-    def _atom(self, atom: Any, domain: tuple[Var, ...]) -> Array:
+    def _atom(self, atom: Atom, domain: tuple[Var, ...]) -> Array:
         match atom:
             case Var():
                 shape = [1] * len(domain)
@@ -101,12 +101,13 @@ class _Evaluator:
                 return self.index(value, domain) // by
             case Mod(value, by):
                 return self.index(value, domain) % by
-            case Gathered(value, extent):
-                found = self.value(value, domain).astype(np.int64)
-                if found.size and (found.min() < 0 or found.max() >= extent):
-                    raise KernelTrap("gathered index out of range", limit=extent)
+            case Gathered(_, extent, check):
+                found = self.value(read_by(atom), domain).astype(np.int64)
+                wrong = found[(found < 0) | (found >= extent)]
+                if wrong.size:
+                    raise OutOfRange(check, int(wrong[0]))
                 return found
-        raise AssertionError(f"unknown index {atom}")
+        raise CompilerBug(f"unknown index {atom}")
 
     def value(self, e: Expr, domain: tuple[Var, ...]) -> Array:
         match e:
@@ -137,7 +138,7 @@ class _Evaluator:
                 ):
                     shape[domain.index(var)] = extent
                 return acc.reshape(shape)
-        raise AssertionError(f"unknown expression {e}")
+        raise CompilerBug(f"unknown expression {e}")
 
 
 def _sum_of_products(a: Array, b: Array, rows: int) -> Array:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ml_dtypes  # noqa: F401  NumPy learns the name bfloat16
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.base.dtypes import DECLARED, in_memory
 from tilewright.base.errors import InputError
+from tilewright.base.numpy_scalars import Array as Array
 from tilewright.bundle import Manifest, PlanEntry, StateEntry, TensorInfo
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Entry = TypeVar("Entry", TensorInfo, StateEntry)
 #: What an input or state takes besides its own element type, by NumPy's names: types without a
 #: number that it lacks.  Those of 16 bits also take f32, which is rounded, and their bits.  The
@@ -40,7 +41,7 @@ class Inference:
     bucket: dict[str, int]
 
 
-def pick_plan(manifest: Manifest, inputs: Mapping[str, Any]) -> int:
+def pick_plan(manifest: Manifest, inputs: Mapping[str, object]) -> int:
     """The number of the smallest plan whose buckets hold the inputs (plans are sorted).
 
     Raises InputError.
@@ -62,7 +63,7 @@ def largest_extents(manifest: Manifest) -> list[int]:
     return [manifest.dims[name][-1] for name in manifest.extents]
 
 
-def extents_of(manifest: Manifest, inputs: Mapping[str, Any]) -> list[int]:
+def extents_of(manifest: Manifest, inputs: Mapping[str, object]) -> list[int]:
     """The run-time extents by their numbers: as long as the inputs are, else as long as can be."""
     sizes = named_sizes(manifest, inputs)
     longest = zip(manifest.extents, largest_extents(manifest), strict=True)
@@ -76,7 +77,7 @@ def extents_of(manifest: Manifest, inputs: Mapping[str, Any]) -> list[int]:
     return extents
 
 
-def named_sizes(manifest: Manifest, inputs: Mapping[str, Any]) -> dict[str, int]:
+def named_sizes(manifest: Manifest, inputs: Mapping[str, object]) -> dict[str, int]:
     """The size of each named dimension in the given inputs.
 
     Raises InputError for a wrong name, rank or size.
@@ -127,7 +128,7 @@ def entry_of(entries: Sequence[Entry], name: str, kind: str) -> Entry:
     )
 
 
-def widened(entry: TensorInfo | StateEntry, value: Any, kind: str = "input") -> Array:
+def widened(entry: TensorInfo | StateEntry, value: object, kind: str = "input") -> Array:
     """The array as it lies in memory, each number one of the declared type.  Raises InputError
     for an element type that does not fit.
 
@@ -155,7 +156,7 @@ def as_declared(entry: TensorInfo | StateEntry, data: Array) -> Array:
     return data.astype(DECLARED[entry.dtype].numpy)
 
 
-def fit(manifest: Manifest, plan: PlanEntry, inputs: Mapping[str, Any]) -> Iterator[Array]:
+def fit(manifest: Manifest, plan: PlanEntry, inputs: Mapping[str, object]) -> Iterator[Array]:
     """Each input as a contiguous array of the plan's shape, padded with zeros at the end."""
     for info, shape in zip(manifest.inputs, plan.inputs, strict=True):
         given = widened(info, inputs[info.name])
@@ -167,7 +168,7 @@ def fit(manifest: Manifest, plan: PlanEntry, inputs: Mapping[str, Any]) -> Itera
 def collect(
     manifest: Manifest,
     plan: PlanEntry,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
     read: Callable[[int, int], bytes],
 ) -> Inference:
     """Outputs cropped to the given sizes of the named dimensions.
@@ -189,7 +190,7 @@ def state_number(manifest: Manifest, name: str) -> int:
     return manifest.states.index(entry_of(manifest.states, name, "state"))
 
 
-def state_array(state: StateEntry, value: Any) -> Array:
+def state_array(state: StateEntry, value: object) -> Array:
     """New contents of a state as a contiguous array.  Raises InputError for another shape, or an
     element type that does not fit."""
     given = widened(state, value, "state")
@@ -202,3 +203,9 @@ def state_array(state: StateEntry, value: Any) -> Array:
             shape=list(given.shape),
         )
     return np.ascontiguousarray(given)
+
+
+def in_words(data: Array, kind: npt.DTypeLike) -> Array:
+    """Numbers of a narrow type as words of 32 bits with several each, the first in the low bits."""
+    narrow = data.astype(kind)
+    return np.pad(narrow, (0, -data.size % (4 // narrow.itemsize))).view(np.int32)

@@ -20,11 +20,14 @@ from typing import Any
 
 import numpy as np
 import wasmtime
+from wasmtime import _ffi as ffi
 
 from tilewright.base.abi import (
     ABORT,
+    CHECK,
     DONE,
     EPOCH,
+    INDEX,
     MOST_WORKERS,
     STOP,
     TRAPPED,
@@ -33,11 +36,13 @@ from tilewright.base.abi import (
 )
 from tilewright.base.dtypes import in_memory
 from tilewright.base.errors import BundleCorrupt, HostError, KernelTrap, MemoryLimit, UsageError
+from tilewright.base.invariants import of_kind
 from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
 from tilewright.bundle.image import check_image
 from tilewright.bundle.linear import PlanPlace, facts_of, places_of
 from tilewright.bundle.stored import memory_of
+from tilewright.hosts.stops import out_of_range
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -69,7 +74,7 @@ def _features() -> frozenset[str]:
     """The features of wasmtime on this machine beyond plain SIMD, found by running code."""
     store = wasmtime.Store()
     made = wasmtime.Instance(store, wasmtime.Module(store.engine, _DOT), ())
-    found: Any = made.exports(store)["f"]
+    found = of_kind(made.exports(store)["f"], wasmtime.Func, "no function")
     return frozenset({"relaxed_simd"} | ({"dot_u8"} if found(store) == 510 else set()))
 
 
@@ -86,9 +91,7 @@ VARIANTS = ("x86-cranelift",) if REGISTERS == 15 and "dot_u8" in FEATURES else (
 class _SharedMemory(wasmtime.SharedMemory):
     """Works around wasmtime 50, which passes a pointer to the pointer: ctypes refuses it."""
 
-    def _as_extern(self) -> Any:
-        from wasmtime import _ffi as ffi
-
+    def _as_extern(self) -> ffi.wasmtime_extern_t:
         union = ffi.wasmtime_extern_union(sharedmemory=self.ptr())
         return ffi.wasmtime_extern_t(ffi.WASMTIME_EXTERN_SHAREDMEMORY, union)
 
@@ -232,7 +235,7 @@ class WasmtimeHost:
         fit = [b for b in able if b.facts.get("registers") == REGISTERS] or able
         return next((b for b in fit if b.facts.get("engine") == ENGINE), fit[0])
 
-    def run(self, inputs: Mapping[str, Any]) -> Inference:
+    def run(self, inputs: Mapping[str, object]) -> Inference:
         """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
@@ -247,7 +250,7 @@ class WasmtimeHost:
             ) from error
 
     def _run(
-        self, number: int, plan: PlanEntry, place: PlanPlace, inputs: Mapping[str, Any]
+        self, number: int, plan: PlanEntry, place: PlanPlace, inputs: Mapping[str, object]
     ) -> Inference:
         manifest = self.bundle.manifest
         for address, data in zip(place.inputs, fit(manifest, plan, inputs), strict=True):
@@ -271,7 +274,7 @@ class WasmtimeHost:
         data = self.memory.read(self._states[number], prod(state.shape) * dtype.size)
         return as_declared(state, np.frombuffer(data, dtype.numpy).reshape(state.shape))
 
-    def set_state(self, name: str, value: Any) -> None:
+    def set_state(self, name: str, value: object) -> None:
         """Sets a state's contents.  Raises InputError for what does not fit."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest.states[number], value)
@@ -304,9 +307,13 @@ class WasmtimeHost:
         if at >= len(steps):
             raise HostError("a worker stopped outside of the plan", hint=REBUILD, reason=reason)
         step = steps[at]
+        if check := self.memory.word(CHECK):
+            self.memory.set(CHECK, 0)
+            index = int.from_bytes(self.memory.read(INDEX, 8), "little", signed=True)
+            raise out_of_range(steps, at, check - 1, index)
         raise KernelTrap(
-            "a kernel stopped: an index is out of range or a memory access is invalid",
-            hint="Check the values of index inputs (token ids)",
+            "a kernel stopped",
+            hint="Build the bundle again. Report this if a kernel still stops",
             kernel=step.kernel,
             node=step.node,
             step=at,
@@ -332,7 +339,8 @@ class Worker:
                      if isinstance(i.type, wasmtime.TableType)), default=1)  # fmt: skip
         kind = wasmtime.TableType(wasmtime.ValType.funcref(), wasmtime.Limits(slots, slots))
         number = wasmtime.GlobalType(wasmtime.ValType.i32(), False)
-        env: dict[str, Any] = {
+        env: dict[str, wasmtime.Memory | wasmtime.SharedMemory | wasmtime.Table | wasmtime.Global]
+        env = {
             "memory": memory.memory,
             "table": wasmtime.Table(self._store, kind, None),
             "scratch": wasmtime.Global(self._store, number, wasmtime.Val.i32(scratch)),
@@ -340,14 +348,16 @@ class Worker:
         if seconds is not None:
             self._store.set_epoch_deadline(1)
         wake = wasmtime.Instance(self._store, wasmtime.Module(engine, _WAKE), [memory.memory])
-        self._wake: Any = wake.exports(self._store)["wake"]
+        self._wake = of_kind(wake.exports(self._store)["wake"], wasmtime.Func, "no function")
         for module in modules:
             imports = [env[item.name or ""] for item in module.imports]
             with self._watched():
                 self._exports = wasmtime.Instance(self._store, module, imports).exports(self._store)
 
     def call(self, name: str, *args: int) -> Any:
-        function: Any = self._exports[name]
+        function = self._exports[name]
+        if not isinstance(function, wasmtime.Func):
+            raise TypeError(f"{name} is no function")
         with self._watched():
             return function(self._store, *args)
 

@@ -3,7 +3,7 @@
 Input: a bundle with a section for WGSL, and input arrays.  Output: output arrays.  Memory is laid
 out as by the browser engine (web/engine/webgpu.js): one buffer of 32-bit words, one dispatch per
 step, each in the best way that the device has the features for (hosts/wgpu_features.py).
-`tilewright tune` exchanges kernels here (hosts/wgpu_bench.py tries them); pages tune by their own.
+`tilewright tune` exchanges kernels here (wgpu_model.py, wgpu_bench.py); pages tune by their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from tilewright.bundle.format import REBUILD, parse, reading
 from tilewright.bundle.stored import tensors_of
 from tilewright.hosts import vulkan
 from tilewright.hosts.flat import FlatHost
-from tilewright.hosts.tensors import Array
-from tilewright.hosts.wgpu_buffers import Buffers, sizes_of
+from tilewright.hosts.tensors import Array, in_words
+from tilewright.hosts.wgpu_buffers import Binding, Buffers, sizes_of
 from tilewright.hosts.wgpu_calls import (
     WgpuCall,
     WgpuWay,
@@ -37,6 +36,7 @@ from tilewright.hosts.wgpu_calls import (
 )
 from tilewright.hosts.wgpu_errors import working
 from tilewright.hosts.wgpu_features import lost, opened
+from tilewright.hosts.wgpu_types import AdapterFacts, GpuAdapter, GpuEncoder, GpuPass, WgpuPackage
 
 #: The target whose section it reads.
 TARGET = "wgsl"
@@ -48,7 +48,7 @@ ALIGNMENT = 256
 USUAL_BYTES = 2**27
 
 
-def wgpu() -> Any:
+def wgpu() -> WgpuPackage:
     """The package.  Raises HostError if it is missing."""
     try:
         import wgpu
@@ -56,10 +56,11 @@ def wgpu() -> Any:
         raise HostError(
             "wgpu is not installed", hint="Install it: pip install 'tilewright[wgpu]'", host="wgpu"
         ) from error
-    return wgpu
+    package: WgpuPackage = wgpu
+    return package
 
 
-def adapter() -> Any:
+def adapter() -> GpuAdapter:
     """The fastest adapter that there is, or Chromium's software driver.  Raises HostError.
 
     OpenGL's are left out: what they offer is not WebGPU.
@@ -84,7 +85,7 @@ def adapter() -> Any:
     return min(found, key=lambda a: _ORDER.get(a.info["adapter_type"], len(_ORDER)))
 
 
-def about(found: Any) -> dict[str, Any]:
+def about(found: GpuAdapter) -> AdapterFacts:
     """Name, vendor and description of an adapter, and whether it is software."""
     info = found.info
     return {
@@ -121,7 +122,7 @@ class WgpuHost(FlatHost):
         with working(), reading("the section for WGSL"):
             self._load(found, self.bundle.manifest.section(TARGET))
 
-    def _load(self, found: Any, section: SectionEntry) -> None:
+    def _load(self, found: GpuAdapter, section: SectionEntry) -> None:
         api, (build,), facts = wgpu(), section.builds, section.facts
         if min(len(section.plans), len(build.plans)) < len(self.bundle.manifest.plans):
             raise ValueError("a plan is missing")
@@ -150,7 +151,7 @@ class WgpuHost(FlatHost):
         everything = zip(self._buffers.weights, tensors_of(self.bundle), strict=True)
         for number, (address, data) in enumerate(everything):
             dense = np.float16 if number in halves else data.dtype if number in packed else None
-            self._write(address, _words_of(data, dense) if dense else data)
+            self._write(address, in_words(data, dense) if dense else data)
         layout = self._buffers.layout()
         texts = parse(self.bundle.read(build.code), list[str], "the kernels for WGSL")
         self._layouts = layout, self._device.create_pipeline_layout(bind_group_layouts=[layout])
@@ -162,7 +163,7 @@ class WgpuHost(FlatHost):
             for ref in build.plans
         ]
         self._texts: list[str] = texts
-        self._pipelines: dict[int, Any] = {}
+        self._pipelines: dict[int, object] = {}
         self._plans = [self.dispatches(calls) for calls in self.calls]
 
     def use(self, kernels: Mapping[int, tuple[str, int, int]]) -> None:
@@ -189,7 +190,7 @@ class WgpuHost(FlatHost):
             self._pipelines[slot] = self._pipeline(self._layouts[1], self._texts[slot])
         return _Dispatches(self, self._layouts[0], self._pipelines, run)
 
-    def _pipeline(self, layout: Any, text: str) -> Any:
+    def _pipeline(self, layout: object, text: str) -> object:
         try:
             module = self._device.create_shader_module(code=self.device.text(text))
             stage = {"module": module, "entry_point": "main"}
@@ -214,7 +215,7 @@ class WgpuHost(FlatHost):
                 self._device.queue.write_buffer(*place, words.tobytes())
 
     def _read(self, address: int, dtype: str, elements: int) -> Array:
-        kind: Any = np.dtype(DTYPES[dtype].numpy)
+        kind: np.dtype[np.generic] = np.dtype(DTYPES[dtype].numpy)
         words = kind if kind.itemsize >= WORD else np.dtype(np.int32)
         if not elements:
             return np.zeros(0, kind)
@@ -224,12 +225,6 @@ class WgpuHost(FlatHost):
         return np.frombuffer(data, words).astype(kind)
 
 
-def _words_of(data: Array, kind: Any) -> Array:
-    """Numbers of a narrow type as words of several, the first in the low bits."""
-    narrow = data.astype(kind)
-    return np.pad(narrow, (0, -data.size % (WORD // narrow.itemsize))).view(np.int32)
-
-
 class _Dispatches:
     """A plan's steps with their uniform blocks: the number of invocations, the first word of each
     buffer, and run-time scalars."""
@@ -237,8 +232,8 @@ class _Dispatches:
     def __init__(
         self,
         host: WgpuHost,
-        layout: Any,
-        pipelines: Mapping[int, Any],
+        layout: object,
+        pipelines: Mapping[int, object],
         calls: Sequence[WgpuCall],
     ) -> None:
         self._device, self._calls = host._device, calls
@@ -250,7 +245,7 @@ class _Dispatches:
         usage = wgpu().BufferUsage
         size = self._blocks.nbytes
         self._uniform = self._device.create_buffer(size=size, usage=usage.UNIFORM | usage.COPY_DST)
-        block = {"buffer": self._uniform, "offset": 0, "size": self._stride}
+        block = Binding(buffer=self._uniform, offset=0, size=self._stride)
         made = cache(partial(host._buffers.bindings, layout, block))
         with reading("a plan for WGSL"):
             for call in calls:
@@ -267,13 +262,13 @@ class _Dispatches:
                 self._groups[at] = groups_of(count, call.group)
         self._device.queue.write_buffer(self._uniform, 0, self._blocks.tobytes())
 
-    def record(self, encoder: Any) -> None:
+    def record(self, encoder: GpuEncoder) -> None:
         run = encoder.begin_compute_pass()
         for at in range(len(self._calls)):
             self.put(run, at)
         run.end()
 
-    def put(self, run: Any, at: int) -> None:
+    def put(self, run: GpuPass, at: int) -> None:
         """One step into a compute pass."""
         run.set_pipeline(self._pipelines[at])
         run.set_bind_group(0, self._bindings[at], [at * self._stride])

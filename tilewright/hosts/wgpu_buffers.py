@@ -9,11 +9,25 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypedDict
+
+from tilewright.hosts.wgpu_types import GpuBuffer, GpuDevice, WgpuPackage
 
 #: The binding of a dispatch's first annex, and how many it has at most.
 ANNEX, MOST_ANNEXES = 3, 6
 WORD = 4
+
+
+#: Of a section, as bundles have them.
+Facts = Mapping[str, Any]
+
+
+class Binding(TypedDict):
+    """A part of a buffer."""
+
+    buffer: GpuBuffer
+    offset: int
+    size: int
 
 
 class Buffers:
@@ -22,7 +36,7 @@ class Buffers:
     Raises ValueError for facts that are none of buffers, as the engine does (gpu_device.js).
     """
 
-    def __init__(self, api: Any, device: Any, facts: Mapping[str, Any]) -> None:
+    def __init__(self, api: WgpuPackage, device: GpuDevice, facts: Facts) -> None:
         self._api, self._device = api, device
         _require(all(size > 0 and size % WORD == 0 for size in sizes_of(facts)), "a buffer's size")
         usage = api.BufferUsage.STORAGE | api.BufferUsage.COPY_SRC | api.BufferUsage.COPY_DST
@@ -33,7 +47,7 @@ class Buffers:
         self.states = self._addresses(facts, "annexes", "states", 0)
         self.weights = self._addresses(facts, "banks", "tensors", self._apart - 1)
 
-    def at(self, address: int, size: int) -> tuple[Any, int]:
+    def at(self, address: int, size: int) -> tuple[GpuBuffer, int]:
         """The buffer that so many bytes from an address on lie in, and the first one's place."""
         number = bisect_right(self._begin, address) - 1
         buffer, place = self._made[number], address - self._begin[number]
@@ -54,8 +68,8 @@ class Buffers:
         once = len(set(annexes)) == len(annexes) <= MOST_ANNEXES
         _require(once and all(n in known for n in annexes), "a step's annexes")
 
-    def layout(self) -> Any:
-        kinds: list[tuple[int, dict[str, Any]]] = [
+    def layout(self) -> object:
+        kinds: list[tuple[int, Mapping[str, object]]] = [
             (0, {"type": "storage"}),
             (1, {"type": "uniform", "has_dynamic_offset": True}),
             *((2, {"type": "read-only-storage"}) for _ in self._banks[:1]),
@@ -66,7 +80,7 @@ class Buffers:
             entries=[{"binding": n, "visibility": compute, "buffer": kind} for n, kind in kinds]
         )
 
-    def bindings(self, layout: Any, block: Any, bank: int, annexes: Sequence[int]) -> Any:
+    def bindings(self, layout: object, block: Binding, bank: int, annexes: Sequence[int]) -> object:
         """What a dispatch binds.  block: of its numbers;  bank, annexes: as its step says
 
         All dispatches have as many annexes, each once: no buffer may be written through two
@@ -84,14 +98,14 @@ class Buffers:
         return self._device.create_bind_group(layout=layout, entries=entries)
 
     @property
-    def _annexes(self) -> list[Any]:
+    def _annexes(self) -> list[GpuBuffer]:
         return self._made[1 : self._apart]
 
     @property
-    def _banks(self) -> list[Any]:
+    def _banks(self) -> list[GpuBuffer]:
         return self._made[self._apart :]
 
-    def _addresses(self, facts: Mapping[str, Any], kind: str, of: str, before: int) -> list[int]:
+    def _addresses(self, facts: Facts, kind: str, of: str, before: int) -> list[int]:
         """before: buffers between the model's own and the first of these"""
         numbers = facts.get(kind, {}).get("of", [0] * len(facts[of]))
         last = len(_bytes(facts, kind))
@@ -101,13 +115,13 @@ class Buffers:
         return [begin[n] + at for n, at in zip(numbers, facts[of], strict=True)]
 
 
-def sizes_of(facts: Mapping[str, Any]) -> list[int]:
+def sizes_of(facts: Facts) -> list[int]:
     """Bytes of all buffers, the model's own first."""
     further = (_bytes(facts, kind) for kind in ("annexes", "banks"))
     return [int(facts["memory"]["bytes"]), *(size for sizes in further for size in sizes)]
 
 
-def _bytes(facts: Mapping[str, Any], kind: str) -> list[int]:
+def _bytes(facts: Facts, kind: str) -> list[int]:
     found: list[int] = facts.get(kind, {}).get("bytes", [])
     return found
 
@@ -117,5 +131,5 @@ def _require(right: bool, what: str) -> None:
         raise ValueError(f"{what} is none of the model's buffers")
 
 
-def _whole(buffer: Any) -> dict[str, Any]:
+def _whole(buffer: GpuBuffer) -> Binding:
     return {"buffer": buffer, "offset": 0, "size": buffer.size}

@@ -8,7 +8,7 @@ same as `WgpuCall`s that it can run.  The engine does so in web/engine/gpu_plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -124,12 +124,12 @@ def exchanged(
     return found
 
 
-def number_at(number: Any, extents: Sequence[int]) -> int:
+def number_at(number: _Number, extents: Sequence[int]) -> int:
     """A number that is fixed, or min((extent * times + plus) // by, most) * each."""
     if isinstance(number, int):
         return number
     extent, times, plus, by, most, each = number
-    return int(min((extents[extent] * times + plus) // by, most) * each)
+    return min((extents[extent] * times + plus) // by, most) * each
 
 
 def groups_of(count: int, group: int) -> tuple[int, int]:
@@ -141,5 +141,5 @@ def groups_of(count: int, group: int) -> tuple[int, int]:
     return -(-wanted // rows), rows
 
 
-def _fields(way: WgpuWay) -> dict[str, Any]:
+def _fields(way: WgpuWay) -> dict[str, object]:
     return {name: getattr(way, name) for name in WgpuWay.__struct_fields__}

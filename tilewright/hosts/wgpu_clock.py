@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tilewright.hosts.wgpu_errors import working
 from tilewright.hosts.wgpu_features import WgpuDevice
+from tilewright.hosts.wgpu_types import BufferUsage, GpuPass, GpuQueue
 
 #: Milliseconds of a batch that one run is timed in: by the device's clock, and by waiting, which
 #: itself takes up to a millisecond.
@@ -25,8 +25,9 @@ _STAMPS = 16
 class Clock:
     """batch: milliseconds that a timed run should take at least"""
 
-    def __init__(self, opened: WgpuDevice, usage: Any) -> None:
-        self._device, self._set = opened.device, None
+    def __init__(self, opened: WgpuDevice, usage: BufferUsage) -> None:
+        self._device = opened.device
+        self._set: object = None
         self.batch = STAMPED if opened.clock else WAITED
         if opened.clock:
             self._set = self._device.create_query_set(type="timestamp", count=2)
@@ -36,7 +37,7 @@ class Clock:
             self._tick = _tick(self._device.queue)
 
     @working()
-    def milliseconds(self, record: Callable[[Any], None]) -> float:
+    def milliseconds(self, record: Callable[[GpuPass], None]) -> float:
         """Of work that `record` puts into a compute pass."""
         encoder = self._device.create_command_encoder()
         writes = self._set and {
@@ -60,7 +61,7 @@ class Clock:
         return spent if spent > 0 else math.nan
 
 
-def _tick(queue: Any) -> float:
+def _tick(queue: GpuQueue) -> float:
     """Nanoseconds of a tick.  wgpu-native leaves stamps as the driver gives them, and wgpu has no
     function for that; without it they are taken as nanoseconds, and ratios are right anyway."""
     try:

@@ -1,7 +1,7 @@
-"""What wgpu raises, as errors of ours.
+"""Converts the exceptions of wgpu to our errors.
 
-Input: work on a device.  Output: the same, or HostError or MemoryLimit.  wgpu has one exception for
-what is wrong, of which only its text tells that a device was lost.
+Input: work on a device.  Output: the same, or HostError or MemoryLimit. wgpu has one exception for
+all errors; only its text says that a device was lost.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """A device of the wgpu host with the features that kernels may use, as bundles name them.
 
-Input: an adapter, limits.  Output: `WgpuDevice`, with texts as naga takes them.
-What an adapter claims is not believed: a text that uses the feature must become a pipeline.
+Input: an adapter, limits.  Output: `WgpuDevice`, with texts as naga takes them.  An adapter's claim
+is tested: a text that uses the feature must become a pipeline.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from tilewright.hosts.wgpu_types import AdapterInfo, GpuAdapter, GpuDevice
 
 #: By the engine's name (web/engine/gpu_device.js): wgpu's, "" where no device is asked for it; the
 #: line by which a text asks; and an expression of u32 that uses it.
@@ -44,7 +45,7 @@ class WgpuDevice:
     clock: whether it has one of its own
     """
 
-    device: Any
+    device: GpuDevice
     features: tuple[str, ...]
     without: tuple[str, ...]
     clock: bool
@@ -56,7 +57,7 @@ class WgpuDevice:
         return given
 
 
-def opened(found: Any, limits: Mapping[str, int]) -> WgpuDevice:
+def opened(found: GpuAdapter, limits: Mapping[str, int]) -> WgpuDevice:
     """The device of an adapter, with these limits and all features that kernels may use."""
     known = {own for own, _, _ in FEATURES.values() if own in found.features}
     most = max((n for n in SHARED if found.limits.get(SHARED_LIMIT, 0) >= n), default=0)
@@ -79,7 +80,7 @@ def opened(found: Any, limits: Mapping[str, int]) -> WgpuDevice:
     )
 
 
-def _works(device: Any, line: str, use: str) -> bool:
+def _works(device: GpuDevice, line: str, use: str) -> bool:
     """Whether a text becomes a pipeline; wgpu raises errors of several classes."""
     try:
         module = device.create_shader_module(code=PROBE.format(line=line, use=use))
@@ -91,12 +92,12 @@ def _works(device: Any, line: str, use: str) -> bool:
     return True
 
 
-def _size(info: Mapping[str, Any]) -> Iterator[str]:
+def _size(info: AdapterInfo) -> Iterator[str]:
     """The one size of all subgroups, where that is known: of several nobody could choose.
 
     wgpu 0.32 tells no sizes, so it is the vendor's, if all GPUs of a vendor have the same.
     """
-    least, most = (info.get(f"subgroup_{end}_size", 0) for end in ("min", "max"))
+    least, most = info.get("subgroup_min_size", 0), info.get("subgroup_max_size", 0)
     size = least if least == most and least else ALIKE.get(info.get("vendor_id", 0), 0)
     yield from (f"subgroups-{n}" for n in SIZES if n == size)
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
+from tilewright.base.invariants import ensure
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound
 from tilewright.kernel.index import Index, Var, flatten, index
@@ -79,7 +80,7 @@ class BlockedSum:
     def loop(self, b: Builder, values: Values) -> Iterator[Block]:
         """The loops over all blocks.  An axis that ends at run time is not cut into pieces."""
         if b.limited(self.inner):
-            assert self.count == 1, "an end at run time, and several blocks"
+            ensure(self.count == 1, "an end at run time, and several blocks", axis=self.inner)
             yield self.whole_of(values, b.end(self.inner), b)
             return
         with (

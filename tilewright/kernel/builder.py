@@ -34,7 +34,7 @@ from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import Scratch, Stmt, TileFn
 from tilewright.kernel.repeats import calls_of, numbers_of
 from tilewright.kernel.spec import Kernel
-from tilewright.kernel.tree import rewrite
+from tilewright.kernel.tree import read_by, rewrite
 
 #: What index variables stand for at some point of a nest.
 Values = dict[Var, Index]
@@ -363,8 +363,8 @@ class Builder:
             var = self.fresh("g", atom.extent)
             inner_frames = self._frames[depth + 1 :]
             del self._frames[depth + 1 :]
-            value = self.resolve(atom.value)
-            frame.stmts.append(l.LetGather(var, value))
+            value = self.resolve(read_by(atom))
+            frame.stmts.append(l.LetGather(var, value, atom.check))
             self._frames += inner_frames
             frame.named[atom] = var
             frame.bound.add(var)

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from math import copysign
 
 from tilewright.base.dtypes import I8, I64, DType
-from tilewright.base.record import computed, record
+from tilewright.base.record import record
 from tilewright.kernel.index import Index, Var
-from tilewright.kernel.tree import fields_of, indices_of, rewrite, walk
+from tilewright.kernel.tree import Expr as Expr
+from tilewright.kernel.tree import walk
 
 #: Functions that take tens of instructions.
 LONG = frozenset((
@@ -47,30 +48,6 @@ class Bound:
 
     def __str__(self) -> str:
         return f"0 <= {self.index} < {self.extent}"
-
-
-@record
-class Expr:
-    """Base of all value expressions.  Its fields say what is below it: see tree.py."""
-
-    @property
-    def args(self) -> tuple[Expr, ...]:
-        """The expressions right below, in order."""
-        return fields_of(type(self)).args(self)
-
-    @computed
-    def variables(self) -> frozenset[Var]:
-        """Every index variable that the value depends on."""
-        found: set[Var] = set()
-        for i in indices_of(self):
-            found |= i.variables
-        for e in self.args:
-            found |= e.variables
-        return frozenset(found)
-
-    def substitute(self, values: Mapping[Var, Index]) -> Expr:
-        """The expression with index variables replaced."""
-        return rewrite(self, lambda e: e, values)
 
 
 @record

@@ -1,4 +1,4 @@
-"""Run-time extents: axes that go only as far as a number of the argument block says.
+"""Run-time extents: axes that end at a number of the argument block.
 
 Input: a kernel whose limited axes have their bound as extent.  Output: counts that follow such a
 number (rows, tiles), and the kernel at one value of it, which is what the limits mean.  Strides are
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from math import prod
 
+from tilewright.base.invariants import ensure
 from tilewright.kernel.expr import Expr
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.spec import Kernel, Limit
@@ -73,7 +74,7 @@ def ceil_parts(number: Number, size: int) -> Number:
     """How many parts of `size` hold `number` elements; a plain multiple of its extent."""
     if isinstance(number, int):
         return -(-number // size)
-    assert (number.plus, number.by) == (0, 1), f"{number} is rounded already"
+    ensure((number.plus, number.by) == (0, 1), "it is rounded already", number=number)
     times, most = number.times * number.each, number.bound
     return Count(number.number, times, size - 1, size, -(-most // size), 1)
 
@@ -82,7 +83,7 @@ def capped(number: Number, most: int) -> Number:
     """The number, but no more than `most`, which is at least 1 of a run-time number."""
     if isinstance(number, int):
         return min(number, most)
-    assert number.each == 1, f"{number} is scaled already"
+    ensure(number.each == 1, "it is scaled already", number=number)
     return replace(number, most=min(number.most, most))
 
 

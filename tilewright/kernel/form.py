@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
+from tilewright.base.invariants import ensure, of_kind
 from tilewright.kernel.expr import Expr, Guard, Load
 from tilewright.kernel.index import Var, stride
 from tilewright.kernel.quantised import Quantised, of_blocks
@@ -190,9 +191,7 @@ def classify(kernel: Kernel) -> Form:
 
 def form_as(kernel: Kernel, kind: type[F]) -> F:
     """The form of a kernel that is known to be of this kind."""
-    form = classify(kernel)
-    assert isinstance(form, kind), f"{kernel.name} is no {kind.__name__}"
-    return form
+    return of_kind(classify(kernel), kind, f"it is no {kind.__name__}", kernel=kernel.name)
 
 
 def product(kernel: Kernel) -> Operands | None:
@@ -258,7 +257,7 @@ def _attention(kernel: Kernel) -> Attention:
     scores, context, top = (kernel.stages[numbers[c]] for c in ("scores", "context", "max"))
     (keys,), (depth,) = scores.keep, scores.axes
     loads = [x for s in (scores, context) for x in s.value.args if isinstance(x, Load)]
-    assert len(loads) == 3, f"{kernel.name}: operands of an attention lie in memory"
+    ensure(len(loads) == 3, "operands of an attention lie in memory", kernel=kernel.name)
     q, k, v = (loads[1], loads[0], loads[2]) if keys in loads[0].index.variables else loads
     fixed = k.index.variables | v.index.variables
     rows = [r for r in kernel.rows if r not in fixed and stride(q.index, r)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilewright.kernel.expr import Bound, Const, Expr, Guard, IndexValue, Load, Reg, dtype_of
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod
-from tilewright.kernel.tree import rewrite
+from tilewright.kernel.tree import read_by, rewrite
 
 
 def with_guarded_reads(e: Expr) -> Expr:
@@ -53,7 +53,7 @@ def _change_reads(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
             inner = of_index(atom.value)
             return inner // atom.by if isinstance(atom, Div) else inner % atom.by
         if isinstance(atom, Gathered):
-            atom = Gathered(change(atom.value), atom.extent)
+            atom = Gathered(change(read_by(atom)), atom.extent, atom.check)
         return Index(((atom, 1),))
 
     def of_node(node: Expr) -> Expr:

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from tilewright.base.record import computed, record
-
-if TYPE_CHECKING:
-    from tilewright.kernel.expr import Expr
 
 
 class Var(NamedTuple):
@@ -60,15 +57,27 @@ class Mod:
         return f"({self.value})%{self.by}"
 
 
+class GatheredValue(Protocol):
+    """What this algebra knows of an expression."""
+
+    @property
+    def variables(self) -> frozenset[Var]: ...
+    def substitute(self, values: Mapping[Var, Index], /) -> GatheredValue: ...
+
+
 @record
 class Gathered:
     """An index read from memory: an integer expression whose value must lie in [0, extent).
 
     A kernel that meets a value outside traps; it never reads past the table.
+
+    value: an `Expr` (tree.py), of which this algebra knows that it has variables to substitute
+    check: its number among those of the kernel, by which a host says which index it was
     """
 
-    value: Expr
+    value: GatheredValue
     extent: int
+    check: int = 0
 
     def __str__(self) -> str:
         return f"gather({self.value})"
@@ -199,14 +208,14 @@ class Index:
 
 def _substituted(atom: Div | Mod | Gathered, values: Mapping[Var, Index]) -> Index | None:
     """What becomes of an atom; None if it stays as it is."""
-    value: Any = atom.value  # of a gathered index an expression, which substitutes like an index
-    inner = value.substitute(values) if hasattr(value, "substitute") else value
-    if inner is value:
-        return None
     if isinstance(atom, Gathered):
-        return Index(((Gathered(inner, atom.extent), 1),))
-    whole: Index = inner // atom.by if isinstance(atom, Div) else inner % atom.by
-    return whole
+        value = atom.value
+        new = value.substitute(values)
+        return None if new is value else Index(((Gathered(new, atom.extent, atom.check), 1),))
+    inner = atom.value.substitute(values)
+    if inner is atom.value:
+        return None
+    return inner // atom.by if isinstance(atom, Div) else inner % atom.by
 
 
 def _order(term: tuple[Atom, int]) -> tuple[int, str]:

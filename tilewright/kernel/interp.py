@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import mul
-from typing import Any
 
+from tilewright.base.errors import CompilerBug
+from tilewright.base.invariants import ensure, required
+from tilewright.base.scalars import Number
 from tilewright.kernel.expr import Exchanged, Sent, Swapped
 from tilewright.kernel.index import Var
 from tilewright.kernel.loops import (
@@ -41,7 +43,7 @@ from tilewright.kernel.stepper import Stepper, convert
 
 def run(
     fn: TileFn,
-    buffers: Sequence[list[Any]],
+    buffers: Sequence[list[Number]],
     tiles: Iterable[int] | None = None,
     extents: Sequence[int] = (),
     whole: Mapping[int, int] | None = None,
@@ -52,7 +54,8 @@ def run(
     whole:   of how many elements the vectors of a buffer are, where who writes to one of these may
              touch all: such vectors are counted as one place
     """
-    memory = [*buffers, *([0] * s.size for s in fn.scratch)]
+    scratch: list[list[Number]] = [[0] * s.size for s in fn.scratch]
+    memory = [*buffers, *scratch]
     count, *values = numbers_at(fn, extents)
     known = dict(zip((v.name for v in fn.scalars), values, strict=True))
     chosen = range(count) if tiles is None else tiles
@@ -85,7 +88,7 @@ def _together(threads: Sequence[_Thread], fn: TileFn, tile: int) -> None:
         elif isinstance(last, Barrier):
             threads[0].shared.touched.clear()
         arrived = [next(thread, None) for thread in running]
-        assert len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier"
+        ensure(len(set(map(id, arrived))) == 1, "not all threads arrive at one barrier")
         if isinstance(arrived[0], Set) and isinstance(arrived[0].value, Exchanged):
             for thread in threads:
                 other = thread.other(arrived[0].value, fn.subgroup)
@@ -126,7 +129,7 @@ class _Thread(Stepper):
 
     def __init__(
         self,
-        buffers: list[list[Any]],
+        buffers: list[list[Number]],
         known: Mapping[str, int],
         shared: _Shared,
         name: Var,
@@ -137,30 +140,31 @@ class _Thread(Stepper):
         self.number, self.tile = number, 0
         self.shared = shared
         self.unit = unit
-        self.offered: list[Any] = []
-        self.taken: list[Any] = []
+        self.offered: list[Number] = []
+        self.taken: list[Number] = []
         self.peers: Sequence[_Thread] = ()
         self.reached: list[tuple[MatrixStmt, int]] = []
-        self.matrices: dict[str, list[list[Any]]] = {}
+        self.matrices: dict[str, list[list[Number]]] = {}
         #: Results of a detached unit that are not there.
         self.unfinished: set[str] = set()
         #: Batches of copies that have not happened: buffer, index and elements of each.
-        self.batches: list[list[tuple[int, int, list[Any]]]] = [[]]
+        self.batches: list[list[tuple[int, int, list[Number]]]] = [[]]
 
     def stmt(self, s: Stmt) -> None:
         if isinstance(s, CopyAhead | EndCopies | AwaitCopies):
             self.copy(s)
             return
         if isinstance(s, MatrixStmt):
-            assert self.unit is not None, f"no matrix unit: {s}"
+            unit = required(self.unit, "no matrix unit", statement=s)
             # the first thread of a subgroup stands for all of them
-            leader = self.peers[self.number - self.number % self.unit.threads]
+            leader = self.peers[self.number - self.number % unit.threads]
             place = self.at(s.index) if isinstance(s, LoadMatrix | StoreMatrix) else 0
             self.reached.append((s, place))
             if leader is self:
-                self.matrix(s, self.unit)
+                self.matrix(s, unit)
             same = leader.reached[len(self.reached) - 1]
-            assert same == (s, place), f"threads of a subgroup part at {s}: {place}, {same[1]}"
+            if same != (s, place):
+                raise CompilerBug(f"threads of a subgroup part at {s}: {place}, {same[1]}")
             return
         super().stmt(s)
 
@@ -168,7 +172,9 @@ class _Thread(Stepper):
         match s:
             case CopyAhead(buffer, index, source, at, lanes, bounds):
                 begin = self.at(index)
-                found = self.load(source, self.at(at), lanes) if self.holds(bounds) else [0] * lanes
+                found: list[Number] = [0] * lanes
+                if self.holds(bounds):
+                    found = self.load(source, self.at(at), lanes)
                 self._touch(buffer, begin, lanes, wrote=True)
                 self.shared.awaited.update((buffer, begin + i) for i in range(lanes))
                 self.batches[-1].append((buffer, begin, found))
@@ -217,7 +223,8 @@ class _Thread(Stepper):
                     for sums, row in zip(self.matrices[name], rows, strict=True)
                 ]
             case StoreMatrix(buffer, at, name, stride):
-                assert name not in self.unfinished, f"{name} is stored before it is there"
+                if name in self.unfinished:
+                    raise CompilerBug(f"{name} is stored before it is there")
                 begin = self.at(at)
                 for i, row in enumerate(self.matrices[name]):
                     self.store(buffer, begin + i * stride, row, 0)
@@ -245,34 +252,40 @@ class _Thread(Stepper):
         """The number of the thread from which this one has its value."""
         first, number = self.number - self.number % max(1, subgroup), 0
         if isinstance(e, Swapped):
-            assert e.bits > 0, f"nothing is swapped: {e}"
+            if e.bits <= 0:
+                raise CompilerBug(f"nothing is swapped: {e}")
             number = (self.number - first) ^ e.bits
         elif isinstance(e, Sent):
             number = self.at(e.thread)
             same = self.peers[first].at(e.thread)
-            assert number == same, f"threads of a subgroup ask for {number} and {same}: {e}"
-        assert 0 <= number < subgroup, f"a subgroup has {subgroup} threads: {e}"
+            if number != same:
+                raise CompilerBug(f"threads of a subgroup ask for {number} and {same}: {e}")
+        if not 0 <= number < subgroup:
+            raise CompilerBug(f"a subgroup has {subgroup} threads: {e}")
         return first + number
 
-    def store(self, buffer: int, at: int, lanes: list[Any], valid: int) -> None:
+    def store(self, buffer: int, at: int, lanes: list[Number], valid: int) -> None:
         self._touch(buffer, at, valid or len(lanes), wrote=True)
         super().store(buffer, at, lanes, valid)
 
-    def load(self, buffer: int, at: int, count: int) -> list[Any]:
+    def load(self, buffer: int, at: int, count: int) -> list[Number]:
         self._touch(buffer, at, count, wrote=False)
         return super().load(buffer, at, count)
 
     def _touch(self, buffer: int, at: int, count: int, wrote: bool) -> None:
         for element in range(at, at + count):
             place = buffer, element
-            assert place not in self.shared.awaited, f"b{buffer}[{element}] is not there yet"
+            if place in self.shared.awaited:
+                raise CompilerBug(f"b{buffer}[{element}] is not there yet")
         each = self.shared.whole.get(buffer, 1)
         for number in range(at // each, (at + count - 1) // each + 1):
             self._touch_place((buffer, number), wrote)
             if wrote and buffer < self.shared.buffers:
                 own = self.tile, -1 if self.shared.mutual else self.number
                 found = self.shared.owners.setdefault((buffer, number), own)
-                assert found == own, f"{own} races with {found} for b{buffer}[{number * each}]"
+                if found != own:
+                    where = f"b{buffer}[{number * each}]"
+                    raise CompilerBug(f"{own} races with {found} for {where}")
 
     def _touch_place(self, place: _Place, wrote: bool) -> None:
         """Places are of this thread from its write to the next barrier, or of many who read."""
@@ -280,9 +293,10 @@ class _Thread(Stepper):
         who, written = touched.get(place, (frozenset[int](), False))
         group = {-1 - self.number // self.unit.threads} if self.unit else set[int]()
         others = who - {self.number} - group
-        assert not others or not (wrote or written), (
-            f"thread {self.number} races with {min(others)} for place {place[1]} of b{place[0]}"
-        )
+        if others and (wrote or written):
+            raise CompilerBug(
+                f"thread {self.number} races with {min(others)} for place {place[1]} of b{place[0]}"
+            )
         touched[place] = who | {self.number}, wrote or written
 
 

@@ -1,14 +1,14 @@
 """Layouts of buffers as named values: how a packed operand lies in memory.
 
 Packing decides them (graph/passes/pack.py), as a target asks for them; a kernel's buffer keeps
-them, so that nobody has to read them off an index.  Indices stay the truth about where an element
-lies: a layout says which elements are neighbours.
+them, so that nobody has to derive them from an index.  An index says where an element lies; a
+layout says which elements are neighbours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ _KINDS: dict[str, type[Layout]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def layout_to_data(layout: Layout) -> list[Any]:
+def layout_to_data(layout: Layout) -> list[str | int]:
     """Name and numbers: ["panels", 8]."""
     return [_NAMES[type(layout)], *vars(layout).values()]
 
 
-def layout_from_data(data: list[Any]) -> Layout:
+def layout_from_data(data: Sequence[object]) -> Layout:
     """Raises ValueError, TypeError or LookupError for data that `layout_to_data` does not give."""
     name, *numbers = data
     if not all(type(n) is int and n >= 0 for n in numbers):
         raise ValueError(f"a layout has the numbers {numbers}"[:200])
-    return _KINDS[name](*numbers)
+    return _KINDS[str(name)](*numbers)

@@ -11,10 +11,11 @@ Several threads may compute one tile: each has its own number and registers; the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import CompilerBug
 from tilewright.base.record import record
 from tilewright.kernel.expr import Bound, Expr, lanes_of
 from tilewright.kernel.extents import Count
@@ -46,10 +47,16 @@ class LetMin(Stmt):
 
 @record
 class LetGather(Stmt):
-    """Name an integer read from memory; trap unless 0 <= value < var.extent."""
+    """Name an integer read from memory; trap unless 0 <= value < var.extent.
+
+    check: its number among those of the kernel, which hosts are told; None: it always holds
+    step:  of steps that one function computes, which of them checks
+    """
 
     var: Var
     value: Expr
+    check: int | None = None
+    step: int = 0
 
 
 @record
@@ -304,6 +311,27 @@ class TileFn:
         return 1 if self.thread is None else self.thread.extent
 
 
+def each(stmts: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Every statement, and those inside of it, in the order of the text."""
+    for s in stmts:
+        yield s
+        match s:
+            case For():
+                yield from each(s.body)
+            case If():
+                yield from each((*s.then, *s.orelse))
+
+
+def gathers(stmts: Iterable[Stmt]) -> Iterator[LetGather]:
+    """Every index that is read and checked."""
+    return (s for s in each(stmts) if isinstance(s, LetGather))
+
+
+def checks(fn: TileFn) -> bool:
+    """Whether the function checks indices of which hosts are told."""
+    return any(s.check is not None for s in gathers((*fn.prologue, *fn.body)))
+
+
 def settled(fn: TileFn) -> TileFn:
     """The same function for this one shape: its scalars are numbers, not arguments.
 
@@ -399,4 +427,4 @@ def _together(s: Stmt) -> str:
             return f"end products of {', '.join(names)}"
         case StoreMatrix(buffer, at, name, stride):
             return f"b{buffer}[{at}] by {stride} = matrix {name}"
-    raise AssertionError(f"unknown statement {s}")
+    raise CompilerBug(f"unknown statement {s}")

@@ -10,10 +10,12 @@ import struct
 from typing import Any
 
 from tilewright.base.dtypes import DTYPES, DType
+from tilewright.base.errors import CompilerBug
 from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Guard, IndexValue, Load
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
 from tilewright.kernel.layout import layout_from_data, layout_to_data
 from tilewright.kernel.spec import Buffer, Kernel, Limit, Stage
+from tilewright.kernel.tree import read_by
 
 Data = Any
 
@@ -115,8 +117,8 @@ def _atom(a: Atom) -> Data:
             return ["div", _index(value), by]
         case Mod(value, by):
             return ["mod", _index(value), by]
-        case Gathered(value, extent):
-            return ["gather", _expr(value), extent]
+        case Gathered(_, extent, check):
+            return ["gather", _expr(read_by(a)), extent, *([check] if check else [])]
 
 
 def _to_index(data: Data) -> Index:
@@ -124,11 +126,11 @@ def _to_index(data: Data) -> Index:
     return Index(tuple((_to_atom(*atom), _number(c)) for c, *atom in terms), _number(const))
 
 
-def _to_atom(kind: str, what: Data, number: int) -> Atom:
+def _to_atom(kind: str, what: Data, number: int, check: int = 0) -> Atom:
     if kind == "var":
         return _to_var((what, number))
     if kind == "gather":
-        return Gathered(_to_expr(what), _number(number))
+        return Gathered(_to_expr(what), _number(number), _number(check))
     if _number(number) < 1:
         raise ValueError(f"nothing is divided by {number}")
     return (Div if kind == "div" else Mod)(_to_index(what), number)
@@ -150,7 +152,7 @@ def _expr(e: Expr) -> Data:
             return ["guard", conditions, _expr(value), _expr(default)]
         case Acc(stage, dtype, _):
             return ["acc", dtype.name, stage]
-    raise AssertionError(f"not part of a specification: {e}")
+    raise CompilerBug(f"not part of a specification: {e}")
 
 
 def _to_expr(data: Data) -> Expr:

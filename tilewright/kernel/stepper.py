@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import KernelTrap
-from tilewright.base.scalars import SCALARS
+from tilewright.base.errors import CompilerBug, OutOfRange
+from tilewright.base.scalars import SCALARS, Number
 from tilewright.kernel.expr import (
     Bound,
     Call,
@@ -49,7 +48,7 @@ from tilewright.kernel.loops import (
 )
 
 
-def convert(value: Any, dtype: DType) -> Any:
+def convert(value: Number, dtype: DType) -> Number:
     """A number as `dtype` holds it: rounded to f32, truncated and saturated to integers."""
     if dtype.kind == "bool":
         return bool(value)
@@ -57,7 +56,8 @@ def convert(value: Any, dtype: DType) -> Any:
         if dtype.size == 8:
             return float(value)
         try:
-            return struct.unpack(dtype.code, struct.pack(dtype.code, value))[0]
+            (rounded,) = struct.unpack(dtype.code, struct.pack(dtype.code, value))
+            return float(rounded)
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
     bits, signed = dtype.size * 8, dtype.kind == "int"
@@ -73,10 +73,10 @@ def convert(value: Any, dtype: DType) -> Any:
 class Stepper:
     """One thread: its variables and registers, and the memory that it works on."""
 
-    def __init__(self, buffers: list[list[Any]], known: Mapping[str, int]) -> None:
+    def __init__(self, buffers: list[list[Number]], known: Mapping[str, int]) -> None:
         self.buffers = buffers
         self.vars = dict(known)
-        self.regs: dict[str, list[Any]] = {}
+        self.regs: dict[str, list[Number]] = {}
 
     def block(self, stmts: tuple[Stmt, ...]) -> None:
         for s in stmts:
@@ -84,7 +84,8 @@ class Stepper:
 
     def span(self, s: For) -> range:
         span = range(self.at(s.begin), self.at(s.end), s.step)
-        assert span or not s.at_least_once, f"loop {s.var} promised to run"
+        if not span and s.at_least_once:
+            raise CompilerBug(f"loop {s.var} promised to run")
         return span
 
     def stmt(self, s: Stmt) -> None:
@@ -93,10 +94,10 @@ class Stepper:
                 self.vars[var.name] = self.at(value)
             case LetMin(var, a, b):
                 self.vars[var.name] = min(self.at(a), self.at(b))
-            case LetGather(var, value):
+            case LetGather(var, value, check):
                 found = int(self.value(value)[0])
                 if not 0 <= found < var.extent:
-                    raise KernelTrap("gathered index out of range", limit=var.extent, index=found)
+                    raise OutOfRange(check or 0, found)
                 self.vars[var.name] = found
             case LetUniform(var, value):
                 self.vars[var.name] = min(max(int(self.value(value)[0]), 0), var.extent - 1)
@@ -113,16 +114,18 @@ class Stepper:
             case Barrier():
                 pass
             case _:
-                raise AssertionError(f"unknown statement {s}")
+                raise CompilerBug(f"unknown statement {s}")
 
-    def store(self, buffer: int, at: int, lanes: list[Any], valid: int) -> None:
+    def store(self, buffer: int, at: int, lanes: list[Number], valid: int) -> None:
         kept, target = lanes[: valid or len(lanes)], self.buffers[buffer]
-        assert 0 <= at <= len(target) - len(kept), f"store at {at} of {len(target)}"
+        if not 0 <= at <= len(target) - len(kept):
+            raise CompilerBug(f"store at {at} of {len(target)}")
         target[at : at + len(kept)] = kept
 
-    def load(self, buffer: int, at: int, count: int) -> list[Any]:
+    def load(self, buffer: int, at: int, count: int) -> list[Number]:
         source = self.buffers[buffer]
-        assert 0 <= at <= len(source) - count, f"load b{buffer}[{at}] of {len(source)}"
+        if not 0 <= at <= len(source) - count:
+            raise CompilerBug(f"load b{buffer}[{at}] of {len(source)}")
         return source[at : at + count]
 
     def at(self, i: Index) -> int:
@@ -135,13 +138,13 @@ class Stepper:
             elif isinstance(atom, Mod):
                 total += c * (self.at(atom.value) % atom.by)
             else:
-                raise AssertionError(f"unresolved {atom}")
+                raise CompilerBug(f"unresolved {atom}")
         return total
 
     def holds(self, bounds: tuple[Bound, ...]) -> bool:
         return all(0 <= self.at(b.index) < b.extent for b in bounds)
 
-    def value(self, e: Expr) -> list[Any]:
+    def value(self, e: Expr) -> list[Number]:
         match e:
             case Const(value, dtype, lanes):
                 return [convert(value, dtype)] * lanes
@@ -157,7 +160,8 @@ class Stepper:
             case Guard(bounds, value, default):
                 return self.value(value if self.holds(bounds) else default)
             case Reg(name, _, lanes):
-                assert len(self.regs[name]) == lanes, f"register {name} has other lanes"
+                if len(self.regs[name]) != lanes:
+                    raise CompilerBug(f"register {name} has other lanes")
                 return self.regs[name]
             case Splat(value, lanes):
                 return self.value(value) * lanes
@@ -174,12 +178,12 @@ class Stepper:
             case _:
                 return self.parts(e)
 
-    def parts(self, e: Expr) -> list[Any]:
+    def parts(self, e: Expr) -> list[Number]:
         """A value that consists of what other values have."""
         match e:
             case Nibbles(words, upper):
                 places = range(4 if upper else 0, 32, 8)
-                return [word >> at & 15 for word in self.value(words) for at in places]
+                return [int(word) >> at & 15 for word in self.value(words) for at in places]
             case Reciprocal(value):
                 return [convert(SCALARS["div"].meaning(1.0, x), e.dtype) for x in self.value(value)]
             case Join(parts):
@@ -192,4 +196,4 @@ class Stepper:
                 both = self.value(a) + self.value(b)
                 return [both[i] for i in picks]
             case _:
-                raise AssertionError(f"unknown expression {e}")
+                raise CompilerBug(f"unknown expression {e}")

@@ -1,8 +1,8 @@
 """Expressions as trees: walking all of one, and rebuilding it with changes.
 
-Input: any expression of expr.py.  Output: its nodes, or a new expression that shares what stays as
-it is.  What is below a node is read off the annotations of its fields, so that a new kind of
-expression needs nothing here.
+Input: any expression of expr.py, whose base is here.  Output: its nodes, or a new expression that
+shares what stays as it is.  What is below a node is read off the annotations of its fields, so that
+a new kind of expression needs nothing here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any
+from typing import Protocol, TypeVar
 
+from tilewright.base.invariants import of_kind
+from tilewright.base.record import computed, record
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 
-if TYPE_CHECKING:
-    from tilewright.kernel.expr import Expr
+
+class _Bound(Protocol):
+    index: Index
+
+
+class _Substituted(Protocol):
+    """What has indices."""
+
+    def substitute(self: P, values: Mapping[Var, Index], /) -> P: ...
+
+
+P = TypeVar("P", bound=_Substituted)
+
+
+@record
+class Expr:
+    """Base of all value expressions (expr.py).  Its fields say what is below it."""
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        """The expressions right below, in order."""
+        return fields_of(type(self)).args(self)
+
+    @computed
+    def variables(self) -> frozenset[Var]:
+        """Every index variable that the value depends on."""
+        found: set[Var] = set()
+        for i in indices_of(self):
+            found |= i.variables
+        for e in self.args:
+            found |= e.variables
+        return frozenset(found)
+
+    def substitute(self, values: Mapping[Var, Index]) -> Expr:
+        """The expression with index variables replaced."""
+        return rewrite(self, lambda e: e, values)
 
 
 def walk(e: Expr) -> Iterator[Expr]:
@@ -38,10 +74,14 @@ def _walk(e: Expr, found: list[Expr]) -> None:
 def _walk_index(i: Index, found: list[Expr]) -> None:
     for atom, _ in i.terms:
         if isinstance(atom, Gathered):
-            value: Any = atom.value
-            _walk(value, found)
+            _walk(read_by(atom), found)
         elif isinstance(atom, (Div, Mod)):
             _walk_index(atom.value, found)
+
+
+def read_by(atom: Gathered) -> Expr:
+    """The expression whose value is the index."""
+    return of_kind(atom.value, Expr, "an index is no expression")
 
 
 def indices_of(e: Expr) -> tuple[Index, ...]:
@@ -67,22 +107,22 @@ def rewrite(
     return change(e if new is None else type(e)(*new))
 
 
-def _each(below: Callable[..., Any]) -> Callable[..., Any]:
+def _each(below: Callable[..., object]) -> Callable[..., object]:
     """The same for a tuple; it stays the same tuple if nothing changes."""
 
-    def of(old: tuple[Any, ...], change: object, values: object) -> tuple[Any, ...]:
+    def of(old: tuple[object, ...], change: object, values: object) -> tuple[object, ...]:
         new = [below(part, change, values) for part in old]
         return old if all(map(is_, new, old)) else tuple(new)
 
     return of
 
 
-def _substituted(old: Any, _: object, values: Mapping[Var, Index] | None) -> Any:
+def _substituted(old: P, _: object, values: Mapping[Var, Index] | None) -> P:
     return old.substitute(values) if values else old
 
 
 #: How each kind of field that holds parts of a tree is rebuilt, by its annotation.
-_PARTS: dict[str, Callable[..., Any]] = {
+_PARTS: dict[str, Callable[..., object]] = {
     "Expr": rewrite,
     "tuple[Expr, ...]": _each(rewrite),
     "Index": _substituted,
@@ -100,7 +140,7 @@ class Fields:
     """
 
     names: tuple[str, ...]
-    parts: tuple[tuple[int, str, Callable[..., Any]], ...]
+    parts: tuple[tuple[int, str, Callable[..., object]], ...]
     args: Callable[[Expr], tuple[Expr, ...]]
     indices: Callable[[Expr], tuple[Index, ...]] | None
 
@@ -126,15 +166,19 @@ def fields_of(kind: type[Expr]) -> Fields:
 def _reader(single: list[str], several: list[str]) -> Callable[[Expr], tuple[Expr, ...]]:
     if not single + several:
         return lambda _: ()
-    read: Callable[[Expr], Any] = attrgetter(*single, *several)
-    return (lambda e: (read(e),)) if len(single) == 1 else read
+    if len(single) == 1:
+        one: Callable[[Expr], Expr] = attrgetter(single[0])
+        return lambda e: (one(e),)
+    read: Callable[[Expr], tuple[Expr, ...]] = attrgetter(*single, *several)
+    return read
 
 
 def _index_reader(types: Mapping[str, str]) -> Callable[[Expr], tuple[Index, ...]] | None:
     for name, t in types.items():
-        read: Callable[[Expr], Any] = attrgetter(name)
         if t == "Index":
+            read: Callable[[Expr], Index] = attrgetter(name)
             return lambda e: (read(e),)
         if t == "tuple[Bound, ...]":
-            return lambda e: tuple([bound.index for bound in read(e)])
+            bounds: Callable[[Expr], tuple[_Bound, ...]] = attrgetter(name)
+            return lambda e: tuple([bound.index for bound in bounds(e)])
     return None

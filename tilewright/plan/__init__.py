@@ -8,6 +8,7 @@ plan.
 from tilewright.plan.ir import (
     CLASSES,
     Access,
+    Check,
     Extent,
     Plan,
     Program,
@@ -22,6 +23,7 @@ from tilewright.plan.serial import plan_from_data, plan_to_data
 __all__ = [
     "CLASSES",
     "Access",
+    "Check",
     "Extent",
     "Plan",
     "Program",

@@ -11,7 +11,7 @@ hosts.  They have no addresses, threads or kinds of memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
@@ -69,6 +69,22 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Check:
+    """An index that a kernel reads and checks as it runs.
+
+    node, op: of the model, which picks by it;  axis: of the operand, of `length` elements
+    least:    the smallest index that the operator takes; below 0 they count from the end, and the
+              kernel counts from the front
+    """
+
+    node: str
+    op: str
+    axis: int
+    length: int
+    least: int = 0
+
+
+@dataclass(frozen=True)
 class Step:
     """One run of a kernel.
 
@@ -76,7 +92,9 @@ class Step:
     write:  of its only output
     reads:  in the order of the kernel's input buffers
     after:  steps that must end before this one begins, without the steps that those wait for
-    node:   name of the model's node, for people
+    node, op: the model's node and its operator, for people
+    checks: the kernel's indices that are checked, by their numbers (kernel/index.py: `Gathered`);
+            the manifest has them, a plan's file does not
     """
 
     kernel: int
@@ -84,6 +102,8 @@ class Step:
     reads: tuple[Access, ...]
     after: tuple[int, ...] = ()
     node: str = ""
+    op: str = ""
+    checks: tuple[Check, ...] = field(default=(), compare=False)
 
     @property
     def accesses(self) -> tuple[Access, ...]:

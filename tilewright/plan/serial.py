@@ -35,6 +35,7 @@ def plan_to_data(plan: Plan) -> dict[str, Data]:
                 "reads": [[a.value, a.offset] for a in s.reads],
                 "after": list(s.after),
                 "node": s.node,
+                "op": s.op,
             }
             for s in plan.steps
         ],
@@ -61,6 +62,7 @@ def plan_from_data(data: dict[str, Data]) -> Plan:
                 tuple(Access(*a) for a in s["reads"]),
                 tuple(s["after"]),
                 s["node"],
+                s.get("op", ""),
             )
             for s in data["steps"]
         ),

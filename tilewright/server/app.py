@@ -25,6 +25,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import tilewright
 from tilewright.base.errors import TilewrightError
+from tilewright.base.invariants import of_kind
 from tilewright.bundle import POINTER, open_bundle
 from tilewright.server.corun import CorunFiles
 from tilewright.server.files import Folder, send_path
@@ -182,16 +183,16 @@ def _health(_request: Request) -> Response:
 
 
 def _http_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    phrase = HTTPStatus(error.status_code).phrase
+    found = of_kind(error, HTTPException, "not an error of HTTP")
+    phrase = HTTPStatus(found.status_code).phrase
     body = {"code": phrase.lower().replace(" ", "-"), "message": phrase, "hint": "", "facts": {}}
-    return JSONResponse({"error": body}, status_code=error.status_code, headers=error.headers)
+    return JSONResponse({"error": body}, status_code=found.status_code, headers=found.headers)
 
 
 def _own_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, TilewrightError)
-    log.error("A request failed: %s", error)
-    return JSONResponse({"error": _told(error, "The server failed")}, status_code=500)
+    own = of_kind(error, TilewrightError, "not an error of ours")
+    log.error("A request failed: %s", own)
+    return JSONResponse({"error": _told(own, "The server failed")}, status_code=500)
 
 
 def _told(error: TilewrightError, message: str) -> dict[str, object]:

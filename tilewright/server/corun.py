@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -72,9 +71,9 @@ def _check(path: Path) -> None:
         )
 
 
-def _documents(data: bytes) -> list[Any]:
+def _documents(data: bytes) -> list[object]:
     """One, or one on each line."""
     try:
         return [msgspec.json.decode(data)]
     except msgspec.DecodeError:  # a deep one is refused above
-        return msgspec.json.Decoder().decode_lines(data)
+        return msgspec.json.Decoder(object).decode_lines(data)

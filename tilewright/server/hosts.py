@@ -2,7 +2,7 @@
 
 Input: an ASGI app.  Output: the same app for known names; 421 for others.  Otherwise a page of a
 stranger's site could point its own name at this machine (DNS rebinding), and then read what the
-server gives out, and tune, as if it came from here.
+server serves, and tune, as if it were of this origin.
 """
 
 from __future__ import annotations

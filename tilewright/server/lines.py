@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -17,6 +17,9 @@ from websockets.frames import CloseCode, Frame
 
 from tilewright.server.front import Front, State, Wait
 from tilewright.server.sources import Bucket
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
 
 #: Frames with less data count as small.
 SMALL = 1024
@@ -99,7 +102,7 @@ class SocketLine(WebSocketsSansIOProtocol):
         else:
             super().send_receive_event_to_app()
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
         # else uvicorn logs an answer instead of a socket, such as 421, as the app's fault
         self.handshake_complete |= self.close_sent

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -70,7 +69,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     base: str
     device: str
-    schedules: dict[int, dict[str, Any]]
+    schedules: dict[int, dict[str, object]]
     tool: str = msgspec.field(default_factory=compiler_digest)
 
     @classmethod

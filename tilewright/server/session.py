@@ -108,6 +108,8 @@ class _Gone(Exception):
 
 
 class Session:
+    """The server's side of a tuning session, which lasts as long as the connection."""
+
     def __init__(
         self,
         socket: WebSocket,
@@ -258,7 +260,7 @@ class Session:
                     await self._settle()
                     return
                 case Hello():
-                    raise Malformed("Hello may come once", hint=SEE)
+                    raise Malformed("Only the first message may be hello", hint=SEE)
 
     def _take(self, result: Result) -> None:
         space = self._client.spaces.get(result.spec)
@@ -394,4 +396,4 @@ def _check(hello: Hello) -> None:
     if len(set(hello.specs)) != len(hello.specs):
         raise Malformed("A kernel is named twice", hint=SEE)
     if hello.shares and len(hello.shares) != len(hello.specs):
-        raise Malformed("There must be a share for each kernel, or none", hint=SEE)
+        raise Malformed("Give a share for each kernel, or no shares", hint=SEE)

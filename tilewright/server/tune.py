@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from tilewright.base.quantiles import quantile
 from tilewright.bundle.signing import Signer
 from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
@@ -164,7 +165,7 @@ class Tuner:
         stats = {
             "sessions": {"now": counts.sessions, "opened": counts.opened},
             "refused": dict(counts.refused),
-            "rounds": _spread(counts.rounds) | {"count": counts.sent},
+            "rounds": spread(counts.rounds) | {"count": counts.sent},
             "candidates": {"made": built.made, "shared": built.found},
             "verdicts": dict(counts.verdicts),
             "reports": dict(counts.reports),
@@ -184,13 +185,13 @@ def _desk(tuning: Tuning, workshop: Workshop) -> Desk:
     return StoreDesk(Ledger(tuning.store), workshop, Buckets(rate / 60, burst))
 
 
-def _spread(milliseconds: list[float]) -> dict[str, float]:
+def spread(milliseconds: list[float]) -> dict[str, float]:
     """Median, 95th percentile and maximum."""
     if not milliseconds:
         return {}
     ordered = sorted(milliseconds)
     return {
         "median_ms": round(statistics.median(ordered), 3),
-        "p95_ms": round(ordered[int(0.95 * (len(ordered) - 1))], 3),
+        "p95_ms": round(quantile(ordered, 0.95), 3),
         "most_ms": round(ordered[-1], 3),
     }

@@ -1,8 +1,8 @@
 """Connections and transactions: one interface to SQLite and PostgreSQL, with typed errors.
 
 Input: a URL.  Output: `Database.read()` and `.write()`, each one transaction, which commits or
-rolls back; every error of the driver is raised as a `StoreError`.  All waits are bounded.  It knows
-no table but that of the revision.
+rolls back; every error of the driver is raised as a `StoreError`.  All waits are bounded.  The only
+table that it knows is that of the revision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -197,7 +196,12 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
     engine = sa.create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_timeout=30)
 
     @sa.event.listens_for(engine, "do_connect")
-    def _connect(_dialect: object, record: Any, given: list[Any], named: dict[str, Any]) -> None:
+    def _connect(
+        _dialect: object,
+        record: sa.pool.ConnectionPoolEntry,
+        given: list[object],
+        named: dict[str, object],
+    ) -> None:
         # WAL writes files beside the database even to read it.  Where that is impossible and
         # nobody else has made them, nobody writes.
         alone = Path(path).is_file() and not Path(f"{path}-wal").exists()
@@ -207,13 +211,13 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
             record.info["immutable"] = True
 
     @sa.event.listens_for(engine, "checkin")
-    def _check_in(connection: Any, record: Any) -> None:
+    def _check_in(connection: object, record: sa.pool.ConnectionPoolEntry) -> None:
         # somebody may write from now on
         if connection is not None and record.info.get("immutable"):
             record.invalidate()
 
     @sa.event.listens_for(engine, "connect")
-    def _set_up(connection: Any, _record: object) -> None:
+    def _set_up(connection: sqlite3.Connection, _record: object) -> None:
         # The driver must not begin transactions on its own; `_begin` does.
         connection.isolation_level = None
         for setting in ("foreign_keys=ON", "synchronous=FULL"):
@@ -249,12 +253,12 @@ def _in_read_only_folder(path: str) -> bool:
     return folder.is_dir() and not os.access(folder, os.W_OK)
 
 
-def _is_ours_or_empty(connection: Any) -> bool:
+def _is_ours_or_empty(connection: sqlite3.Connection) -> bool:
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     return not names or REVISION_TABLE in names
 
 
-def _use_wal(connection: Any) -> None:
+def _use_wal(connection: sqlite3.Connection) -> None:
     """Switches the file's journal to WAL.
 
     For that SQLite reads first and asks for the write lock then, and for this one it does not wait

@@ -9,7 +9,7 @@ import datetime
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -61,17 +61,21 @@ def lock_key(connection: sa.Connection, key: Key, day: int) -> int:
     return int(found)
 
 
-def insert(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
+#: Of any table, whose columns it has by their names.
+Row: TypeAlias = "sa.Row[Any]"
+
+
+def insert(connection: sa.Connection, table: sa.Table, row: Mapping[str, object]) -> bool:
     """Inserts a row; False if that breaks a unique constraint."""
     statement = _insert(connection.dialect.name, table)
     return connection.execute(statement, row).scalar() is not None
 
 
 @functools.cache
-def _insert(dialect: str, table: sa.Table) -> Any:
+def _insert(dialect: str, table: sa.Table) -> sa.Executable:
     # Both databases spell ON CONFLICT alike, and SQLAlchemy has it twice.
-    module: Any = sqlite if dialect == "sqlite" else postgresql
-    return module.insert(table).on_conflict_do_nothing().returning(table.c.id)
+    made = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
+    return made.on_conflict_do_nothing().returning(table.c.id)
 
 
 def voices_of(connection: sa.Connection, key_id: int, window: int) -> list[Voice]:
@@ -93,7 +97,7 @@ def pairs_of(votes: Iterable[StoredVote]) -> list[list[float]]:
     return [[v.candidate, v.ratio] for v in votes]
 
 
-def state_of(row: Any) -> Stages:
+def state_of(row: Row) -> Stages:
     return Stages(
         default=_stage(row.default_candidate, row.default_since),
         shadow=_stage(row.shadow_candidate, row.shadow_since),
@@ -105,7 +109,7 @@ def _stage(candidate: int | None, since: int | None) -> Staged | None:
     return None if candidate is None else Staged(candidate, since or 0)
 
 
-def columns_of(state: Stages) -> dict[str, Any]:
+def columns_of(state: Stages) -> dict[str, object]:
     return {
         "default_candidate": state.default and state.default.candidate,
         "default_since": state.default and state.default.since,
@@ -115,7 +119,7 @@ def columns_of(state: Stages) -> dict[str, Any]:
     }
 
 
-def standing_of(row: Any) -> Standing:
+def standing_of(row: Row) -> Standing:
     default, shadow = row.default_candidate, row.shadow_candidate
     stages: dict[int | None, StageName] = {shadow: "shadow", default: "default"}
     ranked = tuple(
@@ -136,7 +140,7 @@ def standing_of(row: Any) -> Standing:
     return Standing(default, shadow, ranked, row.voices)
 
 
-def key_of(row: Any) -> Key:
+def key_of(row: object) -> Key:
     return Key(**{name: getattr(row, name) for name in KEY})
 
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, TypeAlias
+from typing import IO, Annotated, Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
@@ -26,7 +26,17 @@ from tilewright import __version__
 from tilewright.base.errors import InvalidReport
 from tilewright.store import records
 from tilewright.store.records import Key, StoredReport, StoredVote
-from tilewright.store.rows import FIND_KEY, KEY, date_of, day_of, insert, key_of, lock_key, pairs_of
+from tilewright.store.rows import (
+    FIND_KEY,
+    KEY,
+    Row,
+    date_of,
+    day_of,
+    insert,
+    key_of,
+    lock_key,
+    pairs_of,
+)
 from tilewright.store.schema import keys, reports
 from tilewright.store.votes import BUNDLE
 
@@ -147,7 +157,7 @@ def write(connection: sa.Connection, stream: IO[bytes]) -> int:
     return number
 
 
-def _results(row: Any) -> Iterator[T4Result]:
+def _results(row: Row) -> Iterator[T4Result]:
     """The default, at 1; after it what the report names, best first; then its answers."""
     named = [(*vote, False) for vote in [(BUNDLE, 1.0), *row.top]]
     for candidate, ratio, answer in [*named, *((*vote, True) for vote in row.answers)]:
@@ -162,7 +172,7 @@ def _results(row: Any) -> Iterator[T4Result]:
         )
 
 
-def _stand(connection: sa.Connection, row: Any) -> Stand:
+def _stand(connection: sa.Connection, row: Row) -> Stand:
     def after(since: int | None) -> int:
         if since is None:
             return 0

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 from tilewright.base.errors import UsageError
 from tilewright.targets import TARGETS
+from tilewright.targets.cuda.classes import KIND, VENDOR, architecture_of
+from tilewright.targets.cuda.features import features_of
 from tilewright.targets.device import DeviceClass
 
-__all__ = ["CLASSES", "USUAL", "DeviceClass", "find", "match", "nearest", "table"]
+__all__ = ["CLASSES", "USUAL", "DeviceClass", "find", "match", "nearest", "of_capability", "table"]
 
 #: Every class by its id; if several admit a device, the first is the most exact.
 CLASSES: dict[str, DeviceClass] = {c.id: c for t in TARGETS.values() for c in t.classes}
@@ -31,7 +32,7 @@ def find(id: str) -> DeviceClass:
     if id not in CLASSES:
         raise UsageError(
             f"There is no device class {id!r}",
-            hint=f"`tilewright space --classes` lists them; {_listed('and')} fit every device",
+            hint=f"Take a known one; {_listed('and')} fit every device",
             known=list(CLASSES),
         )
     return CLASSES[id]
@@ -44,7 +45,7 @@ def nearest(id: str) -> DeviceClass:
     return find(next((name for name in names if name in CLASSES), id))
 
 
-def match(facts: Mapping[str, Any]) -> DeviceClass:
+def match(facts: Mapping[str, object]) -> DeviceClass:
     """The most exact class that admits a device; `UsageError` without a known kind.
 
     facts: "kind": one of the widest classes; what else its classes tell apart (`DeviceClass`):
@@ -60,7 +61,13 @@ def match(facts: Mapping[str, Any]) -> DeviceClass:
     return found
 
 
-def table() -> list[dict[str, Any]]:
+def of_capability(capability: tuple[int, int]) -> tuple[DeviceClass, frozenset[str]]:
+    """The class of an NVIDIA GPU of this compute capability, and what its kernels may ask for."""
+    facts = {"kind": KIND, "vendor": VENDOR, "architecture": architecture_of(capability)}
+    return match(facts), features_of(capability)
+
+
+def table() -> list[dict[str, object]]:
     """All classes as plain data, in the order of `match`: a page takes the first that admits it."""
     return [
         {

@@ -1,7 +1,7 @@
 """Numbers behind exp, log, tanh, erf, sin, cos and tan in f32: polynomials and parts of constants.
 
-Input: nothing.  Output: tables that every target computes these functions from; `mathfit.py` gave
-the coefficients.
+Input: nothing.  Output: tables that every target computes these functions from; `lab/mathfit.py`
+gave the coefficients.
 """
 
 from __future__ import annotations

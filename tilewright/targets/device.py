@@ -7,11 +7,14 @@ targets/classes.py has all classes of all targets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.targets.lite import Core
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class DeviceClass:
     architecture: str
     features: frozenset[str]
     core: Core
-    machine: Any
+    machine: DataclassInstance | None
     variant: str
     fallback: str
     least_l1: int = 0
@@ -45,12 +48,15 @@ class DeviceClass:
         """Whether candidates can be made for it."""
         return bool(self.variant)
 
-    def admits(self, facts: Mapping[str, Any]) -> bool:
+    def admits(self, facts: Mapping[str, object]) -> bool:
         """Whether a device of these facts belongs here."""
+        features, l1 = facts.get("features") or (), facts.get("l1") or 0
         return (
             facts.get("kind") == self.kind
             and self.vendor in ("", str(facts.get("vendor") or "").lower())
             and self.architecture in ("", str(facts.get("architecture") or "").lower())
-            and self.features <= frozenset(facts.get("features") or ())
-            and (facts.get("l1") or 0) >= self.least_l1
+            and isinstance(features, Collection)
+            and self.features <= frozenset(features)
+            and isinstance(l1, int | float)
+            and l1 >= self.least_l1
         )

@@ -7,12 +7,13 @@ Symbols, formulas and the numbers of heuristics are those of nnJIT, section 5.2,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product as every
-from math import comb, prod
+from math import prod
 from typing import Literal
 
+from tilewright.base.invariants import of_kind
 from tilewright.kernel.form import product
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
@@ -101,8 +102,12 @@ class Tile(Schedule):
 def tile_of(schedule: Schedule, matrix: Product) -> Tile:
     """The tile that a schedule of a product walks, as the formulas see it."""
     told = schedule.to_json()
-    steps, copied = told.get("r1") or matrix.k, told.get("stage") or told.get("cache_read", False)
-    return Tile(told["x0"], told["r0"], told["y0"], told["x1"], steps, told["y1"], copied)
+    x0, r0, y0, x1, y1 = (
+        of_kind(told[name], int, "a schedule of a product has no such number", name=name)
+        for name in ("x0", "r0", "y0", "x1", "y1")
+    )
+    steps = of_kind(told.get("r1", 0), int, "its steps are no number") or matrix.k
+    return Tile(x0, r0, y0, x1, steps, y1, bool(told.get("stage") or told.get("cache_read")))
 
 
 @dataclass(frozen=True)
@@ -116,22 +121,6 @@ class Limits:
     @property
     def block_core(self) -> float:
         return min(self.registers, self.l1, self.warps)
-
-
-def figures(schedule: Schedule, matrix: Product, core: Core) -> dict[str, float]:
-    """A schedule of a product by the formulas, as `tilewright space` prints it."""
-    tile = tile_of(schedule, matrix)
-    sizes: dict[str, float] = {"reg_thread": tile.reg_thread, "l1_block": tile.l1_block}
-    if not KINDS[core.kind].shared:
-        return sizes | {"block_core": 1}
-    found = limits(tile, core)
-    return sizes | {
-        "thread_block": tile.thread_block(core),
-        "block_core": round(min(core.warps, found.block_core), 2),
-        "reg_limit": round(found.registers, 2),
-        "l1_limit": round(found.l1, 2),
-        "warp_limit": round(found.warps, 2),
-    }
 
 
 def limits(tile: Tile, core: Core) -> Limits:
@@ -167,8 +156,6 @@ class Figures:
     cache_read: settings of that primitive which are tried per tile
     heuristics: of the seven, all but 1 and 2, which are in the ranges
     shared:     whether the threads of a block share its work
-    levels, switches: parts that rows, columns and steps are split into, and primitives with two
-                settings, where every way to split the axes is counted
     """
 
     inner: tuple[int, int]
@@ -176,8 +163,6 @@ class Figures:
     cache_read: tuple[bool, ...]
     heuristics: tuple[Heuristic, ...]
     shared: bool
-    levels: tuple[int, int, int]
-    switches: int = 0
     outer: tuple[int, int] = (32, 256)
 
 
@@ -193,7 +178,7 @@ def _bound_by_registers(tile: Tile, core: Core, relaxation: float) -> bool:
 
 #: Table 2 of the paper has a GPU's ranges; for Wasm it gives none: a vector has at least four
 #: columns (heuristic 1: 128 bits), and one row or one step is possible.  Whether blocks are copied
-#: is not tried per tile there: what was found about this primitive decides (targets/primitives.py).
+#: is not tried per tile there: what was found about this primitive decides (docs/primitives.md).
 KINDS: Mapping[Kind, Figures] = {
     "simd": Figures(
         inner=(1, 32),
@@ -204,8 +189,6 @@ KINDS: Mapping[Kind, Figures] = {
             Heuristic(4, "inner", _all_registers),
         ),
         shared=False,
-        levels=(3, 3, 2),
-        switches=3,
     ),
     "gpu": Figures(
         inner=(4, 32),
@@ -217,7 +200,6 @@ KINDS: Mapping[Kind, Figures] = {
             Heuristic(7, "both", _bound_by_registers),
         ),
         shared=True,
-        levels=(4, 4, 3),
     ),
 }
 
@@ -265,33 +247,3 @@ def _powers(ends: tuple[int, int]) -> list[int]:
 def _between(ends: tuple[int, int], size: int) -> list[int]:
     """The powers of two of which `size` holds no two; at least one."""
     return [p for p in _powers(ends) if p < 2 * size] or [ends[0]]
-
-
-def naive(matrix: Product, kind: Kind) -> int:
-    """How many candidates there are without any of this: all ways to split the axes.
-
-    Each axis into whole factors per level, times on or off for three further primitives on one
-    thread: this reproduces both of the paper's counts for 384x768x768 (2,099,520 and 42,768,000).
-    """
-    m, n, k = KINDS[kind].levels
-    splits = _splits(matrix.m, m) * _splits(matrix.n, n) * _splits(matrix.k, k)
-    return splits * (1 << KINDS[kind].switches) * _splits(matrix.batch, 2)
-
-
-def _splits(size: int, parts: int) -> int:
-    """In how many ways `size` is a product of `parts` factors, order counted."""
-    return prod(comb(power + parts - 1, parts - 1) for power in _prime_powers(size))
-
-
-def _prime_powers(size: int) -> Iterator[int]:
-    factor = 2
-    while factor * factor <= size:
-        power = 0
-        while size % factor == 0:
-            size //= factor
-            power += 1
-        if power:
-            yield power
-        factor += 1
-    if size > 1:
-        yield 1

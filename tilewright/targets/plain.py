@@ -13,28 +13,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-from tilewright.base.errors import InputError, NoSpace, UsageError
+from tilewright.base.errors import InputError, NoSpace
 from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
 from tilewright.kernel.extents import limited_first, points, scaled
 from tilewright.kernel.form import Ordering, classify
-from tilewright.kernel.index import flatten, index, unflatten
-from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.kernel.index import Index, flatten, index, unflatten
+from tilewright.kernel.loops import Scratch, TileFn, checks
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
 from tilewright.plan import Program
 from tilewright.targets import order
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.primitives import Primitive, Setup
 from tilewright.targets.protocol import Candidate, Code
 from tilewright.targets.schedule import Schedule
 
 #: What to do where only a target with schedules can measure.
-MEASURABLE = "Use --target wasm"
 #: Steps of a reduction, about, between two places where a tile may be left: some microseconds where
 #: a thread of a GPU does one after the other.
 CHUNK = 64
@@ -46,7 +43,7 @@ class Plain(Schedule):
 
     form = "plain"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {}
 
 
@@ -65,7 +62,6 @@ class PlainTarget(ABC):
     name: str
     variant: PlainVariant
     classes: tuple[DeviceClass, ...] = ()
-    primitives: tuple[Primitive, ...] = ()
 
     @property
     def variants(self) -> Mapping[str, PlainVariant]:
@@ -78,7 +74,7 @@ class PlainTarget(ABC):
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         return Plain()
 
-    def schedule(self, data: Mapping[str, Any]) -> Schedule:
+    def schedule(self, data: Mapping[str, object]) -> Schedule:
         if data:
             raise InputError(
                 f"Schedules of the target {self.name} have no choices",
@@ -87,7 +83,7 @@ class PlainTarget(ABC):
             )
         return Plain()
 
-    def objection(self, kernel: Kernel, schedule: Any) -> str:
+    def objection(self, kernel: Kernel, schedule: Schedule) -> str:
         return "" if schedule == Plain() else f"the target {self.name} has one schedule, {Plain()}"
 
     def candidates(
@@ -95,12 +91,12 @@ class PlainTarget(ABC):
     ) -> Sequence[Candidate]:
         raise NoSpace(
             f"Kernels of the target {self.name} have one schedule: nothing can be tried",
-            hint="Choose a class that has a variant in `tilewright space --classes`",
+            hint="Choose a device class of another target (docs/device-classes.md)",
             kernel=kernel.name,
             device=device.id,
         )
 
-    def slow(self, kernel: Kernel, default: Any) -> None:
+    def slow(self, kernel: Kernel, default: Schedule) -> None:
         return None
 
     def codes(
@@ -131,7 +127,7 @@ class PlainTarget(ABC):
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section: ...
 
     def exchange(
@@ -141,7 +137,7 @@ class PlainTarget(ABC):
         variant: str,
         codes: Sequence[Code],
         changed: frozenset[int],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         return self.encode(program, {variant: codes}, settings)
 
@@ -155,29 +151,22 @@ class PlainTarget(ABC):
         """Tiles are not shared out: a step is one call."""
         return max(1, tiles)
 
-    def setup(self, primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
-        raise UsageError(
-            f"The target {self.name} has no primitives", hint=MEASURABLE, primitive=primitive.name
-        )
-
-    def probe(self, kind: str, **sizes: int) -> tuple[Section, int]:
-        raise UsageError(f"The target {self.name} measures no host", hint=MEASURABLE, kind=kind)
-
     def text(self, code: Code, variant: str, stage: str) -> str:
         return str(code.body)
 
 
-def numbers_of(fn: TileFn) -> list[int | list[int]]:
+def numbers_of(fn: TileFn, place: int | None = None) -> list[int | list[int]]:
     """Invocations (one per tile and thread) and run-time scalars as data: a number, or the fields
-    of a `Count`."""
+    of a `Count`.  place: of the step, which comes last where the function tells it"""
+    told = [] if place is None or not checks(fn) else [place]
     if not fn.counts:
-        return [fn.tiles * fn.threads]
+        return [fn.tiles * fn.threads, *told]
     tiles, *scalars = (
         n if count is None else count
         for count, n in zip(fn.counts, (fn.tiles, *fn.values), strict=True)
     )
     numbers = (scaled(tiles, fn.threads), *scalars)
-    return [n if isinstance(n, int) else n.to_data() for n in numbers]
+    return [*(n if isinstance(n, int) else n.to_data() for n in numbers), *told]
 
 
 def lower(kernel: Kernel) -> TileFn:
@@ -220,6 +209,6 @@ def _value(e: Expr, kernel: Kernel, at: Values, numbers: Mapping[int, int]) -> E
     return rewrite(e, change, at)
 
 
-def _place(stage: Stage, at: Values) -> Any:
+def _place(stage: Stage, at: Values) -> Index:
     """Where the result of a stage is, among the results that it keeps."""
     return flatten((at.get(v, index(v)) for v in stage.keep), (v.extent for v in stage.keep))

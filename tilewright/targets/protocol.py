@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
+from tilewright.base.errors import UsageError
 from tilewright.base.sections import File, Section
 from tilewright.kernel.layout import Packing
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.primitives import Primitive, Setup
+from tilewright.targets.schedule import Schedule
 
+T = TypeVar("T")
 Mark = Literal["default", "lite", "extended"]
 #: Why nothing but the default schedule of a kernel is tried; "" if more is.
 Fixed = Literal["", "extents"]
@@ -87,7 +89,7 @@ class Code:
     """
 
     kernel: Kernel
-    schedule: Any
+    schedule: Schedule
     loops: TileFn
     scratch: int
     needs: frozenset[str]
@@ -112,12 +114,21 @@ class Candidate:
     family:  the model compares costs well within one, and less well between two
     """
 
-    schedule: Any
+    schedule: Schedule
     mark: Mark
     cost: float
     scratch: int
     words: float
     family: str = ""
+
+
+def setting(settings: Mapping[str, object], name: str, usual: T) -> T:
+    """A setting of a target, which is of the same type as what is usual.  Raises UsageError."""
+    found = settings.get(name, usual)
+    if isinstance(found, type(usual)):
+        return found
+    wanted = type(usual).__name__
+    raise UsageError(f"The setting {name} is no {wanted}", hint=f"Give it {usual}", found=found)
 
 
 class Target(Protocol):
@@ -127,8 +138,7 @@ class Target(Protocol):
     Schedules, spaces:   default, schedule, objection, candidates, slow
     Code and its text:   codes, text
     Bundles:             encode, exchange
-    How hosts time it:   module, tiles and grain (a candidate), primitives and setup (a setting of
-                         one of them), probe (the host itself)
+    How hosts time it:   module, tiles and grain (a candidate)
     """
 
     @property
@@ -148,13 +158,13 @@ class Target(Protocol):
     def stages(self) -> tuple[str, ...]:
         """Names of what `text` can show, in the order of making."""
 
-    def default(self, kernel: Kernel, variant: str) -> Any:
+    def default(self, kernel: Kernel, variant: str) -> Schedule:
         """The schedule that a kernel starts with, from arithmetic alone."""
 
-    def schedule(self, data: Mapping[str, Any]) -> Any:
+    def schedule(self, data: Mapping[str, object]) -> Schedule:
         """The schedule whose `to_json` gave `data`; `InputError` if it is none of this target."""
 
-    def objection(self, kernel: Kernel, schedule: Any) -> str:
+    def objection(self, kernel: Kernel, schedule: Schedule) -> str:
         """What is wrong with a schedule from outside; "" if code can be made from it."""
 
     def candidates(
@@ -166,14 +176,14 @@ class Target(Protocol):
         Raises `NoSpace` if nothing can be tried.
         """
 
-    def slow(self, kernel: Kernel, default: Any) -> Any:
+    def slow(self, kernel: Kernel, default: Schedule) -> Schedule | None:
         """A schedule beyond the space that is much slower than the default on any device, or None:
         for questions whose answer is known."""
 
     def codes(
         self,
         kernel: Kernel,
-        schedules: Mapping[str, Any],
+        schedules: Mapping[str, Schedule],
         *,
         alone: bool = False,
         without: frozenset[str] = frozenset(),
@@ -196,18 +206,11 @@ class Target(Protocol):
         A step that is serial in the plan's image stays so: engines see to that.
         """
 
-    @property
-    def primitives(self) -> Sequence[Primitive]:
-        """Variables of its schedules and code; () if nothing is to be chosen."""
-
-    def setup(self, primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
-        """What to build to time a setting of a primitive on a matrix product."""
-
     def encode(
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         """The target's part of a bundle, from the code of every kernel by variant."""
 
@@ -218,18 +221,11 @@ class Target(Protocol):
         variant: str,
         codes: Sequence[Code],
         changed: frozenset[int],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         """A section whose `variant` runs other code in the same memory; all else stays.
 
         codes: of all kernels, of which those numbered in `changed` are not those of before
-        """
-
-    def probe(self, kind: str, **sizes: int) -> tuple[Section, int]:
-        """A section that measures a host rather than a model, and its floating point operations.
-
-        kind: "peak" (tiles): multiply-adds in registers alone; "steps" (steps, tiles): empty steps
-        Its only plan has one output of four f32.
         """
 
     def text(self, code: Code, variant: str, stage: str) -> str:

@@ -8,7 +8,7 @@ The same kernel with another schedule is another candidate; results may differ o
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tilewright.kernel.spec import Kernel
 
@@ -59,7 +59,7 @@ class Schedule:
         """What a device must have to run it, beyond what its class and variant say."""
         return frozenset()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"form": self.form, **vars(self)}
 
     def __str__(self) -> str:

@@ -132,8 +132,9 @@ class Dialect(ABC):
         where one does it all."""
 
     @abstractmethod
-    def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
-        """Names an integer that was read; ends the run if it is not in [0, extent)."""
+    def gather(self, s: l.LetGather, value: str, dtype: DType) -> str:
+        """Names an integer that was read; ends the run if it is out of range, and tells which check
+        it was."""
 
 
 def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
@@ -148,7 +149,8 @@ def declarations(fn: l.TileFn, dialect: Dialect, pad: str) -> Iterator[str]:
     for name, (dtype, lanes) in registers(stmts).items():
         yield pad + dialect.declare(name, dtype, lanes)
     if fn.unit:
-        for name in dict.fromkeys(_results(stmts)):
+        # operands are named where they are loaded
+        for name in dict.fromkeys(s.name for s in l.each(stmts) if isinstance(s, l.ZeroMatrix)):
             yield pad + dialect.result(name, fn.unit)
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
         known = dialect.scalar(number) if fn.counts else str(value)
@@ -157,28 +159,8 @@ def declarations(fn: l.TileFn, dialect: Dialect, pad: str) -> Iterator[str]:
 
 def registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
     """Type and lanes of each that is written."""
-    found: dict[str, tuple[DType, int]] = {}
-    for s in stmts:
-        match s:
-            case l.Set(name, value):
-                found[name] = dtype_of(value), lanes_of(value)
-            case l.For():
-                found |= registers(s.body)
-            case l.If():
-                found |= registers(s.then) | registers(s.orelse)
-    return found
-
-
-def _results(stmts: tuple[l.Stmt, ...]) -> Iterator[str]:
-    """The result matrices; operands are named where they are loaded."""
-    for s in stmts:
-        match s:
-            case l.ZeroMatrix(name):
-                yield name
-            case l.For():
-                yield from _results(s.body)
-            case l.If():
-                yield from _results((*s.then, *s.orelse))
+    sets = (s for s in l.each(stmts) if isinstance(s, l.Set))
+    return {s.name: (dtype_of(s.value), lanes_of(s.value)) for s in sets}
 
 
 def lines(
@@ -192,7 +174,7 @@ def lines(
             case l.LetMin(var, a, b):
                 yield pad + d.let(var.name, f"min({at(a)}, {at(b)})")
             case l.LetGather(var, value):
-                yield pad + d.gather(var.name, value_of(value, d), dtype_of(value), var.extent)
+                yield pad + d.gather(s, value_of(value, d), dtype_of(value))
             case l.LetUniform(var, value):
                 yield pad + d.uniform(var.name, value_of(value, d), var.extent - 1)
             case l.Set(name, value):

@@ -1,7 +1,7 @@
-"""How the workers of an elastic kernel take turns: text of CUDA C++.
+"""The protocol of an elastic kernel's workers, as CUDA C++: tickets, budget checks, saved tiles.
 
-Input: none.  Output: text that both the kernels of ours (targets/cuda/elastic.py) and foreign ones
-(elastic/transform) contain.  docs/elastic-form.md has the protocol; this is its one copy.
+Input: none. Output: text that our own kernels (targets/cuda/elastic.py) and foreign ones
+(elastic/transform) contain. docs/elastic-form.md has the protocol; this is its one implementation.
 """
 
 from tilewright.base.budget import ALIVE, LOOKS, SLOT

@@ -1,4 +1,4 @@
-"""Tuning without a device: which candidates there are, in which order, and what is said of them.
+"""The part of tuning that needs no device: candidates, their order, the messages about them.
 
 Here belong the candidates of a kernel (`candidates.py`), the order of trial (`compose.py`), what is
 offered (`offers.py`, `catalogue.py`), the messages and their meaning (`messages.py`, `fields.py`),

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.base.source import compiler_digest
@@ -240,19 +240,16 @@ def making(target: Target, kernel: Kernel, schedule: Schedule, variant: str) -> 
     if wrong:
         raise UsageError(
             f"No code can be made from a schedule: {wrong}",
-            hint="`tilewright space BUNDLE --spec N` lists schedules of a kernel",
+            hint="Take a schedule that `tune --save` wrote for this kernel",
             kernel=kernel.name,
             schedule=str(schedule),
         )
     try:
         yield
-    except AssertionError as error:
-        raise CompilerBug(
-            f"a schedule cannot be made: {error}",
-            kernel=kernel.name,
-            schedule=str(schedule),
-            variant=variant,
-        ) from error
+    except CompilerBug as error:
+        facts = error.facts | {"kernel": kernel.name, "schedule": str(schedule), "variant": variant}
+        why = f"a schedule cannot be made: {error.message}"
+        raise CompilerBug(why, hint=error.hint, **facts) from error
 
 
 def key_of(kernel: Kernel) -> str:
@@ -278,6 +275,6 @@ def number_of(space: Space, schedule: Schedule) -> int | None:
     return space.schedules.index(schedule) if schedule in space.schedules else None
 
 
-def _digest(data: Any) -> str:
+def _digest(data: object) -> str:
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -83,7 +83,7 @@ def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
     used = [step.spec for plan in bundle.manifest.plans for step in plan.steps]
     if not all(0 <= spec < len(made) for spec in used):
         raise BundleCorrupt(
-            "a plan runs a kernel that the bundle has not", hint=REBUILD, kernels=len(made)
+            "a plan runs a kernel that the bundle lacks", hint=REBUILD, kernels=len(made)
         )
     return made
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Made = tuple[dict[str, Any], bytes]
 
 
-class PageSession:
+class PageCompiler:
     """The kernels of one bundle on one class of devices.
 
     given: "kernels": the text of the bundle's list of kernels; "slots": that of what the class's
@@ -75,27 +75,27 @@ class PageSession:
         return {**head, "checksum": space.checksum, **about}, built.module
 
 
-_sessions: list[PageSession] = []
+_compilers: list[PageCompiler] = []
 
 
 def classes() -> list[dict[str, Any]]:
     return devices.table()
 
 
-def open_session(given: str) -> list[dict[str, Any]]:
+def open_compiler(given: str) -> list[dict[str, Any]]:
     """Starts over with this bundle and class; gives the offers."""
     data = json.loads(given)
-    _sessions[:] = [PageSession(data)]
-    return _sessions[0].offers(data["specs"])
+    _compilers[:] = [PageCompiler(data)]
+    return _compilers[0].offers(data["specs"])
 
 
 def make(spec: int, candidate: int) -> Made | None:
-    return _sessions[0].make(spec, candidate)
+    return _compilers[0].make(spec, candidate)
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "classes": classes,
-    "open": open_session,
+    "open": open_compiler,
     "make": make,
 }
 

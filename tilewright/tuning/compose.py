@@ -1,4 +1,4 @@
-"""In which order a device tries candidates: what others found best first, then what nobody knows.
+"""The order in which a device tries candidates: the best of other devices, then unknown ones.
 
 Input: per kernel its space, what the store says of it, what this device has tried, and its share
 of the time.  Output: the whole order, as pairs of kernel and candidate.  Pure: the same input gives

@@ -2,8 +2,8 @@
 
 Input: a bundle, device classes, and where the compiler's functions are called.  Output: `tuning/`
 beside the bundle's files, as docs/modes.md describes it: modules by their digest, one list per
-class, and the index; and who was left out.  A reader never sees a half-written one.  Equal input
-gives equal bytes.
+class, and the index; and the candidates that were left out.  A reader never sees a half-written
+one.  Equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def write_candidates(
     if classes and not served:
         raise UsageError(
             "The bundle has no code for any of these classes",
-            hint="Name classes of a target of the bundle, or add their target: --target",
+            hint="Name classes of a target that the bundle has, or add their target with --target",
             classes=[device.id for device in classes],
             targets=sorted(targets),
         )

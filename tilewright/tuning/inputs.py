@@ -1,4 +1,4 @@
-"""Made-up inputs for a kernel that is tried, and whether its results are right.
+"""Generates the inputs of a trial, and checks the results of a kernel.
 
 Input: a kernel, the name of an input set.  Output: arrays, one per buffer but the output; or what
 is wrong with a result.  The rules are the page's (web/tune/trial/inputs.js and specs.js):
@@ -10,15 +10,13 @@ is wrong with a result.  The rules are the page's (web/tune/trial/inputs.js and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from tilewright.base.numpy_scalars import Array as Array
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel
-
-Array = np.ndarray[Any, Any]
 
 SETS = ("random", "edge")
 RANGES = {
@@ -126,7 +124,7 @@ def rounds(kernel: Kernel) -> bool:
     return any(np.dtype(b.dtype.numpy).kind == "f" for b in kernel.buffers)
 
 
-def gathered(data: Any, bound: int = 0) -> dict[int, int]:
+def gathered(data: object, bound: int = 0) -> dict[int, int]:
     """By the number of an index buffer, the extent of the smallest table that it indexes.
 
     Terms of an index are [coefficient, "gather", value, extent]; loads ["load", dtype, buffer, …].
@@ -143,7 +141,7 @@ def gathered(data: Any, bound: int = 0) -> dict[int, int]:
     return found
 
 
-def masks(data: Any, factor: float = 1.0) -> set[int]:
+def masks(data: object, factor: float = 1.0) -> set[int]:
     """Numbers of the buffers that a kernel multiplies by a very large constant."""
     found: set[int] = set()
     parts = data.values() if isinstance(data, Mapping) else data if isinstance(data, list) else ()

@@ -1,4 +1,4 @@
-"""A client of the tuning socket (docs/tuning-protocol.md), for tuners that are no page.
+"""A client of the tuning socket (docs/tuning-protocol.md), for tuners outside of a page.
 
 Input: the URL of a server, a hello.  Output: offers, then candidates as long as there are any.  It
 keeps some candidates coming while one is tried.

@@ -13,9 +13,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from tilewright.base.errors import KernelTrap, MemoryLimit
+from tilewright.base.errors import HostError, KernelTrap, MemoryLimit
 from tilewright.kernel.spec import Kernel
 from tilewright.tuning.inputs import MOST_DOUBT, Array, allowed, difference
 from tilewright.tuning.line import TuningLine
@@ -44,34 +44,52 @@ PAIRS, LAST_SHARE = (8, 60), 0.2
 RIGHT = ("faster", "same", "slower")
 
 
-class TunedModel(Protocol):
-    """A loaded model (hosts/wgpu_model.py)."""
+#: A kernel that is ready to run on the device: what its bench makes, and its model takes.
+R = TypeVar("R")
+K = TypeVar("K", contravariant=True)
+
+
+class OwnKernel(Protocol):
+    """A kernel of the bundle: its text as the server hands out candidates, its arguments."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def tiles(self) -> int: ...
+    @property
+    def scalars(self) -> tuple[int, ...]: ...
+
+
+class TunedModel(Protocol[K]):
+    """A loaded model (hosts/tuned_plan.py)."""
 
     def results(self) -> dict[str, Array]: ...
     def time(self) -> float: ...
-    def use(self, kernels: Mapping[int, tuple[str, int, int]]) -> None: ...
+    def use(self, kernels: Mapping[int, K]) -> None: ...
     def profile(self) -> dict[int, float]: ...
-    def own(self, spec: int) -> Any: ...
+    def own(self, spec: int) -> OwnKernel | None: ...
     def flops(self, spec: int) -> int: ...
 
 
 @dataclass
-class TunedKernel:
+class TunedKernel(Generic[R]):
     """A kernel that is tuned.
 
+    original: the bundle's own;  runner: the winner, if there is one
     own, ratio: milliseconds of the bundle's kernel, and how many times as fast the one in use is
     ratios: to the bundle's own, by candidate;  bad: of which results were wrong
     """
 
     spec: int
     kernel: Kernel
+    original: OwnKernel
     share: float
     flops: int
     offer: Offer | None = None
     own: float = math.nan
     ratio: float = 1.0
     winner: KernelMessage | None = None
-    runner: Any = None
+    runner: R | None = None
     tried: int = 0
     ratios: dict[int, float] = field(default_factory=dict)
     bad: set[int] = field(default_factory=set)
@@ -113,29 +131,41 @@ class TunedKernel:
 
 
 @dataclass
-class OwnSession:
-    """One session; `run` may be interrupted at any time, and `summary` is then what was found."""
+class HostTuner(Generic[R]):
+    """Tunes one model in one session.  `run` may be interrupted at any time, and `summary` is then
+    what was found.
 
-    model: TunedModel
-    bench: TrialBench
+    fault: why the device or the server failed, which ended the session early
+    """
+
+    model: TunedModel[R]
+    bench: TrialBench[R]
     kernels: Sequence[Kernel]
     device: str
     on_event: Callable[[Plain], None]
     share_reports: bool = False
     rounds: int = 0
     spent: float = 0.0
-    targets: dict[int, TunedKernel] = field(default_factory=dict)
+    targets: dict[int, TunedKernel[R]] = field(default_factory=dict)
     gain: Plain | None = None
+    fault: HostError | None = None
     latency: float | None = None
 
     def run(
         self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
     ) -> None:
-        """hello: the first message, but for the kernels;  most: of these, the hottest ones"""
-        begin = time.monotonic()
+        """hello: the first message, but for the kernels;  most: of these, the hottest ones
+
+        Raises HostError for what fails before the first candidate.
+        """
+        begin, self._begun = time.monotonic(), False
         try:
-            self._work(line, hello, begin + seconds * (1 - LAST_SHARE), most)
+            self._work(line, hello, seconds * (1 - LAST_SHARE), most)
             self._last(seconds * LAST_SHARE)
+        except HostError as error:
+            if not self._begun:
+                raise
+            self.fault = error
         finally:
             self.spent = time.monotonic() - begin
 
@@ -150,8 +180,9 @@ class OwnSession:
         }
 
     def _work(
-        self, line: TuningLine, hello: Callable[..., Hello], end: float, most: int | None
+        self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
     ) -> None:
+        """seconds: from the first candidate on; how long a server takes to begin is not counted"""
         self._wanted = self.model.results()
         self.targets = self._found(most)
         specs = tuple(self.targets)
@@ -161,7 +192,8 @@ class OwnSession:
         told = [t.told() | {"flops": t.flops, "current": None} for t in self.targets.values()]
         self.on_event({"type": "start", "class": self.device, "kernels": told})
         self._look()
-        self._trials: tuple[int, Trials] | None = None
+        self._trials: tuple[int, Trials[R]] | None = None
+        self._begun, end = True, time.monotonic() + seconds
         while specs and time.monotonic() < end:
             message = line.next()
             if message is None:
@@ -173,19 +205,18 @@ class OwnSession:
         for target in self.targets.values():
             self._report(line, target)
 
-    def _found(self, most: int | None) -> dict[int, TunedKernel]:
+    def _found(self, most: int | None) -> dict[int, TunedKernel[R]]:
         """The kernels worth tuning, hottest first."""
         spent = self.model.profile()
         total = sum(spent.values()) or 1.0
         hot = sorted(spent, key=lambda spec: -spent[spec])
-        worth = [
-            spec for spec in hot
-            if spent[spec] / total >= LEAST_SHARE and self.model.own(spec) is not None
-        ]  # fmt: skip
-        return {
-            spec: TunedKernel(spec, self.kernels[spec], spent[spec] / total, self.model.flops(spec))
-            for spec in worth[:most]
-        }
+        found: dict[int, TunedKernel[R]] = {}
+        for spec in hot:
+            share, own = spent[spec] / total, self.model.own(spec)
+            if share >= LEAST_SHARE and own is not None and (most is None or len(found) < most):
+                flops = self.model.flops(spec)
+                found[spec] = TunedKernel(spec, self.kernels[spec], own, share, flops)
+        return found
 
     def _look(self) -> None:
         self.latency = statistics.median(self.model.time() for _ in range(LOOKS))
@@ -196,12 +227,17 @@ class OwnSession:
     def _try(self, line: TuningLine, message: KernelMessage, module: bytes) -> None:
         target = self.targets[message.spec]
         begin, before = time.monotonic(), target.ratio
-        outcome = self._outcome(target, message, module.decode())
+        try:
+            outcome = self._outcome(target, message, module.decode())
+        except HostError as error:
+            self._lost(line, message, error)
+            raise
         if outcome is None:
             return
         # a gold question's candidate is no schedule of the space
-        if outcome.verdict == "faster" and target.offer and message.candidate < target.offer.count:
-            outcome = self._adopted(target, message, outcome)
+        count = target.offer.count if target.offer else 0
+        if outcome.verdict == "faster" and outcome.runner is not None and message.candidate < count:
+            outcome = self._adopted(target, message, outcome, outcome.runner)
         self.rounds += 1
         target.tried += 1
         found = outcome.found
@@ -227,9 +263,16 @@ class OwnSession:
         verdict: Any = outcome.verdict
         line.send(Result(spec=message.spec, candidate=message.candidate, verdict=verdict))
 
+    def _lost(self, line: TuningLine, message: KernelMessage, error: HostError) -> None:
+        """The device failed in a trial, and nobody knows what it does from now on."""
+        spec, candidate = message.spec, message.candidate
+        why = error.message
+        self.on_event({"type": "fault", "spec": spec, "candidate": candidate, "why": why})
+        line.send(Result(spec=spec, candidate=candidate, verdict="trapped"))
+
     def _outcome(
-        self, target: TunedKernel, message: KernelMessage, text: str
-    ) -> TrialVerdict | None:
+        self, target: TunedKernel[R], message: KernelMessage, text: str
+    ) -> TrialVerdict[R] | None:
         """The verdict by itself; None where the kernel cannot be tried here."""
         try:
             if self._trials is None or self._trials[0] != target.spec:
@@ -242,20 +285,24 @@ class OwnSession:
         trials.current = target.runner or trials.current
         return trials.attempt(text, message.tiles)
 
-    def _prepared(self, target: TunedKernel) -> Trials:
-        own = self.model.own(target.spec)
+    def _prepared(self, target: TunedKernel[R]) -> Trials[R]:
+        own = target.original
         runner = self.bench.runner(own.text, own.tiles)
         return Trials(self.bench, target.kernel, runner, own.scalars)
 
     def _adopted(
-        self, target: TunedKernel, message: KernelMessage, outcome: TrialVerdict
-    ) -> TrialVerdict:
+        self,
+        target: TunedKernel[R],
+        message: KernelMessage,
+        outcome: TrialVerdict[R],
+        runner: R,
+    ) -> TrialVerdict[R]:
         """Swaps it into the model, where its results and its time must hold as well."""
         old = self._using()
-        new = old | {target.spec: _exchange(outcome.runner)}
+        new = old | {target.spec: runner}
         wrong = self._wrong(new)
         if not wrong and not self._worse(old, new):
-            target.winner, target.runner = message, outcome.runner
+            target.winner, target.runner = message, runner
             target.ratio *= outcome.found.ratio
             self.model.use(new)
             return outcome
@@ -268,7 +315,7 @@ class OwnSession:
             return TrialVerdict("wrong", f"in the model {wrong}")
         return TrialVerdict("slower", "the model was slower with it", outcome.found, outcome.runner)
 
-    def _wrong(self, kernels: Mapping[int, tuple[str, int, int]]) -> str:
+    def _wrong(self, kernels: Mapping[int, R]) -> str:
         """How the model's results differ from the bundle's own: of floats, if it has any."""
         self.model.use(kernels)
         try:
@@ -283,7 +330,7 @@ class OwnSession:
                 return f"{name}: {wrong}"
         return ""
 
-    def _worse(self, old: Mapping[int, Any], new: Mapping[int, Any]) -> bool:
+    def _worse(self, old: Mapping[int, R], new: Mapping[int, R]) -> bool:
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(LOOKS):
             for kernels, found in zip((old, new), times, strict=True):
@@ -296,8 +343,8 @@ class OwnSession:
                 return False
         return True
 
-    def _using(self) -> dict[int, tuple[str, int, int]]:
-        return {t.spec: _exchange(t.runner) for t in self.targets.values() if t.winner}
+    def _using(self) -> dict[int, R]:
+        return {t.spec: t.runner for t in self.targets.values() if t.runner is not None}
 
     # ---- at the end ------------------------------------------------------------------------------
 
@@ -321,7 +368,7 @@ class OwnSession:
         self.gain = _gain(pairs, len(tuned))
         self.latency = self.gain["tuned"]
 
-    def _report(self, line: TuningLine, target: TunedKernel) -> None:
+    def _report(self, line: TuningLine, target: TunedKernel[R]) -> None:
         """A vote on what was tried of a kernel, once."""
         offer = target.offer
         if not self.share_reports or offer is None or not target.ratios:
@@ -379,10 +426,6 @@ def _gain(pairs: Sequence[tuple[float, float]], kernels: int) -> Plain:
         "high": _plain(found.high), "pairs": len(pairs), "kernels": kernels,
         "own": found.first, "tuned": found.second, "text": text,
     }  # fmt: skip
-
-
-def _exchange(runner: Any) -> tuple[str, int, int]:
-    return runner.text, runner.tiles, runner.group
 
 
 def _vote(ratio: float) -> float:

@@ -322,7 +322,7 @@ def decode_from_server(frame: bytes) -> tuple[FromServer, bytes]:
     expected = message.bytes if isinstance(message, KernelMessage) else 0
     if len(payload) != expected:
         raise Malformed(
-            "The payload has not the announced length",
+            "The payload does not have the announced length",
             hint=_SEE, bytes=len(payload), expected=expected,
         )  # fmt: skip
     return message, payload
@@ -345,5 +345,5 @@ def _decoded(decoder: msgspec.json.Decoder[Side], header: bytes) -> Side:
         return decoder.decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(
-            "The frame is no message of this protocol", hint=_SEE, reason=str(error)[:200]
+            "The frame is not a message of this protocol", hint=_SEE, reason=str(error)[:200]
         ) from error

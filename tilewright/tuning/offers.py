@@ -1,4 +1,4 @@
-"""What is said of a kernel and of a candidate, in the words of the tuning socket.
+"""The public description of a kernel and of a candidate, as the tuning socket sends it.
 
 Input: spaces and built candidates.  Output: plain data, the same whether a server, a static build
 or a page made it.  It needs only the standard library.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.targets import target
 from tilewright.tuning.candidates import Built, Space, number_of
+
+if TYPE_CHECKING:
+    from tilewright.bundle.kernels import SlotBuild
 
 Data = dict[str, Any]
 
@@ -26,7 +29,7 @@ def plans_of(plans: Sequence[Iterable[int]]) -> dict[int, tuple[int, ...]]:
 
 
 def default_of(
-    builds: Mapping[str, Data], variant: str, space: Space, features: Collection[str]
+    builds: Mapping[str, SlotBuild], variant: str, space: Space, features: Collection[str]
 ) -> int | None:
     """The candidate that a device runs of a bundle itself: 0, unless it was relinked.
 

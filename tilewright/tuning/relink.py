@@ -11,7 +11,6 @@ manifest is complete.  `bundle.write` makes a folder of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -26,6 +25,7 @@ from tilewright.plan import Extent, Program, State, Tensor, check, plan_from_dat
 from tilewright.targets import Code, Target
 from tilewright.targets import target as find_target
 from tilewright.targets.device import DeviceClass
+from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import making
 from tilewright.tuning.catalogue import kernels_of, slots_of
 
@@ -33,8 +33,8 @@ from tilewright.tuning.catalogue import kernels_of, slots_of
 def relink(
     bundle: Bundle,
     device: DeviceClass,
-    winners: Mapping[int, Any],
-    settings: Mapping[str, Any] | None = None,
+    winners: Mapping[int, Schedule],
+    settings: Mapping[str, object] | None = None,
 ) -> Contents:
     """The bundle with `winners` (spec number → schedule) in the variant of `device`.
 
@@ -93,7 +93,9 @@ def program_of(bundle: Bundle) -> Program:
     """The neutral program that a bundle was made of.  Raises BundleCorrupt."""
     manifest = bundle.manifest
     with reading("the plans"):
-        plans = [parse(bundle.read(plan.file), dict[str, Any], "a plan") for plan in manifest.plans]
+        plans = [
+            parse(bundle.read(plan.file), dict[str, object], "a plan") for plan in manifest.plans
+        ]
         made = tuple(map(plan_from_data, plans))
     program = Program(
         kernels_of(bundle),
@@ -121,6 +123,6 @@ def _section(manifest: Manifest, device: DeviceClass) -> SectionEntry:
     return section
 
 
-def _code(target: Target, variant: str, kernel: Kernel, schedule: Any, alone: bool) -> Code:
+def _code(target: Target, variant: str, kernel: Kernel, schedule: Schedule, alone: bool) -> Code:
     with making(target, kernel, schedule, variant):
         return target.codes(kernel, {variant: schedule}, alone=alone)[variant]

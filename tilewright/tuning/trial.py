@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from tilewright.base.errors import BundleCorrupt
 from tilewright.kernel.spec import Kernel
@@ -37,6 +37,10 @@ LIMIT, FAR = 0.65, 1.5
 MOST_TIMES, LOOKS = 2048, 3
 
 
+#: A kernel that is ready to run on the bench's device.
+R = TypeVar("R")
+
+
 @dataclass(frozen=True)
 class TrialBuffer:
     """A buffer as a device has it (`inputs.dense`)."""
@@ -46,26 +50,40 @@ class TrialBuffer:
     dense: str
 
 
-class TrialBench(Protocol):
-    """A device's place for trials (hosts/wgpu_bench.py)."""
+class TrialBench(Protocol[R]):
+    """A device's place for trials (hosts/wgpu_bench.py, hosts/cuda_bench.py)."""
 
     @property
-    def batch(self) -> float: ...
-    def runner(self, text: str, tiles: int) -> Any: ...
-    def lay(self, buffers: Sequence[Any], scalars: Sequence[int]) -> None: ...
-    def begin(self, inputs: Sequence[Array]) -> None: ...
-    def run(self, runner: Any) -> tuple[Array, str]: ...
-    def milliseconds(self, runner: Any, times: int) -> float: ...
+    def batch(self) -> float:
+        """Milliseconds that a timed run should take at least."""
+
+    def runner(self, text: str, tiles: int) -> R:
+        """text: as the server hands out candidates.  Raises BundleCorrupt for what is no kernel."""
+
+    def lay(self, buffers: Sequence[TrialBuffer], scalars: Sequence[int]) -> None:
+        """Makes room; called for a kernel before it runs.  Raises MemoryLimit."""
+
+    def begin(self, inputs: Sequence[Array]) -> None:
+        """Writes the inputs, and marks everything else."""
+
+    def run(self, runner: R) -> tuple[Array, str]:
+        """The output after one run, and what is wrong with all else: "" for nothing.
+
+        Raises BundleCorrupt for a kernel that the device does not start.
+        """
+
+    def milliseconds(self, runner: R, times: int) -> float:
+        """Of one run of about `times`; NaN if the clock did not advance."""
 
 
 @dataclass(frozen=True)
-class TrialVerdict:
+class TrialVerdict(Generic[R]):
     """verdict: as of the tuning socket;  why: in words, of a bad one;  runner: the candidate"""
 
     verdict: str
     why: str = ""
     found: Judgement = NOTHING
-    runner: Any = None
+    runner: R | None = None
 
 
 @dataclass
@@ -76,13 +94,15 @@ class _Set:
     doubted: bool = False
 
 
-class Trials:
+class Trials(Generic[R]):
     """One kernel, whose `own` is what the model runs: every candidate must compute the same.
 
     Raises KeyError for an index out of range of the own kernel; MemoryLimit.
     """
 
-    def __init__(self, bench: TrialBench, kernel: Kernel, own: Any, scalars: Sequence[int]) -> None:
+    def __init__(
+        self, bench: TrialBench[R], kernel: Kernel, own: R, scalars: Sequence[int]
+    ) -> None:
         self._bench, self._kernel = bench, kernel
         laid = [TrialBuffer(b.dtype.name, b.size, dense(b)) for b in kernel.buffers]
         bench.lay(laid, scalars)
@@ -102,13 +122,13 @@ class Trials:
         """Whether anything can be compared."""
         return SETS[0] in self._sets
 
-    def attempt(self, text: str, tiles: int) -> TrialVerdict:
+    def attempt(self, text: str, tiles: int) -> TrialVerdict[R]:
         """A candidate against the kernel in use."""
         try:
             runner = self._bench.runner(text, tiles)
+            wrong = self._check(runner)
         except BundleCorrupt as error:
             return TrialVerdict("refused", error.message)
-        wrong = self._check(runner)
         if wrong:
             return TrialVerdict("trapped" if "trapped" in wrong else "wrong", wrong)
         self._bench.begin(self._sets[SETS[0]].inputs)
@@ -121,7 +141,7 @@ class Trials:
         verdict, found = contest(self._pairs(runner, times), _limit, long=sum(times) > LONG)
         return TrialVerdict(verdict, "", found, runner)
 
-    def rough(self, runner: Any) -> float:
+    def rough(self, runner: R) -> float:
         """Milliseconds of one run, by the shortest of some batches."""
         times, found = 1, math.inf
         for _ in range(LOOKS):
@@ -137,7 +157,7 @@ class Trials:
         wanted = self._bench.batch / max(milliseconds, 1e-4)
         return max(1, min(MOST_TIMES, round(wanted)))
 
-    def _pairs(self, runner: Any, rough: Pair) -> Callable[[bool], Pair | None]:
+    def _pairs(self, runner: R, rough: Pair) -> Callable[[bool], Pair | None]:
         sides = self.current, runner
         times = [self._times(ms) for ms in rough]
 
@@ -149,7 +169,7 @@ class Trials:
 
         return measure
 
-    def _check(self, runner: Any) -> str:
+    def _check(self, runner: R) -> str:
         """What is wrong with a kernel by all input sets, or ""."""
         for name, given in self._sets.items():
             self._bench.begin(given.inputs)

@@ -1,19 +1,27 @@
-"""What a broker and its clients say: events and actions of the policy, in frames on a Unix socket.
+"""Messages between a broker and its clients: events and actions of the policy, on a Unix socket.
 
-Input: records of the policy.  Output: bytes, and back.  A frame is its length (4 bytes, the last
-first) and MessagePack: [kind, body].  Whoever can open the socket is trusted with the GPU anyway,
-but not with the broker's life: sizes are bounded and types are checked.
+Input: records of the policy.  Output: bytes, and back.  A frame is its length (4 bytes, little
+endian) and MessagePack: [kind, body].  A client that can open the socket is trusted with the GPU,
+but must not bring the broker down: sizes are bounded and types are checked.
 """
 
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import get_args
 
 import msgspec
 
-from tilewright.base.errors import AdmissionRefused, HostError, InputError, UsageError
+from tilewright.base.errors import (
+    AdmissionRefused,
+    CompilerBug,
+    HostError,
+    InputError,
+    TilewrightError,
+    UsageError,
+)
 from tilewright.bundle.format import MALFORMED
+from tilewright.elastic.coordinator import ONE_VERSION
 from tilewright.elastic.policy import (
     Action,
     Allow,
@@ -35,14 +43,15 @@ from tilewright.elastic.policy import (
     Withdraw,
 )
 
+#: Bytes of a message, at most.
 MOST_BYTES = 1 << 20
 
 
 class BrokerWelcome(msgspec.Struct, frozen=True):
-    """The first that a client hears.
+    """The broker's first message.
 
-    client: its number, which its requests begin with;  policy: the design's name
-    word: where the budget lies, for `SharedWord` of its kind;  by_kernels: as the design says
+    client: the client's number, the upper bits of its request numbers;  policy: the design's name
+    word: what opens the budget word of this kind (budget_word.py);  by_kernels: as of the design
     """
 
     client: int
@@ -52,17 +61,22 @@ class BrokerWelcome(msgspec.Struct, frozen=True):
     by_kernels: bool
 
 
+#: Errors that a client hears of, by their codes; any other one is a HostError to it.
+ERRORS = {kind.code: kind for kind in (AdmissionRefused, InputError, UsageError)}
+
+
 class Refused(msgspec.Struct, frozen=True):
-    """An AdmissionRefused: of a request, or of a task (request -1)."""
+    """An error of a request, or of a task (request -1)."""
 
     request: int
     message: str
     hint: str
-    facts: dict[str, Any]
+    facts: dict[str, object]
+    code: str = AdmissionRefused.code
 
     @property
-    def error(self) -> AdmissionRefused:
-        return AdmissionRefused(self.message, hint=self.hint, **self.facts)
+    def error(self) -> TilewrightError:
+        return ERRORS.get(self.code, HostError)(self.message, hint=self.hint, **self.facts)
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -70,7 +84,7 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
-    """A `Withdraw`: a normal task that was taken is refused now."""
+    """A `Withdraw`: a normal task that was admitted may not go on."""
 
     task: str
     why: Refused
@@ -80,30 +94,23 @@ Message = (
     BrokerWelcome | Refused | Joined | Withdrawn | Critical | Normal | Arrived | Reached | Finished
     | Ended | Gone | Begin | Proceed | Enqueue | Noticed | Recalibrated | Overdue
 )  # fmt: skip
-KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (BrokerWelcome, Refused, Joined, Withdrawn, Critical, Normal, Arrived, Reached,
-                 Finished, Ended, Gone, Begin, Proceed, Enqueue, Noticed, Recalibrated, Overdue)
-}  # fmt: skip
+KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
-def refused(request: int, error: AdmissionRefused) -> Refused:
-    found = error.to_json()
-    facts = found["facts"]
-    assert isinstance(facts, dict)
-    return Refused(request, error.message, error.hint, facts)
+def refused(request: int, error: TilewrightError) -> Refused:
+    facts = msgspec.convert(error.to_json()["facts"], dict[str, object])
+    return Refused(request, error.message, error.hint, facts, error.code)
 
 
 def told(action: Action) -> Message:
-    """What a client hears of an action of its tasks."""
-    assert not isinstance(action, Allow | Recount)
+    """The message for an action of a client's task."""
     match action:
         case Refuse(request, error):
-            assert isinstance(error, AdmissionRefused)
             return refused(request, error)
         case Withdraw(task, error):
-            assert isinstance(error, AdmissionRefused)
             return Withdrawn(task, refused(-1, error))
+        case Allow() | Recount():
+            raise CompilerBug("the coordinator's own action was given to a client")
         case _:
             return action
 
@@ -113,22 +120,20 @@ def encoded(message: Message) -> bytes:
     return len(data).to_bytes(4, "little") + data
 
 
-def decoded(data: bytes) -> Any:
-    """Raises InputError for what is no message."""
+def decoded(data: bytes) -> Message:
+    """Raises InputError for bytes that are not a message."""
     try:
-        name, body = msgspec.msgpack.decode(data, type=tuple[str, Any])
+        name, body = msgspec.msgpack.decode(data, type=tuple[str, object])
         return msgspec.convert(body, KINDS[name])
     except (*MALFORMED, UsageError) as error:
-        raise InputError(
-            f"this is no message of a broker: {error}", hint="Use one version"
-        ) from error
+        raise InputError(f"this is not a message of a broker: {error}", hint=ONE_VERSION) from error
 
 
-def receive(link: socket.socket) -> Any:
+def receive(link: socket.socket) -> Message:
     """The next message.  Raises HostError at the end of the connection, InputError."""
     size = int.from_bytes(_exactly(link, 4), "little")
     if size > MOST_BYTES:
-        raise InputError("a message is too long", hint="Use one version", bytes=size)
+        raise InputError("a message is too long", hint=ONE_VERSION, bytes=size)
     return decoded(_exactly(link, size))
 
 

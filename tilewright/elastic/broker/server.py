@@ -1,8 +1,8 @@
 """The broker: one coordinator for the models of several processes, behind a Unix socket.
 
-Input: a socket's path, a policy, the shared budget word.  Output: actions to clients.  A client
-that ends, however it ends, takes its tasks with it: its share is free, its requests are forgotten,
-if it held the budget, everybody may stay again, and its workers are counted no longer.
+Input: a socket's path, a policy, the shared budget word.  Output: actions to clients.  When the
+process of a client ends, its tasks and requests are removed, its workers are no longer counted, and
+all workers may stay again if its request had set the budget.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TilewrightError
+from tilewright.elastic.broker.budget_word import SharedWord, file_of, remove_left
 from tilewright.elastic.broker.messages import (
     BrokerWelcome,
     Joined,
     Message,
+    Withdrawn,
     encoded,
     receive,
     refused,
     told,
 )
-from tilewright.elastic.broker.words import SharedWord, file_of, remove_left
-from tilewright.elastic.coordinator import Coordinator, joined, now_us
+from tilewright.elastic.coordinator import ONE_VERSION, Coordinator, joined, now_us, typed
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -39,6 +39,7 @@ from tilewright.elastic.policy import (
     Normal,
     Reached,
     Scheduler,
+    TaskEvent,
 )
 
 #: Clients at a time; of one client: tasks, and critical requests that are not finished.
@@ -52,8 +53,8 @@ OWN_BITS = 32
 class Broker:
     """Serves until it is closed.
 
-    make: the word, which is made once the socket is this broker's
-    Raises HostError if the socket is in use, or no socket; then nothing has changed.
+    make: makes the budget word, once the socket is this broker's
+    Raises HostError if the path is in use or is not a socket; then nothing has changed.
     """
 
     def __init__(self, path: Path, scheduler: Scheduler, make: Callable[[], SharedWord]) -> None:
@@ -79,7 +80,8 @@ class Broker:
         self.close()
 
     def close(self) -> None:
-        # the word first: where there is no socket, a word is taken for a file of the user's
+        """Raises what `check` does."""
+        # the word first: without a socket beside it, its file counts as one of the user's
         self.word.close()
         self._path.unlink(missing_ok=True)
         self._closing.set()
@@ -91,6 +93,10 @@ class Broker:
             closing.callback(self._end_clients)
             closing.callback(joined, self._thread, "the broker's socket")
 
+    def check(self) -> None:
+        """Raises what an action for no client failed with, such as a write of the budget word."""
+        self.coordinator.check()
+
     def _end_clients(self) -> None:
         with contextlib.ExitStack() as closing:
             for client in list(self._clients.values()):
@@ -101,8 +107,8 @@ class Broker:
             try:
                 link, _ = self._listener.accept()
             except OSError:
-                # A client that left while it waited, or no file descriptors for one more: those
-                # that are here go on, and the next one is taken when there is room.
+                # The client left while it waited, or there are no file descriptors left: the other
+                # clients go on, and the next one is accepted when there is room.
                 if self._closing.wait(AGAIN_S):
                     return
                 continue
@@ -132,7 +138,11 @@ class Broker:
 
 class _Client:
     def __init__(
-        self, number: int, link: socket.socket, coordinator: Coordinator, gone: Any
+        self,
+        number: int,
+        link: socket.socket,
+        coordinator: Coordinator,
+        gone: Callable[[int], None],
     ) -> None:
         self._number, self._link, self._coordinator = number, link, coordinator
         self._gone, self._tasks = gone, dict[str, Critical | Normal]()
@@ -150,7 +160,7 @@ class _Client:
             joined(self._thread, f"client {self._number} of the broker")
 
     def send(self, message: Message) -> None:
-        """A client that does not read is cut off: the others do not wait for it."""
+        """Disconnects a client that does not read: the others do not wait for it."""
         data = encoded(message)
         with self._sending:
             try:
@@ -166,15 +176,19 @@ class _Client:
             while True:
                 self._hear(receive(self._link))
         except TilewrightError:
-            pass  # it has ended, or speaks another language: either way it is gone
+            pass  # the client has ended, or sends what no client may
         finally:
             with contextlib.ExitStack() as leaving:  # all of it, whatever fails
                 leaving.callback(self._link.close)
                 leaving.callback(self._gone, self._number)
                 for task in self._tasks:
-                    leaving.callback(self._coordinator.post, Gone(now_us(), task, died=True))
+                    leaving.callback(self._leave, task)
 
-    def _hear(self, message: Any) -> None:
+    def _leave(self, task: str) -> None:
+        with contextlib.suppress(TilewrightError):  # no agent of the task is left to be told
+            self._coordinator.post(Gone(now_us(), task, died=True))
+
+    def _hear(self, message: Message) -> None:
         match message:
             case Critical() | Normal():
                 self._join(message)
@@ -192,11 +206,11 @@ class _Client:
                 self._requests.pop(request, None)
                 self._post(message)
             case _:
-                raise InputError("a client may not say this", hint="Use one version")
+                raise InputError("this message is not a client's", hint=ONE_VERSION)
 
     def _arrived(self, event: Arrived) -> None:
         if event.request in self._requests or not (event.came is None or isfinite(event.came)):
-            raise InputError("this is no new request", hint="Use one version")
+            raise InputError("this is not a new request", hint=ONE_VERSION)
         if isinstance(self._tasks[event.task], Critical):
             if len(self._requests) >= MOST_REQUESTS:
                 error = AdmissionRefused(
@@ -210,9 +224,21 @@ class _Client:
             self._requests[event.request] = event.task
         self._post(event)
 
-    def _post(self, event: Any) -> None:
-        # a clock ahead of ours would stop all leases; one that is not a number counts as ours
-        self._coordinator.post(replace(event, now=min(now_us(), event.now)))
+    def _post(self, event: TaskEvent) -> None:
+        try:
+            # a clock ahead of ours would stop all leases; a time that is not a number becomes ours
+            self._coordinator.post(replace(event, now=min(now_us(), event.now)))
+        except Exception as error:
+            self._tell(event, error)
+
+    def _tell(self, event: TaskEvent, error: Exception) -> None:
+        """Tells the agent of an event what failed of its task; other tasks of the client go on.  A
+        task that has left has no agent any more."""
+        match event:
+            case Arrived(request=request) | Reached(request=request) if request in self._requests:
+                self.send(refused(request, typed(error, "a request", self._requests[request])))
+            case Arrived(task=task) | Ended(task=task):
+                self.send(Withdrawn(task, refused(-1, typed(error, "a normal task", task))))
 
     def _owns(self, request: int) -> bool:
         return request >> OWN_BITS == self._number
@@ -239,28 +265,28 @@ class _Client:
 def _listening(path: Path) -> socket.socket:
     """A socket that only this account may open."""
     if path.exists() and not path.is_socket():
-        raise HostError(f"{path} is no socket", hint="Name another", path=path)
+        raise HostError(f"{path} is not a socket", hint="Name another path", path=path)
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
         except FileNotFoundError:
             pass
         except ConnectionRefusedError:
-            path.unlink()  # of a broker that died, as is its word
+            path.unlink()  # a broker that died left it, and its word
             remove_left(file_of(path))
         except OSError as error:
             raise HostError(
-                f"{path} cannot be used: {error.strerror}", hint="Name another"
+                f"{path} cannot be used: {error.strerror}", hint="Name another path"
             ) from error
         else:
-            raise HostError("a broker serves this socket already", hint="Use it", path=path)
+            raise HostError("a broker already serves this socket", hint="Use that one", path=path)
     made = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
         made.bind(str(path))
     except OSError as error:
         made.close()
-        raise HostError(f"{path} cannot be made: {error}", hint="Name another") from error
+        raise HostError(f"{path} cannot be made: {error}", hint="Name another path") from error
     finally:
         os.umask(before)
     made.listen(MOST_CLIENTS)

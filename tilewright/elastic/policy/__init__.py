@@ -1,7 +1,7 @@
-"""Who may run when: pure functions that know neither clocks nor devices.
+"""Which model runs when, and with which budget: pure functions without clocks or devices.
 
-`tasks.py` has what is known of GPU and models, `events.py` what happens and what is decided,
-`scheduler.py` the function from one to the other, `designs.py` ours beside what others do.
+`tasks.py` describes the GPU and the models, `events.py` events and actions, `scheduler.py` the
+function from one to the other, `designs.py` what a design is, ours and usual ones.
 """
 
 from tilewright.elastic.policy.designs import DESIGNS, Design, design
@@ -22,12 +22,13 @@ from tilewright.elastic.policy.events import (
     Recalibrated,
     Recount,
     Refuse,
+    TaskEvent,
     Tick,
     Withdraw,
 )
 from tilewright.elastic.policy.holds import Hold, holds
 from tilewright.elastic.policy.scheduler import Scheduler
-from tilewright.elastic.policy.state import Shares
+from tilewright.elastic.policy.state import SchedulerState
 from tilewright.elastic.policy.tasks import (
     Critical,
     Curve,
@@ -64,7 +65,8 @@ __all__ = [
     "Recount",
     "Refuse",
     "Scheduler",
-    "Shares",
+    "SchedulerState",
+    "TaskEvent",
     "Tick",
     "Withdraw",
     "design",

@@ -1,4 +1,4 @@
-"""What is not taken: tasks whose bound cannot be kept, requests that would miss a deadline.
+"""Admission: refuses tasks whose bound cannot be kept, and requests that would miss a deadline.
 
 Input: tasks and requests.  Output: nothing, or a typed error with the limit and the way out.
 """
@@ -19,7 +19,7 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
     if not keeps(task):
         raise AdmissionRefused(
             f"{task.name} cannot be kept below {task.max_slowdown} times its time alone",
-            hint=f"Set max_slowdown to {_enough(alone)} or more: so it is with nothing beside it",
+            hint=f"Set max_slowdown to {_enough(alone)} or more, its slowdown under a budget of 0",
             task=task.name,
             least=round(alone, 4),
         )
@@ -46,7 +46,7 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
 
 
 def least(phases: Sequence[Phase]) -> float:
-    """The slowdown of a critical task with nobody beside it."""
+    """The slowdown of a critical task under a budget of 0."""
     return predicted(phases, [0] * len(phases))
 
 

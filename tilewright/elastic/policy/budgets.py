@@ -16,7 +16,7 @@ from tilewright.elastic.policy.tasks import Critical, Phase
 OVER = 0.005
 #: How much one request over its bound counts: a factor of e in the margin.
 STEP = 1.0
-#: From this margin on nobody stays beside the critical model.
+#: From this margin on the budget is 0.
 MOST_MARGIN = 1000.0
 #: Margins are told apart by a factor of e^(1 / STEPS), so that few bounds are ever asked for.
 STEPS = 20

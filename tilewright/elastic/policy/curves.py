@@ -1,7 +1,7 @@
 """How slowdown curves are measured, on a device and in the simulator alike.
 
 Input: workers, times.  Output: the budgets to try, when requests come, and the time that stands for
-all.  It measures nothing; measure.py and simulator/measure.py do.
+all.  It measures nothing; measure.py and lab/simulator/measure.py do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def gaps(mean: float) -> Iterator[float]:
 
 
 def levels_of(workers: int, steps: int) -> tuple[int, ...]:
-    """Budgets to try beside 0: so many workers halved again and again, then everybody.
+    """Budgets to try beside 0: all workers halved again and again, then all of them.
 
     The first few workers cost most: one on each multiprocessor slows the critical model nearly as
     much as eight do (decision 55).

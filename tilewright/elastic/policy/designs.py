@@ -1,7 +1,8 @@
-"""The designs that are compared, as a table: ours, Miriam's, and what others do.
+"""What a design is, and those to choose from, as a table: ours, and the usual ways beside it.
 
-Input: what runs now.  Output: what a normal kernel may have beside a critical request, and the
-budgets of the request.  `scheduler.py` has what all designs share: queues, admission, leases.
+Input: what runs now.  Output: what a normal kernel gets beside a critical request, and the budgets
+of the request.  `scheduler.py` has what all designs share: queues, admission, leases.  Designs of
+papers are in the laboratory (lab/designs.py): who has one passes it.
 """
 
 from __future__ import annotations
@@ -12,22 +13,21 @@ from typing import Literal
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
-from tilewright.elastic.policy import miriam
 from tilewright.elastic.policy.budgets import bounded
-from tilewright.elastic.policy.state import Progress, pending_us
+from tilewright.elastic.policy.state import Progress
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost
 
-#: Where workers of a normal kernel leave that must: at the next chunk, after their tile, or before
-#: they begin; a block that has begun then ends, and the kernel begins anew.
+#: Where workers of a normal kernel leave if they must: at the next chunk, after their tile, or only
+#: when a block begins; blocks that have begun then end, and the kernel starts again.
 Leave = Literal["chunk", "tile", "entry", "never"]
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A normal kernel that could start while a critical request runs.
+class LaunchContext:
+    """A normal kernel that could start while a critical request runs, and what runs then.
 
-    critical: the critical kernel that runs; None if nobody knows
-    budget: the largest that the request still has;  solo_us: what the request takes alone
+    critical: the critical kernel that runs; None if that is not known
+    budget: the largest one of the request;  solo_us: the time of the request alone
     normal: all normal tasks
     """
 
@@ -38,21 +38,10 @@ class Beside:
     solo_us: float
     normal: tuple[Progress, ...]
 
-    @property
-    def used(self) -> int:
-        """Workers of normal launches in flight."""
-        flights = ((p.task.kernels[f.kernel], f) for p in self.normal for f in p.flying)
-        return sum(min(f.workers, k.residents(self.gpu), k.tiles) for k, f in flights)
-
-    @property
-    def pending_us(self) -> float:
-        return pending_us(self.gpu, self.normal)
-
 
 @dataclass(frozen=True)
 class Allotment:
-    """What a launch may have: so many workers, so many tiles (0: all), threads that do the work of
-    `fold`."""
+    """What a launch gets: workers, tiles (0: all), and logical threads whose work a thread does."""
 
     workers: int
     tiles: int = 0
@@ -67,71 +56,49 @@ class Design:
     """One way to share a GPU.
 
     budgets: of a request's phases, by its task and margin
-    beside:  what a normal kernel may have while a critical request runs; None: it waits
-    promises: a bound and deadlines, so it refuses what it cannot keep
+    allotment: what a normal kernel gets while a critical request runs; None: it waits
+    promises: it keeps bounds and deadlines, and refuses those that it cannot keep
     urgent:  the critical model's blocks are placed first
     by_kernels: the host starts critical kernels one by one;  barriers: each of them only when the
                 normal kernels in flight have ended
-    turns:   one inference at a time
-    split:   the share of the SMs that is the critical model's alone; 0: it has no SMs of its own
-    settle_us: the longest that critical kernels wait for workers that must leave
-    runs:    a device starts several kernels of a normal inference by one call: nothing is decided
-             between these
-    plain:   while all budgets let everybody stay, normal kernels run in the form that nobody leaves
+    exclusive: one inference at a time, of all tasks in rotation
+    split:   the share of the SMs for the critical model alone; 0: it shares all of them
+    settle_us: the longest time for which critical kernels wait for workers that must leave
+    runs:    one call starts several kernels of a normal inference: the policy decides nothing
+             between them
+    plain:   while all budgets let all workers stay, normal kernels run in their plain form
              (decision 55)
     """
 
     name: str
     leave: Leave
     budgets: Callable[[Critical, float], tuple[int, ...]]
-    beside: Callable[[Beside], Allotment | None]
+    allotment: Callable[[LaunchContext], Allotment | None]
     promises: bool = False
     urgent: bool = True
     by_kernels: bool = False
     barriers: bool = False
-    turns: bool = False
+    exclusive: bool = False
     split: float = 0.0
     settle_us: float = 0.0
     runs: bool = False
     plain: bool = False
 
 
-def _nobody(task: Critical, margin: float) -> tuple[int, ...]:
+def _no_workers(task: Critical, margin: float) -> tuple[int, ...]:
     return (0,) * len(task.phases)
 
 
-def _everybody(task: Critical, margin: float) -> tuple[int, ...]:
+def all_workers(task: Critical, margin: float) -> tuple[int, ...]:
+    """Every normal worker may stay, in each phase."""
     return (EVERYBODY,) * len(task.phases)
 
 
-def _within_budget(now: Beside) -> Allotment | None:
+def _within_budget(now: LaunchContext) -> Allotment | None:
     return Allotment(now.budget) if now.budget else None
 
 
-#: Kernel-boundary scheduling after Orion: most time in flight, as a share of the request's.
-MOST_PENDING = 0.025
-
-
-def _opposite(now: Beside) -> Allotment | None:
-    """A kernel that leaves SMs free, uses what the critical kernel does not, and ends soon."""
-    kernel, critical = now.kernel, now.critical
-    each = kernel.residents(now.gpu) // now.gpu.sms
-    small = -(-kernel.tiles // each) < now.gpu.sms
-    differs = critical is None or (kernel.memory > kernel.compute) != (
-        critical.memory > critical.compute
-    )
-    soon = now.pending_us + kernel.tile_us <= MOST_PENDING * now.solo_us
-    return ALL if small and differs and soon else None
-
-
-def _shard(now: Beside) -> Allotment | None:
-    if now.critical is None:
-        return None
-    found = miriam.shard(now.kernel, now.critical, now.gpu, now.used)
-    return None if found is None else Allotment(found.blocks, found.blocks, found.fold)
-
-
-#: Several chunks, and little beside a request: longer waits were worth nothing (decision 35).
+#: Several chunks, and little compared with a request: longer waits gained nothing (decision 35).
 SETTLE_US = 10.0
 
 DESIGNS = {
@@ -141,20 +108,20 @@ DESIGNS = {
             "tilewright", "chunk", bounded, _within_budget, promises=True, settle_us=SETTLE_US,
             runs=True, plain=True,
         ),
-        Design("miriam", "tile", _everybody, _shard, by_kernels=True),
-        Design("sequential", "never", _everybody, lambda _: None, turns=True, runs=True),
-        Design("streams", "never", _everybody, lambda _: ALL, urgent=False, runs=True),
-        Design("priority", "never", _everybody, lambda _: ALL, runs=True),
-        Design("barriers", "never", _everybody, lambda _: ALL, by_kernels=True, barriers=True),
-        Design("split", "never", _everybody, lambda _: ALL, split=0.5, runs=True),
-        Design("entry", "entry", _nobody, _within_budget),
-        Design("boundary", "never", _everybody, _opposite, by_kernels=True),
+        Design("sequential", "never", all_workers, lambda _: None, exclusive=True, runs=True),
+        Design("streams", "never", all_workers, lambda _: ALL, urgent=False, runs=True),
+        Design("priority", "never", all_workers, lambda _: ALL, runs=True),
+        Design("barriers", "never", all_workers, lambda _: ALL, by_kernels=True, barriers=True),
+        Design("split", "never", all_workers, lambda _: ALL, split=0.5, runs=True),
+        Design("entry", "entry", _no_workers, _within_budget),
     )
 }  # fmt: skip
 
 
-def design(name: str) -> Design:
-    """Raises UsageError."""
-    if name not in DESIGNS:
-        raise UsageError(f"Unknown policy: {name}", hint=f"Known are {', '.join(DESIGNS)}")
-    return DESIGNS[name]
+def design(chosen: str | Design) -> Design:
+    """By its name; one that was made elsewhere is itself.  Raises UsageError."""
+    if isinstance(chosen, Design):
+        return chosen
+    if chosen not in DESIGNS:
+        raise UsageError(f"Unknown policy: {chosen}", hint=f"Known are {', '.join(DESIGNS)}")
+    return DESIGNS[chosen]

@@ -1,7 +1,7 @@
-"""What happens to a coordinator, and what it decides: events and actions.
+"""Events that a coordinator is told of, and actions that it decides on.
 
-Events carry `now` in microseconds of any clock that does not go back.  Actions are carried out by
-the executor or the simulator, in their order.
+Events carry `now` in microseconds of any clock that does not go back.  The executor (agents.py) or
+the simulator carries out the actions, in their order.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ class Reached:
 
 @slotted
 class Finished:
-    """A critical request has ended; took_us: from its begin, without waiting; None: it was given up
-    or failed, and tells nothing."""
+    """A critical request has ended.
+
+    took_us: from its begin, without waiting; None: it failed or was given up, so its time says
+             nothing
+    """
 
     now: float
     request: int
@@ -44,7 +47,7 @@ class Finished:
 
 @slotted
 class Ended:
-    """A launch of a normal kernel has ended; complete: kernels of the inference that are done."""
+    """A launch of a normal kernel has ended; complete: finished kernels of the inference."""
 
     now: float
     task: str
@@ -60,9 +63,9 @@ class Tick:
 
 @slotted
 class Gone:
-    """A task's client left or died, with all its requests.
+    """A task has left, with all its requests.
 
-    died: its process has ended, so workers in flight did not count themselves out
+    died: its process has ended, so its workers in flight are still counted
     """
 
     now: float
@@ -70,24 +73,26 @@ class Gone:
     died: bool = False
 
 
-Event = Arrived | Reached | Finished | Ended | Tick | Gone
+#: What agents say of their tasks.
+TaskEvent = Arrived | Reached | Finished | Ended | Gone
+Event = TaskEvent | Tick
 
 
 @slotted
 class Begin:
-    """Start a critical request: before the kernels of each phase its budget is set, after the last
-    one everybody may stay.
+    """Start a critical request: the budget of each phase is set before its kernels, and after the
+    last one all workers may stay.
 
-    settle_us: where a budget falls, the kernels of its phase wait until those who must leave have
-               left, at most so long; 0: not at all
-    beside: normal tasks at once; each may keep as many workers as the budget
+    settle_us: where a budget falls, the longest time for which the kernels of the phase wait until
+               the workers beyond it have left; 0: they do not wait
+    concurrent: normal tasks at once; each may keep as many workers as the budget
     """
 
     request: int
     task: str
     budgets: tuple[int, ...]
     settle_us: float = 0.0
-    beside: int = 0
+    concurrent: int = 0
 
 
 @slotted
@@ -100,11 +105,11 @@ class Proceed:
 
 @slotted
 class Enqueue:
-    """Start a normal kernel, or go on with it, after what the task has started before.
+    """Start a normal kernel, or go on with it, after the earlier launches of the task.
 
-    workers: at most;  tiles: that this launch takes at most; 0: all that are left
+    workers: at most;  tiles: the most that this launch takes; 0: all that are left
     fold: logical threads whose work a thread does
-    plain: in the form that nobody leaves;  begins: a new inference
+    plain: in the form that no worker leaves;  begins: a new inference
     """
 
     task: str
@@ -125,7 +130,7 @@ class Allow:
 
 @slotted
 class Recount:
-    """No normal worker is alive: set the count of them to 0, and then go on."""
+    """No normal worker is alive: set their count to 0 before the next action."""
 
 
 @slotted
@@ -141,9 +146,9 @@ class Noticed:
     """Requests under these budgets exceeded their bound more often than the curves say, so the
     curves have been corrected.
 
-    requests: that tell so, since the first of them;  over: those over the bound
-    predicted, found: their slowdown by the curve before, and what really covers as many
-    kept: whether some budget is left that keeps the bound
+    requests: that showed it, since the first of them;  over: those over the bound
+    predicted, found: their slowdown by the curve before, and the one that really covers as many
+    attainable: whether some budget is left that keeps the bound
     """
 
     task: str
@@ -152,13 +157,13 @@ class Noticed:
     over: int
     predicted: float
     found: float
-    kept: bool
+    attainable: bool
 
 
 @slotted
 class Recalibrated:
-    """A critical model takes another time alone than was known, as on a device whose clock has
-    changed.  Its bound is on that time from now on."""
+    """The time alone of a critical model has changed, such as with the device's clock.  From now on
+    its bound is on the new time."""
 
     task: str
     was_us: float
@@ -167,7 +172,7 @@ class Recalibrated:
 
 @slotted
 class Withdraw:
-    """A normal task is not admitted any longer; what it has in flight ends."""
+    """A normal task may not go on; its launches in flight end."""
 
     task: str
     error: TilewrightError

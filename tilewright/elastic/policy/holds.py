@@ -1,6 +1,6 @@
-"""How a critical request holds normal work back: parts of its kernels, each under a budget.
+"""The parts of a critical request, each with the budget that holds normal work back meanwhile.
 
-Input: phases, and what the policy decided (`Begin`).  Output: `Hold`s in their order, for executor
+Input: phases, and the policy's decision (`Begin`).  Output: `Hold`s in their order, for executor
 and simulator alike.
 """
 
@@ -17,8 +17,8 @@ from tilewright.elastic.policy.tasks import Phase
 class Hold:
     """Kernels [first, last) of a critical model under a budget.
 
-    waits: they begin when the workers that must leave have left, or after as long as the request's
-           `Begin` says
+    waits: they begin when the workers beyond the budget have left, or after the `settle_us` of the
+           request's `Begin`
     """
 
     budget: int
@@ -28,7 +28,7 @@ class Hold:
 
 
 def holds(phases: Sequence[Phase], budgets: Sequence[int], settle_us: float) -> list[Hold]:
-    """One for each phase.  Who may stay under a larger budget than before need not be waited for.
+    """One for each phase.  Kernels wait only where the budget falls: else no worker must leave.
 
     settle_us: as of `Begin`
     """

@@ -1,13 +1,14 @@
-"""Curves that promise too much: noticed by requests over their bound, and corrected.
+"""A sequential test that finds curves which promise too much, and corrects them.
 
 Input: whether requests under some budgets exceeded the bound that the curve says they keep.
-Output: evidence, and phases whose curves say what was found.  Pure functions.
+Output: evidence, and phases with corrected curves.  Pure functions.
 
-It is a sequential test.  A curve covers all but a share of CLAIMED, so no more may exceed a bound
-that it keeps.  With budgets of 0 it is PROMISED that counts, since normal work ends then.  For some
-larger shares the likelihood ratio of what was seen is kept, from the request on where it was 1
-(Page's cumulative sum).  Beside a right curve their mean reaches ENOUGH no more than once in ENOUGH
-requests on average; where 5 % exceed the bound with budgets of 0, it does after about 400.
+If a curve is right, at most the share CLAIMED of the requests exceeds a bound that it keeps.  With
+budgets of 0 the share PROMISED counts instead, because a wrong curve ends normal work then.  The
+test compares this share with some larger ones.  For each of them it sums up the log of the
+likelihood ratio, from 0 and never below 0 (Page's cumulative sum).  If a curve is right, the mean
+ratio reaches ENOUGH at most once in ENOUGH requests on average.  If 5 % of the requests exceed the
+bound with budgets of 0, it does so after about 400 requests.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from tilewright.elastic.policy.budgets import predicted
 from tilewright.elastic.policy.curves import COVERED
 from tilewright.elastic.policy.tasks import Critical, Curve, Phase
 
-#: Of requests whose bound is kept, those that may exceed it: by the curve, and as promised.
+#: The share of requests that may exceed a bound that is kept: by the curve, and as promised.
 CLAIMED, PROMISED = 1 - COVERED, 0.01
-#: Shares that these are tested against, as multiples of them.
+#: The larger shares that the test compares with, as multiples of these.
 MORE = tuple(1.5 * 2**n for n in range(6))
 #: Evidence by which a curve counts as wrong.
 ENOUGH = 1e5
-#: Choices of budgets of one task that are watched: those of late.
+#: Choices of budgets of one task with evidence, at most: the latest ones.
 MOST_WATCHED = 64
 
 

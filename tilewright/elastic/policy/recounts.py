@@ -1,7 +1,8 @@
-"""When workers are counted anew: those of a process that died never count themselves out, and each
-critical request would wait for them.
+"""Counts of workers after a process died: its workers stay in the count, and each critical request
+would wait for them.
 
-Input: the state and its time.  Output: the state, and the action once no launch is in flight.
+Input: the state and its time.  Output: the state, and the action `Recount` once no launch is in
+flight.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from collections.abc import Collection
 
 from tilewright.base.record import changed
 from tilewright.elastic.policy.events import Action, Recount
-from tilewright.elastic.policy.state import Shares
+from tilewright.elastic.policy.state import SchedulerState
 
-#: Microseconds after which no kernel of a task that has left runs any more.
+#: Microseconds after which no kernel of a task that has left still runs.
 DEAD_US = 1e6
-#: Normal launches pause so long for a count, at most; then they go on, and it is tried again.
+#: Normal launches pause at most this long for a count; then they go on, and it is tried again.
 PAUSE_US = 100_000.0
 
 
-def left(state: Shares, tasks: Collection[str], died: bool = False) -> Shares:
-    """The state's count, when normal tasks leave it with what they have in flight.
+def left(state: SchedulerState, tasks: Collection[str], died: bool = False) -> SchedulerState:
+    """The state after normal tasks have left with launches in flight.
 
-    died: their process has ended, so these workers never count themselves out.  Others do, but
-          nobody tells when: a count that is due comes after them, for it would miss them then
+    died: their process has ended, so their workers stay in the count.  Workers of tasks that only
+          left count themselves out at some time, so a recount that is due waits for them, too
     """
     flying = any(p.flying for p in state.normal if p.task.name in tasks)
     if flying and (died or state.recount is not None):
@@ -30,12 +31,12 @@ def left(state: Shares, tasks: Collection[str], died: bool = False) -> Shares:
     return state
 
 
-def paused(state: Shares) -> bool:
-    """Whether normal launches wait for a count."""
+def paused(state: SchedulerState) -> bool:
+    """Whether normal launches wait for a recount."""
     return state.recount is not None and state.now >= state.recount
 
 
-def recounted(state: Shares) -> tuple[Shares, tuple[Action, ...]]:
+def recounted(state: SchedulerState) -> tuple[SchedulerState, tuple[Action, ...]]:
     if state.recount is None or state.now < state.recount:
         return state, ()
     if not any(progress.flying for progress in state.normal):

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from math import inf
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.base.errors import AdmissionRefused
+from tilewright.base.errors import AdmissionRefused, CompilerBug
 from tilewright.base.record import changed
 from tilewright.elastic.policy.admission import admit, disturbing, late
+from tilewright.elastic.policy.baseline import Baseline
 from tilewright.elastic.policy.budgets import corrected
-from tilewright.elastic.policy.designs import ALL, Allotment, Beside, Design
+from tilewright.elastic.policy.designs import ALL, Allotment, Design, LaunchContext
 from tilewright.elastic.policy.events import (
     Allow,
     Arrived,
@@ -34,33 +35,40 @@ from tilewright.elastic.policy.events import (
     Refuse,
     Tick,
 )
-from tilewright.elastic.policy.findings import Answer, answered, looking, looks_ended, tried
-from tilewright.elastic.policy.pace import Pace
+from tilewright.elastic.policy.feedback import (
+    Answer,
+    answered,
+    probes_ended,
+    probing,
+    runs_though_late,
+)
 from tilewright.elastic.policy.recounts import left, paused, recounted
+from tilewright.elastic.policy.selection import eligible, may_begin, most_concurrent, passed_on
 from tilewright.elastic.policy.state import (
     Flight,
     Progress,
     Request,
     Running,
-    Shares,
+    SchedulerState,
     pending_us,
     with_item,
 )
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
-from tilewright.elastic.policy.turns import in_turn, most_beside, turned, with_place
 
 #: A clock that jumps further than this between two events has jumped: time counts up to here.
 MOST_STEP_US = 200_000.0
-#: Kernels that nobody leaves have ended so long before a request may come: it may be told late of
-#: the one before it, and kernels take a little longer than alone.
+#: Plain kernels end this many microseconds before a request may come, if they take this multiple of
+#: their time alone: the coordinator may be told late of the last request.
 LEAD_US, LONGER = 100.0, 1.1
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """ahead: launches of a normal task in flight, so that the GPU does not wait for the host
-    together: normal tasks whose inferences run at once, at most, unless all budgets let everybody
-              stay or the design has turns; 0: all (decision 58)
+    """The policy for one GPU and one design.
+
+    ahead: launches of a normal task in flight, so that the GPU does not wait for the host
+    together: at most this many normal tasks run inferences at once, unless all budgets let all
+              workers stay or the design is exclusive; 0: all (decision 58)
     """
 
     design: Design
@@ -68,7 +76,7 @@ class Scheduler:
     ahead: int = 2
     together: int = 0
 
-    def joined(self, state: Shares, task: Critical | Normal) -> Shares:
+    def joined(self, state: SchedulerState, task: Critical | Normal) -> SchedulerState:
         """The state with one more task.  Raises AdmissionRefused."""
         names = [t.name for t in state.critical] + [p.task.name for p in state.normal]
         if task.name in names:
@@ -90,11 +98,11 @@ class Scheduler:
             margins=(*state.margins, 1.0),
             due=(*state.due, state.now),
             evidence=(*state.evidence, ()),
-            paces=(*state.paces, Pace()),
+            baselines=(*state.baselines, Baseline()),
         )
 
-    def step(self, state: Shares, event: Event) -> Answer:
-        """What follows from an event.  Events of tasks and requests that are not known are none."""
+    def step(self, state: SchedulerState, event: Event) -> Answer:
+        """The state and actions after an event; unknown tasks and requests are ignored."""
         passed = min(max(0.0, event.now - state.now), MOST_STEP_US)
         state = changed(state, now=max(state.now, event.now))
         if state.running is not None:
@@ -116,24 +124,24 @@ class Scheduler:
         state, more = self._go_on(state)
         return state, (*actions, *more)
 
-    def at_once(self, state: Shares, task: str, request: int) -> Begin | None:
+    def at_once(self, state: SchedulerState, task: str, request: int) -> Begin | None:
         """What `Arrived` will lead to, if nothing stands in the way of a request that came now.  To
         ask this takes a tenth of the time of a step.  None: ask by the event."""
         critical, design = state.task(task), self.design
         if critical is None or critical.deadline_us is not None or state.running or state.waiting:
             return None
-        if design.turns or design.by_kernels:
+        if design.exclusive or design.by_kernels:
             return None
         budgets = design.budgets(critical, state.margins[state.critical.index(critical)])
         return self._begin(state, request, critical, budgets)
 
     def _begin(
-        self, state: Shares, request: int, task: Critical, budgets: tuple[int, ...]
+        self, state: SchedulerState, request: int, task: Critical, budgets: tuple[int, ...]
     ) -> Begin:
-        beside = most_beside(self.together, state)
-        return Begin(request, task.name, budgets, self.design.settle_us, beside)
+        concurrent = most_concurrent(self.together, state)
+        return Begin(request, task.name, budgets, self.design.settle_us, concurrent)
 
-    def _arrived(self, state: Shares, event: Arrived) -> Answer:
+    def _arrived(self, state: SchedulerState, event: Arrived) -> Answer:
         task = state.task(event.task)
         if task is None:
             more = tuple(
@@ -149,17 +157,17 @@ class Scheduler:
         request = Request(event.request, task.name, came, deadline)
         waiting = tuple(sorted((*state.waiting, request), key=lambda r: _order(state, r)))
         refusal = late(list(_ends(state, waiting)), task.name)
-        if self.design.promises and refusal is not None and not tried(state, number):
+        if self.design.promises and refusal is not None and not runs_though_late(state, number):
             return state, (Refuse(event.request, refusal),)
         return changed(state, waiting=waiting), ()
 
-    def _reached(self, state: Shares, event: Reached) -> Shares:
+    def _reached(self, state: SchedulerState, event: Reached) -> SchedulerState:
         running = state.running
         if running is None or running.request.number != event.request:
             return state
         return changed(state, running=changed(running, kernel=event.kernel, held=True))
 
-    def _finished(self, state: Shares, event: Finished) -> Answer:
+    def _finished(self, state: SchedulerState, event: Finished) -> Answer:
         waiting = tuple(r for r in state.waiting if r.number != event.request)
         overdue = tuple(r for r in state.overdue if r.number != event.request)
         state = changed(state, waiting=waiting, overdue=overdue)
@@ -177,34 +185,35 @@ class Scheduler:
         state = changed(state, running=None, margins=margins)
         return answered(state, running, event.took_us) if self.design.promises else (state, ())
 
-    def _go_on(self, state: Shares) -> Answer:
+    def _go_on(self, state: SchedulerState) -> Answer:
         """Starts what may start now."""
         state, counted = recounted(state)
-        state, told = looks_ended(state)
+        state, told = probes_ended(state)
         actions = [*counted, *told]
-        if self.design.turns:
-            state = turned(state)
-        if state.running is None and state.waiting and self._critical_turn(state):
+        if self.design.exclusive:
+            state = passed_on(state)
+        if state.running is None and state.waiting and self._critical_may_go(state):
             first, *rest = state.waiting
             task = state.task(first.task)
-            assert task is not None, "requests leave with their task"
+            if task is None:
+                raise CompilerBug("a request has outlived its task", task=first.task)
             margin = state.margins[state.critical.index(task)]
             budgets = self.design.budgets(task, margin)
-            beside = any(progress.flying for progress in state.normal)
-            running = Running(first, budgets, held=self.design.by_kernels, beside=beside)
+            shared = any(progress.flying for progress in state.normal)
+            running = Running(first, budgets, held=self.design.by_kernels, shared=shared)
             state = changed(state, waiting=tuple(rest), running=running)
             actions.append(self._begin(state, first.number, task, budgets))
         if state.running is not None and state.running.held and self._passes(state):
             running = changed(state.running, held=False)
             state = changed(state, running=running)
             actions.append(Proceed(running.request.number, running.kernel))
-        tasks = [] if paused(state) or looking(state) else in_turn(self.design, state)
-        everybody = bool(tasks) and self._everybody_stays(state)
-        together = 0 if everybody or self.design.turns else self.together
-        placed = with_place(together, state, tasks)
+        tasks = [] if paused(state) or probing(state) else eligible(self.design, state)
+        all_stay = bool(tasks) and self._all_stay(state)
+        together = 0 if all_stay or self.design.exclusive else self.together
+        placed = may_begin(together, state, tasks)
         for number in tasks:
             begins = number in placed
-            while launch := self._launch(state, state.normal[number], everybody, begins):
+            while launch := self._launch(state, state.normal[number], all_stay, begins):
                 progress = self._with_launch(state.normal[number], launch, state.now)
                 state = changed(state, normal=with_item(state.normal, number, progress))
                 actions.append(launch)
@@ -214,14 +223,14 @@ class Scheduler:
                     break
         return state, tuple(actions)
 
-    def _critical_turn(self, state: Shares) -> bool:
-        return not self.design.turns or state.task(state.turn) is not None
+    def _critical_may_go(self, state: SchedulerState) -> bool:
+        return not self.design.exclusive or state.task(state.holder) is not None
 
-    def _passes(self, state: Shares) -> bool:
+    def _passes(self, state: SchedulerState) -> bool:
         return not self.design.barriers or not any(p.flying for p in state.normal)
 
     def _launch(
-        self, state: Shares, progress: Progress, everybody: bool, may_begin: bool
+        self, state: SchedulerState, progress: Progress, all_stay: bool, may_begin: bool
     ) -> Enqueue | None:
         """The kernel of a normal task that starts now.  may_begin: also an inference's first one"""
         if len(progress.flying) >= self._most_ahead(state):
@@ -231,17 +240,17 @@ class Scheduler:
         begins = not kernel and (ahead > 0 or not progress.elastic)
         if ahead >= progress.backlog or (begins and not may_begin):
             return None
-        part = self._part(state, progress, task.kernels[kernel])
+        part = self._part(state, task.kernels[kernel])
         if part is None or (part.tiles and progress.flying):
             return None
-        quiet = everybody or self._quiet(state, task.kernels[kernel])
+        undisturbed = all_stay or self._ends_before_requests(state, task.kernels[kernel])
         follows = all(flight.stays for flight in progress.flying)
         # what was started in elastic form may be done in part, and the plain form begins anew
         fresh = ahead > 0 or kernel >= progress.elastic
-        plain = quiet and follows and fresh
-        if ahead and (self.design.turns or not (plain or never)):
+        plain = undisturbed and follows and fresh
+        if ahead and (self.design.exclusive or not (plain or never)):
             return None
-        if quiet and fresh and not (plain or everybody):
+        if undisturbed and fresh and not (plain or all_stay):
             return None  # those in flight end soon, and then it is plain
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 
@@ -254,7 +263,7 @@ class Scheduler:
             began=now if launch.begins else progress.began,
         )
 
-    def _quiet(self, state: Shares, kernel: KernelCost) -> bool:
+    def _ends_before_requests(self, state: SchedulerState, kernel: KernelCost) -> bool:
         """Whether this kernel ends before a critical request may come, behind those in flight."""
         if not self.design.plain or state.running is not None or state.waiting:
             return False
@@ -263,8 +272,8 @@ class Scheduler:
             return False
         return LONGER * (pending_us(self.gpu, state.normal) + kernel.alone_us(self.gpu)) <= left
 
-    def _everybody_stays(self, state: Shares) -> bool:
-        """Whether the budgets of all critical tasks let everybody stay, also of those without a
+    def _all_stay(self, state: SchedulerState) -> bool:
+        """Whether the budgets of all critical tasks let all workers stay, also of those without a
         request now."""
         return self.design.plain and all(
             budget == EVERYBODY
@@ -272,10 +281,10 @@ class Scheduler:
             for budget in self.design.budgets(task, margin)
         )
 
-    def _most_ahead(self, state: Shares) -> int:
+    def _most_ahead(self, state: SchedulerState) -> int:
         return 1 if self.design.barriers and state.running is not None else self.ahead
 
-    def _part(self, state: Shares, progress: Progress, kernel: KernelCost) -> Allotment | None:
+    def _part(self, state: SchedulerState, kernel: KernelCost) -> Allotment | None:
         running = state.running
         if running is None:
             return ALL
@@ -285,8 +294,8 @@ class Scheduler:
         critical = None
         if task is not None and self.design.by_kernels and running.kernel < len(task.kernels):
             critical = task.kernels[running.kernel]
-        return self.design.beside(
-            Beside(
+        return self.design.allotment(
+            LaunchContext(
                 self.gpu,
                 kernel,
                 critical,
@@ -297,14 +306,16 @@ class Scheduler:
         )
 
 
-def _order(state: Shares, request: Request) -> tuple[int, float, float, int]:
+def _order(state: SchedulerState, request: Request) -> tuple[int, float, float, int]:
     """Priority, then the earliest deadline, then arrival."""
     task = state.task(request.task)
     deadline = inf if request.deadline is None else request.deadline
     return (-task.priority if task else 0, deadline, request.arrived, request.number)
 
 
-def _ends(state: Shares, waiting: tuple[Request, ...]) -> Iterator[tuple[str, float, float | None]]:
+def _ends(
+    state: SchedulerState, waiting: tuple[Request, ...]
+) -> Iterator[tuple[str, float, float | None]]:
     """When each request ends at the latest."""
     end = state.now
     if state.running is not None:
@@ -317,7 +328,7 @@ def _ends(state: Shares, waiting: tuple[Request, ...]) -> Iterator[tuple[str, fl
         yield request.task, end, request.deadline
 
 
-def _ended(state: Shares, event: Ended) -> Shares:
+def _ended(state: SchedulerState, event: Ended) -> SchedulerState:
     normal = []
     for progress in state.normal:
         if progress.task.name == event.task and progress.flying:
@@ -333,7 +344,7 @@ def _ended(state: Shares, event: Ended) -> Shares:
     return changed(state, normal=tuple(normal))
 
 
-def _overdue(state: Shares) -> Answer:
+def _overdue(state: SchedulerState) -> Answer:
     """A request that outlives its lease gives back what it held."""
     running = state.running
     task = None if running is None else state.task(running.request.task)
@@ -343,9 +354,9 @@ def _overdue(state: Shares) -> Answer:
     return state, (Overdue(running.request.number, task.name), Allow(EVERYBODY))
 
 
-def _gone(state: Shares, event: Gone) -> Answer:
-    """Without the task and its requests, also those that outlived their lease: nobody would tell
-    when they finish.  If its request ran, everybody may stay again."""
+def _gone(state: SchedulerState, event: Gone) -> Answer:
+    """The state without the task and all its requests.  If one of them ran, all workers may stay
+    again."""
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
     state = changed(
@@ -354,7 +365,7 @@ def _gone(state: Shares, event: Gone) -> Answer:
         margins=tuple(state.margins[n] for n in kept),
         due=tuple(state.due[n] for n in kept),
         evidence=tuple(state.evidence[n] for n in kept),
-        paces=tuple(state.paces[n] for n in kept),
+        baselines=tuple(state.baselines[n] for n in kept),
         normal=tuple(p for p in state.normal if p.task.name != event.task),
         waiting=tuple(r for r in state.waiting if r.task != event.task),
         overdue=tuple(r for r in state.overdue if r.task != event.task),

@@ -1,4 +1,4 @@
-"""What a coordinator remembers: immutable, and small enough to be made anew with each event."""
+"""The state of a coordinator: immutable, and small enough that each event makes a new one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import inf
 from typing import TypeVar
 
 from tilewright.base.record import slotted
+from tilewright.elastic.policy.baseline import Baseline
 from tilewright.elastic.policy.notices import Evidence
-from tilewright.elastic.policy.pace import Pace
 from tilewright.elastic.policy.tasks import Critical, Gpu, Normal
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ class Request:
 class Running:
     """The critical request that has begun.
 
-    kernel: where the design goes by kernels, the one that runs or waits for its turn
-    held: it waits for its turn (a barrier);  beside: normal work was in flight when it began
+    kernel: where the design goes by kernels, the one that runs or comes next
+    held: it waits at a barrier;  shared: normal work was in flight when it began
     spent_us: since its begin, without jumps of the clock
     """
 
@@ -37,13 +37,13 @@ class Running:
     budgets: tuple[int, ...]
     kernel: int = 0
     held: bool = False
-    beside: bool = False
+    shared: bool = False
     spent_us: float = 0.0
 
 
 @slotted
 class Flight:
-    """A launch of a normal kernel that has not ended; stays: nobody leaves it."""
+    """A launch of a normal kernel that has not ended; stays: no worker leaves it."""
 
     kernel: int
     workers: int
@@ -54,10 +54,10 @@ class Flight:
 class Progress:
     """A normal task.
 
-    backlog: inferences that are wanted;  complete: kernels of the present one that are done
-    elastic: behind the last kernel of the present inference that was started in the form that
-             workers leave, and so may be done in part
-    began: when its last inference began, never at first
+    backlog: inferences that are asked for;  complete: finished kernels of the present one
+    elastic: the number after the last kernel of the present inference that was started in elastic
+             form, and so may be done in part
+    began: when its last inference began; -inf before the first
     """
 
     task: Normal
@@ -69,10 +69,10 @@ class Progress:
 
     @property
     def following(self) -> int:
-        """The kernel to start next; kernels of the next inference have numbers behind the last one
-        of this.  A launch whose kernel
-        comes before what is complete in its place does nothing: the one before it was left, and
-        comes again."""
+        """The kernel to start next; the numbers of the next inference go on after this one's.
+
+        A launch of a kernel that comes too early does nothing: workers left the one before it,
+        which must be launched again."""
         kernel = self.complete
         for flight in self.flying:
             kernel += flight.kernel == kernel % len(self.task.kernels)
@@ -80,7 +80,7 @@ class Progress:
 
     @property
     def busy(self) -> bool:
-        """An inference has begun and not ended."""
+        """Whether an inference has begun and not ended."""
         return bool(self.flying or self.complete or self.elastic)
 
 
@@ -90,15 +90,15 @@ def pending_us(gpu: Gpu, normal: Sequence[Progress]) -> float:
 
 
 @slotted
-class Shares:
+class SchedulerState:
     """The whole state.
 
     waiting: critical requests in the order in which they will run
-    margins, evidence, paces: by critical task
-    turn: the name of whose turn it is, where tasks take turns
+    margins, evidence, baselines: by critical task
+    holder: the task that has the device, where the design is exclusive
     due: by critical task, when its next request may come
-    overdue: requests that outlived their lease and have not finished; their tasks are here still
-    recount: from when on workers are counted anew; None: all have counted themselves
+    overdue: requests that outlived their lease and have not finished; their tasks have not left
+    recount: when workers are to be counted again; None: the count is right
     """
 
     critical: tuple[Critical, ...] = ()
@@ -109,8 +109,8 @@ class Shares:
     margins: tuple[float, ...] = ()
     due: tuple[float, ...] = ()
     evidence: tuple[tuple[Evidence, ...], ...] = ()
-    paces: tuple[Pace, ...] = ()
-    turn: str = ""
+    baselines: tuple[Baseline, ...] = ()
+    holder: str = ""
     overdue: tuple[Request, ...] = ()
     recount: float | None = None
 

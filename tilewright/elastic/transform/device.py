@@ -19,15 +19,27 @@ if TYPE_CHECKING:
 #: Headers that device code needs and its compiler has.
 _KEPT = re.compile(r"cuda_fp16|cuda_bf16|cooperative_groups|mma\.h|cuda/|cub/|crt/|cuda_pipeline")
 _SCOPES = frozenset({"function_definition", "lambda_expression", "compound_statement"})
+#: Definitions beside functions, and where they may be taken out.
+_OTHERS = ("declaration", "expression_statement", "using_declaration", "struct_specifier",
+           "class_specifier", "type_definition", "alias_declaration",
+           "template_instantiation")  # fmt: skip
+_PLACES = ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "declaration_list",
+           "namespace_definition", "linkage_specification")  # fmt: skip
+#: What the device may need.
+_NEEDED = re.compile(
+    r"__device__|__constant__|__managed__|__global__|__shared__|\bconst\b|\bconstexpr\b"
+    r"|\bstruct\b|\bclass\b|\benum\b|\bunion\b|\btypedef\b|\busing \w+\s*=|cooperative_groups"
+    r"|nvcuda"
+)
+#: What the library of the host has.
+_HOST = re.compile(r"\bstd::(?!(?:numeric_limits|is_|enable_if|conditional)\b)")
 
 
 def device_part(module: CudaSource, headers: Headers) -> list[Edit]:
-    missing = {directive.start: included(directive.tokens)
-               for source, directive in headers.missing if source is module.source}  # fmt: skip
     edits = [Edit(node.start_byte, node.end_byte, _lines(module, node)) for node in _hosts(module)]
-    for directive in module.source.lexed.directives:
-        name = missing.get(directive.start, "")
-        if name and not _KEPT.search(name):
+    for source, directive in headers.missing:
+        name = included(directive.tokens)
+        if source is module.source and name and not _KEPT.search(name):
             text = module.source.between(directive.start, directive.end)
             quoted = (
                 directive.tokens[0].text if directive.tokens[0].kind == "string" else f"<{name}>"
@@ -46,28 +58,13 @@ def _hosts(module: CudaSource) -> Iterator[Node]:
     of = module.source.of
     for node in inside(module.source.root, skip=_SCOPES):
         if node.type == "function_definition" and not _inside_type(node):
-            if not module.is_device(node):
+            if not (module.is_marked(node) or module.is_made(node)):
                 yield whole(node)
         elif node.type in _OTHERS:
             outer = whole(node)
             parent = outer.parent
             if parent is not None and parent.type in _PLACES and not _needed(of(outer)):
                 yield outer
-
-
-_OTHERS = ("declaration", "expression_statement", "using_declaration", "struct_specifier",
-           "class_specifier", "type_definition", "alias_declaration",
-           "template_instantiation")  # fmt: skip
-_PLACES = ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "declaration_list",
-           "namespace_definition", "linkage_specification")  # fmt: skip
-_NEEDED = re.compile(
-    r"__device__|__constant__|__managed__|__global__|__shared__|\bconst\b|\bconstexpr\b"
-    r"|\bstruct\b|\bclass\b|\benum\b|\bunion\b|\btypedef\b|\busing \w+\s*=|cooperative_groups"
-    r"|nvcuda"
-)
-
-
-_HOST = re.compile(r"\bstd::(?!(?:numeric_limits|is_|enable_if|conditional)\b)")
 
 
 def _needed(text: str) -> bool:

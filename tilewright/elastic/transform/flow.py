@@ -28,8 +28,6 @@ _PURE = frozenset({
     "min", "max", "abs", "fabsf", "ceilf", "floorf", "sqrtf", "powf", "log2f", "exp2f", "ceil",
     "floor", "sqrt", "pow", "__mul24", "__umul24", "make_int2", "make_float2",
 })  # fmt: skip
-
-
 #: Functions of CUDA that take values and pointers.
 _BY_VALUE = re.compile(
     r"__\w+$|atomic\w+$|make_\w+$|tex\w+$|\w+f$|printf$|assert$|sin$|cos$|exp$|log$"
@@ -162,8 +160,8 @@ class Flow:
 
         A macro with a return in it counts as one.
         """
-        macros = self.module.macros
-        returning = {name for name in macros if any("return" in m.words for m in macros[name])}
+        around = self.module.around
+        returning = {name for name in around.macros if "return" in around.meant([name])}
         return [
             node
             for node in inside(self.function.body, skip=LAMBDA)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilewright.base.invariants import required
 from tilewright.elastic.transform.module import Definition
 from tilewright.elastic.transform.rewrite import TILE, TW
 from tilewright.elastic.transform.rules import Verdict
@@ -38,7 +39,7 @@ struct Tile {{
   dim3 tw_grid;
   uint3 tw_thread;
   dim3 tw_threads;
-  unsigned tw_live;  // lanes of the warp that have not returned
+  mutable unsigned tw_live;  // lanes of the warp that have not returned
 }};
 __device__ __forceinline__ Tile tw_tile_of(const TileRange &s, unsigned number) {{
   uint3 block;
@@ -183,7 +184,7 @@ def forms(
     call = _call(head, fold)
     # between tiles of one task nobody waits where threads share nothing
     between = "__syncthreads();\n      " if verdict.together else ""
-    first = f"{'' if verdict.live else 'const '}{TILE} {TW}"
+    first = f"const {TILE} {TW}"
     tile = (
         f"{head.template}__device__ __forceinline__ void {_named(head, 'tw')}"
         f"({', '.join([first, *of_tile])}) {body}"
@@ -236,8 +237,8 @@ def head_of(source: Source, kernel: Definition) -> Head:
         text, name = _parameter(source, node, f"tw_unused{number}")
         parameters.append(text)
         names.append(name)
-    label = kernel.declarator.child_by_field_name("declarator")
-    assert label is not None
+    found = kernel.declarator.child_by_field_name("declarator")
+    label = required(found, "a kernel has no name", kernel=kernel.name)
     templates = kernel.templates
     lists = [source.of(t) for t in templates]
     arguments = [a for t in templates for a in _arguments(source, t)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.arguments import alone, each_of, shard, tasks_of
 from tilewright.elastic.transform.trial import TrialLaunch, names_of_forms
-from tilewright.hosts.cuda_devices import DeviceMemory, NvidiaDevice
+from tilewright.hosts.cuda_devices import DeviceMemory, HostWords, NvidiaDevice
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
-from tilewright.hosts.cuda_tasks import Zeroes
+from tilewright.hosts.cuda_tasks import CValue, Zeroes
 
 
 class GpuTrial:
@@ -50,9 +49,9 @@ class GpuTrial:
         self._kernels = {name: self.driver.function(code, entry) for name, entry in made}
         self._budget = self.device.memory(BLOCK)
 
-    def _give(self, launch: TrialLaunch) -> tuple[list[Any], list[DeviceMemory]]:
+    def _give(self, launch: TrialLaunch) -> tuple[list[CValue], list[DeviceMemory]]:
         """Arguments, and the memory in which the arrays among them lie."""
-        values: list[Any] = []
+        values: list[CValue] = []
         memories = []
         for arg in launch.args:
             if isinstance(arg, np.ndarray):
@@ -76,7 +75,7 @@ class GpuTrial:
         self._take(launch, memories)
 
     def _start(
-        self, name: str, grid: Sequence[int], launch: TrialLaunch, values: list[Any]
+        self, name: str, grid: Sequence[int], launch: TrialLaunch, values: Sequence[CValue]
     ) -> None:
         kernel = self._kernels[name]
         stream = self.device.stream
@@ -98,7 +97,9 @@ class GpuTrial:
     def tiles_of_task(self, name: str, launch: TrialLaunch) -> int:
         return self.each or each_of(launch.tiles, self.workers(name, launch))
 
-    def _turn(self, name: str, launch: TrialLaunch) -> tuple[Any, Any, DeviceMemory, Any]:
+    def _turn(
+        self, name: str, launch: TrialLaunch
+    ) -> tuple[ctypes.Structure, ctypes.Structure, DeviceMemory, HostWords]:
         """The extra arguments, the memory that they need, and where the end is told."""
         workers = self.workers(name, launch)
         each = self.tiles_of_task(name, launch)

@@ -7,7 +7,7 @@ tokens.  Names count wherever they stand, so too much is found rather than too l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -112,10 +112,9 @@ def registers(tokens: Sequence[Token]) -> list[Token]:
     return found
 
 
-def _named(run: Iterable[Token]) -> list[Token]:
-    parts = list(run)
-    single = [token for token in parts if _REGISTER.search(token.text)]
-    if single or len(parts) == 1:
+def _named(run: Sequence[Token]) -> Sequence[Token]:
+    single = [token for token in run if _REGISTER.search(token.text)]
+    if single or len(run) == 1:
         return single
-    joined = "".join(re.sub(r'^[^"]*"|"$', "", token.text) for token in parts)
-    return parts[:1] if _REGISTER.search(joined) else []
+    joined = "".join(re.sub(r'^[^"]*"|"$', "", token.text) for token in run)
+    return run[:1] if _REGISTER.search(joined) else []

@@ -8,11 +8,12 @@ little.  Which of these a compiler means is not decided here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tilewright.base.invariants import required
 from tilewright.elastic.transform.module import CudaSource, Definition, function_in
 from tilewright.elastic.transform.source import Source, inside, name_of
 from tilewright.elastic.transform.tokens import Directive, Token
@@ -26,7 +27,7 @@ _CONTAINERS = frozenset({
     "translation_unit", "namespace_definition", "declaration_list", "preproc_if", "preproc_ifdef",
     "preproc_else", "preproc_elif", "preproc_elifdef",
 })  # fmt: skip
-_CLASSES = frozenset({"struct_specifier", "class_specifier", "union_specifier"})
+CLASSES = frozenset({"struct_specifier", "class_specifier", "union_specifier"})
 _NOT_COPIED = frozenset({"virtual", "override", "final", "friend"})
 _LANGUAGE = re.compile(
     r"__\w+__|void|int|float|double|char|long|short|bool|unsigned|signed|const|constexpr|static"
@@ -57,6 +58,11 @@ class SourceUnit:
     def words(self) -> frozenset[str]:
         return frozenset(token.text for token in self.tokens if token.kind == "word")
 
+    @property
+    def definition(self) -> Definition:
+        """Of a kernel, which is always a function."""
+        return required(self.function, "it defines no function", names=self.names)
+
 
 @dataclass(frozen=True, eq=False)
 class WordIndex:
@@ -66,17 +72,16 @@ class WordIndex:
 
     @cached_property
     def named(self) -> dict[str, list[SourceUnit]]:
-        found: dict[str, list[SourceUnit]] = {}
-        for unit in self.units:
-            for name in unit.names:
-                found.setdefault(name, []).append(unit)
-        return found
+        return self._by(lambda unit: unit.names)
 
     @cached_property
     def _users(self) -> dict[str, list[SourceUnit]]:
+        return self._by(lambda unit: unit.words)
+
+    def _by(self, words_of: Callable[[SourceUnit], Iterable[str]]) -> dict[str, list[SourceUnit]]:
         found: dict[str, list[SourceUnit]] = {}
         for unit in self.units:
-            for word in unit.words:
+            for word in words_of(unit):
                 found.setdefault(word, []).append(unit)
         return found
 
@@ -102,22 +107,19 @@ class WordIndex:
 
     def reached(self, unit: SourceUnit, more: Iterable[str] = ()) -> list[SourceUnit]:
         """The unit and all that its words lead to, over any number of steps."""
-        found = {unit: None}
+        found = {unit}
         seen: set[str] = set()
-        pending = [unit]
-        words: Iterable[str] = (*unit.words, *more)
-        while True:
-            for word in words:
-                if word not in seen:
-                    seen.add(word)
-                    for other in self.named.get(word, ()):
-                        if other not in found and other.kind not in ("kernel", "host"):
-                            found[other] = None
-                            pending.append(other)
-            pending = [p for p in pending if p is not unit]
-            if not pending:
-                return sorted(found, key=lambda u: (u is not unit, u.source.name, u.start))
-            words = pending.pop().words
+        pending = [*unit.words, *more]
+        while pending:
+            word = pending.pop()
+            if word in seen:
+                continue
+            seen.add(word)
+            for other in self.named.get(word, ()):
+                if other not in found and other.kind not in ("kernel", "host"):
+                    found.add(other)
+                    pending += other.words
+        return sorted(found, key=lambda u: (u is not unit, u.source.name, u.start, u.end, u.kind))
 
 
 def index(modules: Sequence[CudaSource]) -> WordIndex:
@@ -202,7 +204,9 @@ def _item(
             yield unit("kernel", [function.name], function)
         elif not module.is_device(inner):
             yield unit("host", [function.name], function)
-        elif _NOT_COPIED & _head(function, tokens):
+        elif module.is_made(inner):
+            yield unit("other", [f.name for f in module.functions if f.node == inner], function)
+        elif _NOT_COPIED & module.around.meant(_head(function, tokens)):
             yield unit("other", [function.name, *([outer] if outer else [])])
         else:
             yield unit("method" if outer else "function", [function.name], function)
@@ -258,7 +262,7 @@ def _scopes(source: Source, node: Node, outer: str) -> list[str]:
 
 def _class_body(node: Node) -> Node | None:
     for holder in (node, node.child_by_field_name("type")):
-        if holder is not None and holder.type in _CLASSES:
+        if holder is not None and holder.type in CLASSES:
             return holder.child_by_field_name("body")
     return None
 

@@ -1,17 +1,20 @@
-"""What a CUDA source defines: kernels, device functions, macros, and which of them reach what.
+"""What CUDA sources define: kernels, device functions, macros, and which of them reach what.
 
-Input: a `Source`.  Output: a `CudaSource`.  Functions are known by name alone: where one of several
-overloads reads the block's number, all of them are taken to.
+Input: the `Source`s of a file and its headers.  Output: a `CudaSource` of each.  Functions are
+known by name alone: where one of several overloads reads the block's number, all of them are taken
+to.  A word means whatever any of the sources makes of it: nothing tells which header comes first.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tilewright.base.invariants import required
 from tilewright.elastic.transform.source import Source, above, declared, inside, name_of
 
 if TYPE_CHECKING:
@@ -32,7 +35,21 @@ WORD = re.compile(rf"{REGISTER.pattern}|[A-Za-z_]\w*")
 #: Where the mark of a kernel belongs.
 _HOMES = ("function_definition", "declaration", "field_declaration", "friend_declaration",
           "template_instantiation", "ERROR")  # fmt: skip
-_DEVICE = re.compile(r"__device__|__global__|\bconstexpr\b")
+_DEVICE = frozenset({"__device__", "__global__", "constexpr"})
+#: Words before a function's name that are no types.
+_SPECIFIERS = re.compile(
+    r"__\w+__|__\w*inline|static|inline|extern|virtual|friend|explicit|const|constexpr|consteval"
+    r"|volatile|register|typename|struct|class|union|enum|template|requires|alignas|__declspec"
+    r"|noexcept|restrict|__restrict|mutable|using|namespace|C"
+)
+_PLAIN = frozenset({"void", "bool", "char", "short", "int", "long", "float", "double", "signed",
+                    "unsigned", "auto", "decltype", "wchar_t"})  # fmt: skip
+#: Types of headers that every compiler has.
+_LIBRARY_TYPES = re.compile(r"\w+_t|dim3|FILE|u?(?:char|short|int|long|float|double)\w*|std")
+_TYPES = frozenset({"struct_specifier", "class_specifier", "union_specifier", "enum_specifier",
+                    "type_definition", "alias_declaration", "type_parameter_declaration",
+                    "variadic_type_parameter_declaration"})  # fmt: skip
+_DEPTHS = {"(": 1, "[": 1, "<": 1, ")": -1, "]": -1, ">": -1, ">>": -2}
 #: Definitions that stand around a function and belong to its text.
 _AROUND = ("template_declaration", "linkage_specification")
 
@@ -40,7 +57,7 @@ _AROUND = ("template_declaration", "linkage_specification")
 @dataclass(frozen=True)
 class Definition:
     """A definition; `whole` is it with its template and linkage, `declarator` its name and
-    parameters."""
+    parameters.  made: a macro has a part of its head that the parser did not see"""
 
     name: str
     node: Node = field(repr=False)
@@ -48,19 +65,18 @@ class Definition:
     declarator: Node = field(repr=False)
     body: Node = field(repr=False)
     kernel: bool
+    made: bool = False
 
     @property
     def parameters(self) -> Node:
         found = self.declarator.child_by_field_name("parameters")
-        assert found is not None
-        return found
+        return required(found, "a function has no parameters", function=self.name)
 
     @cached_property
     def labels(self) -> Node:
         """Where its name stands; of `k<float>` the name of the template."""
         found = name_of(self.declarator.child_by_field_name("declarator"))
-        assert found is not None
-        return found
+        return required(found, "a function has no name", function=self.name)
 
     @property
     def templates(self) -> list[Node]:
@@ -82,15 +98,97 @@ class Macro:
     value: str
     node: Node = field(repr=False)
 
-    @property
+    @cached_property
     def words(self) -> frozenset[str]:
         return frozenset(WORD.findall(self.value))
+
+
+@dataclass(frozen=True, eq=False)
+class SourceGroup:
+    """What a file and its headers know of each other.
+
+    lacking: headers of others were not found
+    """
+
+    lacking: bool
+    sources: list[CudaSource] = field(default_factory=list, repr=False)
+
+    @cached_property
+    def macros(self) -> dict[str, tuple[Macro, ...]]:
+        found: dict[str, tuple[Macro, ...]] = {}
+        for each in self.sources:
+            for name, macros in each.macros.items():
+                found[name] = (*found.get(name, ()), *macros)
+        return found
+
+    def meant(self, words: Iterable[str]) -> frozenset[str]:
+        """These words, and those of macros that they lead to."""
+        pending, found = list(words), set[str]()
+        while pending:
+            word = pending.pop()
+            if word not in found:
+                found.add(word)
+                pending += (w for macro in self.macros.get(word, ()) for w in macro.words)
+        return frozenset(found)
+
+    def marks(self, words: Iterable[str]) -> bool:
+        """Whether these words of a head mark a function as the device's."""
+        return bool(_DEVICE & self.meant(words))
+
+    def pastes(self, words: Iterable[str]) -> bool:
+        """Whether macros make of these words what no text has."""
+        return any("##" in m.value for w in self.meant(words) for m in self.macros.get(w, ()))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of macros, and of what kernels may call."""
+        return frozenset(self.macros).union(*(each.named for each in self.sources))
+
+    @cached_property
+    def declared(self) -> frozenset[str]:
+        """Names of functions that are marked as the device's where they have no body."""
+        found = set[str]()
+        for each in self.sources:
+            for node in each.declarations:
+                name = name_of(node.child_by_field_name("declarator"))
+                if name is not None and self.marks(WORD.findall(each.source.of(node))):
+                    found.add(each.source.of(name))
+        return frozenset(found)
+
+    @cached_property
+    def empty(self) -> frozenset[str]:
+        """Macros that stand for nothing."""
+        return frozenset[str]().union(*(each.empty for each in self.sources))
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """Names of types that the sources define."""
+        found = set[str]()
+        for each in self.sources:
+            for node in inside(each.source.root):
+                if node.type in _TYPES:
+                    found |= {each.source.of(n) for n in node.named_children
+                              if n.type == "type_identifier"}  # fmt: skip
+        return frozenset(found)
+
+    @cached_property
+    def volatile(self) -> frozenset[str]:
+        """Volatile variables of all sources, outside of functions."""
+        skip = frozenset({"function_definition"})
+        return frozenset(
+            name
+            for each in self.sources
+            for name in volatile_names(
+                each, (n for n in inside(each.source.root, skip=skip) if n.type == "declaration")
+            )
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class CudaSource:
     """declarations: of functions, without a body;  odd: operators and others without a name
     lost: where a kernel begins that the parser did not find
+    empty: macros that stand for nothing;  around: all sources, this one among them
     """
 
     source: Source
@@ -99,18 +197,94 @@ class CudaSource:
     declarations: tuple[Node, ...]
     odd: tuple[Node, ...]
     lost: tuple[Node, ...]
+    empty: frozenset[str]
+    around: SourceGroup = field(repr=False)
 
     @property
     def kernels(self) -> list[Definition]:
         return [f for f in self.functions if f.kernel]
 
-    def is_device(self, node: Node) -> bool:
-        """Whether a definition is marked as the device's, perhaps by a macro."""
+    def head(self, node: Node) -> list[str]:
+        """Words of a definition before its body."""
         body = node.child_by_field_name("body")
         end = body.start_byte if body is not None else node.end_byte
-        head = self.source.between(whole(node).start_byte, end)
-        texts = [head, *(m.value for w in WORD.findall(head) for m in self.macros.get(w, ()))]
-        return any(_DEVICE.search(text) for text in texts)
+        return WORD.findall(self.source.between(whole(node).start_byte, end))
+
+    def is_marked(self, node: Node) -> bool:
+        """Whether a definition is marked as the device's, perhaps by a macro of any source."""
+        return self.around.marks(self.head(node))
+
+    def is_device(self, node: Node) -> bool:
+        """Whether a definition is the device's, or may be: nobody can tell."""
+        return self.is_marked(node) or self._may_be_marked(node)
+
+    def _may_be_marked(self, node: Node) -> bool:
+        declarator = node.child_by_field_name("declarator")
+        name = name_of(declarator)
+        if declarator is None or name is None:
+            return False
+        ahead = self._ahead(node)
+        return (
+            is_untyped(node)
+            or self.around.marks(ahead)
+            or not self.around.macros.keys() >= {w for w in ahead if not _SPECIFIERS.fullmatch(w)}
+            or self.around.pastes(ahead)
+            or (not _in_class(node) and self.source.of(name) in self.around.declared)
+            or self.around.pastes(self.head(node))
+            or self._has_unknown(self._before(node, declarator))
+        )
+
+    def is_made(self, node: Node) -> bool:
+        """Whether a macro outside of the node has a part of a device function's head."""
+        return is_untyped(node) or (bool(self._ahead(node)) and not self.is_marked(node))
+
+    def _ahead(self, node: Node) -> list[str]:
+        """Words between a definition and what ends before it: a macro with brackets, whose end the
+        parser took for a statement's."""
+        if _in_class(node):
+            return []
+        lexed = self.source.lexed
+        at = bisect_left(lexed.starts, whole(node).start_byte)
+        words = []
+        while at and lexed.tokens[at - 1].text not in (";", "{", "}"):
+            at -= 1
+            if lexed.tokens[at].kind == "word":
+                words.append(lexed.tokens[at].text)
+        return words
+
+    def _has_unknown(self, tokens: Iterable[tuple[str, str]]) -> bool:
+        """Whether words before a name, each with the sign behind it, are macros that no source
+        defines."""
+        around = self.around
+        typed, unknown = False, []
+        for word, after in tokens:
+            if word in around.macros:
+                typed = typed or any(
+                    not _SPECIFIERS.fullmatch(w) and w not in around.macros
+                    for w in around.meant([word])
+                )
+            elif word in _PLAIN:
+                typed = True
+            elif not (_SPECIFIERS.fullmatch(word) or word in around.empty):
+                unknown.append(word)
+                if after == "(":
+                    return True
+        if len(unknown) + typed > 1 and not around.types.issuperset(unknown):
+            return True
+        return around.lacking and not all(
+            word in around.types or _LIBRARY_TYPES.fullmatch(word) for word in unknown
+        )
+
+    def _before(self, node: Node, declarator: Node) -> Iterator[tuple[str, str]]:
+        """Words outside of brackets before a declarator, with what is behind each; of `a::b` the
+        first."""
+        tokens = self.source.lexed.between(node.start_byte, declarator.start_byte)
+        depth, before = 0, ""
+        for token, after in zip(tokens, (*(t.text for t in tokens[1:]), ""), strict=False):
+            depth += _DEPTHS.get(token.text, 0)
+            if token.kind == "word" and depth == 0 and before != "::":
+                yield token.text, after
+            before = token.text
 
     @cached_property
     def named(self) -> dict[str, list[Definition]]:
@@ -129,7 +303,7 @@ class CudaSource:
     @cached_property
     def calls(self) -> dict[str, frozenset[str]]:
         """By the same names: what they may call, and macros that they use."""
-        return self._of_each(lambda macro: macro.words & self._names, self.calls_in)
+        return self._of_each(lambda macro: macro.words & self.around.names, self.calls_in)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -158,30 +332,31 @@ class CudaSource:
         return frozenset(found)
 
     def calls_in(self, function: Definition) -> frozenset[str]:
-        """Names of the file that a function calls or constructs, and macros that it uses."""
+        """Names of all sources that a function calls or constructs, and macros that it uses."""
         found = set[str]()
         for inner in inside(function.body):
             if inner.type == "call_expression":
                 name = name_of(inner.child_by_field_name("function"))
                 found |= {self.source.of(name)} if name else set()
             elif inner.type == "type_identifier" or (
-                inner.type == "identifier" and self.source.of(inner) in self.macros
+                inner.type == "identifier" and self.source.of(inner) in self.around.macros
             ):
                 found.add(self.source.of(inner))
-        return (self._names & found) - self.locals_of(function)
+        return (self.around.names & found) - self.locals_of(function)
 
     def locals_of(self, function: Definition) -> frozenset[str]:
         """Names that mean something of the function's own."""
         return declared(self.source, function.parameters) | declared(self.source, function.body)
 
     def behind(self, names: Iterable[str]) -> frozenset[str]:
-        """These names, and what they reach over any number of calls."""
-        pending, found = [n for n in names if n in self._names], set[str]()
+        """These names, and what they reach over any number of calls, through any source."""
+        pending, found = [n for n in names if n in self.around.names], set[str]()
         while pending:
             name = pending.pop()
             if name not in found:
                 found.add(name)
-                pending += self.calls[name]
+                for each in self.around.sources:
+                    pending += each.calls.get(name, ())
         return frozenset(found)
 
     @cached_property
@@ -199,12 +374,6 @@ class CudaSource:
         return frozenset(found) | {
             of(n) for n in inside(self.source.root) if n.type == "enumerator"
         }
-
-    @cached_property
-    def volatile(self) -> frozenset[str]:
-        """Volatile variables of the file."""
-        nodes = (n for n in self.source.root.named_children if n.type == "declaration")
-        return frozenset(volatile_names(self.source, nodes))
 
     @cached_property
     def _callers(self) -> dict[str, list[str]]:
@@ -238,30 +407,42 @@ class CudaSource:
         return [function, *(f for name in names for f in self.named.get(name, ()))]
 
 
-def module(source: Source) -> CudaSource:
+def modules(sources: Iterable[Source], lacking: bool = False) -> tuple[CudaSource, ...]:
+    """What a file and its headers define.  lacking: as of `SourceGroup`"""
+    around = SourceGroup(lacking)
+    around.sources.extend(_module(source, around) for source in sources)
+    return tuple(around.sources)
+
+
+def _module(source: Source, around: SourceGroup) -> CudaSource:
     functions: list[Definition] = []
+    empty: set[str] = set()
     odd: list[Node] = []
     macros: dict[str, list[Macro]] = {}
     declarations: list[Node] = []
     for node in inside(source.root):
         if node.type == "function_definition":
-            made = _function(source, node)
-            if made is None:
+            made = list(_functions(source, node))
+            functions += made
+            if not made:
                 odd.append(node)
-            else:
-                functions.append(made)
         elif node.type in ("preproc_def", "preproc_function_def"):
             name, value = (node.child_by_field_name(f) for f in ("name", "value"))
             if name is not None and value is not None:
                 macro = Macro(source.of(name), source.of(value), node)
                 macros.setdefault(macro.name, []).append(macro)
+            elif name is not None:
+                empty.add(source.of(name))
         elif node.type in ("declaration", "field_declaration"):
             declarator = node.child_by_field_name("declarator")
             if declarator is not None and function_in(declarator) is not None:
                 declarations.append(node)
     made_macros = {name: tuple(found) for name, found in macros.items()}
     lost = tuple(_lost(source.root, functions))
-    return CudaSource(source, tuple(functions), made_macros, tuple(declarations), tuple(odd), lost)
+    return CudaSource(
+        source, tuple(functions), made_macros, tuple(declarations), tuple(odd), lost,
+        frozenset(empty), around,
+    )  # fmt: skip
 
 
 def _lost(root: Node, functions: Iterable[Definition]) -> Iterator[Node]:
@@ -279,12 +460,18 @@ def _lost(root: Node, functions: Iterable[Definition]) -> Iterator[Node]:
                 yield node
 
 
-def volatile_names(source: Source, nodes: Iterable[Node]) -> Iterator[str]:
-    """Of declarations, the names of those that are volatile."""
+def volatile_names(
+    module: CudaSource, nodes: Iterable[Node], words: frozenset[str] = frozenset()
+) -> Iterator[str]:
+    """Of declarations, the names of those that are volatile, perhaps by a macro.
+
+    words: others that say so
+    """
+    of, wanted = module.source.of, words | {"volatile"}
     for node in nodes:
         name = name_of(node.child_by_field_name("declarator"))
-        if name is not None and re.search(r"\bvolatile\b", source.of(node)):
-            yield source.of(name)
+        if name is not None and wanted & module.around.meant(WORD.findall(of(node))):
+            yield of(name)
 
 
 def function_in(declarator: Node) -> Node | None:
@@ -304,17 +491,46 @@ def whole(node: Node) -> Node:
     return node
 
 
-def _function(source: Source, node: Node) -> Definition | None:
-    """None: it has no name by which it is called, such as an operator or a constructor."""
-    declarator, body, result = (node.child_by_field_name(f) for f in ("declarator", "body", "type"))
-    if declarator is None or body is None or result is None:
-        return None
-    found = function_in(declarator)
+def _functions(source: Source, node: Node) -> Iterator[Definition]:
+    """None for what has no name by which it is called, such as an operator or a constructor.
+    Where a macro makes the head, several names may be the function's: `MAKE(name, int *given) {`.
+    """
+    declarator, body = (node.child_by_field_name(f) for f in ("declarator", "body"))
+    found = function_in(declarator) if declarator is not None else None
     name = name_of(found.child_by_field_name("declarator")) if found else None
-    if found is None or name is None or _is_literal(name):
-        return None
+    if found is None or body is None or name is None or _is_literal(name):
+        return
     kernel = any(child.type == "__global__" for child in node.children)
-    return Definition(source.of(name), node, whole(node), found, body, kernel)
+    made = is_untyped(node)
+    if (kernel and made) or (node.child_by_field_name("type") is None and not made):
+        return
+    given = found.child_by_field_name("parameters")
+    names = [name]
+    if made and given is not None:
+        names += (n for p in given.named_children if p.child_by_field_name("declarator") is None
+                  for n in inside(p) if n.type == "type_identifier")  # fmt: skip
+    for word in names:
+        yield Definition(source.of(word), node, whole(node), found, body, kernel, made)
+
+
+def is_untyped(node: Node) -> bool:
+    """Whether a function's result has no type in the text, so that a macro before it has one.
+    Constructors, and functions that convert, need none."""
+    declarator = node.child_by_field_name("declarator")
+    name = declarator.child_by_field_name("declarator") if declarator is not None else None
+    return (
+        node.child_by_field_name("type") is None
+        and name is not None
+        and name.type == "identifier"
+        and not _in_class(node)
+    )
+
+
+def _in_class(node: Node) -> bool:
+    outer = node.parent
+    while outer is not None and outer.type != "field_declaration_list":
+        outer = outer.parent
+    return outer is not None
 
 
 def _is_literal(name: Node) -> bool:

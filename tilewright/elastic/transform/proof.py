@@ -12,26 +12,25 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.elastic.transform.identity import Identity, pastes
-from tilewright.elastic.transform.index import COPIED, SourceUnit
+from tilewright.elastic.transform.index import CLASSES, COPIED, SourceUnit
 from tilewright.elastic.transform.module import Definition
 from tilewright.elastic.transform.rewrite import Copier
+from tilewright.elastic.transform.rules import MISREAD_WHY
 from tilewright.elastic.transform.source import declared, inside, is_local, name_of
 from tilewright.elastic.transform.tokens import Directive, Token, balanced, closing
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_CLASSES = frozenset({"struct_specifier", "class_specifier", "union_specifier"})
 _PLAIN_PRAGMAS = frozenset({
     "unroll", "nounroll", "nv_diag_suppress", "nv_diag_default", "GCC", "clang", "diag_suppress",
     "diag_default", "region", "endregion", "omp", "message", "nv_exec_check_disable",
 })  # fmt: skip
 #: What stands before a statement.
 _BEFORE = frozenset({";", "{", "}", ":", ")", "else", "do"})
-_HALF = ("the text here is not understood; a conditional (#if) around a part of a statement, "
-         "perhaps")  # fmt: skip
 _HEAD = "the head of a function reads the block's number, where there is no tile"
-_WHYS = {
+#: By kind of a unit, why it cannot be copied.
+WHYS = {
     "operator": "an operator or constructor reads the block's number or waits",
     "class": "a class reads the block's number where no tile can be given to it (constructor, "
              "value of a member, operator, virtual function)",
@@ -62,8 +61,8 @@ class Proof:
     def _faults(self, unit: SourceUnit) -> Iterator[Fault]:
         if unit.kind not in COPIED and unit.kind != "kernel":
             tokens = self.identity.tokens(unit)
-            at = tokens[0].start if tokens else unit.start
-            yield Fault(at, _WHYS.get(unit.kind, _WHYS["other"]))
+            at = next((t.start for t in tokens if t.text not in unit.names), unit.start)
+            yield Fault(at, WHYS.get(unit.kind, WHYS["other"]))
         if unit.source.included:
             yield Fault(unit.start, "a header reads the block's number, and headers stay as they "
                                     "are: put this into the source")  # fmt: skip
@@ -230,18 +229,28 @@ def _written(tokens: Sequence[Token], edits: list[tuple[int, int]]) -> set[Token
 
 
 def _scopes(body: Node, tokens: Sequence[Token]) -> Iterator[Fault]:
-    """Classes and lambdas within a function do not see its tile."""
+    """Parts of a function that do not see its tile."""
     starts = [token.start for token in tokens]
     for node in inside(body) if tokens else ():
-        if node.type != "lambda_expression" and node.type not in _CLASSES:
-            continue
+        why = _unseeing(node)
         at = bisect_left(starts, node.start_byte)
-        if at == len(starts) or starts[at] >= node.end_byte:
-            continue
-        if node.type in _CLASSES:
-            yield Fault(starts[at], "a class within a function reads the block's number")
-        elif not captures(node):
-            yield Fault(starts[at], "a lambda without a default capture reads the block's number")
+        if why and at < len(starts) and starts[at] < node.end_byte:
+            yield Fault(starts[at], f"{why} reads the block's number")
+
+
+def _unseeing(node: Node) -> str:
+    """What a node is that does not see the tile around it; "" if it does."""
+    if node.type in CLASSES:
+        return "a class within a function"
+    if node.type == "lambda_expression" and not captures(node):
+        return "a lambda without a default capture"
+    if node.type == "optional_parameter_declaration":
+        return "a default argument"
+    if node.type == "declaration" and any(
+        child.text in (b"static", b"constexpr", b"constinit") for child in node.named_children
+    ):
+        return "a static or constant variable"
+    return ""
 
 
 def captures(node: Node) -> bool:
@@ -279,7 +288,7 @@ def directives(unit: SourceUnit, identity: Identity) -> Iterator[Fault]:
         name = directive.name
         if name in ("elif", "else", "endif", "elifdef", "elifndef"):
             if not pending or not _is_whole(unit, pending[-1], directive):
-                yield Fault(directive.start, _HALF)
+                yield Fault(directive.start, MISREAD_WHY)
                 return
             pending.pop()
         if name in ("if", "ifdef", "ifndef", "elif", "else", "elifdef", "elifndef"):
@@ -293,7 +302,7 @@ def directives(unit: SourceUnit, identity: Identity) -> Iterator[Fault]:
         ):  # fmt: skip
             yield Fault(directive.start, f"the pragma {directive.tokens[0].text} is not known")
     if pending:
-        yield Fault(pending[0].start, _HALF)
+        yield Fault(pending[0].start, MISREAD_WHY)
 
 
 def _is_whole(unit: SourceUnit, begin: Directive, end: Directive) -> bool:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 #: What a tile may not do in assembly, and why.
 REFUSED = (
-    (re.compile(r"\bexit\b"), "assembly ends the thread, and so the worker"),
+    (re.compile(r"\bexit\b|(?<![%\w])ret(?:\.uni)?\s*;"),
+     "assembly ends the thread, and so the worker"),
     (re.compile(r"\b(?:cluster|mapa|multimem)\b|%+\w*cluster"), "assembly uses a cluster"),
     (re.compile(r"\bmbarrier\b|cp\.async\.bulk|cp\.reduce\.async"),
      "assembly uses barrier objects in shared memory, which each tile would initialise again"),

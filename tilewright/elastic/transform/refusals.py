@@ -7,17 +7,19 @@ text does, proof.py where the block's number is read; here is what words, macros
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
+from tilewright.base.invariants import required
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.forms import WORDS as FORM_WORDS
-from tilewright.elastic.transform.identity import Identity, pastes
+from tilewright.elastic.transform.identity import Identity, pastes, registers
 from tilewright.elastic.transform.index import COPIED, SourceUnit
-from tilewright.elastic.transform.module import BARRIERS, LANES
-from tilewright.elastic.transform.proof import Proof, shape_of
+from tilewright.elastic.transform.module import BARRIERS, LANES, NAMES, function_in
+from tilewright.elastic.transform.proof import WHYS, Proof, shape_of
 from tilewright.elastic.transform.rewrite import WORDS as COPY_WORDS
 from tilewright.elastic.transform.rules import (
     ALONE,
@@ -26,6 +28,7 @@ from tilewright.elastic.transform.rules import (
     OBJECTS_WHY,
     REFUSED,
     Reason,
+    Rulebook,
     copy_of,
 )
 from tilewright.elastic.transform.source import (
@@ -37,8 +40,13 @@ from tilewright.elastic.transform.source import (
     inside,
     name_of,
 )
-from tilewright.elastic.transform.tokens import closing
+from tilewright.elastic.transform.tokens import Token, closing
+from tilewright.elastic.transform.waits import OTHERS
 
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+WITHIN_WHY = "the kernel is within something else"
 #: Words that the parser and the rules take for what the language says they are.
 RELIED = FORM_WORDS | COPY_WORDS | REFUSED.keys() | BARRIERS | frozenset({
     "if", "else", "for", "while", "do", "switch", "case", "default", "return", "goto", "break",
@@ -67,11 +75,15 @@ _LIBRARIES = {
     "cuda::hierarchy_dimensions": "a library reads the block's number (cuda::hierarchy)",
     "cuda::grid": "a library reads the block's number (cuda::grid)",
     "cuda::block": "a library reads the block's number (cuda::block)",
-    "cooperative_groups::details": "details of cooperative groups may read the block's number",
-    "cg::details": "details of cooperative groups may read the block's number",
+    "cub::GridEvenShare": "a library reads the block's number (cub::GridEvenShare)",
+    "cub::GridBarrier": "it waits for the whole grid (cub::GridBarrier)",
 }  # fmt: skip
-#: What pasted tokens must not make.
-_PASTED = RELIED | REFUSED.keys()
+_DETAILS_WHY = "details of cooperative groups may read the block's number"
+#: What the language calls without its name: by a node of the grammar, and by a word of a macro.
+_IMPLICIT = (
+    ("for_range_loop", "for", frozenset({"begin", "end"})),
+    ("structured_binding_declarator", "auto", frozenset({"get"})),
+)
 #: Words of the language and of CUDA's own headers.
 _OF_CUDA = re.compile(
     ALONE.pattern + r"|(?:u|unsigned|signed)?(?:char|short|int|long|longlong|float|double)[1-4]?"
@@ -92,13 +104,28 @@ _SYSTEM = re.compile(
     r"|(?:cu|nv|mma|cooperative_groups|device_|driver_|vector_|texture_|surface_|channel_|builtin_"
     r"|host_|math_|sm_|common_functions)\w*\.(?:h|hpp|cuh))"
 )
+_STRUCTURE = frozenset({"{", "}", ";"})
+_NUMBERED = re.compile(r"tw_(?:ends|unused)\d+$")
+_ASM = frozenset({"asm", "__asm__", "__asm"})
+_DECLARES = frozenset({"type_parameter_declaration", "variadic_type_parameter_declaration",
+                       "optional_type_parameter_declaration", "labeled_statement",
+                       "lambda_capture_specifier", "structured_binding_declarator"})  # fmt: skip
+_PLAIN_TYPES = ("primitive_type", "sized_type_specifier")
+#: Libraries with classes for a GPU.
+_CLASSES_OF = re.compile(r"cooperative_groups|cuda/|cub/|thrust/|mma")
+_LOOPS = frozenset({"while", "for", "goto"})
+#: Static variables that are the same in each copy, or belong to the block.
+_FIXED = frozenset({"const", "constexpr", "__shared__", "static_assert"})
+#: Members of the block's number, as copies of assembly read them.
+_PARTS = ("x", "y", "z")
 
 
 @dataclass(frozen=True, eq=False)
 class Refusals:
-    """sources: the file, and headers that were found for it"""
+    """sources: the file, and headers that were found for it;  rulebooks: of those that are read"""
 
     sources: tuple[Source, ...]
+    rulebooks: Mapping[Source, Rulebook]
     headers: Headers
     identity: Identity
     proof: Proof
@@ -118,10 +145,15 @@ class Refusals:
                     yield Reason(unit.source.line(fault.at), fault.why)
             if unit.kind != "host":
                 yield from self._in_unit(unit)
-        yield from self._made(kernel, reached)
+            yield from self._implied(unit)
+            yield from self._kept(unit, kernel)
+            yield from self._of_others(unit)
+            if unit.source.included:
+                yield from self.rulebooks[unit.source].of_header(unit.names, unit.function)
+        yield from self._made(reached)
         yield from self._doubted(reached)
         yield from self._open(kernel, reached)
-        yield from self._elsewhere(kernel, reached)
+        yield from self._elsewhere(reached)
 
     # ---- the file --------------------------------------------------------------------------------
 
@@ -145,23 +177,47 @@ class Refusals:
                     words[0] in ("push_macro", "pop_macro")
                 ):  # fmt: skip
                     yield Reason(source.line(directive.start), "macros change by a pragma")
+            yield from self._details(source)
         for unit in self.identity.index.units:
             for name in unit.names:
                 if name in self.identity.words:
                     yield Reason(unit.source.line(unit.start), f"{name} is defined anew")
             if unit.kind == "operator" and not unit.names and unit in self.identity.units:
-                fault = self.proof.fault(unit)
-                assert fault is not None
+                fault = required(self.proof.fault(unit), "an operator that may be copied")
                 yield Reason(unit.source.line(fault.at), fault.why)
 
         free = [u for u in self.identity.index.units if u.kind == "operator" and not u.names]
         for unit in (*self._unclear, *free):
             reached = self.reached(unit)
-            if any(u in self.identity.units for u in reached) or any(self._made(unit, reached)):
+            if any(u in self.identity.units for u in reached) or any(self._made(reached)):
                 yield Reason(
                     unit.source.line(unit.start),
                     "a macro or operator defines here what reads the block's number",
                 )
+
+    def _details(self, source: Source) -> Iterator[Reason]:
+        """Namespaces have many names, so one of details is known by its own."""
+        if not any("cooperative_groups" in word for word in self._words):
+            return
+        tokens = source.lexed.tokens
+        for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            if token.text == "details" and "::" in (before.text, after.text):
+                yield Reason(source.line(token.start), _DETAILS_WHY)
+
+    @cached_property
+    def _renamed(self) -> dict[str, str]:
+        """Other names of libraries' namespaces; "" for the one whose parts stand alone."""
+        found = {}
+        for source in self.sources:
+            words = [token.text for token in source.lexed.tokens]
+            for first, second, third, last in zip(
+                words, words[1:], words[2:], words[3:], strict=False
+            ):
+                if first == "namespace" and third == "=":
+                    found[second] = last
+                elif f"{first} {second} {third}" == "using namespace cuda" and last == ";":
+                    found[""] = third
+        return found
 
     @cached_property
     def _structural(self) -> frozenset[str]:
@@ -179,6 +235,11 @@ class Refusals:
     def _is_unclear(self, unit: SourceUnit) -> bool:
         if unit.kind == "macro" or unit.node is None:
             return False
+        named = self.identity.index.named
+        if unit.kind != "kernel" and any(
+            other.kind == "macro" for name in unit.names for other in named[name]
+        ):
+            return True
         if unit.kind in ("class", "other", "operator") and unit.node.has_error:
             return True
         body = unit.function.body if unit.function is not None else None
@@ -234,7 +295,7 @@ class Refusals:
         found = index.reached(kernel)
         more: set[str] = set()
         while any(unit.kind == "macro" and pastes(unit) for unit in found):
-            pieces = {t.text for u in found for t in u.tokens if t.kind in ("word", "number")}
+            pieces = _pieces(found)
             made = {name for name in index.named if _is_made(name, pieces)} - more
             if not made:
                 break
@@ -242,13 +303,13 @@ class Refusals:
             found = index.reached(kernel, more)
         return found
 
-    def _made(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
+    def _made(self, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         """Words of the language, and names that are rewritten, made by pasting tokens."""
         pasting = [unit for unit in reached if unit.kind == "macro" and pastes(unit)]
         if not pasting:
             return
-        pieces = {t.text for u in reached for t in u.tokens if t.kind in ("word", "number")}
-        wanted = _PASTED | self.identity.words | self.identity.names
+        pieces = _pieces(reached)
+        wanted = RELIED | self.identity.words | self.identity.names
         for name in sorted(wanted):
             if _is_made(name, pieces):
                 unit = pasting[0]
@@ -272,17 +333,18 @@ class Refusals:
 
     def _head(self, kernel: SourceUnit) -> Iterator[Reason]:
         """Macros in the head of a kernel, which the forms repeat in parts."""
-        function = kernel.function
-        assert function is not None
+        function = kernel.definition
         for token in kernel.tokens:
             if token.start >= function.body.start_byte:
                 break
             for macro in self.identity.index.named.get(token.text, ()):
                 signs = {t.text for t in macro.tokens if t.kind == "sign"}
                 words = {t.text for t in macro.tokens if t.kind == "word"}
+                label = token.start == function.labels.start_byte
                 within = function.parameters.start_byte <= token.start
                 if macro.kind == "macro" and (
-                    signs & {",", ";", "{", "}", "="}
+                    label
+                    or signs & {",", ";", "{", "}", "="}
                     or words & {"template", "requires", "__global__"}
                     or (within and "(" in signs)
                 ):
@@ -300,7 +362,7 @@ class Refusals:
             ):  # fmt: skip
                 yield Reason(kernel.source.place(node), "a parameter has no name")
         if kernel.node is not None and not _at_namespace(kernel):
-            yield Reason(kernel.source.line(kernel.start), "the kernel is within something else")
+            yield Reason(kernel.source.line(kernel.start), WITHIN_WHY)
 
     def _in_unit(self, unit: SourceUnit) -> Iterator[Reason]:
         """Words, signs and assembly that no tile may have."""
@@ -319,21 +381,105 @@ class Refusals:
                 yield Reason(place(token.start), f"{token.text} may read the block's number")
             elif token.text in _OF_PLACE:
                 yield Reason(place(token.start), f"{token.text} means something else in a copy")
-            elif at + 2 < len(tokens) and tokens[at + 1].text == "::":
-                pair = f"{token.text}::{tokens[at + 2].text}"
-                if (why := _LIBRARIES.get(pair)) is not None:
-                    yield Reason(place(token.start), why)
+            elif (why := self._library(tokens[at : at + 3])) is not None:
+                yield Reason(place(token.start), why)
         if unit.kind in ("class", "operator", "other"):
             waiting = self.waiting
+            looping = bool(unit.words & _LOOPS)
             for token in tokens:
-                if token.text in waiting or LANES.match(token.text):
-                    yield Reason(place(token.start), "an operator or constructor reads the block's "
-                                                     "number or waits")  # fmt: skip
+                if token.text in waiting or LANES.match(token.text) or (
+                    looping and OTHERS.match(token.text)
+                ):  # fmt: skip
+                    yield Reason(place(token.start), WHYS["operator"])
                     break
         if unit.kind == "macro":
             yield from self._macro(unit)
         elif unit.kind in ("class", "operator", "other") and unit.words & _ASM:
             yield Reason(place(unit.start), "assembly is not understood here")
+
+    def _library(self, tokens: Sequence[Token]) -> str | None:
+        """Why a part of a library that begins here cannot be used."""
+        first, second, third = (*(token.text for token in tokens), "", "")[:3]
+        renamed = self._renamed
+        if second == "::":
+            return _LIBRARIES.get(f"{renamed.get(first, first)}::{third}")
+        return _LIBRARIES.get(f"{renamed.get('')}::{first}") if second == "<" else None
+
+    def _implied(self, unit: SourceUnit) -> Iterator[Reason]:
+        """Functions that a loop over a range, or a binding of parts, calls without their names."""
+        for node_type, word, names in _IMPLICIT:
+            found = sorted(names & (self.identity.names | self.waiting))
+            if not found:
+                continue
+            body = unit.function.body if unit.function is not None else unit.node
+            node = next((n for n in inside(body) if n.type == node_type), None) if body else None
+            if node is not None or (unit.kind == "macro" and word in unit.words):
+                at = node.start_byte if node is not None else unit.start
+                yield Reason(
+                    unit.source.line(at),
+                    f"{found[0]} is called here, and reads the block's number or waits",
+                )
+
+    def _kept(self, unit: SourceUnit, kernel: SourceUnit) -> Iterator[Reason]:
+        """What a copy of the text would have for itself, or read otherwise."""
+        if unit is not kernel and unit.kind != "macro" and unit not in self.identity.units:
+            return
+        start = unit.function.body.start_byte if unit.function is not None else unit.start
+        tokens = [token for token in unit.tokens if token.start >= start]
+        for at, token in enumerate(tokens):
+            if token.text == "static" and not _FIXED & _statement(tokens, at):
+                yield Reason(
+                    unit.source.line(token.start),
+                    "a static variable, of which a copy of the text has another",
+                )
+        if registers(unit.tokens):
+            for name in _PARTS:
+                for macro in self.identity.index.named.get(name, ()):
+                    if macro.kind == "macro":
+                        yield Reason(
+                            macro.source.line(macro.start),
+                            f"{name} is made another word, which the forms need",
+                        )
+
+    def _of_others(self, unit: SourceUnit) -> Iterator[Reason]:
+        """Functions of a library's objects that have the name of one that is rewritten."""
+        wanted = self.identity.names
+        if not (unit.function and unit.words & wanted and self._has_library):
+            return
+        of, function = unit.source.of, unit.function
+        types = self._classes | {
+            of(n) for t in function.templates for n in inside(t) if n.type in NAMES
+        }
+        typed: dict[str, set[str]] = {}
+        for node in (*inside(function.parameters), *inside(function.body)):
+            for declarator in node.children_by_field_name("declarator"):
+                own = name_of(declarator) if node.type.endswith("declaration") else None
+                if own is not None:
+                    typed.setdefault(of(own), set()).update(re.findall(r"\w+", of(node)))
+        for call in inside(function.body):
+            callee = call.child_by_field_name("function")
+            name = name_of(callee)
+            if callee is None or callee.type != "field_expression" or name is None:
+                continue
+            receiver = callee.child_by_field_name("argument")
+            words = set(re.findall(r"\w+", of(receiver))) if receiver is not None else set()
+            words = words.union(*(typed.get(word, ()) for word in words))
+            if of(name) in wanted and not words & (types | {"this"}):
+                yield Reason(
+                    unit.source.place(call),
+                    f"{of(name)} reads the block's number; here a library's may be meant",
+                )
+
+    @cached_property
+    def _classes(self) -> frozenset[str]:
+        """Names of the classes that the sources define."""
+        units = self.identity.index.units
+        return frozenset(name for u in units if u.kind == "class" for name in u.names)
+
+    @cached_property
+    def _has_library(self) -> bool:
+        """Whether a header brings classes for a GPU that are not read."""
+        return any(_CLASSES_OF.match(included(d.tokens)) for _, d in self.headers.missing)
 
     @cached_property
     def _hosts(self) -> tuple[SourceUnit, ...]:
@@ -349,6 +495,8 @@ class Refusals:
 
     def _macro(self, unit: SourceUnit) -> Iterator[Reason]:
         place = unit.source.line
+        if unit.source.included and "return" in unit.words:
+            yield Reason(place(unit.start), f"the macro {unit.names[0]} of a header returns")
         if shape_of(unit).odd:
             yield Reason(place(unit.start), f"the macro {unit.names[0]} has a bracket of which it "
                                             "has no other")  # fmt: skip
@@ -398,19 +546,35 @@ class Refusals:
             local = self.proof.local(unit) if named_only else ()
             yield from (unit.source.line(t.start) for t in named_only if t.start not in local)
 
-    def _elsewhere(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
+    def _elsewhere(self, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
         """What is defined where it was not read."""
         named = self.identity.index.named
+        called = {
+            token.text
+            for unit in reached
+            if unit.kind not in ("declared", "class")
+            for token, after in pairwise(unit.tokens)
+            if after.text in ("(", "<") and not _OF_CUDA.fullmatch(token.text)
+        }
         for unit in reached:
             name = unit.names[0] if unit.names else ""
-            if unit.kind == "declared" and "__device__" in unit.words and all(
-                other.kind == "declared" for other in named[name]
-            ):  # fmt: skip
+            outside = unit.kind == "declared" and all(u.kind == "declared" for u in named[name])
+            places = [(unit.start, name)] if outside and (
+                "__device__" in self._meant(unit.words) or name in called
+            ) else []  # fmt: skip
+            places += (
+                (n.start_byte, word)
+                for n, word in _declared_inside(unit, self._meant)
+                if word in called
+                and not any(u.kind in ("function", "method") for u in named.get(word, ()))
+            )
+            for at, word in places:
                 yield Reason(
-                    unit.source.line(unit.start),
-                    f"{name} is defined elsewhere, and may read the block's number",
+                    unit.source.line(at),
+                    f"{word} is defined elsewhere, and may read the block's number",
                 )
-        if not self._missing:
+        missing = ", ".join(missing_names(self.headers))
+        if not missing:
             return
         for unit in reached:
             before = ""
@@ -420,21 +584,13 @@ class Refusals:
                 ):  # fmt: skip
                     yield Reason(unit.source.line(token.start),
                                  f"{token.text} may come from a header that was not found "
-                                 f"({self._missing}): give its folder by -I")  # fmt: skip
+                                 f"({missing}): give its folder by -I")  # fmt: skip
                     return
                 before = token.text
 
-    @cached_property
-    def _missing(self) -> str:
-        """Headers that were not found, and are none of the system's."""
-        names = []
-        for _, directive in self.headers.missing:
-            name = included(directive.tokens)
-            if not name:
-                names.append("a header that a macro names")
-            elif not _SYSTEM.fullmatch(name):
-                names.append(name)
-        return ", ".join(dict.fromkeys(names))
+    def _meant(self, words: Iterable[str]) -> frozenset[str]:
+        """These words, and those of macros that they lead to."""
+        return next(iter(self.rulebooks.values())).module.around.meant(words)
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -453,13 +609,30 @@ class Refusals:
         return frozenset(found)
 
 
-_STRUCTURE = frozenset({"{", "}", ";"})
-_NUMBERED = re.compile(r"tw_(?:ends|unused)\d+$")
-_ASM = frozenset({"asm", "__asm__", "__asm"})
-_DECLARES = frozenset({"type_parameter_declaration", "variadic_type_parameter_declaration",
-                       "optional_type_parameter_declaration", "labeled_statement",
-                       "lambda_capture_specifier", "structured_binding_declarator"})  # fmt: skip
-_PLAIN_TYPES = ("primitive_type", "sized_type_specifier")
+def missing_names(headers: Headers) -> list[str]:
+    """Headers that were not found, and are none of the system's."""
+    names: dict[str, None] = {}
+    for _, directive in headers.missing:
+        name = included(directive.tokens)
+        if not name or not _SYSTEM.fullmatch(name):
+            names[name or "a header that a macro names"] = None
+    return list(names)
+
+
+def _statement(tokens: Sequence[Token], at: int) -> set[str]:
+    """Words and signs around a token, from the statement's begin to its first value."""
+    begin = at
+    while begin and tokens[begin - 1].text not in _STRUCTURE:
+        begin -= 1
+    end = at
+    while end < len(tokens) and tokens[end].text not in (";", "=", "{"):
+        end += 1
+    return {token.text for token in tokens[begin:end]}
+
+
+def _pieces(units: Iterable[SourceUnit]) -> set[str]:
+    """Of what names may be pasted."""
+    return {t.text for u in units for t in u.tokens if t.kind in ("word", "number")}
 
 
 def _is_made(name: str, pieces: set[str]) -> bool:
@@ -483,13 +656,30 @@ def _at_namespace(unit: SourceUnit) -> bool:
 
 def _is_open(kernel: SourceUnit, reached: Iterable[SourceUnit]) -> bool:
     """Whether it may call what its caller chooses."""
-    assert kernel.function is not None
-    for parameters in kernel.function.templates:
+    for parameters in kernel.definition.templates:
         for node in parameters.named_children:
             kind = node.child_by_field_name("type")
             if node.type != "comment" and (kind is None or kind.type not in _PLAIN_TYPES):
                 return True
     return any(_calls_values(unit) for unit in reached)
+
+
+def _declared_inside(
+    unit: SourceUnit, meant: Callable[[Iterable[str]], frozenset[str]]
+) -> Iterator[tuple[Node, str]]:
+    """Functions that a function declares within its body, and their names."""
+    for node in inside(unit.function.body) if unit.function is not None else ():
+        declarator = node.child_by_field_name("declarator") if node.type == "declaration" else None
+        made = function_in(declarator) if declarator is not None else None
+        name = name_of(made.child_by_field_name("declarator")) if made is not None else None
+        given = made.child_by_field_name("parameters") if made is not None else None
+        if made is None or name is None or given is None:
+            continue
+        head = meant(unit.source.between(node.start_byte, made.start_byte).split())
+        kinds = [n.child_by_field_name("type") for n in given.named_children]
+        plain = all(kind is not None and kind.type in _PLAIN_TYPES for kind in kinds)
+        if plain or head & {"extern", "__device__"}:
+            yield node, unit.source.of(name)
 
 
 def _calls_values(unit: SourceUnit) -> bool:

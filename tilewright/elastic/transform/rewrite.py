@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.base.errors import CompilerBug
+from tilewright.base.invariants import ensure, required
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.identity import Identity
 from tilewright.elastic.transform.index import SourceUnit
@@ -130,10 +132,10 @@ class Copier:
         written = sorted(edits, key=lambda edit: edit.start)
         starts = [edit.start for edit in written]
         for number, node in enumerate(verdict.returns):
-            outer = outer_if(verdict.function, node)
-            condition = outer.child_by_field_name("condition") if outer is not None else None
-            assert outer is not None
-            assert condition is not None
+            name = verdict.function.name
+            outer = required(outer_if(verdict.function, node), "a return in no `if`", kernel=name)
+            found = outer.child_by_field_name("condition")
+            condition = required(found, "an `if` without a condition", kernel=name)
             begin, end = condition.start_byte, condition.end_byte
             own = written[bisect_left(starts, begin) : bisect_left(starts, end)]
             text = self.source.edited(begin, end, own)
@@ -172,8 +174,8 @@ class Copier:
         return []
 
     def _head(self, declarator: Node, name: Node) -> list[Edit]:
-        parameters = declarator.child_by_field_name("parameters")
-        assert parameters is not None
+        found = declarator.child_by_field_name("parameters")
+        parameters = required(found, "a function has no parameters", function=self.of(name))
         given = [n for n in parameters.named_children if n.type != "comment"]
         first = f"const {TILE} &{TW}"
         if not given or self.of(parameters).strip("() \n") == "void":
@@ -210,13 +212,14 @@ class Copier:
         edits: list[Edit] = []
         for token in self.identity.tokens(unit):
             found = self.edits_in_macro(unit, token)
-            assert not isinstance(found, str)
+            if isinstance(found, str):
+                raise CompilerBug(found)
             edits += found
         name, copy = unit.names[0], copy_of(unit.names[0])
         head = copy + ("" if unit.parameters is None else f"({', '.join(unit.parameters)})")
         start = unit.tokens[0].start if unit.tokens else unit.end
         value = self.source.edited(start, unit.end, edits)
-        assert name in self._macros
+        ensure(name in self._macros, "a macro that needs no copy", macro=name)
         return f"\n#undef {copy}\n#define {head} {value}"
 
 

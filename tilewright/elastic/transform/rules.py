@@ -7,7 +7,7 @@ the kernel, each with its line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,8 +23,8 @@ from tilewright.elastic.transform.module import (
     CudaSource,
     Definition,
 )
-from tilewright.elastic.transform.source import SourceLine, inside, is_shared, name_of
-from tilewright.elastic.transform.waits import waits
+from tilewright.elastic.transform.source import Source, SourceLine, inside, is_shared, name_of
+from tilewright.elastic.transform.waits import asking, spins, waits
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -48,6 +48,9 @@ OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would in
 _LEFT_WHY = (
     "some threads return before the others meet a barrier: let them skip the work instead, and "
     "come to the barrier"
+)
+MISREAD_WHY = (
+    "the text here is not understood; a conditional (#if) around a part of a statement, perhaps"
 )
 #: Words that nobody may mention whose block is a tile.
 REFUSED = {
@@ -76,6 +79,8 @@ REFUSED = {
 GROUP_INDEX = "group_index"
 #: The end of a conditional whose begin is elsewhere.
 _HALF = re.compile(r"#\s*(?:el|endif)")
+#: A group's barrier in the text of a macro: the group may be the block.
+_SYNC = re.compile(r"\bsync\s*\(")
 #: What is put after a kernel's name.
 FORMS = ("_tw", "_elastic", "_slice")
 #: Libraries whose functions meet at barriers of the block, or in groups of lanes.
@@ -111,10 +116,13 @@ class Verdict:
 
 
 class Rulebook:
-    """fold: threads of the tile are numbered by the second form, too"""
+    """fold: threads of the tile are numbered by the second form, too
+    books: of the file and of all headers that were found, this one among them
+    """
 
-    def __init__(self, module: CudaSource, fold: bool) -> None:
+    def __init__(self, module: CudaSource, fold: bool, books: Sequence[Rulebook]) -> None:
         self.module, self.fold, self._of = module, fold, module.source.of
+        self._books = books
 
     @cached_property
     def identities(self) -> frozenset[str]:
@@ -124,19 +132,50 @@ class Rulebook:
 
     @cached_property
     def barriers(self) -> frozenset[str]:
-        """Barriers, and names of the file that wait at one."""
-        own = {f.name for f in self.module.functions if list(self.group_syncs(f))}
-        own |= {n for n, fs in self.module.named.items() if any(map(self._asm_barriers, fs))}
-        return BARRIERS | own | self.module.reaching(BARRIERS | own)
+        """Barriers, and names that wait at one."""
+        return self._with_users(BARRIERS, *(book.own_barriers for book in self._books))
 
     @cached_property
     def lanes(self) -> frozenset[str]:
-        """Functions of lanes, and names of the file that call one."""
+        """Functions of lanes, and names that call one."""
+        return self._with_users(*(book.own_lanes for book in self._books))
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """Names of what reads memory that others write."""
+        return self._with_users(*(book.own_asked for book in self._books))
+
+    def _with_users(self, *wanted: frozenset[str]) -> frozenset[str]:
+        """These names, and those of all books' sources that mention one, over any number of
+        steps."""
+        names, more = frozenset[str](), frozenset[str]().union(*wanted)
+        while more != names:
+            names = more
+            more = names.union(*(book.module.reaching(names) for book in self._books))
+        return names
+
+    @cached_property
+    def own_barriers(self) -> frozenset[str]:
+        """What of this source waits at a barrier which is not called by its name."""
+        own = {f.name for f in self.module.functions if list(self.group_syncs(f))}
+        own |= {n for n, fs in self.module.named.items() if any(map(self._asm_barriers, fs))}
+        for name, macros in self.module.macros.items():
+            if any(ptx.BARRIER.search(m.value) or _SYNC.search(m.value) for m in macros):
+                own.add(name)
+        return frozenset(own)
+
+    @cached_property
+    def own_lanes(self) -> frozenset[str]:
+        """Functions of lanes that this source mentions."""
         every = {w for words in self.module.words.values() for w in words}
         for kernel in self.module.kernels:
             every |= self.module.words_in(kernel.body)
-        wanted = frozenset(w for w in every if LANES.match(w))
-        return wanted | self.module.reaching(wanted)
+        return frozenset(w for w in every if LANES.match(w))
+
+    @cached_property
+    def own_asked(self) -> frozenset[str]:
+        """As `asked`, by the texts of this source alone."""
+        return asking(self.module)
 
     def group_syncs(self, function: Definition) -> Iterator[Node]:
         """Calls of a cooperative group's barrier where the group is the block."""
@@ -192,6 +231,7 @@ class Rulebook:
         lanes = self.mentions(kernel, self.lanes)
         early = tuple(flow.followed(returns, lanes))
         found = [*self._broken(kernel, bodies), *self._refused(bodies)]
+        found += self._spinning(self.module.behind(self.module.calls_in(kernel)))
         found += (self._reason(node, _LEFT_WHY) for node in left)
         found += self._libraries(kernel, flow, returns)
         if early:
@@ -237,32 +277,66 @@ class Rulebook:
         half = node.type == "preproc_call" and _HALF.match(self._of(node))
         return node.type == "ERROR" or node.is_missing or bool(half)
 
+    def _is_marking(self, function: Definition, node: Node) -> bool:
+        """Whether macros before a device function's type are all that is odd: its body, its
+        parameters and its text are right."""
+        return (
+            not function.kernel
+            and node.end_byte <= function.declarator.start_byte
+            and re.fullmatch(r"\w[\w\s]*", self._of(node)) is not None
+            and self.module.is_marked(function.node)
+        )
+
     def _broken(self, kernel: Definition, bodies: list[Definition]) -> Iterator[Reason]:
         for function in bodies:
-            misread = filter(self._misread, inside(function.whole, tokens=True))
+            misread = (
+                n for n in inside(function.whole, tokens=True)
+                if self._misread(n) and not self._is_marking(function, n)
+            )  # fmt: skip
             if (node := next(misread, None)) is not None:
-                yield self._reason(node, "the text here is not understood; a conditional (#if) "
-                                         "around a part of a statement, perhaps")  # fmt: skip
+                yield self._reason(node, MISREAD_WHY)
         head = self.module.source.between(kernel.whole.start_byte, kernel.body.start_byte)
         if "__cluster_dims__" in head:
             yield self._reason(kernel.node, REFUSED["__cluster_dims__"])
+        label = kernel.declarator.child_by_field_name("declarator")
+        if label is not None and not re.match(r"\w+\s*(<|$)", self._of(label)):
+            why = "the forms cannot repeat a name with a scope or attributes behind it"
+            yield self._reason(label, why)
         for parameters in kernel.templates:
             for node in parameters.named_children:
                 if node.type != "comment" and name_of(node) is None:
                     yield self._reason(node, "a template parameter has no name")
 
+    def of_header(self, names: Collection[str], function: Definition | None) -> Iterator[Reason]:
+        """Why no kernel may use a function, or macros of these names, of a header."""
+        if function is None:
+            yield from self._spinning(names)
+            return
+        yield from self._refused([function])
+        if self.fold:
+            yield from self._together([function])
+
     def _refused(self, bodies: list[Definition]) -> Iterator[Reason]:
+        """Assembly that no tile may have, and loops that wait for another block."""
         source = self.module.source
         for function in bodies:
             for node in self.assemblies(function):
                 for why in ptx.reasons(source, node):
                     yield self._reason(node, why)
-            for node, why in waits(self.module, function):
+            for node, why in waits(self.module, function, self.asked):
                 yield self._reason(node, why)
+
+    def _spinning(self, names: Collection[str]) -> Iterator[Reason]:
+        """Macros of these names with a loop that waits for another block."""
+        for name in sorted(names):
+            for macro in self.module.macros.get(name, ()):
+                if spins(macro, self.asked):
+                    why = f"the macro {name} has a loop that may wait for another block"
+                    yield self._reason(macro.node, why)
 
     def _libraries(self, kernel: Definition, flow: Flow, returns: list[Node]) -> Iterator[Reason]:
         for wanted in (LIBRARY_BARRIERS, LIBRARY_LANES):
-            later = self.mentions(kernel, wanted | self.module.reaching(wanted))
+            later = self.mentions(kernel, self._with_users(wanted))
             for node in flow.followed(returns, later):
                 yield self._reason(node, "some threads return before others work together "
                                          "by functions of a library")  # fmt: skip
@@ -278,6 +352,7 @@ class Rulebook:
         """What may need all threads of a tile at once; a reason not to fold them."""
         why = "threads of a tile work together, so one cannot do the work of several"
         together = self.barriers | self.lanes | LIBRARY_BARRIERS | LIBRARY_LANES
+        together |= self._with_users(frozenset({"__shared__"}))
         for function in bodies:
             for node in [*self.mentions(function, together), *self.assemblies(function),
                          *self.group_syncs(function)]:  # fmt: skip
@@ -287,6 +362,13 @@ class Rulebook:
                     yield self._reason(node, why)
                 if self._of(node) in ("__activemask", "thread_block", "coalesced_threads"):
                     yield self._reason(node, why)
+
+
+def rulebooks(modules: Iterable[CudaSource], fold: bool) -> dict[Source, Rulebook]:
+    """The books of a file and of its headers, which use each other's names."""
+    books: list[Rulebook] = []
+    books += [Rulebook(each, fold, books) for each in modules]
+    return {book.module.source: book for book in books}
 
 
 def copy_of(name: str) -> str:

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.base.errors import UsageError
+from tilewright.base.invariants import required
 from tilewright.elastic.transform.tokens import Directive, Lexed, Problem, Token, closing, lexed
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
+    from tree_sitter import Node, Parser
 
 #: Bytes that are no UTF-8, such as names in comments, stay what they are.
 KEPT = "surrogateescape"
@@ -96,9 +97,9 @@ class Source:
             if cursor.goto_first_child():
                 depth += 1
                 if depth > DEEPEST:
-                    assert cursor.node is not None
+                    node = required(cursor.node, "the cursor is at no node")
                     why = f"expressions or statements in more than {DEEPEST} others"
-                    return Problem(cursor.node.start_byte, why)
+                    return Problem(node.start_byte, why)
                 continue
             while not cursor.goto_next_sibling():
                 if not cursor.goto_parent():
@@ -116,7 +117,7 @@ class Source:
             elif token.text != "__grid_constant__":
                 continue
             blank[token.start : end] = re.sub(rb"[^\r\n]", b" ", blank[token.start : end])
-        return _parser().parse(bytes(blank)).root_node  # type: ignore[no-any-return]
+        return _parser().parse(bytes(blank)).root_node
 
     def of(self, node: Node) -> str:
         return self.between(node.start_byte, node.end_byte)
@@ -220,7 +221,7 @@ def _text_of_header(path: Path) -> bytes | None:
 
 
 @cache
-def _parser() -> Any:
+def _parser() -> Parser:
     try:
         import tree_sitter
         import tree_sitter_cuda

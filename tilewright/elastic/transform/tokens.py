@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from tilewright.base.invariants import required
+
 #: Brackets within brackets, at most: compilers have such limits, too.
 DEEPEST = 200
 _TOKEN = re.compile(
@@ -107,8 +109,7 @@ def _rows(code: str, problems: list[Problem]) -> Iterator[list[Token]]:
     row: list[Token] = []
     at = 0
     while at < len(code):
-        found = _TOKEN.match(code, at)
-        assert found is not None
+        found = required(_TOKEN.match(code, at), "no token begins here", position=at)
         kind, end = found.lastgroup or "", found.end()
         if kind == "delimiter":
             kind = "raw"

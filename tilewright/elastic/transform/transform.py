@@ -17,12 +17,12 @@ from tilewright.elastic.transform.device import device_part
 from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
 from tilewright.elastic.transform.identity import Identity
 from tilewright.elastic.transform.index import COPIED, SourceUnit, index
-from tilewright.elastic.transform.module import CudaSource, module
+from tilewright.elastic.transform.module import CudaSource, modules
 from tilewright.elastic.transform.padding import Padding, padding
 from tilewright.elastic.transform.proof import Proof
-from tilewright.elastic.transform.refusals import Refusals
+from tilewright.elastic.transform.refusals import WITHIN_WHY, Refusals, missing_names
 from tilewright.elastic.transform.rewrite import Copier
-from tilewright.elastic.transform.rules import Reason, Rulebook, Verdict
+from tilewright.elastic.transform.rules import Reason, Verdict, rulebooks
 from tilewright.elastic.transform.source import (
     Edit,
     Headers,
@@ -128,10 +128,12 @@ def transform(
     source = read(text, name)
     if (why := unread(source)) is not None:
         return Transformed(text, text, tuple(_by_words(source, why)))
-    found = module(source)
-    _check(found, chosen.threads)
     around = headers(source, folders)
-    verdicts, copier, units = _judged(found, around, chosen.fold)
+    read_ones = (source, *(header for header in around.found if unread(header) is None))
+    every = modules(read_ones, lacking=bool(missing_names(around)))
+    found = every[0]
+    _check(found, chosen.threads)
+    verdicts, copier, units = _judged(every, around, chosen.fold)
     kept = [verdict for verdict in verdicts if not verdict.reasons]
     added: list[tuple[int, str]] = list(copier.copies(units)) if kept else []
     reports = []
@@ -160,17 +162,19 @@ def transform(
 
 
 def _judged(
-    found: CudaSource, around: Headers, fold: bool
+    every: Sequence[CudaSource], around: Headers, fold: bool
 ) -> tuple[list[Verdict], Copier, list[SourceUnit]]:
     """Verdicts of all kernels, and what is copied for those that have no reasons."""
-    rules = Rulebook(found, fold)
+    found = every[0]
+    books = rulebooks(every, fold)
+    rules = books[found.source]
     verdicts = [rules.verdict(kernel) for kernel in found.kernels]
-    read_too = [h for h in around.found if unread(h) is None]
-    known = index((found, *(module(header) for header in read_too)))
+    known = index(every)
     live = frozenset(v.function.whole.start_byte for v in verdicts if v.live)
     identity = Identity(known, rules.identities, live)
     copier = Copier(found, identity, fold)
-    refusals = Refusals((found.source, *around.found), around, identity, Proof(identity, copier))
+    proof = Proof(identity, copier)
+    refusals = Refusals((found.source, *around.found), books, around, identity, proof)
     units = {unit.start: unit for unit in known.units
              if unit.kind == "kernel" and unit.source is found.source}  # fmt: skip
     made = []
@@ -180,7 +184,7 @@ def _judged(
         reasons = list(verdict.reasons)
         if unit is None:
             place = found.source.place(verdict.function.node)
-            reasons.append(Reason(place, "the kernel is within something else"))
+            reasons.append(Reason(place, WITHIN_WHY))
         else:
             reasons += refusals.reasons(unit)
         made.append(replace(verdict, reasons=tuple(dict.fromkeys(reasons))))

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
+from tilewright.base.numpy_scalars import Array
 from tilewright.elastic.transform.arguments import alone, shard, tasks_of
 from tilewright.hosts.cuda_on_cpu import Kernels
 
@@ -34,7 +34,7 @@ class TrialLaunch:
 
     grid: Extents
     block: Extents
-    args: tuple[Any, ...]
+    args: tuple[Array | np.generic, ...]
     shared: int = 0
 
     @property
@@ -101,7 +101,7 @@ class Trial:
         first: int,
         last: int,
         workers: int = 1,
-        table: Any = None,
+        table: Array | None = None,
     ) -> None:
         """Tiles [first, last) without tickets."""
         at = 0 if table is None else table.ctypes.data
@@ -116,7 +116,7 @@ class Trial:
         launch: TrialLaunch,
         workers: Crew,
         tiles: tuple[int, int] | None = None,
-        table: Any = None,
+        table: Array | None = None,
     ) -> int:
         """Tiles [first, last), by default all, by workers; the rounds it took.
 

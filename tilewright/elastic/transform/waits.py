@@ -7,11 +7,19 @@ for a tile that nobody runs would wait for ever, so kernels with such loops are 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform.flow import LOOPS
-from tilewright.elastic.transform.module import CudaSource, Definition, volatile_names
+from tilewright.elastic.transform.module import (
+    NAMES,
+    WORD,
+    CudaSource,
+    Definition,
+    Macro,
+    volatile_names,
+)
 from tilewright.elastic.transform.source import inside, name_of
 
 if TYPE_CHECKING:
@@ -24,13 +32,22 @@ _LOCK = ("atomicCAS", "atomicExch")
 _FRESH = re.compile(
     r"\bvolatile\b|\bld\.(?:acquire|volatile|relaxed)\b|__nanosleep|\.load\s*\(|\bwait\s*\("
 )
+#: A word by which memory is read that others write.
+OTHERS = re.compile(rf"{_ATOMIC.pattern}|volatile$|__nanosleep$")
+_ASKING = re.compile(rf"{_FRESH.pattern}|\batomic[A-Z]\w*")
+_LOOP = re.compile(r"\bwhile\b(?!\s*\(\s*(?:0|false)\s*\))|\bfor\s*\(\s*;|\bgoto\b")
 _JUMPS = ("break_statement", "return_statement")
 
 
-def waits(module: CudaSource, function: Definition) -> Iterator[tuple[Node, str]]:
-    """Loops that end only when somebody else writes, with why."""
+def waits(
+    module: CudaSource, function: Definition, asked: frozenset[str]
+) -> Iterator[tuple[Node, str]]:
+    """Loops that end only when somebody else writes, with why.
+
+    asked: names of what reads memory that others write
+    """
     of = module.source.of
-    volatile = _volatile(module, function)
+    volatile = _volatile(module, function, asked)
     for loop in inside(function.body):
         if loop.type not in LOOPS:
             continue
@@ -39,17 +56,91 @@ def waits(module: CudaSource, function: Definition) -> Iterator[tuple[Node, str]
         if body is None or any(_steps(module, body, c) for c in conditions):
             continue
         for condition in conditions:
-            names = {of(n) for n in inside(condition) if n.type == "identifier"}
+            names = {of(n) for n in inside(condition) if n.type in NAMES}
             atomics = [n for n in names if _ATOMIC.match(n)]
             if atomics:
                 if not (set(atomics) <= set(_LOCK) and _released(module, function, condition)):
                     yield loop, f"a loop waits for another block ({atomics[0]})"
             elif _FRESH.search(of(condition)) or names & volatile:
                 yield loop, "a loop waits for another block (volatile memory)"
+            elif names & asked:
+                yield loop, "a loop waits for another block (what its condition calls)"
             elif _bare(body) and _reads(condition):
                 yield loop, "a loop waits for another block (memory that it does not write)"
             elif _fetched(module, body, names):
                 yield loop, "a loop waits for another block (a value that it reads again)"
+    yield from _loops_of_macros(module, function, asked)
+    yield from _jumps_back(module, function)
+
+
+def _loops_of_macros(
+    module: CudaSource, function: Definition, asked: frozenset[str]
+) -> Iterator[tuple[Node, str]]:
+    """Uses of a macro with a loop that are given the condition: `#define UNTIL(c) while (!(c))`."""
+    of = module.source.of
+    looping = {n for n, found in module.around.macros.items() if any(map(_has_loop, found))}
+    if not looping:
+        return
+    for call in inside(function.body):
+        callee, given = (call.child_by_field_name(f) for f in ("function", "arguments"))
+        if call.type != "call_expression" or callee is None or given is None:
+            continue
+        words = {of(n) for n in inside(given) if n.type in NAMES}
+        if looping & module.around.meant([of(callee)]) and (
+            words & asked or _ASKING.search(of(given))
+        ):  # fmt: skip
+            yield call, f"a loop of the macro {of(callee)} may wait for another block"
+
+
+def _has_loop(macro: Macro) -> bool:
+    return bool(_LOOP.search(macro.value))
+
+
+def asking(module: CudaSource) -> frozenset[str]:
+    """Names of macros, types and functions whose own text reads memory that others write."""
+    of = module.source.of
+    types = (
+        n for n in inside(module.source.root) if n.type in ("type_definition", "alias_declaration")
+    )
+    own = [n for n, found in module.macros.items() if any(_ASKING.search(m.value) for m in found)]
+    own += [
+        n for n, found in module.named.items() if any(_ASKING.search(of(f.body)) for f in found)
+    ]
+    own += [
+        of(name)
+        for node in types
+        if (name := name_of(node.child_by_field_name("declarator") or node)) is not None
+        and "volatile" in module.around.meant(WORD.findall(of(node)))
+    ]
+    return frozenset(own)
+
+
+def spins(macro: Macro, asked: frozenset[str]) -> bool:
+    """Whether a macro has a loop, and reads memory that others write.
+
+    asked: names of what reads such memory
+    """
+    return _has_loop(macro) and bool(_ASKING.search(macro.value) or macro.words & asked)
+
+
+def _jumps_back(module: CudaSource, function: Definition) -> Iterator[tuple[Node, str]]:
+    """Jumps to a label above, over a read of memory that others write."""
+    of, body = module.source.of, function.body
+    jumps = [n for n in inside(body) if n.type in ("labeled_statement", "goto_statement")]
+    reads = (
+        [body.start_byte + found.start() for found in _ASKING.finditer(of(body))] if jumps else []
+    )
+    labels: dict[str, int] = {}
+    for node in jumps:
+        label = node.child_by_field_name("label")
+        if label is None:
+            continue
+        if node.type == "labeled_statement":
+            labels[of(label)] = node.start_byte
+        elif (start := labels.get(of(label))) is not None and (
+            bisect_left(reads, start) < bisect_left(reads, node.start_byte)
+        ):  # fmt: skip
+            yield node, "a jump back may wait for another block"
 
 
 def _ends(loop: Node) -> Iterator[Node]:
@@ -122,10 +213,10 @@ def _released(module: CudaSource, function: Definition, condition: Node) -> bool
     return False
 
 
-def _volatile(module: CudaSource, function: Definition) -> set[str]:
+def _volatile(module: CudaSource, function: Definition, asked: frozenset[str]) -> set[str]:
     """Parameters and global variables that are volatile, but for arrays in shared memory."""
-    own = (node for node in function.parameters.named_children)
-    return {*module.volatile, *volatile_names(module.source, own)}
+    given = function.parameters.named_children
+    return {*module.around.volatile, *volatile_names(module, given, asked)}
 
 
 def _bare(body: Node) -> bool:

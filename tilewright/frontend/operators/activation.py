@@ -5,14 +5,14 @@ Input: operand nodes and attributes.  Output: nodes.
 
 from __future__ import annotations
 
-from math import pi, sqrt
+from math import exp, pi, sqrt
 
 from tilewright.base.errors import InvalidModel
 from tilewright.frontend import algebra as al
 from tilewright.frontend.operators.elementwise import floats_only
-from tilewright.frontend.operators.reduction import first_extreme
+from tilewright.frontend.operators.reduction import first_extreme, top
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, iota, reduce
+from tilewright.graph.node import Node, cast, iota
 
 
 @operator("Relu")
@@ -93,7 +93,17 @@ def softplus(x: Node) -> Node:
 
 @operator("Mish", since=18)
 def mish(x: Node) -> Node:
-    return al.mul(x, al.apply("tanh", softplus(x)))
+    """x * tanh(softplus(x)) as a fraction of t = exp(-|x|).
+
+    x > 0: x * (1 + 2t) / (1 + 2t + 2t²);  else x * (2t + t²) / (2 + 2t + t²).  Below -87 t is too
+    small for f32, and the result is not: there t has a factor of e^16, and x has its inverse.
+    """
+    far, above = al.less(x, -80.0), al.less(0, x)
+    t = al.exp(al.sub(al.mul(cast(far, x.dtype), 16.0), al.apply("abs", x)))
+    square, twice = al.square(t), al.mul(t, 2.0)
+    over = al.add(twice, al.where(above, 1.0, square))
+    under = al.add(over, al.where(above, al.mul(square, 2.0), 2.0))
+    return al.mul(al.where(far, al.mul(x, exp(-16)), x), al.div(over, under))
 
 
 @operator("Softsign")
@@ -111,7 +121,7 @@ def shrink(x: Node, *, bias: float = 0.0, lambd: float = 0.5) -> Node:
 def softmax(x: Node, *, axis: int = -1) -> Node:
     floats_only(x)
     axes = (al.axis_of(axis, x.rank),)
-    powers = al.exp(al.sub(x, reduce("max", x, axes)))
+    powers = al.exp(al.sub(x, top("max", x, axes)))
     return al.div(powers, al.total(powers, axes))
 
 
@@ -119,7 +129,7 @@ def softmax(x: Node, *, axis: int = -1) -> Node:
 def log_softmax(x: Node, *, axis: int = -1) -> Node:
     floats_only(x)
     axes = (al.axis_of(axis, x.rank),)
-    centred = al.sub(x, reduce("max", x, axes))
+    centred = al.sub(x, top("max", x, axes))
     return al.sub(centred, al.log(al.total(al.exp(centred), axes)))
 
 

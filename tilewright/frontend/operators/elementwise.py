@@ -62,7 +62,11 @@ def one_dtype(*xs: Node) -> None:
 
 def floats_only(x: Node) -> None:
     if not x.dtype.is_float:
-        raise UnsupportedDType("this operator works on floating point only", dtype=x.dtype)
+        raise UnsupportedDType(
+            f"integers ({x.dtype}) are not supported here",
+            hint="Put a Cast to float before the operator",
+            dtype=x.dtype,
+        )
 
 
 @operator("Identity")
@@ -223,13 +227,19 @@ def power(x: Node, exponent: Node) -> Node:
 _LONGEST_PRODUCT = 64
 
 
+def _product_of(x: Node, exponent: int) -> Node:
+    """x times itself, by halves of the exponent."""
+    if 1 <= exponent <= 4:
+        return fold(al.mul, [x] * exponent)
+    half = _product_of(x, exponent // 2) if exponent else al.full(1, x.shape, x.dtype)
+    return al.mul(al.square(half), x) if exponent % 2 else al.square(half)
+
+
 def _power_of(x: Node, exponent: float) -> Node | None:
     if exponent in (1.0, 2.0, 3.0, 4.0):
-        return fold(al.mul, [x] * int(exponent))
+        return _product_of(x, int(exponent))
     if not x.dtype.is_float and exponent in range(_LONGEST_PRODUCT):
-        half = _power_of(x, exponent // 2) if exponent else al.full(1, x.shape, x.dtype)
-        assert half is not None
-        return al.mul(al.square(half), x) if exponent % 2 else al.square(half)
+        return _product_of(x, int(exponent))
     if exponent == 0.5 and x.dtype.is_float:
         return al.sqrt(x)
     if exponent == -1.0 and x.dtype.is_float:

@@ -11,36 +11,45 @@ from functools import reduce as fold
 from math import prod
 
 from tilewright.base.dtypes import BOOL, I64
-from tilewright.base.errors import ShapeError
+from tilewright.base.errors import InvalidModel, ShapeError
 from tilewright.frontend import algebra as al
 from tilewright.frontend.table import operator
-from tilewright.graph.node import Node, cast, gather, iota, reshape
+from tilewright.graph.node import Node, cast, gather, iota, picking, reshape
 from tilewright.graph.ops import Shape
 
 
-def wrapped(indices: Node, extent: int) -> Node:
-    """Indices in [0, extent): negative ones count from the end."""
+def wrapped(indices: Node, extent: int, axis: int) -> Node:
+    """Indices in [0, extent): negative ones count from the end.  Raises InvalidModel for known ones
+    that are out of range along the axis."""
     if indices.dtype == BOOL or not indices.dtype.kind == "int":
         raise ShapeError("indices must be integers", dtype=indices.dtype)
     value = indices.value
-    if value is not None and (value.size == 0 or value.min() >= 0):
-        return indices
+    if value is not None:
+        wrong = value[(value < -extent) | (value >= extent)]
+        if wrong.size:
+            raise InvalidModel(
+                f"index {wrong[0]} is out of range: axis {axis} has {extent} elements",
+                hint="Correct the index in the model, or export it again",
+                axis=axis, length=extent, index=int(wrong[0]),
+            )  # fmt: skip
+        if (value >= 0).all():
+            return indices
     return al.where(al.less(indices, 0), al.add(indices, extent), indices)
 
 
 @operator("Gather")
 def take(x: Node, indices: Node, *, axis: int = 0) -> Node:
     along = al.axis_of(axis, x.rank)
-    return gather(x, wrapped(indices, x.shape[along]), along)
+    return gather(x, wrapped(indices, x.shape[along], along), along, picking(along))
 
 
-def _row(indices: Node, extent: int) -> Node:
+def _row(indices: Node, extent: int, axis: int) -> Node:
     """The same as i64.  What uses it stops, as a gather does, where an index is out of range."""
-    rows = wrapped(indices, extent)
+    rows = wrapped(indices, extent, axis)
     value = rows.value
-    if value is not None and value.size and value.min() >= 0 and value.max() < extent:
+    if value is not None and value.size:
         return cast(rows, I64)
-    return gather(al.counted((extent,), 0), rows, 0)
+    return gather(al.counted((extent,), 0), rows, 0, picking(axis))
 
 
 def _positions(indices: Node, shape: Shape, axis: int) -> Node:
@@ -61,10 +70,10 @@ def take_elements(x: Node, indices: Node, *, axis: int = 0) -> Node:
     if indices.rank != x.rank or any(indices.shape[i] > x.shape[i] for i in others):
         raise ShapeError(
             "the indices do not fit the operand",
-            hint="Both have one rank, and but for `axis` no axis of the indices is longer",
+            hint="Both need the same rank. Except for `axis`, no axis of the indices may be longer",
             shape=[x.shape, indices.shape],
         )
-    rows = [(along, _row(indices, x.shape[along]))]
+    rows = [(along, _row(indices, x.shape[along], along))]
     rows += [(i, _positions(indices, indices.shape, i)) for i in others if indices.shape[i] > 1]
     return gather(reshape(x, (x.size,)), _offset(rows, x.shape), 0)
 
@@ -89,6 +98,7 @@ def take_nd(x: Node, indices: Node, *, batch_dims: int = 0) -> Node:
     rows = [(i, _positions(indices, lead, i)) for i in range(batch_dims)]
     for i in range(depth):
         part = al.squeeze(al.take(indices, indices.rank - 1, i, 1), (-1,))
-        rows.append((batch_dims + i, _row(part, x.shape[batch_dims + i])))
+        axis = batch_dims + i
+        rows.append((axis, _row(part, x.shape[axis], axis)))
     flat = reshape(x, (prod(x.shape[:end]), *x.shape[end:]))
     return gather(flat, _offset(rows, x.shape[:end]), 0)

@@ -123,7 +123,15 @@ def _parse(equation: str, operands: Sequence[Node]) -> tuple[list[str], str]:
         t.replace("...", dots[len(dots) - (x.rank - len(t) + 3) :]) if "..." in t else t
         for x, t in zip(operands, terms, strict=True)
     ]
-    if "->" in equation:
-        return full, out.replace("...", dots)
     every = "".join(terms).replace(".", "")
-    return full, dots + "".join(sorted(k for k in set(every) if every.count(k) == 1))
+    once = dots + "".join(sorted(k for k in set(every) if every.count(k) == 1))
+    result = out.replace("...", dots) if "->" in equation else once
+    given = set("".join(full))
+    wrong = sorted(k for k in set(result) if k not in given or result.count(k) > 1)
+    if wrong:
+        raise InvalidModel(
+            f"equation {equation!r} has {wrong[0]!r} in its result "
+            f"{'twice' if wrong[0] in given else 'and in no operand'}",
+            hint="Correct the equation in the model, or export it again",
+        )
+    return full, result

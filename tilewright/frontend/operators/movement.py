@@ -181,7 +181,7 @@ def pad_or_crop(x: Node, before: Sequence[int], after: Sequence[int], value: al.
     cut = [max(-b, 0) for b in before]
     kept = [n - c - max(-a, 0) for n, c, a in zip(x.shape, cut, after, strict=True)]
     if min(kept, default=0) < 0:
-        raise ShapeError("more is cropped than there is", shape=x.shape, before=before, after=after)
+        raise ShapeError("Pad crops more than there is", shape=x.shape, before=before, after=after)
     x = gr.slice_(x, cut, kept)
     return gr.pad(x, [max(b, 0) for b in before], [max(a, 0) for a in after], value)
 
@@ -225,7 +225,7 @@ def depth_to_space(x: Node, *, blocksize: int, mode: str = "DCR") -> Node:
     n, c, h, w = _blocks(x, blocksize, mode)
     b, deep = blocksize, c // blocksize**2
     if c % b**2:
-        raise ShapeError(f"{c} channels are no blocks of {b} x {b}", shape=x.shape)
+        raise ShapeError(f"{c} channels cannot be cut into blocks of {b} x {b}", shape=x.shape)
     if mode == "DCR":
         blocks = gr.transpose(gr.reshape(x, (n, b, b, deep, h, w)), (0, 3, 4, 1, 5, 2))
     else:
@@ -238,7 +238,9 @@ def space_to_depth(x: Node, *, blocksize: int, mode: str = "DCR") -> Node:
     n, c, h, w = _blocks(x, blocksize, mode)
     b = blocksize
     if h % b or w % b:
-        raise ShapeError(f"{h} x {w} elements are no blocks of {b} x {b}", shape=x.shape)
+        raise ShapeError(
+            f"{h} x {w} elements cannot be cut into blocks of {b} x {b}", shape=x.shape
+        )
     blocks = gr.reshape(x, (n, c, h // b, b, w // b, b))
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     return gr.reshape(gr.transpose(blocks, order), (n, c * b * b, h // b, w // b))

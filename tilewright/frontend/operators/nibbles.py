@@ -20,7 +20,7 @@ from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.quantization import scaled
 from tilewright.frontend.table import operator
 from tilewright.graph import ops
-from tilewright.graph.node import Node, cast, constant, gather, node, reshape, transpose
+from tilewright.graph.node import Node, cast, constant, gather, node, picking, reshape, transpose
 
 #: The least type of `a` by `accuracy_level`; the one that rounds nothing; 0 leaves it to the model.
 LEVELS, IN_F32 = {2: "f16", 4: "i8"}, 1
@@ -81,15 +81,15 @@ def gather_block_quantized(
             hint="Export the embeddings with MatMulNBits' layout, or as floats",
             dtype=str(data.dtype), shape=data.shape,
         )  # fmt: skip
-    indices = wrapped(indices, data.shape[0])
-    rows = _integers(gather(data, indices, 0), bits)
-    scale = gather(scales, indices, 0)
+    indices = wrapped(indices, data.shape[0], 0)
+    rows = _integers(gather(data, indices, 0, picking(0)), bits)
+    scale = gather(scales, indices, 0, picking(0))
     shape, blocks = rows.shape, scale.shape[-1]
     if blocks * block_size != shape[-1]:
         raise ShapeError("the scales do not match the rows", shape=[data.shape, scales.shape])
     zero = constant(1 << bits - 1, I16)
     if zeros is not None:
-        own = _integers(gather(zeros, indices, 0), bits)
+        own = _integers(gather(zeros, indices, 0, picking(0)), bits)
         zero = al.unsqueeze(al.take(own, own.rank - 1, 0, blocks), (-1,))
     whole = reshape(rows, (*shape[:-1], blocks, block_size))
     return reshape(scaled(whole, al.unsqueeze(scale, (-1,)), zero), shape)

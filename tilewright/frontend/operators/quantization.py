@@ -17,6 +17,7 @@ from tilewright.frontend.operators.activation import leaky_relu, sigmoid, softma
 from tilewright.frontend.operators.convolution import conv
 from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.pooling import average_pool, global_average_pool
+from tilewright.frontend.operators.reduction import top
 from tilewright.frontend.table import operator
 from tilewright.frontend.tensors import dtype_of
 from tilewright.graph.node import (
@@ -25,7 +26,6 @@ from tilewright.graph.node import (
     cast,
     concat,
     constant,
-    reduce,
     reshape,
     transpose,
 )
@@ -49,10 +49,10 @@ def quantized(x: Node, zero: Node | None, dtype: DType) -> Node:
     return cast(whole if zero is None else al.add(whole, cast(zero, F32)), dtype)
 
 
-def along(p: Node | None, x: Node, axis: int, block: int = 0) -> Node | None:
+def along(p: Node, x: Node, axis: int, block: int = 0) -> Node:
     """A scale or zero point (per tensor, slice of `axis` or block), shaped to broadcast to x."""
-    if p is None or p.size == 1:
-        return None if p is None else reshape(p, ())
+    if p.size == 1:
+        return reshape(p, ())
     axis = al.axis_of(axis, x.rank)
     if p.rank == 1:
         if p.size != x.shape[axis]:
@@ -64,6 +64,11 @@ def along(p: Node | None, x: Node, axis: int, block: int = 0) -> Node | None:
     wide = broadcast(split, (*p.shape[: axis + 1], block, *p.shape[axis + 1 :]))
     merged = (*p.shape[:axis], p.shape[axis] * block, *p.shape[axis + 1 :])
     return al.take(reshape(wide, merged), axis, 0, x.shape[axis])
+
+
+def zero_along(p: Node | None, x: Node, axis: int, block: int = 0) -> Node | None:
+    """The same of a zero point that may be left out."""
+    return None if p is None else along(p, x, axis, block)
 
 
 def scaled(q: Node, scale: Node, zero: Node | None) -> Node:
@@ -85,8 +90,8 @@ def quantize_linear(
     dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else U8
     if dtype not in (U8, I8):
         raise UnsupportedDType("only 8-bit integers are quantised values", dtype=dtype)
-    units = al.div(cast(x, F32), _one(along(scale, x, axis, block_size)))
-    return quantized(units, along(zero, x, axis, block_size), dtype)
+    units = al.div(cast(x, F32), cast(along(scale, x, axis, block_size), F32))
+    return quantized(units, zero_along(zero, x, axis, block_size), dtype)
 
 
 @operator("DequantizeLinear", ignore=("output_dtype",))
@@ -94,20 +99,16 @@ def quantize_linear(
 def dequantize_linear(
     q: Node, scale: Node, zero: Node | None = None, *, axis: int = 1, block_size: int = 0
 ) -> Node:
-    return scaled(q, _one(along(scale, q, axis, block_size)), along(zero, q, axis, block_size))
-
-
-def _one(p: Node | None) -> Node:
-    assert p is not None
-    return cast(p, F32)
+    factor = cast(along(scale, q, axis, block_size), F32)
+    return scaled(q, factor, zero_along(zero, q, axis, block_size))
 
 
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: Node) -> tuple[Node, Node, Node]:
     """u8 over the range of x and 0: (quantised, scale, zero point)."""
     axes = range(x.rank)
-    low = al.apply("min", reshape(reduce("min", x, axes), ()), 0.0)
-    high = al.apply("max", reshape(reduce("max", x, axes), ()), 0.0)
+    low = al.apply("min", reshape(top("min", x, axes), ()), 0.0)
+    high = al.apply("max", reshape(top("max", x, axes), ()), 0.0)
     width = al.sub(high, low)
     scale = al.where(al.equal(width, 0.0), 1.0, al.div(width, 255.0))
     zero = quantized(al.div(al.apply("neg", low), scale), None, U8)
@@ -155,7 +156,7 @@ def conv_integer(
 ) -> Node:
     """Products of 8-bit integers, summed in i32; padding is the zero point."""
     return conv(
-        centred(x, _flat(x_zero)), centred(w, along(w_zero, w, 0)),
+        centred(x, _flat(x_zero)), centred(w, zero_along(w_zero, w, 0)),
         auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides,
     )  # fmt: skip
 
@@ -226,7 +227,7 @@ def qgemm(
     transB: int = 0,
 ) -> Node:
     left = centred(a, _flat(a_zero))
-    right = centred(b, along(b_zero, b, 0 if transB else 1))
+    right = centred(b, zero_along(b_zero, b, 0 if transB else 1))
     sums = matmul(
         transpose(left, (1, 0)) if transA else left, transpose(right, (1, 0)) if transB else right
     )

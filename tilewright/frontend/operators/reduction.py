@@ -47,7 +47,7 @@ def _of_floats(op: str, reducer: Reducer) -> Reducer:
     def apply(x: Node, axes: Sequence[int]) -> Node:
         if not x.dtype.is_float:
             raise UnsupportedDType(
-                f"{op} of integers ({x.dtype}) is not supported: its result is no whole number",
+                f"{op} of integers ({x.dtype}) is not supported: its result is not a whole number",
                 hint="Put a Cast to float before it",
                 dtype=x.dtype,
             )

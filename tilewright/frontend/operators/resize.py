@@ -151,7 +151,7 @@ def resize(
     known = coordinate_transformation_mode in _PLACES and nearest_mode in _NEAREST
     if not known or mode not in ("nearest", "linear", "cubic"):
         raise InvalidModel(
-            "ONNX knows no such Resize",
+            "ONNX does not define this Resize",
             hint="Check mode, nearest_mode and coordinate_transformation_mode",
             mode=mode, nearest=nearest_mode, coordinates=coordinate_transformation_mode,
         )  # fmt: skip
@@ -239,6 +239,32 @@ def _sizes(
         return [Axis(*a) for a in zip(old, new, ratios, regions, strict=True)]
     one = min(ratios) if policy == "not_larger" else max(ratios)
     return [Axis(n, floor(n * one + 0.5), one, r) for n, r in zip(old, regions, strict=True)]
+
+
+@operator("AffineGrid")
+def affine_grid(theta: Node, size: Node, *, align_corners: int = 0) -> Node:
+    """Where each point of a grid over [-1, 1] goes by a matrix for each batch: x first, then y.
+
+    ONNX's own body loses a batch of one.  An extent of 1 with align_corners is at 1, as in
+    onnxruntime.
+    """
+    batch, _, *spatial = al.known_ints(size, "the size") or (0, 0)
+    count = len(spatial)
+    if count not in (2, 3) or theta.shape != (batch, count, count + 1) or min(spatial) < 0:
+        raise ShapeError(
+            "AffineGrid needs a matrix for each batch, and a size with 2 or 3 spatial axes",
+            shape=theta.shape, size=[batch, *spatial],
+        )  # fmt: skip
+    rows = reshape(theta, (batch, *[1] * count, count, count + 1))
+    made = al.take(rows, rows.rank - 1, count, 1)
+    for axis, extent in enumerate(spatial):
+        within("table", extent, "the positions along an axis")
+        i = np.arange(extent)
+        ends = np.where(extent > 1, 2 * i / max(extent - 1, 1) - 1, 1)
+        places = ends if align_corners else (2 * i + 1) / max(extent, 1) - 1
+        line = constant(places.reshape(-1, *[1] * (count - axis + 1)), theta.dtype)
+        made = al.add(made, al.mul(al.take(rows, rows.rank - 1, count - 1 - axis, 1), line))
+    return al.squeeze(made, [made.rank - 1])
 
 
 # ---- weighted neighbours -------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def _top(x: Node, count: int, axis: int, largest: bool) -> tuple[Node, Node]:
         )
     if x.dtype == BOOL:
         raise UnsupportedDType(
-            "TopK of truth values", hint="Cast them to integers first", dtype=x.dtype.name
+            "TopK of booleans", hint="Cast them to integers first", dtype=x.dtype.name
         )
     shape = (*x.shape[:along], count, *x.shape[along + 1 :])
     if 0 in shape:

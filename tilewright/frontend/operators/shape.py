@@ -44,7 +44,7 @@ def constant_value(
     for number, name in numbers:
         if number is not None:
             return constant(np.asarray(number, dtype=name))
-    raise UnsupportedDType("texts are not supported", hint="remove texts from the model")
+    raise UnsupportedDType("strings are not supported", hint="remove strings from the model")
 
 
 @operator("Shape", since=1)

@@ -65,7 +65,7 @@ def rotated(x: Node, cos: Node, sin: Node, interleaved: bool) -> Node:
     """
     pairs = cos.shape[-1]
     if 2 * pairs > x.shape[-1]:
-        raise ShapeError("a head has fewer elements than are turned", shape=[x.shape, cos.shape])
+        raise ShapeError("a head is narrower than the rotation", shape=[x.shape, cos.shape])
     rest = x.shape[3] - 2 * pairs
     whole = al.take(x, 3, 0, 2 * pairs)
     # both elements of a pair along an axis of their own: before the pairs, or behind them
@@ -178,10 +178,12 @@ def group_query_attention(
     """
     del total_length
     al.positive("heads", num_heads, kv_num_heads)
-    _check_cache(query, past_key, past_value, seqlens_k, smooth_softmax)
-    assert past_key is not None
-    assert past_value is not None
-    assert seqlens_k is not None
+    if past_key is None or past_value is None or seqlens_k is None:
+        raise UnsupportedOp(
+            "GroupQueryAttention without a cache is not supported",
+            hint="Export the model with past_key and past_value",
+        )
+    _check_cache(query, past_key, seqlens_k, smooth_softmax)
     batch, rows, _ = query.shape
     q, k, v = _heads(query, key, value, num_heads, kv_num_heads)
     width, room = q.shape[3], past_key.shape[2]
@@ -216,14 +218,7 @@ def group_query_attention(
     return reshape(made, (batch, rows, num_heads * width)), present[0], present[1]
 
 
-def _check_cache(
-    query: Node, key: Node | None, value: Node | None, seqlens: Node | None, smooth: int
-) -> None:
-    if key is None or value is None or seqlens is None:
-        raise UnsupportedOp(
-            "GroupQueryAttention without a cache is not supported",
-            hint="Export the model with past_key and past_value",
-        )
+def _check_cache(query: Node, key: Node, seqlens: Node, smooth: int) -> None:
     if query.rank != 3 or query.shape[0] != 1 or seqlens.size != 1:
         raise UnsupportedOp(
             "GroupQueryAttention is supported for one sequence",

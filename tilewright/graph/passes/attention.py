@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from tilewright.base.dtypes import F32
+from tilewright.base.invariants import of_kind
 from tilewright.graph import ops
 from tilewright.graph.nearest import rounding
 from tilewright.graph.node import (
@@ -78,6 +79,10 @@ def attention(graph: Graph) -> Graph:
     return Graph(graph.name, graph.inputs, outputs)
 
 
+def _contraction(n: Node) -> ops.Contract:
+    return of_kind(n.op, ops.Contract, "it is no contraction", node=n)
+
+
 # ---- recognition ---------------------------------------------------------------------------------
 
 
@@ -85,19 +90,18 @@ def _match(n: Node) -> _Found | None:
     """The attention whose second contraction is `n`."""
     if not isinstance(n.op, ops.Contract) or n.dtype != F32:
         return None
-    sides = ((0, n.op.a, n.op.b), (1, n.op.b, n.op.a))
-    return next((f for s in sides if (f := _match_side(n, *s)) is not None), None)
+    (a, b), out = n.inputs, n.op.out
+    sides = ((a, n.op.a, b, n.op.b), (b, n.op.b, a, n.op.a))
+    return next((f for s in sides if (f := _match_side(out, *s)) is not None), None)
 
 
-def _match_side(n: Node, side: int, p: str, v: str) -> _Found | None:
-    """The same with the probabilities as operand `side`."""
-    assert isinstance(n.op, ops.Contract)
-    keys, columns = set(p) - set(n.op.out), set(v) - set(p)
+def _match_side(out: str, operand: Node, p: str, values: Node, v: str) -> _Found | None:
+    """The same with the probabilities as `operand`."""
+    keys, columns = set(p) - set(out), set(v) - set(p)
     if len(keys) != 1 or len(columns) != 1 or not set(v) - columns <= set(p):
         return None
     (key,), (column,) = keys, columns
-    operand, values = n.inputs[side], n.inputs[1 - side]
-    if key not in v or column not in n.op.out or values.shape[v.index(column)] == 1:
+    if key not in v or column not in out or values.shape[v.index(column)] == 1:
         return None
     axes = tuple(Var(c, extent) for c, extent in zip(p, operand.shape, strict=True))
     var = axes[p.index(key)]
@@ -194,15 +198,15 @@ def _only_at(at: Indices, axis: int, var: Var) -> bool:
 
 def _is_scores(n: Node, at: Indices, keys: Var) -> bool:
     """True if one operand alone has the keys' axis, and one axis of more than 1 is summed."""
-    assert isinstance(n.op, ops.Contract)
+    op = _contraction(n)
     axis = next((i for i, x in enumerate(at) if x == index(keys)), None)
     if axis is None or not _only_at(at, axis, keys):
         return False
-    letter = n.op.out[axis]
-    summed = set(n.op.a + n.op.b) - set(n.op.out)
-    extents = dict(zip(n.op.a + n.op.b, n.inputs[0].shape + n.inputs[1].shape, strict=True))
-    alone = (letter in n.op.a) != (letter in n.op.b)
-    both = summed == set(n.op.a) & set(n.op.b) - set(n.op.out)
+    letter = op.out[axis]
+    summed = set(op.a + op.b) - set(op.out)
+    extents = dict(zip(op.a + op.b, n.inputs[0].shape + n.inputs[1].shape, strict=True))
+    alone = (letter in op.a) != (letter in op.b)
+    both = summed == set(op.a) & set(op.b) - set(op.out)
     return alone and both and sum(extents[c] > 1 for c in summed) == 1
 
 
@@ -230,7 +234,7 @@ def _private(
 
 def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -> Node:
     """The attention over operands that are rewritten already; `between` depends on its scores."""
-    assert isinstance(n.op, ops.Contract)
+    out = _contraction(n).out
     x = _rebuilt(found.x, found.scores, between, made)
     for view in reversed(found.views):
         x = node(view.op, x)
@@ -239,11 +243,11 @@ def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -
     powers = elementwise("exp", elementwise("sub", x, reduce("max", x, axis)))
     total = reduce("sum", powers, axis)
     (column,) = set(v) - set(p)
-    batch = [c for c in n.op.out if c in p and c in v]
-    rows = [c for c in n.op.out if c in p and c not in v]
+    batch = [c for c in out if c in p and c in v]
+    rows = [c for c in out if c in p and c not in v]
     order = [*batch[:-1], *rows, *batch[-1:], column]
-    if rows and batch and n.op.out.index(rows[0]) < n.op.out.index(batch[-1]):
-        order = [*(c for c in n.op.out if c != column), column]  # rows are in front already
+    if rows and batch and out.index(rows[0]) < out.index(batch[-1]):
+        order = [*(c for c in out if c != column), column]  # rows are in front already
     op = ops.Contract(p, v, "".join(order), "context")
     values = _readable(made[found.values], v, {key, column})
     context = node(op, powers, values, source=n.source)
@@ -252,7 +256,7 @@ def _build(n: Node, found: _Found, between: Set[Node], made: dict[Node, Node]) -
     if found.safe:
         known = broadcast(elementwise("eq", total, total), result.shape)
         result = elementwise("where", known, result, scalar_like(0.0, result))
-    return transpose(result, [order.index(c) for c in n.op.out])
+    return transpose(result, [order.index(c) for c in out])
 
 
 def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) -> Node:
@@ -269,14 +273,13 @@ def _rebuilt(x: Node, scores: Node, between: Set[Node], made: dict[Node, Node]) 
 
 def _scores(n: Node, made: dict[Node, Node]) -> Node:
     """contract(mul(q, c), mul(k, d)) -> mul(contract(q, k), c*d)"""
-    assert isinstance(n.op, ops.Contract)
-    scale, operands = 1.0, []
-    for x, letters in zip(n.inputs, (n.op.a, n.op.b), strict=True):
+    op, scale, operands = _contraction(n), 1.0, []
+    for x, letters in zip(n.inputs, (op.a, op.b), strict=True):
         plain, factor = _unscaled(made[x])
         scale *= factor
-        alone = {c for c in letters if (c in n.op.a) != (c in n.op.b) or c not in n.op.out}
+        alone = {c for c in letters if (c in op.a) != (c in op.b) or c not in op.out}
         operands.append(_readable(plain, letters, alone))
-    result = node(replace(n.op, role="scores"), *operands, source=n.source)
+    result = node(replace(op, role="scores"), *operands, source=n.source)
     return result if scale == 1.0 else elementwise("mul", result, scalar_like(scale, result))
 
 

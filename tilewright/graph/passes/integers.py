@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.base.dtypes import F32, I8, I16, I32, U8
 from tilewright.graph import ops
 from tilewright.graph.node import (
+    ModelNode,
     Node,
     broadcast,
     cast,
@@ -186,7 +187,7 @@ def reduce_scaled(n: Node) -> Node | None:
             return None
         letters = _LETTERS[: scale.ndim]
         factor = elementwise("mul", factor, _placed(scale, letters, _kept(n.op, letters)))
-    sums = _windows(n, parts[0].whole, parts[1].whole)
+    sums = _windows(n.op, parts[0].whole, parts[1].whole, n.source)
     return reshape(elementwise("mul", cast(sums, F32), factor, source=n.source), n.shape)
 
 
@@ -198,7 +199,7 @@ def reduce_integers(n: Node) -> Node | None:
     parts = [_narrow(x) for x in product.inputs] if _is(product, "mul") else []
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
-    return reshape(_windows(n, parts[0], parts[1]), n.shape)
+    return reshape(_windows(n.op, parts[0], parts[1], n.source), n.shape)
 
 
 def _narrow(n: Node) -> Node | None:
@@ -216,9 +217,8 @@ def _kept(op: ops.Reduce, letters: str) -> str:
     return "".join(c for i, c in enumerate(letters) if i not in op.axes)
 
 
-def _windows(n: Node, a: Node, b: Node) -> Node:
-    """The contraction of two operands of one shape over the axes of the sum `n`."""
-    assert isinstance(n.op, ops.Reduce)
+def _windows(op: ops.Reduce, a: Node, b: Node, source: ModelNode) -> Node:
+    """The contraction of two operands of one shape over the axes of a sum."""
     letters = _LETTERS[: a.rank]
     operands: list[Node] = []
     labels: list[str] = []
@@ -227,8 +227,8 @@ def _windows(n: Node, a: Node, b: Node) -> Node:
         used = [i for i, extent in enumerate(small.shape) if extent > 1 or small is x]
         operands.append(reshape(small, [small.shape[i] for i in used]))
         labels.append("".join(letters[i] for i in used))
-    out = _kept(n.op, letters)
-    return contract(f"{labels[0]},{labels[1]}->{out}", operands[0], operands[1], source=n.source)
+    out = _kept(op, letters)
+    return contract(f"{labels[0]},{labels[1]}->{out}", operands[0], operands[1], source=source)
 
 
 # ---- bytes ---------------------------------------------------------------------------------------

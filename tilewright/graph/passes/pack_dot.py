@@ -21,6 +21,9 @@ from tilewright.graph.node import Node, contract, node, pad, reshape, slice_, tr
 from tilewright.graph.views import by_stride, is_packed, stored, strides
 from tilewright.kernel.layout import Groups, Packing, Taps
 
+#: The letters of a contraction, and its operands.
+_Contraction = tuple[str, Node, Node]
+
 
 def pack_integers(n: Node, packing: Packing) -> Node | None:
     """contract(a, b) -> contract(stored groups of a, view of the packed b)"""
@@ -35,22 +38,24 @@ def pack_integers(n: Node, packing: Packing) -> Node | None:
     summed = [c for c in la if c in lb and c not in n.op.out]
     alone = any(c not in n.op.out and not (c in la and c in lb) for c in la + lb)
     if not summed or alone or last not in lb:
-        return _plain(n)
+        return _plain(n, n.op)
     if last in la:
-        return _depthwise(n, a, la, b, lb, summed, packing.taps)
-    return _matrix(n, a, la, b, lb, summed, packing.integers)
+        text, x, y = _depthwise(n.op, a, la, b, lb, summed, packing.taps)
+    else:
+        text, x, y = _matrix(n.op, a, la, b, lb, summed, packing.integers)
+    return contract(text, x, y, source=n.source)
 
 
-def _plain(n: Node) -> Node | None:
+def _plain(n: Node, op: ops.Contract) -> Node | None:
     """No packed form: both operands in memory."""
-    assert isinstance(n.op, ops.Contract)
     a, b = map(stored, n.inputs)
     same = a is n.inputs[0] and b is n.inputs[1]
-    return None if same else contract(f"{n.op.a},{n.op.b}->{n.op.out}", a, b, source=n.source)
+    return None if same else contract(f"{op.a},{op.b}->{op.out}", a, b, source=n.source)
 
 
-def _matrix(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Groups) -> Node:
-    assert isinstance(n.op, ops.Contract)
+def _matrix(
+    op: ops.Contract, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Groups
+) -> _Contraction:
     group = layout.bytes // a.dtype.size
     rows = stored(a)
     steps = strides(rows, la)
@@ -74,11 +79,11 @@ def _matrix(n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str], layo
 
     rows, la = split(rows, la)
     b, lb = split(b, lb)
-    batch = [c for c in lb if c in n.op.out and c in la]
-    depth = [c for c in by_stride(rows, la) if c in lb and c not in n.op.out and c != fresh]
-    columns = [c for c in n.op.out if c in lb and c not in la]
+    batch = [c for c in lb if c in op.out and c in la]
+    depth = [c for c in by_stride(rows, la) if c in lb and c not in op.out and c != fresh]
+    columns = [c for c in op.out if c in lb and c not in la]
     panels, order = _panels(b, lb, batch, columns, depth, fresh, layout)
-    return contract(f"{la},{order}->{n.op.out}", rows, panels, source=n.source)
+    return f"{la},{order}->{op.out}", rows, panels
 
 
 def _grown(x: Node, axis: int, extent: int) -> Node:
@@ -134,10 +139,9 @@ def _panels(
 
 
 def _depthwise(
-    n: Node, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Taps
-) -> Node:
+    op: ops.Contract, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Taps
+) -> _Contraction:
     """Weights of four taps of one channel lie side by side: taps of one column, if there are."""
-    assert isinstance(n.op, ops.Contract)
     group = layout.bytes // a.dtype.size
     column = next((c for c in summed if b.shape[lb.index(c)] > 1), summed[0])
     order = [*(c for c in summed if c != column), column, *(c for c in lb if c not in summed)]
@@ -152,4 +156,4 @@ def _depthwise(
     back = transpose(copied, [there.index(i) for i in range(x.rank)])
     flat = reshape(back, (*outer, groups * group, *others))
     view = slice_(flat, (0,) * flat.rank, (*outer, taps, *others))
-    return contract(f"{la},{''.join(order)}->{n.op.out}", stored(a), view, source=n.source)
+    return f"{la},{''.join(order)}->{op.out}", stored(a), view

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import re
 import shutil
 import subprocess
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from tilewright.base.errors import HostError
+from tilewright.base.numpy_scalars import Array
+from tilewright.bundle.format import digest
+from tilewright.hosts.cuda_tasks import CValue
 
 HEADERS = Path(__file__).parent
 #: The one that texts begin with; it includes the others.
@@ -52,9 +57,19 @@ def compiler() -> str:
     return found
 
 
+#: What kernels are given: arrays by their address, and what has an address itself.
+CpuArgument: TypeAlias = "Array | np.generic | CValue"
+#: Names a folder in which processes keep what they compiled for each other.
+KEPT = "TILEWRIGHT_COMPILED"
+
+
 @cache
 def headers() -> Path:
-    """A folder with the headers, compiled once for this process: they take longer than a kernel."""
+    """A folder with the headers, compiled once: they take longer than a kernel."""
+    texts = [header.read_text() for header in sorted(HEADERS.glob("*.h"))]
+    kept = _kept("headers", *texts)
+    if kept and kept.exists():
+        return kept
     folder = Path(tempfile.mkdtemp(prefix="tilewright-cuda-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for header in HEADERS.glob("*.h"):
@@ -63,7 +78,28 @@ def headers() -> Path:
     flags = [flag for flag in FLAGS if flag not in ("-xc++", "-shared")]
     command = [compiler(), *flags, "-xc++-header", str(source), "-o", f"{source}.gch"]
     subprocess.run(command, capture_output=True)  # without it compiling takes longer
-    return folder
+    return _keep(folder, kept) if kept else folder
+
+
+def _kept(kind: str, *parts: str) -> Path | None:
+    """Where what a compiler makes of these parts is kept, if anything is."""
+    folder = os.environ.get(KEPT)
+    if not folder:
+        return None
+    named = "\0".join([str(Path(compiler()).resolve()), *FLAGS, *parts])
+    return Path(folder) / f"{kind}-{digest(named.encode())}"
+
+
+def _keep(made: Path, kept: Path) -> Path:
+    """Copied beside and renamed: another process finds all of it or nothing."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=kept.parent))
+    copy = beside / made.name
+    (shutil.copytree if made.is_dir() else shutil.copy)(made, copy)
+    with suppress(OSError):  # another process was first
+        copy.rename(kept)
+    shutil.rmtree(beside, ignore_errors=True)
+    return kept
 
 
 class Kernels:
@@ -84,19 +120,18 @@ class Kernels:
     ) -> None:
         folder = Path(tempfile.mkdtemp(prefix="tilewright-cuda-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        source, library = folder / "kernels.cu", folder / "kernels.so"
+        library = folder / "kernels.so"
         exports = "".join(f"CUDA_CPU_EXPORT({n}, {kernel})\n" for n, kernel in names.items())
-        source.write_text(f'#include "{HEADER}"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}')
-        flags = [*FLAGS, *(BOUNDS if bounds else ())]
-        included = [f"-I{path}" for path in (headers(), *folders)]
-        command = [compiler(), *flags, *included, str(source), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            wrong = [line for line in done.stderr.splitlines() if "error" in line]
-            raise HostError(
-                f"the C++ compiler refuses the kernels: {(wrong or ['?'])[0]}",
-                hint=ON_A_GPU,
-            )
+        whole = f'#include "{HEADER}"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}'
+        options = BOUNDS if bounds else ()
+        # what a text includes of its own is not known here
+        kept = None if folders else _kept("kernels", str(headers()), *options, whole)
+        if kept and kept.exists():
+            shutil.copy(kept, library)  # each has its own: a library is loaded once by its file
+        else:
+            _compile(whole, library, [*options, *(f"-I{path}" for path in (headers(), *folders))])
+            if kept:
+                _keep(library, kept)
         try:
             self._library = ctypes.CDLL(str(library))
         except OSError as error:
@@ -108,7 +143,7 @@ class Kernels:
         name: str,
         grid: Sequence[int],
         block: Sequence[int],
-        args: Sequence[Any],
+        args: Sequence[CpuArgument],
         *,
         shared: int = 0,
         processors: int = 1,
@@ -123,11 +158,23 @@ class Kernels:
         shape = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
         values = [_value(arg) for arg in args]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-        function: Any = self._library[f"run_{name}"]
+        function = self._library[f"run_{name}"]
         function.restype = ctypes.c_char_p
         wrong = function(shape, ctypes.c_size_t(shared), ctypes.c_uint(processors), pointers)
         if wrong:
             raise HostError(f"the kernel {name} does not end: {wrong.decode()}", hint="Report this")
+
+
+def _compile(text: str, library: Path, options: Sequence[str]) -> None:
+    source = library.with_name("kernels.cu")
+    source.write_text(text)
+    command = [compiler(), *FLAGS, *options, str(source), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        wrong = [line for line in done.stderr.splitlines() if "error" in line]
+        raise HostError(
+            f"the C++ compiler refuses the kernels: {(wrong or ['?'])[0]}", hint=ON_A_GPU
+        )
 
 
 def _pointer(found: re.Match[str]) -> str:
@@ -139,7 +186,7 @@ def _three(extents: Sequence[int]) -> list[int]:
     return [*extents, 1, 1][:3]
 
 
-def _value(arg: Any) -> Any:
+def _value(arg: CpuArgument) -> CValue:
     """Something with an address whose bytes are the parameter."""
     if isinstance(arg, np.ndarray):
         return ctypes.c_void_p(arg.ctypes.data)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tilewright.base.sections import Build, File, Section
-from tilewright.kernel.loops import TileFn
+from tilewright.kernel.loops import TileFn, checks
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
-from tilewright.targets.c.emit import TYPES, function, prelude
+from tilewright.targets.c.emit import function, prelude
+from tilewright.targets.c_family import FOUND, TYPES
+from tilewright.targets.packing import PACKING
 from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
-from tilewright.targets.simd.layouts import PACKING
 
 
 class C(PlainTarget):
@@ -35,13 +35,14 @@ class C(PlainTarget):
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         ((variant, listed),) = codes.items()
         numbers = slots_of(codes)
         first = dict(zip(reversed(numbers), reversed(listed), strict=True))
         functions = [function(first[n].loops, f"k{n}") for n in sorted(first)]
-        text = "\n".join([prelude(), *functions, ""])
+        told = [f"long {FOUND};"] if any(checks(first[n].loops) for n in first) else []
+        text = "\n".join([prelude(), *told, *functions, ""])
         calls = (
             [[numbers[s.kernel], *numbers_of(listed[s.kernel].loops)] for s in p.steps]
             for p in program.plans

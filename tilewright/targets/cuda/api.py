@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from typing import Any
 
 from tilewright.base.budget import PROTOCOL
 from tilewright.base.sections import Build, File, Section
@@ -19,26 +18,24 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.plan.arena import arena_of, row
-from tilewright.targets.c.emit import TYPES
-from tilewright.targets.cuda import tall, warps
+from tilewright.targets.c_family import TYPES
 from tilewright.targets.cuda.classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.emit import kernel as text_of
 from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu import head_rows, shuffles
-from tilewright.targets.gpu.features import MATRIX, size_of
-from tilewright.targets.gpu.halves import HalfSchedule
-from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
-from tilewright.targets.gpu.matrices import WARPGROUP, MatrixSchedule
-from tilewright.targets.gpu.schedule import GroupSchedule
-from tilewright.targets.gpu.target import GROUP, WAYS, GroupTarget, group_of, halves_of
+from tilewright.targets.cuda.strategies import TALL, WARPS
+from tilewright.targets.gpu.attention.strategies import ONE
+from tilewright.targets.gpu.limits import MATRIX, size_of
+from tilewright.targets.gpu.matrix.schedule import WARPGROUP
+from tilewright.targets.gpu.pointwise.strategies import SINGLE
+from tilewright.targets.gpu.product.strategies import REGISTERS, ROUNDED, SHUFFLES
+from tilewright.targets.gpu.target import GROUP, STRATEGIES, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.vectors import alignments
+from tilewright.targets.packing import PACKING
 from tilewright.targets.plain import PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
-from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.turns import TURNS
 
 #: Bytes of the longest vector.
@@ -61,14 +58,10 @@ class Cuda(GroupTarget):
         halves=True,
     )
     classes = CLASSES
+    strategies = tuple(TALL if s is REGISTERS else s for s in STRATEGIES)
     #: Halves are multiplied by matrix units alone; attention is computed in f32.
-    ways = {
-        kind: way for kind, way in WAYS.items() if kind not in (HalfSchedule, HeadMatrixSchedule)
-    } | {GroupSchedule: tall, MatrixSchedule: warps}
-    further = (warps, head_rows, shuffles)
-
-    def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
-        return (*warps.usual(kernel), *head_rows.usual(kernel))
+    alternatives = (WARPS, ONE, SHUFFLES)
+    others = (SINGLE, ROUNDED)
 
     def lacking(self, needs: frozenset[str]) -> frozenset[str]:
         """A group of warps multiplies matrices; only within a warp threads have what others do."""
@@ -78,11 +71,23 @@ class Cuda(GroupTarget):
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
         return text_of(fn)
 
+    def module(self, code: Code, variant: str) -> File:
+        """All that a launch needs beside its buffers (hosts/cuda.py reads it)."""
+        _, *scalars = numbers_of(code.loops, 0)
+        made = {
+            "prelude": prelude(),
+            "text": str(code.body),
+            "group": group_of(code.loops),
+            "shared": dynamic_of(code.loops),
+            "scalars": len(scalars),
+        }
+        return File(json.dumps(made).encode(), "json")
+
     def encode(
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         ((variant, listed),) = codes.items()
         slots = {body: slot for slot, body in enumerate(dict.fromkeys(c.body for c in listed))}
@@ -97,11 +102,11 @@ class Cuda(GroupTarget):
 
             return self.able(listed[number], fits, EVERY)
 
-        def call(code: Code) -> dict[str, Any]:
-            """The fields of a step that depend on the code."""
+        def call(code: Code, place: int) -> dict[str, object]:
+            """The fields of step number `place` that depend on the code."""
             made[code.body] = code.loops
-            count, *scalars = numbers_of(code.loops)
-            needs: dict[str, Any] = {"least": least(code.needs)} if code.needs - EVERY else {}
+            count, *scalars = numbers_of(code.loops, place)
+            needs: dict[str, object] = {"least": least(code.needs)} if code.needs - EVERY else {}
             needs |= {"only": True} if code.needs & ONLY else {}
             shared = dynamic_of(code.loops)
             return {
@@ -132,7 +137,7 @@ class Cuda(GroupTarget):
                 "outputs": [begin[i] for i in plan.outputs],
             })  # fmt: skip
             calls = []
-            for step in plan.steps:
+            for place, step in enumerate(plan.steps):
                 values = [plan.values[a.value] for a in step.accesses]
                 buffers = listed[step.kernel].kernel.buffers
                 begins = [
@@ -140,7 +145,7 @@ class Cuda(GroupTarget):
                     for a, v, b in zip(step.accesses, values, buffers, strict=True)
                 ]
                 ways = able(step.kernel, tuple(at % WHOLE for at in begins))
-                *better, usual = map(call, ways)
+                *better, usual = (call(way, place) for way in ways)
                 more = {"better": better} if better else {}
                 calls.append(usual | {"bytes": begins} | more)
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.targets.cuda.features import WARP, Capability, shared_of
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu.space import Group
+from tilewright.targets.gpu.limits import Group
 from tilewright.targets.lite import Core
 
 KIND, VENDOR = "cuda", "nvidia"
@@ -42,7 +42,7 @@ REGISTERS = 65536
 
 def _classes() -> Iterator[DeviceClass]:
     for capability, figures in GPUS.items():
-        yield _class("sm-{}{}".format(*capability), capability, figures)
+        yield _class(_name(capability), capability, figures)
     l1, warps = (min(figures) for figures in zip(*GPUS.values(), strict=True))
     yield _class("", min(GPUS), (l1, warps))
 
@@ -54,6 +54,17 @@ def _class(name: str, capability: Capability, figures: tuple[int, int]) -> Devic
     return DeviceClass(
         id, KIND, KIND, VENDOR, name, frozenset(), core, group, VARIANT, fallback
     )  # fmt: skip
+
+
+def architecture_of(capability: Capability) -> str:
+    """What classes call a device: the closest capability of the table that is of the same
+    generation and not larger; "" if there is none."""
+    near = [c for c in GPUS if c[0] == capability[0] and c <= capability]
+    return _name(max(near)) if near else ""
+
+
+def _name(capability: Capability) -> str:
+    return "sm-{}{}".format(*capability)
 
 
 CLASSES = tuple(_classes())

@@ -1,16 +1,15 @@
-"""A kernel's second form, from the same loops: workers take tiles and leave when they are asked to.
+"""The elastic form of a kernel: persistent workers take tiles, and leave when the budget says so.
 
-Input: a `TileFn`.  Output: text that follows prelude.py and turns.py:
+Input: a `TileFn`. Output: text that follows prelude.py and turns.py:
 
     KERNEL void k(… as the plain form …, unsigned *trap, blocks and fields of `Turn`)
 
-A worker is a block of threads.  Its leader takes a tile that was left, or its first one, or else
-the next one.
-Between two passes of the loop over the reduction (targets/gpu/chunks.py), or between two tiles
-where there are none, it leaves if it must: it asked for the budget some passes ago, or when the
-tile began.
-What it has of the tile goes to its own slot, for whoever comes next: every chunk is computed
-exactly once.  docs/elastic-form.md has the protocol.
+A worker is a thread block. Its leader takes a tile that another worker left, else its first tile,
+else the next ticket. A worker leaves between two passes of the loop over the reduction
+(targets/cuda/chunks.py), or between two tiles where there are no chunks. It checks the budget some
+passes earlier, or when the tile begins. It saves the state of an unfinished tile in its own slot,
+and another worker resumes it: every chunk is computed exactly once. docs/elastic-form.md has the
+protocol.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.kernel.loops import TileFn
+from tilewright.targets.cuda.chunks import Chunks, chunks_of
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
+from tilewright.targets.cuda.pace import is_long, passes
 from tilewright.targets.cuda.units import part_of
-from tilewright.targets.gpu.chunks import Chunks, chunks_of
-from tilewright.targets.gpu.pace import is_long, passes
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.text import at, body, declarations, lines
 

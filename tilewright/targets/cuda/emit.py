@@ -5,7 +5,8 @@ Input: a `TileFn`.  Output: text that follows prelude.py:
     KERNEL void k(float *b0, const float *b1, …, int count, int n0, …, unsigned *trap)
 
 count: tiles, or threads where each computes a tile of its own;  n0, …: run-time scalars, if there
-are any;  trap: becomes 1 if a gathered index lies outside its table.  Buffers have the types of
+are any, then the number of the step if it checks indices;  trap: what base/abi.py says where an
+index is out of range, and the index from the third word on.  Buffers have the types of
 their elements; of f32 that lie as halves, 16 bits each.
 
 In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four.
@@ -13,21 +14,25 @@ In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 f
 
 from __future__ import annotations
 
+from tilewright.base.abi import CHECK_BIT
 from tilewright.base.dtypes import F16, F32, I8, U8, DType
 from tilewright.base.errors import CompilerBug
+from tilewright.base.invariants import ensure
 from tilewright.kernel.expr import Call, Const, Dot, Expr, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import (
     AwaitCopies,
     CopyAhead,
     EndCopies,
+    LetGather,
     MatrixStmt,
     MatrixUnit,
     Scratch,
     TileFn,
+    checks,
 )
 from tilewright.kernel.spec import EIGHT
-from tilewright.targets.c.emit import FLOAT, TYPES, CDialect
+from tilewright.targets.c_family import FLOAT, TYPES, CDialect
 from tilewright.targets.cuda import units, warpgroups
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes
@@ -97,7 +102,7 @@ class CudaDialect(CDialect):
 
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         if dtype == F16:
-            assert value == 0, f"no text for a half of {value}"
+            ensure(value == 0, "no text for a half", value=value)
             return "(uint16_t)0"
         return super().literal(value, dtype)
 
@@ -130,11 +135,11 @@ class CudaDialect(CDialect):
     def join(self, dtype: DType, parts: list[str]) -> str:
         if dtype in (F16, F32):
             return f"halves_of({', '.join(parts)})"
-        assert self.words(dtype, 4), f"no vectors of more than 4 {dtype}"
+        ensure(self.words(dtype, 4), "no vectors of more than 4", dtype=dtype)
         return f"vec4<unsigned>{{{', '.join(parts)}}}"
 
     def part(self, e: Subvector, vector: str) -> str:
-        assert self.words(dtype_of(e), e.lanes), f"no word: {e}"
+        ensure(self.words(dtype_of(e), e.lanes), "no word", value=e)
         return f"{vector}.{'xyzw'[e.first // 4]}"
 
     def swapped(self, value: str, bits: int) -> str:
@@ -145,7 +150,7 @@ class CudaDialect(CDialect):
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         kinds = {dtype_of(e.row), dtype_of(e.col)}
-        assert kinds in ({I8}, {U8}), f"no instruction: {e}"
+        ensure(kinds in ({I8}, {U8}), "no instruction", value=e)
         kind = "unsigned" if kinds == {U8} else "int"
         one = f"(int)__dp4a(({kind}){{0}}, ({kind}){{1}}, ({kind}){{2}})"
         if e.lanes == 1:
@@ -198,14 +203,21 @@ class CudaDialect(CDialect):
     def barrier(self, near: bool) -> str:
         return "__syncwarp();" if near and not self.detached else "__syncthreads();"
 
-    def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
+    def gather(self, s: LetGather, value: str, dtype: DType) -> str:
         """The run ends with an error.  A thread of its own stores nothing, so that states stay as
         they were; in a group row 0 stands in until then, so that all threads go on."""
+        name, extent = s.var.name, s.var.extent
         head = f"const int64_t {name}_read = {value}; {self.index} {name} = {name}_read;"
         wrong = f"if ({name}_read < 0 || {name}_read >= {extent})"
+        tell = "*trap = 1"
+        if s.check is not None:  # the first one that is out of range is the one to tell
+            told = f"place + {1 + s.step + (s.check << CHECK_BIT)}"
+            tell = f"if (!atomicCAS(trap, 0u, {told})) *(int64_t *)(trap + 2) = {name}_read"
         if self.alone:
-            return f"{head} {wrong} {{ *trap = 1; return; }}"
-        return f"{head} {wrong} *trap = 1, {name} = 0;"
+            return f"{head} {wrong} {{ {tell}; return; }}"
+        if s.check is None:
+            return f"{head} {wrong} {tell}, {name} = 0;"
+        return f"{head} {wrong} {{ {tell}; {name} = 0; }}"
 
 
 def _on_bytes(e: Call, args: list[str]) -> str:
@@ -235,6 +247,7 @@ def kernel(fn: TileFn) -> str:
 
 def parameters(fn: TileFn, d: CudaDialect) -> tuple[str, ...]:
     scalars = [f"int n{n}" for n in range(len(fn.scalars))] if fn.counts else []
+    scalars += ["unsigned place"] if checks(fn) else []
     return *map(d.parameter, range(len(fn.buffers))), "int count", *scalars, "unsigned *trap"
 
 

@@ -1,14 +1,15 @@
-"""What kernels may ask of an NVIDIA GPU, by compute capability.
+"""GPU features by compute capability.
 
-Input: names of targets/gpu/features.py.  Output: the least capability that has them, and what a GPU
-of some capability has.  Where it is less, a plan has a kernel that asks for nothing (api.py).
+Input: names of targets/gpu/limits.py. Output: the least capability that has a feature, and the
+features of a GPU of some capability. For GPUs with less, a plan has a kernel that needs none
+(api.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tilewright.targets.gpu.features import (
+from tilewright.targets.gpu.limits import (
     COPIES,
     EVERYWHERE,
     F16,

@@ -1,13 +1,14 @@
-"""What the text of every CUDA kernel begins with: types, vectors of four, rules of base/scalars.py.
+"""The head of every CUDA kernel's text: types, vectors of four, the scalar functions of
+base/scalars.py.
 
-Input: nothing.  Output: CUDA C++ that needs no header, so that NVRTC compiles it as it is.
+Input: nothing. Output: CUDA C++ that needs no header, so that NVRTC compiles it as it is.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from tilewright.targets.c.emit import rules
+from tilewright.targets.c_family import rules
 from tilewright.targets.cuda.units import UNITS
 from tilewright.targets.cuda.warpgroups import WARPGROUPS
 

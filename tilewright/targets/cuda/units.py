@@ -1,12 +1,13 @@
-"""Matrix units of a warp, and copies to shared memory ahead, as CUDA C++.
+"""Tensor cores of a warp (mma.sync), and asynchronous copies to shared memory, as CUDA C++.
 
-Input: statements of the loop IR.  Output: their text, and `UNITS`, the functions that it calls; it
-follows the head of prelude.py.  Instructions are inline PTX (mma.sync, ldmatrix, cp.async), which
-needs no header.  The CPU has the same functions in hosts/cuda_on_cpu/matrices.h.
+Input: statements of the loop IR. Output: their text, and `UNITS`, the functions that it calls,
+which follow the head of prelude.py. Instructions are inline PTX (mma.sync, ldmatrix, cp.async),
+which needs no header. The CPU has the same functions in hosts/cuda_on_cpu/matrices.h.
 
-A thread's part of an operand is a word for each 8 rows (or columns) and 16 bytes of the depth, and
-of a result four numbers for each 16 by 8: as mma.m16n8 has them (PTX ISA).  So one function loads
-all types whose lines are contiguous along the depth, and the parts can be kept as they are.
+A thread's fragment of an operand is a word for each 8 rows (or columns) and 16 bytes of the depth.
+Its fragment of a result is four numbers for each 16 by 8, as in mma.m16n8 (PTX ISA). So one
+function loads all types whose lines are contiguous along the depth, and fragments can be saved
+unchanged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Matrix units of a warp group on Hopper (wgmma), as CUDA C++: they read shared memory themselves.
+"""Tensor cores of a warp group on Hopper (wgmma), as CUDA C++: operands stay in shared memory.
 
-Input: statements of the loop IR for a detached unit.  Output: their text, and `WARPGROUPS`, the
-functions that it calls; it follows those of units.py.  Operands lie in shared memory in lines of
-128 bytes, whose eight pieces of 16 bytes are swapped from line to line (PTX ISA, "128-byte swizzle
-mode"), and are named by descriptors.  Only 9.0 has these instructions (`sm_90a`).
+Input: statements of the loop IR for an asynchronous unit. Output: their text, and `WARPGROUPS`, the
+functions that it calls, which follow those of units.py. Operands lie in shared memory in lines of
+128 bytes, whose eight pieces of 16 bytes are swizzled from line to line (PTX ISA, "128-byte swizzle
+mode"), and are named by descriptors. Only 9.0 has these instructions (`sm_90a`).
 """
 
 from __future__ import annotations

@@ -1,67 +1,53 @@
-"""What targets for GPUs share: which kernels groups of threads compute, how, and their spaces.
+"""The common part of all GPU targets: strategies, defaults and search spaces.
 
-Input: kernels.  Output: schedules, loops and candidates.  A target adds its text and how its plans
-are encoded (targets/wgsl/api.py, targets/cuda/api.py).
+Input: kernels. Output: schedules, loops and candidates. A target adds its source text and the
+encoding of its plans (targets/wgsl/api.py, targets/cuda/api.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
+from functools import cached_property
 from itertools import chain
-from typing import Any
 
-from tilewright.base.errors import InputError
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu import (
-    attention,
-    dots,
-    halves,
-    head_matrices,
-    head_rows,
-    maps,
-    matrices,
-    order,
-    reductions,
-    rounded,
-    shuffles,
-    thin,
-    tiles,
-)
-from tilewright.targets.gpu.dots import DotSchedule
-from tilewright.targets.gpu.halves import HalfSchedule
-from tilewright.targets.gpu.head_matrices import HeadMatrixSchedule
-from tilewright.targets.gpu.head_rows import HeadRowSchedule
-from tilewright.targets.gpu.heads import HeadSchedule
-from tilewright.targets.gpu.maps import VectorMapSchedule
-from tilewright.targets.gpu.matrices import MatrixSchedule
-from tilewright.targets.gpu.reductions import ReductionSchedule
-from tilewright.targets.gpu.rounded import RoundedSchedule
-from tilewright.targets.gpu.rounding import lower_rounding
-from tilewright.targets.gpu.rows import lower_rows
-from tilewright.targets.gpu.shuffles import ShuffleSchedule
-from tilewright.targets.gpu.single import SingleSchedule
-from tilewright.targets.gpu.thin import ThinSchedule
-from tilewright.targets.gpu.tiles import GroupSchedule
+from tilewright.targets.gpu.attention import strategies as attention
+from tilewright.targets.gpu.matrix import strategies as matrix
+from tilewright.targets.gpu.pointwise import strategies as pointwise
+from tilewright.targets.gpu.product import strategies as product
+from tilewright.targets.gpu.strategy import AnyAlternative, AnyStrategy, limits_of
 from tilewright.targets.plain import Plain, PlainTarget
 from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.strategy import Search, kinds_by_form, schedule_of
 
 #: Threads of a group where nothing asks for another number.
 GROUP = 64
 
-#: How groups of threads compute products and attention, by the type of the schedule.  Of several
-#: ways that suit a kernel the first has its default.
-WAYS: Mapping[type[Schedule], Any] = {
-    GroupSchedule: tiles, ThinSchedule: thin, HeadSchedule: attention, DotSchedule: dots,
-    MatrixSchedule: matrices, HalfSchedule: halves, RoundedSchedule: rounded,
-    ReductionSchedule: reductions, HeadMatrixSchedule: head_matrices,
-    HeadRowSchedule: head_rows, ShuffleSchedule: shuffles, VectorMapSchedule: maps,
-}  # fmt: skip
+#: How groups of threads compute kernels: of several strategies that suit a kernel the first has its
+#: default.
+STRATEGIES: tuple[AnyStrategy, ...] = (
+    product.REGISTERS,
+    product.FEW_ROWS,
+    attention.SOME,
+    product.BYTES,
+    pointwise.REDUCTIONS,
+    pointwise.MAPS,
+)
+#: What adds candidates to those, in this order.
+ALTERNATIVES: tuple[AnyAlternative, ...] = (
+    matrix.MATRICES,
+    product.HALVES_BY_TILES,
+    product.ROUNDED,
+    attention.MANY,
+    attention.ONE,
+    product.SHUFFLES,
+)
 
 
 def group_of(fn: TileFn) -> int:
@@ -83,26 +69,34 @@ def halves_of(program: Program) -> frozenset[int]:
 class GroupTarget(PlainTarget):
     """A target whose kernels are computed by groups of threads where that pays.
 
-    ways:    by the type of the schedule
-    further: those that only add candidates to those of another
+    strategies:   the first that suits a kernel has its default
+    alternatives: they add candidates
+    others:       they run where a schedule says so, and are no candidates
     """
 
-    ways: Mapping[type[Schedule], Any] = WAYS
+    strategies: tuple[AnyStrategy, ...] = STRATEGIES
+    alternatives: tuple[AnyAlternative, ...] = ALTERNATIVES
+    others: tuple[AnyAlternative, ...] = (pointwise.SINGLE,)
     facts: Facts
-    further: tuple[Any, ...] = (matrices, halves, rounded, head_matrices, head_rows, shuffles)
 
-    def way_of(self, kernel: Kernel) -> Any | None:
+    @cached_property
+    def table(self) -> Mapping[type[Schedule], AnyAlternative]:
+        """The strategies by the types of their schedules."""
+        every = (*self.strategies, *self.alternatives, *self.others)
+        return {kind: strategy for strategy in every for kind in strategy.kinds}
+
+    def strategy_of(self, kernel: Kernel) -> AnyStrategy | None:
         """How groups of threads compute a kernel; None if a thread does it alone."""
-        return next((way for way in self.ways.values() if way.suits(kernel)), None)
+        return next((s for s in self.strategies if s.suits(kernel)), None)
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
-        way = self.way_of(kernel)
-        schedule: Schedule = Plain() if way is None else way.default(kernel)
+        strategy = self.strategy_of(kernel)
+        schedule: Schedule = Plain() if strategy is None else strategy.first(kernel)
         return schedule
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
         """What runs instead of the default where a device has all that it needs, best first."""
-        return ()
+        return tuple(s for strategy in self.alternatives for s in strategy.usual(kernel))
 
     def able(
         self, code: Code, fits: Callable[[TileFn], bool], everywhere: frozenset[str]
@@ -124,32 +118,18 @@ class GroupTarget(PlainTarget):
                     break
         return tuple(found)
 
-    def schedule(self, data: Mapping[str, Any]) -> Schedule:
-        kinds: tuple[type[Schedule], ...] = (*self.ways, SingleSchedule)
-        kind = next((kind for kind in kinds if kind.form == data.get("form")), None)
-        if kind is None:
-            return super().schedule(data)
-        try:
-            return kind(**{k: v for k, v in data.items() if k != "form"})
-        except TypeError as error:
-            raise InputError(
-                f"No schedule of the form {kind.form!r}: {error}",
-                hint=f"Its fields are {', '.join(f.name for f in fields(kind))}",
-                schedule=dict(data),
-            ) from None
+    def schedule(self, data: Mapping[str, object]) -> Schedule:
+        return schedule_of(data, kinds_by_form(self.table.values())) if data else Plain()
 
-    def objection(self, kernel: Kernel, schedule: Any) -> str:
-        if isinstance(schedule, SingleSchedule):
-            return ""
-        way = self.ways.get(type(schedule))
-        if way is None:
+    def objection(self, kernel: Kernel, schedule: Schedule) -> str:
+        strategy = self.table.get(type(schedule))
+        if strategy is None:
             return super().objection(kernel, schedule)
-        if not way.suits(kernel):
+        if not strategy.suits(kernel):
             return f"{kernel.name} is no kernel for schedules of the form {schedule.form!r}"
-        if schedule.threads == 1:
+        if getattr(schedule, "threads", 0) == 1:
             return "a group has at least two threads, which wait for each other"
-        objection: str = schedule.objection(kernel)
-        if objection:
+        if objection := strategy.objection(kernel, schedule):
             return objection
         missing = sorted(self.lacking(schedule.features))
         return f"the target {self.name} has no {', '.join(missing)}" if missing else ""
@@ -159,30 +139,21 @@ class GroupTarget(PlainTarget):
         return needs - self.facts.features
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
-        if isinstance(classify(kernel), Ordering):
-            return order.lower(kernel)
-        if isinstance(schedule, SingleSchedule):
-            return lower_rounding(kernel) or super().lower(kernel, schedule)
-        way = self.ways.get(type(schedule))
-        if way is not None:
-            fn: TileFn = way.lower(kernel, schedule)
-            return fn
-        return lower_rounding(kernel) or lower_rows(kernel) or super().lower(kernel, schedule)
+        strategy = self.table.get(type(schedule))
+        if strategy is None or isinstance(classify(kernel), Ordering):
+            return pointwise.lower_otherwise(kernel)
+        return strategy.lower(kernel, schedule)
 
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
         """What groups of threads compute; other kernels have the default alone."""
-        del relaxation  # the paper's; these tiles keep sums in registers, which is another count
-        first = self.way_of(kernel)
+        first, usual = self.strategy_of(kernel), self.default(kernel, device.variant)
         if first is None:
-            return [Candidate(self.default(kernel, device.variant), "default", 0.0, 0, 0.0)]
-        found = [
-            (s, cost, *way.traffic(kernel, s))
-            for way in (first, *(way for way in self.further if way.suits(kernel)))
-            for s, cost in way.space(kernel, device.core, device.machine)
-            if not self.lacking(s.features)
-        ]
-        return [
-            Candidate(s, "lite" if n else "default", *rest) for n, (s, *rest) in enumerate(found)
-        ]
+            return [Candidate(usual, "default", 0.0, 0, 0.0)]
+        search = Search(device.core, relaxation)
+        asked = (first, *(s for s in self.alternatives if s.suits(kernel)))
+        group = limits_of(device)
+        every = (c for s in asked for c in s.candidates(kernel, usual, group, search))
+        default, *others = (c for c in every if not self.lacking(c.schedule.features))
+        return [replace(default, mark="default"), *others]

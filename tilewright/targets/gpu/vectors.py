@@ -1,6 +1,7 @@
-"""Which buffers a kernel reads or writes in vectors.
+"""Which buffers a kernel reads or writes as vectors, and the alignment that this needs.
 
-Input: loops.  Output: numbers of buffers.  Where such a buffer begins matters: at a whole vector.
+Input: the loops of a kernel. Output: numbers of buffers. Such a buffer must begin at a whole
+vector.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 from tilewright.base.dtypes import F16, I8, U8
 from tilewright.kernel.expr import Dot, Load, lanes_of
-from tilewright.kernel.loops import CopyAhead, For, If, Set, Stmt, Store, TileFn
+from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, each
 from tilewright.kernel.tree import walk
 
 #: Bytes of a word, elements of a vector of memory.
@@ -18,14 +19,7 @@ WORD = LANES = 4
 
 def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:
     """All that compute a value, or copy some."""
-    for s in stmts:
-        match s:
-            case For():
-                yield from statements(s.body)
-            case If():
-                yield from statements((*s.then, *s.orelse))
-            case Set() | Store() | CopyAhead():
-                yield s
+    return (s for s in each(stmts) if isinstance(s, Set | Store | CopyAhead))
 
 
 def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:

@@ -1,7 +1,7 @@
-"""What the loops of an attention stand on: rows and keys of a tile, scratch memory, register tiles.
+"""Building blocks of attention's loops: rows and keys of a tile, scratch memory, register tiles.
 
-Input: a kernel and its schedule.  Output: statements through a `Builder`, for attention_loops.py,
-which says in which order they come.
+Input: a kernel and its schedule. Output: statements through a `Builder`. attention_loops.py puts
+them in order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gold: a schedule that is many times slower than the default on any device, for known questions.
+"""Gold questions: a schedule that is many times slower than the default on any device.
 
-Input: a kernel and its default schedule.  Output: a schedule outside of the space, or None.  It
-measures nothing: what it says must hold on devices that nobody has seen.
+Input: a kernel and its default schedule. Output: a schedule outside of the space, or None. It
+measures nothing: its claim must hold on devices that nobody has seen.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Moves between the lanes of vectors: transposed squares, and what lanes come to together.
+"""Moves between the lanes of vectors: 4x4 transposes, and reductions across lanes.
 
-Input: four vectors of four lanes, or a register.  Output: expressions; steps in between go to a
+Input: four vectors of four lanes, or a register. Output: expressions; intermediate steps go to a
 builder.
 """
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.base.dtypes import F32, DType
+from tilewright.base.invariants import required
 from tilewright.kernel.blocks import Block, BlockedSum
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat
@@ -295,8 +296,7 @@ class Micro:
     ) -> None:
         values = {**inside, self.blocks.inner: block.start + local}
         depth = stride(self.ops.col.index, self.blocks.inner) or 0
-        staged = self.staged
-        assert staged is not None
+        staged = required(self.staged, "no columns are staged", kernel=self.kernel.name)
 
         def copy(panel: Panel) -> None:
             for j, valid in self._vectors(panel):

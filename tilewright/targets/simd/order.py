@@ -1,6 +1,6 @@
-"""The places of the smallest integers of each row: how they run, and that nothing is to be chosen.
+"""Top-k and sorting on one thread: the only schedule, and its loops (targets/order.py).
 
-Input: a kernel of the form `Ordering`.  Output: its only schedule, its loops (targets/order.py).
+Input: a kernel of the form `Ordering`. Output: its schedule and loops. Nothing is tuned.
 """
 
 from __future__ import annotations

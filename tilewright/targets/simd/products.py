@@ -12,8 +12,10 @@ from functools import cached_property
 from math import prod
 from typing import TypeAlias, TypeVar
 
+from tilewright.base.invariants import required
 from tilewright.kernel.blocks import BlockedSum, blocks
 from tilewright.kernel.form import Contraction, form_as
+from tilewright.kernel.loops import TileFn
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite import (
@@ -27,6 +29,7 @@ from tilewright.targets.lite import (
     traffic,
 )
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd import contraction, depth
 from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedule, walked
 from tilewright.targets.simd.depth import DepthSchedule
 from tilewright.targets.simd.machine import Machine
@@ -57,9 +60,7 @@ class ProductRules(Rules[S]):
 
     @cached_property
     def product(self) -> Product:
-        found = product_of(self.kernel)
-        assert found is not None
-        return found
+        return required(product_of(self.kernel), "it is no product", kernel=self.kernel.name)
 
     def lite(self, core: Core, relaxation: float = RELAXATION) -> Iterator[S]:
         return map(self.made, lite(self.product, core, relaxation))
@@ -102,6 +103,13 @@ class ProductRules(Rules[S]):
 
 
 Either: TypeAlias = ContractionSchedule | DepthSchedule
+
+
+def lower(kernel: Kernel, schedule: Either) -> TileFn:
+    """The loop nest of one tile."""
+    if isinstance(schedule, DepthSchedule):
+        return depth.lower(kernel, schedule)
+    return contraction.lower(kernel, schedule)
 
 
 def rules(kernel: Kernel, usual: Either, machine: Machine) -> ContractionRules:

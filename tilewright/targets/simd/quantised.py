@@ -22,6 +22,7 @@ from functools import partial
 from math import gcd
 
 from tilewright.base.dtypes import F32
+from tilewright.base.invariants import of_kind, required
 from tilewright.kernel.blocks import Block
 from tilewright.kernel.builder import Values
 from tilewright.kernel.expr import Call, Const, Expr, Load, Reg, Splat, dtype_of, lanes_of
@@ -162,8 +163,8 @@ class _BlockMicro(Micro):
         self, first: Index, count: Index, block: Block, inside: Values, local: Index, steps: int
     ) -> None:
         """`steps` steps of every panel as f32, in scratch memory."""
-        staged, start = self.staged, block.start + local
-        assert staged is not None
+        start = block.start + local
+        staged = required(self.staged, "no columns are staged", kernel=self.kernel.name)
 
         def copy(panel: Panel) -> None:
             for j, _ in self._vectors(panel):
@@ -258,8 +259,8 @@ class _BlockMicro(Micro):
                     self.b.add(Set(part.name, self._f32("fma", row, column, part)))
         if self.weights.centred:
             return
-        for total, load in zip(sums, first, strict=True):
-            assert isinstance(load, Load)
+        for total, value in zip(sums, first, strict=True):
+            load = of_kind(value, Load, "a row does not lie in memory", kernel=self.kernel.name)
             for u in range(0, steps, lanes):
                 several = replace(load, index=load.index + u, lanes=lanes)
                 self.b.add(Set(total.name, self._f32("add", total, several)))

@@ -1,7 +1,7 @@
-"""What the spaces of all forms have in common.
+"""The common part of all search spaces on one thread with vectors.
 
-Input: a kernel, its default schedule, a machine.  Output: schedules that may be tried, and what is
-known of each without making it: scratch memory, tiles, an expected cost.
+Input: a kernel, its default schedule, a machine. Output: schedules that may be tried, and estimates
+for each without generating code: scratch memory, tiles, an expected cost.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
-"""The one table of this kind of target: how kernels of each form run on one thread with vectors.
+"""The strategies of targets that run one thread with vectors, one row per form of kernel.
 
-Input: a kernel, and a schedule or a machine.  Output: its first schedule, the rules of its space,
-its loops.  Whoever wants any of these asks here; the forms themselves are found in kernel/form.py.
+Input: a kernel, and a schedule or a machine. Output: its first schedule, the rules of its space,
+its loops. All callers ask here; kernel/form.py finds the form of a kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import CompilerBug
+from tilewright.base.invariants import ensure, required
 from tilewright.kernel import form
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.protocol import Candidate
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import (
     attention,
@@ -32,65 +34,91 @@ from tilewright.targets.simd import (
 )
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.space import candidates
+from tilewright.targets.strategy import Search, Strategy, kinds_by_form, schedule_of
+
+S = TypeVar("S", bound=Schedule)
 
 
 @dataclass(frozen=True)
-class Way:
-    """One row of the table.
+class VectorStrategy(Generic[S]):
+    """One row of the table: a `Strategy` (targets/strategy.py) by its functions.
 
-    loops:     the types of schedules, and what makes loops of each
+    kinds:     the types of its schedules
+    lower:     makes loops of one
     default:   a good first choice, from arithmetic alone; tuning starts here
     rules:     what the space around that choice varies
     suits:     whether vectors can hold what a kernel of the form computes
     otherwise: how it runs if they cannot
     """
 
-    loops: Mapping[type[Schedule], Callable[[Kernel, Any], TileFn]]
-    default: Callable[[Kernel, Machine], Schedule]
-    rules: Callable[[Kernel, Any, Machine], Rules[Any]]
+    kinds: tuple[type[S], ...]
+    lower: Callable[[Kernel, S], TileFn]
+    default: Callable[[Kernel, Machine], S]
+    rules: Callable[[Kernel, S, Machine], Rules[S]]
     suits: Callable[[Kernel], bool] = lambda kernel: True
-    otherwise: Way | None = None
+    otherwise: VectorStrategy[Any] | None = None
+
+    def candidates(
+        self, kernel: Kernel, usual: Schedule, machine: Machine, search: Search, /
+    ) -> Sequence[Candidate]:
+        if not isinstance(usual, self.kinds):
+            raise CompilerBug(f"it does not start with {usual}", kernel=kernel.name)
+        return candidates(self.rules(kernel, usual, machine), search)
 
 
-ROWS = Way({rows.RowsSchedule: rows.lower}, rows.default, rows.rules)
-REDUCE = Way(
-    {elementwise.ReduceSchedule: elementwise.lower},
+#: Of maps and of reductions.
+Span: TypeAlias = elementwise.MapSchedule | elementwise.ReduceSchedule
+
+ROWS = VectorStrategy((rows.RowsSchedule,), rows.lower, rows.default, rows.rules)
+REDUCE = VectorStrategy[Span](
+    (elementwise.ReduceSchedule,),
+    elementwise.lower,
     elementwise.default_reduce,
     elementwise.rules,
     elementwise.vectors_fit,
     otherwise=ROWS,
 )
-MAP = Way({elementwise.MapSchedule: elementwise.lower}, elementwise.default_map, elementwise.rules)
-TRANSPOSE = Way(
-    {transpose.TransposeSchedule: transpose.lower},
+MAP = VectorStrategy[Span](
+    (elementwise.MapSchedule,), elementwise.lower, elementwise.default_map, elementwise.rules
+)
+TRANSPOSE = VectorStrategy(
+    (transpose.TransposeSchedule,),
+    transpose.lower,
     transpose.default,
     transpose.rules,
     transpose.suits,
     otherwise=MAP,
 )
-WINDOWS = Way(
-    {windows.WindowsSchedule: windows.lower},
+WINDOWS = VectorStrategy(
+    (windows.WindowsSchedule,),
+    windows.lower,
     windows.default,
     windows.rules,
     windows.suits,
     otherwise=REDUCE,
 )
-TAPS = Way({taps.TapsSchedule: taps.lower}, taps.default, taps.rules, taps.suits, otherwise=WINDOWS)
-BYTES = Way(
-    {bytes.BytesSchedule: bytes.lower}, bytes.default, bytes.rules, bytes.suits, otherwise=REDUCE
+TAPS = VectorStrategy(
+    (taps.TapsSchedule,), taps.lower, taps.default, taps.rules, taps.suits, otherwise=WINDOWS
 )
-CONTRACTION = Way(
-    {contraction.ContractionSchedule: contraction.lower, depth.DepthSchedule: depth.lower},
+BYTES = VectorStrategy(
+    (bytes.BytesSchedule,), bytes.lower, bytes.default, bytes.rules, bytes.suits, otherwise=REDUCE
+)
+CONTRACTION = VectorStrategy[products.Either](
+    (contraction.ContractionSchedule, depth.DepthSchedule),
+    products.lower,
     contraction.default,
     products.rules,
 )
-BLOCKS = Way({quantised.BlocksSchedule: quantised.lower}, quantised.default, quantised.rules)
-ATTENTION = Way(
-    {attention.AttentionSchedule: attention_loops.lower}, attention.default, attention.rules
+BLOCKS = VectorStrategy(
+    (quantised.BlocksSchedule,), quantised.lower, quantised.default, quantised.rules
 )
-ORDER = Way({order.OrderSchedule: order.lower}, order.default, order.rules)
+ATTENTION = VectorStrategy(
+    (attention.AttentionSchedule,), attention_loops.lower, attention.default, attention.rules
+)
+ORDER = VectorStrategy((order.OrderSchedule,), order.lower, order.default, order.rules)
 
-TABLE: Mapping[type[form.Form], Way] = {
+TABLE: Mapping[type[form.Form], VectorStrategy[Any]] = {
     form.Contraction: CONTRACTION,
     form.BlockContraction: BLOCKS,
     form.ByteContraction: BYTES,
@@ -105,59 +133,39 @@ TABLE: Mapping[type[form.Form], Way] = {
 }
 
 #: Every type of schedule by the name of its form.
-SCHEDULES: Mapping[str, type[Schedule]] = {
-    kind.form: kind for way in TABLE.values() for kind in way.loops
-}
+SCHEDULES = kinds_by_form(TABLE.values())
 
 
-def way_of(kernel: Kernel) -> Way:
+def strategy_of(kernel: Kernel) -> Strategy[Any, Machine]:
     """How a kernel runs: the row of its form, or where that leads."""
-    way = TABLE[type(form.classify(kernel))]
-    while not way.suits(kernel):
-        assert way.otherwise is not None, f"{kernel.name}: no way to run it"
-        way = way.otherwise
-    return way
+    strategy = TABLE[type(form.classify(kernel))]
+    while not strategy.suits(kernel):
+        strategy = required(strategy.otherwise, "no strategy suits it", kernel=kernel.name)
+    return strategy
 
 
 def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
-    """A good first choice; see `Way.default`."""
-    return way_of(kernel).default(kernel, machine)
+    """A good first choice; see `Strategy.default`."""
+    schedule: Schedule = strategy_of(kernel).default(kernel, machine)
+    return schedule
 
 
 def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
     """The loop nest of one tile of `kernel` under a schedule that meets no objection."""
-    loops = way_of(kernel).loops
-    assert type(schedule) in loops, f"{kernel.name} cannot run as {schedule}"
-    return loops[type(schedule)](kernel, schedule)
+    strategy = strategy_of(kernel)
+    known = type(schedule) in strategy.kinds
+    ensure(known, "it cannot run so", kernel=kernel.name, schedule=schedule)
+    return strategy.lower(kernel, schedule)
 
 
 def objection(kernel: Kernel, schedule: Schedule) -> str:
     """What is wrong with a schedule from outside; "" if code can be made from it."""
-    known = way_of(kernel).loops
+    known = strategy_of(kernel).kinds
     if type(schedule) not in known:
         return f"its form is {' or '.join(kind.form for kind in known)}"
     return schedule.objection(kernel)
 
 
-def schedule_from_json(data: Mapping[str, Any]) -> Schedule:
-    """The schedule of which `to_json` gave this data; `InputError` if it gives no such data.
-
-    Fields that are left out have their defaults; `objection` says whether the values will do.
-    """
-    kind = SCHEDULES.get(str(data.get("form")))
-    if kind is None:
-        raise InputError(
-            f"No schedule has the form {data.get('form')!r}",
-            hint=f"It is one of {', '.join(sorted(SCHEDULES))}",
-            schedule=dict(data),
-        )
-    known = {field.name for field in fields(kind)}
-    values = {name: value for name, value in data.items() if name != "form"}
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        raise InputError(
-            f"A schedule of the form {kind.form} has no {', '.join(unknown)}",
-            hint=f"It has {', '.join(sorted(known))}",
-            schedule=dict(data),
-        )
-    return kind(**values)
+def schedule_from_json(data: Mapping[str, object]) -> Schedule:
+    """As of `schedule_of`."""
+    return schedule_of(data, SCHEDULES)

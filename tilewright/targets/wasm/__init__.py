@@ -8,12 +8,10 @@ from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.passes import ALL, PASSES
-from tilewright.targets.wasm.peak import FLOPS_PER_TILE, nothing, peak
 from tilewright.targets.wasm.target import SPECIAL, TARGETS, WasmTarget
 
 __all__ = [
     "ALL",
-    "FLOPS_PER_TILE",
     "PASSES",
     "SPECIAL",
     "TARGETS",
@@ -23,6 +21,4 @@ __all__ = [
     "driver",
     "emit_text",
     "link",
-    "nothing",
-    "peak",
 ]

@@ -7,38 +7,39 @@ images per variant, the driver, and the memory map as facts (docs/bundle.md).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 from tilewright.base.errors import BundleVersion
+from tilewright.base.invariants import of_kind
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import settled
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.primitives import Primitive, Setup
-from tilewright.targets.protocol import Candidate, Code, Facts, slots_of
+from tilewright.targets.packing import PACKING
+from tilewright.targets.protocol import Candidate, Code, Facts, setting, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
 from tilewright.targets.simd.gold import slow_schedule
-from tilewright.targets.simd.layouts import PACKING
-from tilewright.targets.simd.space import SCRATCH, candidates
+from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.table import (
     default_schedule,
     lower,
     objection,
     schedule_from_json,
+    strategy_of,
 )
+from tilewright.targets.strategy import Search
+from tilewright.targets.wasm.choices import choices
 from tilewright.targets.wasm.classes import CLASSES
 from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tiles, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.memory import MemoryMap, memory_map, plan_image, with_scratch
 from tilewright.targets.wasm.passes import ALL
-from tilewright.targets.wasm.primitives import PRIMITIVES, choices, setup
-from tilewright.targets.wasm.probes import peak_section, steps_section
 from tilewright.targets.wasm.target import TARGETS, WasmTarget
 
 
@@ -66,14 +67,10 @@ class Wasm:
     def classes(self) -> tuple[DeviceClass, ...]:
         return CLASSES
 
-    @property
-    def primitives(self) -> tuple[Primitive, ...]:
-        return PRIMITIVES
-
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         return default_schedule(kernel, TARGETS[variant].machine)
 
-    def schedule(self, data: Mapping[str, Any]) -> Schedule:
+    def schedule(self, data: Mapping[str, object]) -> Schedule:
         return schedule_from_json(data)
 
     def objection(self, kernel: Kernel, schedule: Schedule) -> str:
@@ -83,8 +80,9 @@ class Wasm:
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
         default = self.default(kernel, device.variant)
-        settings = partial(choices, kernel)
-        return candidates(kernel, default, device.machine, device.core, relaxation, settings)
+        search = Search(device.core, relaxation, partial(choices, kernel))
+        machine = of_kind(device.machine, Machine, "no machine of this target", device=device.id)
+        return list(strategy_of(kernel).candidates(kernel, default, machine, search))
 
     def slow(self, kernel: Kernel, default: Schedule) -> Schedule | None:
         return slow_schedule(kernel, default)
@@ -121,19 +119,16 @@ class Wasm:
         work = Work(kernel.flops, kernel.bytes, tiles, (), ())
         return tiles_per_ticket(work) or max(1, tiles)
 
-    def setup(self, primitive: Primitive, tuned: bool, kernel: Kernel) -> Setup:
-        return setup(primitive, tuned, kernel)
-
     def encode(
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         """Settings: "costs" (targets/sharing.py) and "scratch": least bytes of a worker's area."""
-        memory = memory_map(program, codes, settings.get("scratch", SCRATCH))
+        memory = memory_map(program, codes, setting(settings, "scratch", SCRATCH))
         slots = slots_of(codes)
-        costs = settings.get("costs", USUAL)
+        costs = setting(settings, "costs", USUAL)
         builds = tuple(
             _build(variant, program, memory, listed, slots, costs)
             for variant, listed in codes.items()
@@ -169,13 +164,14 @@ class Wasm:
         variant: str,
         codes: Sequence[Code],
         changed: frozenset[int],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         memory = _map_of(old)
         slots = _moved(old.kernels, codes, changed)
         most = max((code.scratch for code in codes), default=0)
         memory = with_scratch(memory, max(memory.scratch_bytes, most))
-        build = _build(variant, program, memory, codes, slots, settings.get("costs", USUAL))
+        costs = setting(settings, "costs", USUAL)
+        build = _build(variant, program, memory, codes, slots, costs)
         ends = [*memory.images[1:], (*memory.states, memory.arena)[0]]
         for at, end, file in zip(memory.images, ends, build.plans, strict=True):
             if at + len(file.data) > end:
@@ -194,18 +190,8 @@ class Wasm:
             facts=_facts(memory),
         )
 
-    def probe(self, kind: str, **sizes: int) -> tuple[Section, int]:
-        return PROBES[kind](**sizes)
-
     def text(self, code: Code, variant: str, stage: str) -> str:
         return emit_text(code.loops, TARGETS[variant])
-
-
-#: What a host is measured by.
-PROBES: Mapping[str, Callable[..., tuple[Section, int]]] = {
-    "peak": peak_section,
-    "steps": steps_section,
-}
 
 
 def _moved(old: Sequence[int], codes: Sequence[Code], changed: frozenset[int]) -> tuple[int, ...]:
@@ -252,11 +238,10 @@ def _build(
 
 
 def _body(code: Code) -> CompiledKernel:
-    assert isinstance(code.body, CompiledKernel)
-    return code.body
+    return of_kind(code.body, CompiledKernel, "it is no code of this target")
 
 
-def _facts(memory: MemoryMap) -> dict[str, Any]:
+def _facts(memory: MemoryMap) -> dict[str, object]:
     names = ("bytes", "weights", "arena", "arena_bytes", "scratch", "scratch_bytes")
     return {
         "memory": {"control": 0, **{name: getattr(memory, name) for name in names}},
@@ -271,5 +256,6 @@ def _map_file(memory: MemoryMap) -> File:
 
 def _map_of(section: Section) -> MemoryMap:
     found = json.loads(section.programs["map"].data)
-    rows: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-    return MemoryMap(**rows | {"values": tuple(map(tuple, rows["values"]))})
+    images, arenas, states = (tuple(found.pop(name)) for name in ("images", "arenas", "states"))
+    values = tuple(map(tuple, found.pop("values")))
+    return MemoryMap(**found, images=images, arenas=arenas, states=states, values=values)

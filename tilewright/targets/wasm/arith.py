@@ -13,6 +13,7 @@ from functools import cache
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
+from tilewright.base.invariants import ensure
 from tilewright.targets.wasm import longs
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.encode import f32_bits, f64_bits
@@ -155,7 +156,7 @@ def madd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
 
 def nmadd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
     """z - x * y on f32x4, of values that are in registers: z may be pushed first."""
-    assert not any(isinstance(e, Load) for e in (x, y, z))
+    ensure(not any(isinstance(e, Load) for e in (x, y, z)), "z may not be pushed before a load")
     b.relaxed = True
     return Op("f32x4.relaxed_nmadd", (x, y, z))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import CompilerBug
+from tilewright.base.invariants import ensure
 from tilewright.targets.wasm.encode import f32_bits
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
@@ -238,7 +239,7 @@ class FuncBuilder:
 
     def pointer(self, base: Local, terms: Terms, size: int, bias: int) -> Local:
         """base + size * (terms + bias), computed as far outside as possible."""
-        assert self.placed
+        ensure(self.placed, "pointers need a place")
         if not terms and not bias:
             return base
         key = (base, terms, size, bias)
@@ -267,7 +268,8 @@ class FuncBuilder:
         after:  p = start + begin * stride before the loop, p += step * stride at the end of a pass
         """
         scope = self.scopes[depth]
-        assert scope.begin is not None
+        if scope.begin is None:
+            raise CompilerBug(f"a scope is no loop: {scope.kind}")
         begin = times(scope.begin, stride)
         if begin != const(0):
             start = add(start, begin)

@@ -10,15 +10,14 @@ which instructions a dot product takes depends on its operands and on the target
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tilewright.base.dtypes import I8, I16, U8
+from tilewright.base.invariants import of_kind
 from tilewright.kernel import expr as k
-from tilewright.targets.wasm.build import ZERO
+from tilewright.kernel.index import Index
+from tilewright.targets.wasm.build import ZERO, FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Load, Op, op
-
-if TYPE_CHECKING:
-    from tilewright.targets.wasm.values import ValueLowering
 
 _SPLATS = {4: "v128.load32_splat", 8: "v128.load64_splat"}
 _HALVES = ("low", "high")
@@ -31,15 +30,30 @@ _ONES = 0x00010001
 _EVEN, _ODD = (0, 2, 4, 6), (1, 3, 5, 7)
 
 
-def dot(v: ValueLowering, e: k.Dot) -> Expr:
+class OperandLowering(Protocol):
+    """What lowers the operands of these expressions (values.py)."""
+
+    b: FuncBuilder
+
+    def value(self, e: k.Expr) -> Expr:
+        """An expression of the loop IR as one of Wasm."""
+
+    def address(self, buffer: int, i: Index, size: int, splat: bool = False) -> Expr:
+        """The address of an element of a buffer."""
+
+    def space(self, buffer: int) -> int:
+        """The memory that a buffer lies in."""
+
+
+def dot(v: OperandLowering, e: k.Dot) -> Expr:
     acc, dtype = v.value(e.acc), k.dtype_of(e.col)
     row = _row(v, e.row)
     if dtype == I16:
         return _sum(acc, row, v.value(e.col))
     sign = "u" if k.dtype_of(e.row) == U8 else "s"
     if e.depth == 2:
-        assert isinstance(e.col, k.Load)
-        raw = Load("v128.load64_zero", _address(v, e.col), 0, v.space(e.col.buffer))
+        short = _loaded(e.col)
+        raw = Load("v128.load64_zero", _address(v, short), 0, v.space(short.buffer))
         wide = op(f"i16x8.extend_low_i8x16_{sign}", row)
         return _sum(acc, wide, op("i16x8.extend_low_i8x16_s", raw))
     col = v.value(e.col)
@@ -68,20 +82,24 @@ def _plus(acc: Expr, more: Expr) -> Expr:
     return more if acc == ZERO else op("i32x4.add", acc, more)
 
 
-def _row(v: ValueLowering, row: k.Expr) -> Expr:
+def _row(v: OperandLowering, row: k.Expr) -> Expr:
     """A short row repeats until it fills a vector."""
     size = k.lanes_of(row) * k.dtype_of(row).size
     if size == 16:
         return v.value(row)
-    assert isinstance(row, k.Load)
-    return Load(_SPLATS[size], _address(v, row, True), 0, v.space(row.buffer))
+    load = _loaded(row)
+    return Load(_SPLATS[size], _address(v, load, True), 0, v.space(load.buffer))
 
 
-def _address(v: ValueLowering, e: k.Load, splat: bool = False) -> Expr:
+def _loaded(e: k.Expr) -> k.Load:
+    return of_kind(e, k.Load, "an operand of a dot product does not lie in memory")
+
+
+def _address(v: OperandLowering, e: k.Load, splat: bool = False) -> Expr:
     return v.address(e.buffer, e.index, e.dtype.size, splat)
 
 
-def pairs(v: ValueLowering, e: k.Pairs) -> Expr:
+def pairs(v: OperandLowering, e: k.Pairs) -> Expr:
     return _pairs(v.b.vec(v.value(e.a)), v.b.vec(v.value(e.b)))
 
 
@@ -96,7 +114,7 @@ def shuffle(a: Expr, b: Expr, lanes: tuple[int, ...]) -> Expr:
     return Op("i8x16.shuffle", (a, b), (places,))
 
 
-def join(v: ValueLowering, e: k.Join) -> Expr:
+def join(v: OperandLowering, e: k.Join) -> Expr:
     """Vectors of i32 lanes as one of bytes or halves.
 
     Narrowing saturates, so a cast of floats inside needs no limits of its own.
@@ -118,7 +136,7 @@ def join(v: ValueLowering, e: k.Join) -> Expr:
 _LARGE = float(1 << 30)
 
 
-def _whole(v: ValueLowering, part: k.Expr) -> Expr:
+def _whole(v: OperandLowering, part: k.Expr) -> Expr:
     """The part as i32 lanes, perhaps outside of its dtype's range."""
     from_float = isinstance(part, k.Call) and k.dtype_of(part.args[0]).is_float
     if not (from_float and isinstance(part, k.Call) and part.fn == "cast"):

@@ -208,9 +208,9 @@ def is_const(e: Expr) -> bool:
 
 
 def const_value(e: Expr) -> int:
-    assert isinstance(e, Op)
-    value = e.imms[0]
-    assert isinstance(value, int)
+    value = e.imms[0] if isinstance(e, Op) else None
+    if not isinstance(value, int):
+        raise CompilerBug(f"{e} is no constant")
     return value
 
 
@@ -301,8 +301,9 @@ class Mapper:
             return Load(e.name, address, e.offset, e.space, e.lane, vector)
         if isinstance(e, Tee):
             return Tee(e.local, self.expr(e.value))
-        assert isinstance(e, Invoke)
-        return Invoke(e.function, map_args(e.args, self.expr), e.type)
+        if isinstance(e, Invoke):
+            return Invoke(e.function, map_args(e.args, self.expr), e.type)
+        raise CompilerBug(f"{type(e).__name__} is no expression")
 
     def stmts(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple([self.stmt(s) for s in stmts])

@@ -325,4 +325,3 @@ _ROWS = (
 )
 
 ISA: dict[str, Row] = {row.name: row for row in _ROWS}
-assert len(ISA) == len(_ROWS), "an instruction is listed twice"

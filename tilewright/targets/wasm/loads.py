@@ -1,6 +1,6 @@
-"""Memory to lanes: how each element type is read, whole vectors and the first lanes of one.
+"""Vector and scalar loads of each element type, whole vectors or the first lanes of one.
 
-Input: a load of the loop IR and its address.  Output: Wasm IR.  Addresses are not its business.
+Input: a load of the loop IR and its address. Output: Wasm IR. It does not compute addresses.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Lowering:
         self.b.bind(s.var.name, self.b.let(smaller, "i32", s.var.name, 0))
 
     def let_gather(self, s: l.LetGather) -> None:
-        self.b.bind(s.var.name, self.values.gather(s.value, s.var.extent))
+        self.b.bind(s.var.name, self.values.gather(s.value, s.var.extent, s.check))
 
     def let_uniform(self, s: l.LetUniform) -> None:
         zero, most = const(0), const(s.var.extent - 1)

@@ -1,8 +1,8 @@
 """exp, log, tanh, erf, sin, cos, tan, pow, expm1 and log1p on four f32 lanes, as Wasm IR.
 
 Input: a builder and v128 arguments.  Output: a v128 expression; the builder gets the steps before.
-Polynomials and range reductions are our own: `mathfit.py` computes the coefficients.  Bounds are
-the `ulp` column of base/scalars.py and hold with and without fused multiply-add.  Limits: exp
+Polynomials and range reductions are our own: `lab/mathfit.py` computes the coefficients.  Bounds
+are the `ulp` column of base/scalars.py and hold with and without fused multiply-add.  Limits: exp
 underflows to 0 below -87.33 and overflows to inf; log(0) = -inf, log(<0) = NaN; NaN stays NaN.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tilewright.base.invariants import ensure
 from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import FnType, encode_locals
 from tilewright.targets.wasm.isa import VALTYPES, uleb
@@ -90,7 +91,7 @@ def encode_module(module: Module) -> bytes:
     wanted = (*(f.type for f in module.functions), *named)
     types = {t: n for n, t in enumerate(dict.fromkeys(wanted))}
     functions = {f.name: n for n, f in enumerate(module.functions)}
-    assert len(functions) == len(module.functions), "two functions have one name"
+    ensure(len(functions) == len(module.functions), "two functions have one name")
     imports = (_name("env") + _name(i.name) + _IMPORTS[i.kind](i.least) for i in module.imports)
     exports = (_name(name) + b"\0" + uleb(at) for name, at in module.exports)
     sections = [

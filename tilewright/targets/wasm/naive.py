@@ -1,9 +1,9 @@
-"""Loops without what is computed once on purpose: named indices are written out at each use.
+"""Undoes sharing of index arithmetic: named indices are written out at each use.
 
-Input: a `TileFn`.  Output: one that computes the same.  It is the base of the paper's ablation
-(lower.py, `placed=False`), so that no part of an address is shared or moved out of a loop.  Named
-stay what takes the place of the paper's outer loop variables, the coordinates of a tile (divisions
-of its number), and indices that take statements: gathered, uniform, or the smaller of two.
+Input: a `TileFn`. Output: one that computes the same. It is the base of the paper's ablation
+(lower.py, `placed=False`), so that no part of an address is shared or moved out of a loop. Some
+names stay: the coordinates of a tile (divisions of its number), which take the place of the paper's
+outer loop variables, and indices that need statements (gathered, uniform, or the smaller of two).
 
     p = m * 384 + 8; s := load b1[p + k]   ->   s := load b1[m * 384 + k + 8]
 """

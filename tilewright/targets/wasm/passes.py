@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.base.invariants import of_kind
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,
@@ -147,9 +148,8 @@ def _combine(e: Op) -> Expr:
         return e
     if len(e.args) == 1:
         return Load(name, load.address, load.offset, load.space)
-    vector, lane = e.args[0], e.imms[0]
+    vector, lane = e.args[0], of_kind(e.imms[0], int, "no number of a lane", instruction=e.name)
     # load_lane takes its address first, so the vector is computed after it: both are pure
-    assert isinstance(lane, int)
     return Load(name, load.address, load.offset, load.space, lane, vector)
 
 

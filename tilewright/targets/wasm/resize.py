@@ -1,7 +1,7 @@
-"""How a plan image takes another length: the part of the driver that plans with extents have.
+"""The driver's function that changes the length of a plan with extents.
 
-Input: a plan image in memory whose table says what follows an extent (docs/bundle.md).  Output: a
-function of the driver's module.  It runs between two runs, never during one.
+Input: a plan image in memory whose table lists the words that follow an extent (docs/bundle.md).
+Output: a function of the driver's module. It runs between two runs, never during one.
 
     resize(plan, number, n)    extent `number` is n from now on: scalars, tiles, tickets follow
 """

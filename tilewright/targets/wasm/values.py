@@ -15,6 +15,7 @@ from tilewright.base.dtypes import BOOL, F32, I32, I64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Atom, Div, Gathered, Index, Mod, Var
+from tilewright.kernel.tree import read_by
 from tilewright.targets.wasm import dots, mathlib
 from tilewright.targets.wasm.arith import (
     ONE,
@@ -45,6 +46,7 @@ from tilewright.targets.wasm.ir import (
     times,
 )
 from tilewright.targets.wasm.loads import LOADS, vector_load
+from tilewright.targets.wasm.words import left
 
 #: V8 on x86 adds the offset of a splat load in an instruction of its own, and shares it between
 #: loads with equal offsets.  So rows of a matrix get a pointer each (as many as registers allow),
@@ -85,8 +87,7 @@ class ValueLowering:
         if isinstance(atom, Var):
             return self.b.find(atom.name)
         if isinstance(atom, Gathered):
-            assert isinstance(atom.value, k.Expr)
-            return self.gather(atom.value, atom.extent)
+            return self.gather(read_by(atom), atom.extent, atom.check)
         inner = self.terms(atom.value)
         key = (type(atom), inner, atom.value.const, atom.by)
         known = self.b.memo(key)
@@ -115,13 +116,14 @@ class ValueLowering:
             divided = op("i32.div_u", value, const(by))
         return add(divided, const(-lift // by)) if lift else divided
 
-    def gather(self, value: k.Expr, extent: int) -> Local:
-        """An index read from memory; the kernel traps unless 0 <= index < extent."""
+    def gather(self, value: k.Expr, extent: int, check: int | None) -> Local:
+        """An index that was read; the kernel traps unless 0 <= index < extent, and tells it."""
         wide = k.dtype_of(value) == I64
         shape = "i64" if wide else "i32"
         x = self.b.let(self.value(value), shape, "g", 0)
         limit = Op(f"{shape}.const", (), (extent,))
-        self.b.emit(If(op(f"{shape}.ge_u", x, limit), (Trap(),)))
+        told = () if check is None else left(check, x if wide else op("i64.extend_i32_s", x))
+        self.b.emit(If(op(f"{shape}.ge_u", x, limit), (*told, Trap())))
         return self.b.let(op("i32.wrap_i64", x), "i32", "g", 0) if wide else x
 
     def bound(self, bounds: tuple[k.Bound, ...]) -> Expr | None:

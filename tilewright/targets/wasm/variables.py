@@ -1,7 +1,7 @@
-"""The third pass: what memory gives or takes again and again stays in a local.
+"""The third pass: keeps repeatedly loaded or stored values in locals.
 
-Input: a `Func`.  Output: a `Func` that computes the same.  Only straight-line code is looked at;
-the other two passes, and the order of all three, are in passes.py.
+Input: a `Func`. Output: a `Func` that computes the same. It examines only straight-line code.
+passes.py has the other two passes and the order of all three.
 
     load    a = load(p); b = load(p)    ->  a = tee(t, load(p)); b = t
     store   store(p, a); store(p, b)    ->  t = a; store(p, b)

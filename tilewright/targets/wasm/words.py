@@ -5,8 +5,8 @@ Input: addresses of base/abi.py.  Output: Wasm IR.  What the words mean is decid
 
 from __future__ import annotations
 
-from tilewright.base.abi import WORKER_BYTES, WORKER_LINES
-from tilewright.targets.wasm.ir import Effect, Expr, Local, Op, add, const, op, times
+from tilewright.base.abi import CHECK, INDEX, WORKER_BYTES, WORKER_LINES
+from tilewright.targets.wasm.ir import Effect, Expr, Local, Op, Store, add, const, op, times
 from tilewright.targets.wasm.isa import ISA
 
 
@@ -28,6 +28,12 @@ def get(address: int, base: Expr | None = None) -> Op:
 def put(address: int, value: Expr, base: Expr | None = None) -> Effect:
     """Stores a word."""
     return Effect(atomic("i32.atomic.store", address, value, base=base))
+
+
+def left(check: int, index: Expr) -> tuple[Store, Store]:
+    """What a kernel leaves that stops at an index (i64)."""
+    number = Store("i32.store", const(0), CHECK, const(check + 1), -1)
+    return number, Store("i64.store", const(0), INDEX, index, -1)
 
 
 def bump(address: int, by: int) -> Effect:

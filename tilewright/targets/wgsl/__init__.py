@@ -1,6 +1,6 @@
-"""WGSL as a target: one invocation per row of a kernel, scalar, nothing clever.
+"""The WGSL target: the text of kernels, and plans as dispatches.
 
-All that kernels read and write lies in one storage buffer of 32-bit words (`memory.py`); types that
-WGSL does not have are made of words (`prelude.py`).  Here belong the emitter and the encoding of
-plans as dispatches; devices, pipelines and buffers are the affair of web/engine/webgpu.js.
+By default a model's data lies in one storage buffer of 32-bit words (layout.py); types that WGSL
+lacks are made of words (prelude.py). Kernels by workgroups come from targets/gpu, others have one
+invocation per tile. Devices, pipelines and buffers belong to web/engine/webgpu.js.
 """

@@ -1,8 +1,8 @@
-"""Where values and states lie if one buffer has no room for all of them: in further ones, annexes.
+"""Places values and states in further buffers (annexes) where one buffer is too small.
 
-Input: a program, joints, the words that buffers may have.  Output: for each value and state its
-buffer and first word there.  Annexes are read and written; a step binds up to six of them beside
-the model's own buffer, which keeps inputs, outputs and what is small.  Weights are banks.py's.
+Input: a program, joints, the largest size of a buffer in words. Output: for each value and state
+its buffer and first word there. Annexes are read and written. A step binds up to six of them beside
+the model's own buffer, which keeps inputs, outputs and small tensors. banks.py places weights.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypedDict
 
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Program, State, Value
 from tilewright.plan.arena import Life, lives_of, movable, spread
-from tilewright.targets.gpu.joints import lasting
+from tilewright.targets.gpu.joined.joints import lasting
 from tilewright.targets.wgsl.arenas import Arena, words_of
 from tilewright.targets.wgsl.banks import WORD, small
+
+
+class Banked(TypedDict):
+    """Facts of a section: bytes of the annexes, of each state its annex, and the most bytes"""
+
+    bytes: list[int]
+    of: list[int]
+    most: int
 
 
 @dataclass(frozen=True)
@@ -43,14 +51,12 @@ class Annexes:
     most: int
     sizes: tuple[int, ...]
 
-    def to_facts(self, states: States) -> dict[str, dict[str, Any]]:
+    def to_facts(self, states: States) -> dict[str, Banked]:
         """What a section says of them."""
         return {
-            "annexes": {
-                "bytes": [n * WORD for n in self.sizes],
-                "of": list(states.of),
-                "most": self.most * WORD,
-            }
+            "annexes": Banked(
+                bytes=[n * WORD for n in self.sizes], of=list(states.of), most=self.most * WORD
+            )
         }
 
 
@@ -100,7 +106,8 @@ def _apart(
 def of_section(facts: Mapping[str, Any], words: Sequence[int]) -> tuple[States, int]:
     """What a section says of states, whose first words are given; the words that an annex may have,
     0 where there are none."""
-    found = facts.get("annexes", {"bytes": [], "of": [0] * len(words), "most": 0})
+    none = Banked(bytes=[], of=[0] * len(words), most=0)
+    found: Banked = facts.get("annexes", none)
     sizes = tuple(size // WORD for size in found["bytes"][: max(found["of"], default=0)])
     return States(tuple(found["of"]), tuple(words), sizes), found["most"] // WORD
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedDType
@@ -18,14 +17,12 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
-from tilewright.targets.gpu import head_matrices, head_rows, matrices, rounded
-from tilewright.targets.gpu.features import FEATURES
+from tilewright.targets.gpu.limits import FEATURES
 from tilewright.targets.gpu.target import GROUP, GroupTarget
 from tilewright.targets.gpu.vectors import in_vectors
+from tilewright.targets.packing import PACKING
 from tilewright.targets.plain import PlainVariant
 from tilewright.targets.protocol import Code, Facts, slots_of
-from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.layouts import PACKING
 from tilewright.targets.wgsl.arenas import dense_of
 from tilewright.targets.wgsl.banks import WORD
 from tilewright.targets.wgsl.bytes import EACH
@@ -60,7 +57,7 @@ class Wgsl(GroupTarget):
         self,
         program: Program,
         codes: Mapping[str, Sequence[Code]],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
@@ -73,14 +70,10 @@ class Wgsl(GroupTarget):
         variant: str,
         codes: Sequence[Code],
         changed: frozenset[int],
-        settings: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> Section:
         layout = layout_of(program, old, settings)
         return self._section(program, {variant: codes}, layout)
-
-    def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
-        ways = (matrices, head_matrices, head_rows, rounded)
-        return tuple(s for way in ways for s in way.usual(kernel))
 
     def _section(
         self,
@@ -101,7 +94,8 @@ class Wgsl(GroupTarget):
         for plan, arena in zip(program.plans, layout.arenas, strict=True):
             places = list(layout.places(plan, arena))
             calls = steps.of(plan, arena.joints, places)
-            saved = sum(call["joined"]["steps"] - 1 for call in calls if "joined" in call)
+            joined = (call.get("joined") for call in calls)
+            saved = sum(found["steps"] - 1 for found in joined if isinstance(found, dict))
             plans.append({
                 "inputs": [places[i][0] * WORD for i in plan.inputs],
                 "outputs": [places[i][0] * WORD for i in plan.outputs],
@@ -120,7 +114,7 @@ class Wgsl(GroupTarget):
         )
 
 
-def _facts(needs: Mapping[int, list[str]]) -> dict[str, Any]:
+def _facts(needs: Mapping[int, list[str]]) -> dict[str, object]:
     """What a build says of its slots: the features of those that need some."""
     return {"needs": {str(slot): names for slot, names in sorted(needs.items())}} if needs else {}
 

@@ -1,20 +1,20 @@
 """How dispatches find their buffers: where values lie while a plan runs, and where it all begins.
 
 Input: a program, its banks.  Output: words.  Values keep their places as long as joints need them
-(targets/gpu/joints.py).  Which texts run is api.py's business.
+(targets/gpu/joined/joints.py).  Which texts run is api.py's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.base.alignment import align
 from tilewright.plan import Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.arena import arena_of
-from tilewright.targets.gpu.joints import Joint, joints, lasting
+from tilewright.targets.gpu.joined.joints import Joint, joints, lasting
 from tilewright.targets.gpu.target import halves_of
+from tilewright.targets.protocol import setting
 from tilewright.targets.wgsl.banks import Banks
 from tilewright.targets.wgsl.bytes import EACH, byte_tensors
 from tilewright.targets.wgsl.emit import WORDS
@@ -37,9 +37,9 @@ class Arena:
     of: tuple[int, ...]
 
 
-def arenas_of(program: Program, settings: Mapping[str, Any]) -> tuple[Arena, ...]:
+def arenas_of(program: Program, settings: Mapping[str, object]) -> tuple[Arena, ...]:
     """settings: "joined", false where each step shall run by itself"""
-    joined = settings.get("joined", True)
+    joined = setting(settings, "joined", True)
     found = [joints(plan, program.kernels) if joined else () for plan in program.plans]
     return tuple(
         Arena(own, *arena_of(lasting(plan, own), words_of), (0,) * len(plan.values))

@@ -1,9 +1,9 @@
-"""Where the weights of a model lie: in its own buffer, or in further ones (banks).
+"""Places weights in the model's own buffer or in further ones (banks).
 
-Input: what steps read, the words of each tensor, the most words of a buffer.  Output: for each
-tensor its bank and first word there.  A step reads weights from at most one bank, beside the
-model's own buffer; so tensors that a step reads together lie together.  Small ones stay in the
-model's buffer.
+Input: the weights that each step reads, the words of each tensor, the largest size of a buffer.
+Output: for each tensor its bank and first word there. A step reads weights from at most one bank,
+beside the model's own buffer, so tensors that a step reads together lie together. Small ones stay
+in the model's buffer.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Other elements of 8 bits take a word each: several threads may store them.
 from __future__ import annotations
 
 from tilewright.base.dtypes import I8, U8, DType
+from tilewright.base.invariants import ensure
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.spec import Buffer
 from tilewright.plan import Program
@@ -25,15 +26,18 @@ def byte_tensors(program: Program) -> frozenset[int]:
     found: dict[bool, set[int]] = {True: set(), False: set()}
     for plan in program.plans:
         for step in plan.steps:
-            buffers = program.kernels[step.kernel].buffers
+            kernel = program.kernels[step.kernel]
+            buffers = kernel.buffers
             for access, buffer in zip(step.accesses, buffers, strict=True):
-                value = plan.values[access.value]
+                value, packed = plan.values[access.value], in_bytes(buffer)
                 if value.kind == "weight":
-                    assert not in_bytes(buffer) or access.offset % EACH == 0, "it begins in a word"
-                    found[in_bytes(buffer)].add(value.tensor)
+                    whole = not packed or access.offset % EACH == 0
+                    ensure(whole, "a tensor of bytes begins in a word", kernel=kernel.name)
+                    found[packed].add(value.tensor)
                 else:
-                    assert not in_bytes(buffer), f"{value} is no weight and lies as bytes"
-    assert not found[True] & found[False], "a tensor lies as bytes for some readers alone"
+                    ensure(not packed, f"a {value.kind} lies as bytes", kernel=kernel.name)
+    both = sorted(found[True] & found[False])
+    ensure(not both, "tensors lie as bytes for some readers alone", tensors=both)
     return frozenset(found[True])
 
 

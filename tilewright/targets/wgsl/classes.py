@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu.space import Group
+from tilewright.targets.gpu.limits import Group
 from tilewright.targets.lite import Core
 
 KIND = "webgpu"

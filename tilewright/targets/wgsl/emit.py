@@ -20,10 +20,12 @@ import re
 import struct
 from collections.abc import Mapping
 
+from tilewright.base.abi import CHECK_BIT
 from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
+from tilewright.base.invariants import ensure
 from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
-from tilewright.kernel.loops import MatrixStmt, MatrixUnit, Scratch, TileFn
+from tilewright.kernel.loops import LetGather, MatrixStmt, MatrixUnit, Scratch, TileFn, checks
 from tilewright.kernel.spec import EIGHT
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes, vectors
@@ -54,18 +56,19 @@ class WgslDialect(Dialect):
 
     def __init__(self, fn: TileFn, arrays: Arrays) -> None:
         self.buffers = len(fn.buffers)
+        self.scalars = len(fn.scalars) if fn.counts else 0
         #: Those with two numbers in a word.
         self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.halves)
         #: Names of numbers that all threads share.
         self.uniforms: list[str] = []
         self.bytes = frozenset(n for n, b in enumerate(fn.buffers) if in_bytes(b))
         #: Whether there are dot products of bytes, and whether vectors of bytes are words.
-        self.dots = packs_bytes(fn)
-        self.packed = self.dots or bool(self.bytes & vectors(fn.body).keys())
+        self.dots, self.lanes = packs_bytes(fn), vectors(fn.body)
+        self.packed = self.dots or bool(self.bytes & self.lanes.keys())
         #: Scratch areas in vectors: of bytes, in vectors of words.
         self.wide = frozenset(
             n
-            for n, lanes in vectors(fn.body).items()
+            for n, lanes in self.lanes.items()
             if n >= self.buffers
             and not (self.words(fn.scratch[n - self.buffers].dtype) and lanes == 4)
         )
@@ -73,7 +76,6 @@ class WgslDialect(Dialect):
         self.mutual = fn.mutual
         #: Whether threads compute a tile together.
         self.together = fn.thread is not None
-        self.lanes = vectors(fn.body)
         self.arrays = arrays
 
     def words(self, dtype: DType, lanes: int = 4) -> bool:
@@ -182,7 +184,7 @@ class WgslDialect(Dialect):
 
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str:
         if buffer in self.halves:
-            assert lanes == EIGHT, f"halves are stored by {EIGHT}, not {lanes}"
+            ensure(lanes == EIGHT, f"halves are stored by {EIGHT}", lanes=lanes)
             word = f"(u32({at}) >> 1u) + at({buffer}u)"
             return f"{self.arrays.word(buffer, word, lanes)} = {value};"
         place = self._place(buffer, at, dtype, lanes)
@@ -202,9 +204,9 @@ class WgslDialect(Dialect):
         if buffer >= self.buffers and self.words(dtype, lanes):
             return self._scratch(buffer, f"u32({at}) >> 2u", lanes // 4)
         if buffer >= self.buffers and self._each(buffer) == EIGHT:
-            assert lanes == EIGHT, f"b{buffer} has vectors of {EIGHT}, not {lanes}"
+            ensure(lanes == EIGHT, f"b{buffer} has vectors of {EIGHT}", lanes=lanes)
             return self._scratch(buffer, f"u32({at})", lanes)
-        assert lanes in (1, 4), f"vectors have 4 lanes, not {lanes}"
+        ensure(lanes in (1, 4), "vectors have 4 lanes", lanes=lanes)
         if buffer >= self.buffers:
             return self._scratch(buffer, f"u32({at})", lanes)
         times = "" if WORDS[dtype.name] == 1 else f" * {WORDS[dtype.name]}u"
@@ -232,11 +234,11 @@ class WgslDialect(Dialect):
             return f"vec4<u32>({', '.join(f'bitcast<vec2<u32>>({part})' for part in parts)})"
         if dtype == F32:
             return f"vec4<u32>({', '.join(f'halves_of({part})' for part in parts)})"
-        assert self.words(dtype), f"no vectors of more than 4 {dtype}"
+        ensure(self.words(dtype), "no vectors of more than 4", dtype=dtype)
         return f"vec4<u32>({', '.join(parts)})"
 
     def part(self, e: Subvector, vector: str) -> str:
-        assert self.words(dtype_of(e), e.lanes), f"no word: {e}"
+        ensure(self.words(dtype_of(e), e.lanes), "no word", value=e)
         return f"{vector}.{'xyzw'[e.first // 4]}"
 
     def swapped(self, value: str, bits: int) -> str:
@@ -249,7 +251,7 @@ class WgslDialect(Dialect):
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
         kind = {dtype_of(e.row), dtype_of(e.col)}
-        assert kind in ({I8}, {U8}), f"no instruction: {e}"
+        ensure(kind in ({I8}, {U8}), "no instruction", value=e)
         text = "i32(dot4U8Packed({}, {}))" if kind == {U8} else "dot4I8Packed({}, {})"
         if e.lanes == 1:
             return f"({acc} + {text.format(row, col)})"
@@ -270,7 +272,7 @@ class WgslDialect(Dialect):
         within the array, and takes another stride if not: so drivers know neither.
         """
         area, each, part = self.areas[buffer - self.buffers], self._each(buffer), ""
-        assert stride % each == 0, f"rows of b{buffer} begin between its elements"
+        ensure(stride % each == 0, f"rows of b{buffer} begin between its elements")
         if area.part:
             part, index = f"[{at(index // area.part)}]", index % area.part
         if index.is_const:
@@ -318,17 +320,34 @@ class WgslDialect(Dialect):
     def barrier(self, near: bool) -> str:
         return "storageBarrier(); workgroupBarrier();" if self.mutual else "workgroupBarrier();"
 
-    def gather(self, name: str, value: str, dtype: DType, extent: int) -> str:
+    def told(self, s: LetGather, dtype: DType) -> str:
+        """Sets the first words of memory, unless an earlier index did; they are nobody else's."""
+        name, wide = s.var.name, MEMORY in self.arrays.wide
+        if s.check is None:
+            return f"{MEMORY}[0] = {'vec4<u32>(1u)' if wide else '1u'};"
+        place = f"word({1 + self.buffers + self.scalars}u)"
+        place += f" + {1 + s.step + (s.check << CHECK_BIT)}u"
+        low, high = f"u32({name})", f"u32({name} >> 31u)"
+        if dtype == I64:
+            low, high = f"{name}_long.x", f"{name}_long.y"
+        if wide:
+            all_four = f"vec4<u32>({place}, 0u, {low}, {high})"
+            return f"if ({MEMORY}[0].x == 0u) {{ {MEMORY}[0] = {all_four}; }}"
+        words = " ".join(f"{MEMORY}[{n}] = {x};" for n, x in ((0, place), (2, low), (3, high)))
+        return f"if ({MEMORY}[0] == 0u) {{ {words} }}"
+
+    def gather(self, s: LetGather, value: str, dtype: DType) -> str:
+        name, extent = s.var.name, s.var.extent
         number, wrong = f"i32({value})", ""
         if dtype == I64:
             number, wrong = f"i32({name}_long.x)", f"{name}_long.y != 0u || "
         head = f"let {name}_long = {value}; " if dtype == I64 else ""
-        told = "vec4<u32>(1u)" if MEMORY in self.arrays.wide else "1u"  # words 1 to 3 are nobody's
+        tell = self.told(s, dtype)
         if self.together:  # 0 stands in, so that all threads go on to the next barrier
             ends, kind = f"{name} = 0;", "var"
         else:
             ends, kind = "return;", "let"
-        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ {MEMORY}[0] = {told}; {ends} }}"
+        trap = f"if ({wrong}{name} < 0 || {name} >= {extent}) {{ {tell} {ends} }}"
         return f"{head}{kind} {name} = {number}; {trap}"
 
 
@@ -343,15 +362,14 @@ def _cut(text: str, dtype: DType) -> str:
 def module(
     fn: TileFn, needs: frozenset[str] = frozenset(), apart: Mapping[int, str] | None = None
 ) -> str:
-    """The kernel: the first word of memory is set if a gathered index lies outside its table.
+    """The kernel: the first word of memory is set if an index is out of range (base/abi.py).
 
     needs: features that it asks for;  apart: by the numbers of buffers that do not lie in the
     model's own array, the names of theirs (arrays.py)
     """
     arrays, group = Arrays(fn, apart or {}), group_of(fn)
     dialect = WgslDialect(fn, arrays)
-    scalars = len(fn.scalars) if fn.counts else 0
-    blocks = -(-(1 + len(fn.buffers) + scalars) // 4)
+    blocks = -(-(1 + len(fn.buffers) + dialect.scalars + checks(fn)) // 4)
     areas = [dialect.area(n, area) for n, area in enumerate(fn.scratch, len(fn.buffers))]
     shared = [area.format("<workgroup>") for area in areas] if fn.thread else []
     own, *others = arrays.declared()

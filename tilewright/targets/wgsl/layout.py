@@ -1,19 +1,20 @@
-"""Where everything of a model lies on a device: in its own buffer, in banks, and in annexes.
+"""The memory layout of a model on a device: its own buffer, banks and annexes.
 
-Input: a program and the most bytes of a buffer, or an old section.  Output: for each value its
-buffer and first word.  One buffer is the rule.  Weights go to banks (banks.py) before states and
-values go to annexes (annexes.py), since kernels with annexes are not exchanged in a page.
+Input: a program and the largest size of a buffer in bytes, or an old section. Output: for each
+value its buffer and first word. One buffer is the usual case. Weights go to banks (banks.py) before
+states and values go to annexes (annexes.py), since kernels with annexes cannot be exchanged in a
+page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.base.sections import Section
 from tilewright.plan import Plan, Program
 from tilewright.plan.arena import row
+from tilewright.targets.protocol import setting
 from tilewright.targets.wgsl.annexes import (
     Annexes,
     States,
@@ -64,7 +65,7 @@ class MemoryLayout:
             else:
                 yield offset + (0 if annex else self.at), annex
 
-    def to_facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, object]:
         """What a section says of it."""
         annexes = self.annexes.to_facts(self.states) if self.annexes else {}
         return {
@@ -76,12 +77,12 @@ class MemoryLayout:
         }
 
 
-def lay_out(program: Program, settings: Mapping[str, Any]) -> MemoryLayout:
+def lay_out(program: Program, settings: Mapping[str, object]) -> MemoryLayout:
     """settings: "bank", the most bytes of a buffer if a model needs several
 
     Raises MemoryLimit where that cannot be.
     """
-    dense, most = dense_of(program), settings.get("bank", BANK) // WORD
+    dense, most = dense_of(program), setting(settings, "bank", BANK) // WORD
     sizes = [-(-words_of(t) // dense.get(n, 1)) for n, t in enumerate(program.tensors)]
     arenas = arenas_of(program, settings)
     words, end = row(sizes, HEAD)
@@ -97,7 +98,7 @@ def lay_out(program: Program, settings: Mapping[str, Any]) -> MemoryLayout:
     return found
 
 
-def layout_of(program: Program, section: Section, settings: Mapping[str, Any]) -> MemoryLayout:
+def layout_of(program: Program, section: Section, settings: Mapping[str, object]) -> MemoryLayout:
     """That of an old section, which says where tensors lie: nobody asks for their table again."""
     facts = section.facts
     tensors, words = ([at // WORD for at in facts[name]] for name in ("tensors", "states"))

@@ -1,7 +1,8 @@
-"""The larger of two magnitudes, compared as integers: numbers that are not negative lie in the
-order of their bits, with NaN above all.  So nobody has to ask for NaN, and vectors can be compared.
+"""The larger of two magnitudes, by comparing them as integers.
 
-Input: an expression.  Output: its text, if it is such a maximum; else None.
+Non-negative floats are ordered as their bits are, with NaN above all. So no test for NaN is needed,
+and vectors can be compared. Input: an expression. Output: its text, if it is such a maximum; else
+None.
 """
 
 from __future__ import annotations

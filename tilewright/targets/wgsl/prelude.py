@@ -1,9 +1,9 @@
-"""What every WGSL kernel may call: 64-bit integers from two words, and functions by our own
-polynomials, since those of WGSL may be wrong by more than base/scalars.py allows.
+"""Functions that WGSL kernels may call: 64-bit integers from two words, and exact scalar functions.
 
-Input: coefficients of targets/coefficients.py.  Output: text.  i64 is vec2<u32>, low word first.
-`memory` is the kernel's (emit.py).
-Infinity and NaN come from a variable, because WGSL refuses them as constants.
+Input: coefficients of targets/coefficients.py. Output: text. Our own polynomials replace WGSL's
+functions where those may be less exact than base/scalars.py allows. i64 is vec2<u32>, low word
+first. `memory` is the kernel's (emit.py). Infinity and NaN come from a variable, because WGSL
+refuses them as constants.
 """
 
 from __future__ import annotations

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Step
-from tilewright.targets.gpu.joints import Joint, ways_of
+from tilewright.targets.gpu.joined.joints import Joint, ways_of
 from tilewright.targets.gpu.target import group_of
-from tilewright.targets.gpu.tiles import LANES
+from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.vectors import in_vectors
 from tilewright.targets.plain import numbers_of
 from tilewright.targets.protocol import Code
@@ -68,7 +67,7 @@ class Lying:
         return not any(word % LANES for word in self.words)
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         more = {"bank": max(self.banks), "annexes": self.bound}
         return {"words": self.words} | {name: found for name, found in more.items() if found}
 
@@ -90,12 +89,13 @@ class Steps:
 
     def of(
         self, plan: Plan, joints: Sequence[Joint], places: Sequence[tuple[int, int]]
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, object]]:
         """places: the first word and the annex of each value, as of `MemoryLayout.places`
 
         Raises MemoryLimit for a step with too many annexes.
         """
-        found, lies = [], [self._lying(plan, step, places) for step in plan.steps]
+        found: list[dict[str, object]] = []
+        lies = [self._lying(plan, step, places) for step in plan.steps]
         for step, lying in zip(plan.steps, lies, strict=True):
             if not lying.possible:
                 raise MemoryLimit(
@@ -103,11 +103,12 @@ class Steps:
                     f"tensors in {len(lying.bound)} further GPU buffers, and {MOST} is the most",
                     hint="Raise --bank, build smaller buckets, or join fewer tensors at a time",
                     node=step.node,
+                    op=step.op,
                     buffers=len(lying.bound),
                     limit=MOST,
                 )
             ways = self._able(step.kernel, lying.whole)
-            *better, usual = (self._way(code, lying) for code in ways)
+            *better, usual = (self._way(code, lying, len(found)) for code in ways)
             found.append(usual | lying.fields | ({"better": better} if better else {}))
         for joint in joints:
             steps = slice(joint.first, joint.last + 1)
@@ -126,22 +127,24 @@ class Steps:
         banks = [self._banks.of[v.tensor] if v.kind == "weight" else 0 for v in values]
         return Lying(begin, banks, [places[a.value][1] for a in step.accesses])
 
-    def _joining(self, joint: Joint, steps: Sequence[Step], lying: Lying) -> list[dict[str, Any]]:
+    def _joining(
+        self, joint: Joint, steps: Sequence[Step], lying: Lying
+    ) -> list[dict[str, object]]:
         """How one dispatch runs them; nothing where it cannot bind all of their buffers."""
         if not lying.possible:
             return []
         ways = tuple(self._able(step.kernel, True) for step in steps)
         codes = self._joined(replace(joint, first=0, last=len(steps) - 1), ways)
         usable = (code for code in codes if lying.whole or not in_vectors(code.loops))
-        return [self._way(code, lying) for code in usable]
+        return [self._way(code, lying, joint.first) for code in usable]
 
-    def _way(self, code: Code, lying: Lying) -> dict[str, Any]:
-        """The fields of a step that depend on the code."""
+    def _way(self, code: Code, lying: Lying, place: int) -> dict[str, object]:
+        """The fields of step number `place` that depend on the code."""
         text = module(code.loops, code.needs, lying.apart) if lying.apart else str(code.body)
         slot = self.slots.setdefault(text, len(self.slots))
         if code.needs:
             self.needs[slot] = sorted(code.needs)
-        count, *scalars = numbers_of(code.loops)
+        count, *scalars = numbers_of(code.loops, place)
         return {"slot": slot, "tiles": count, "group": group_of(code.loops), "scalars": scalars}
 
 

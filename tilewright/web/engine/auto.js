@@ -6,7 +6,7 @@ import { inspect, load, probeHost } from './engine.js';
 import { findAdapter } from './gpu_device.js';
 import { LATE, within } from './patience.js';
 import { raced } from './race.js';
-import { bareOf, recovering } from './renew.js';
+import { prepared, recovering, unlessSilent, WENT_ON } from './renew.js';
 import { recalled, remember } from './verdicts.js';
 import { zerosFor } from './zeros.js';
 
@@ -41,7 +41,7 @@ export async function loadFastest(url, { bucket = {}, software = false, onProgre
       return (one.engine = await load(url, { ...limits, device, onProgress: tell, signal: stop.signal }));
     }, onProgress)]);
     keepOnly(engine);
-    return recovering(told(engine, choice, () => load(url, { ...limits, device: 'wasm' })));
+    return recovering(prepared(engine, fromDeviceToWasm(choice, () => load(url, { ...limits, device: 'wasm' }))));
   } catch (error) {
     keepOnly(null);
     throw error;
@@ -52,7 +52,8 @@ export async function loadFastest(url, { bucket = {}, software = false, onProgre
 
 /** The engine to keep, and why. @type {T.Chosen} */
 async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
-  const { digest, targets } = await inspect(url, limits);
+  const { key, name, verify } = limits;
+  const { digest, targets } = await inspect(url, { key, name, verify });
   const only = (/** @type {T.Engine} */ engine, /** @type {string} */ why) => ({ engine, chosen: engine.info.device, why, milliseconds: {}, bucket, remembered: false });
   if (!targets.wgsl) return only(await start('wasm'), 'The bundle has no code for WebGPU');
   const adapter = await findAdapter(limits.powerPreference).then(({ about }) => about, asError);
@@ -86,21 +87,8 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   return { ...choice, engine: engines[chosen] };
 }
 
-/** An engine on the device that is remembered; null if it does not start.  The start of WebGPU ends once it is silent: a driver may hang. @type {T.StartedAgain} */
-async function startedAgain(start, device) {
-  const stop = new AbortController();
-  let heard = false;
-  const starting = start(device, stop, () => (heard = true)).catch(() => null);
-  if (device === 'wasm') return starting;
-  for (;;) {
-    heard = false;
-    const engine = await within(PATIENCE, starting);
-    if (engine !== LATE) return engine;
-    if (heard) continue; // a long download
-    stop.abort();
-    return null;
-  }
-}
+/** An engine on the device that is remembered; null if it does not start. @type {T.StartedAgain} */
+const startedAgain = (start, device) => (device === 'wasm' ? start(device).catch(() => null) : unlessSilent(PATIENCE, (...given) => start(device, ...given)));
 
 /** Runs both on zeros, outputs and all. @type {T.Compared} */
 async function compared(engines, bucket) {
@@ -125,26 +113,21 @@ async function compared(engines, bucket) {
   }
 }
 
-/** The engine tells its choice.  After a lost device `parts.again` takes a new one, and after another loss WebAssembly. @type {T.Told} */
-function told(engine, choice, loadWasm, losses = 0) {
-  /** @type {any} The getters that the engine has so far. */
-  const { info, parts } = Object.getOwnPropertyDescriptors(engine);
-  const { again: same } = engine.parts;
-  const { bare, lost } = bareOf(engine);
-
-  async function again() {
-    const error = lost();
-    if (!error) return told(await same(), choice, loadWasm, losses);
-    const { message } = error;
-    const fresh = losses ? null : await same().catch(() => null);
-    if (fresh) return told(fresh, { ...choice, why: `${message}. The engine has a new device` }, loadWasm, 1);
-    return told(await loadWasm(), { ...choice, chosen: 'wasm', why: `${message}. The engine went over to WebAssembly` }, loadWasm, losses + 1);
-  }
-
-  return Object.defineProperties(engine, {
-    info: { get: () => ({ ...info.get(), choice: structuredClone(choice) }) },
-    parts: { get: () => ({ ...parts.get(), bare, again, losses }) },
+/** Engines that tell their choice.  After a lost device they take a new one, and after another loss WebAssembly. @type {T.FromDeviceToWasm} */
+function fromDeviceToWasm(choice, loadWasm, losses = 0) {
+  /** @type {T.PlaceAfter} */
+  const onWasm = (message) => ({
+    start: loadWasm, then: (fresh) => prepared(fresh, fromDeviceToWasm({ ...choice, chosen: 'wasm', why: `${message}. ${WENT_ON.wasm}` }, loadWasm, losses + 1)),
   });
+  return {
+    losses,
+    tell: (info) => ({ ...info, choice: structuredClone(choice) }),
+    places({ message }, same) {
+      const again = { start: same, then: (/** @type {T.Engine} */ fresh) => prepared(fresh, fromDeviceToWasm({ ...choice, why: `${message}. ${WENT_ON.device}` }, loadWasm, 1)) };
+      return losses ? [onWasm(message)] : [again, onWasm(message)];
+    },
+    elsewhere: onWasm,
+  };
 }
 
 /** @param {unknown} thrown */

@@ -4,7 +4,7 @@
 import { EngineError } from './errors.js';
 import { arrayOf, elementsOf, inMemory, isDeclared } from './tensors.js';
 
-export const FORMAT = 4;
+const FORMAT = 4;
 
 /** @param {unknown} value */
 const text = (value) => typeof value === 'string';

@@ -10,9 +10,6 @@ const MOST_TILES = 2 ** 31 - 1;
 const IMPORTS = ['env.memory memory', 'env.table table', 'env.scratch global'];
 const EXPORTS = 'k0 function';
 
-/** By engine, its plan images. @type {WeakMap<T.Link, Promise<Uint32Array[]>>} */
-const known = new WeakMap();
-
 /** @type {T.ImagesOf} */
 const imagesOf = (link, { plans, builds }, variant) => Promise.all(plans.map(async ({ steps }, plan) => {
   const build = /** @type {T.Build} */ (builds.find((other) => other.variant === variant));
@@ -22,10 +19,9 @@ const imagesOf = (link, { plans, builds }, variant) => Promise.all(plans.map(asy
 /** @type {T.Swapped} */
 export async function swapped(link, program, { variant: { name: variant } }, kernels, changes) {
   const next = merged(program.plans, kernels, changes, kernelFor(program.memory.scratch_bytes));
-  const originals = known.get(link) ?? imagesOf(link, program, variant);
-  known.set(link, originals);
-  originals.catch(() => known.delete(link));
-  const images = (await originals).map((words, plan) => drawn(words, program.plans[plan], plan, program.slots, next));
+  link.images ??= imagesOf(link, program, variant);
+  link.images.catch(() => delete link.images);
+  const images = (await link.images).map((words, plan) => drawn(words, program.plans[plan], plan, program.slots, next));
   await link.request('swap', { kernels: next, images });
   return next;
 }

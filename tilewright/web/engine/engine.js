@@ -4,11 +4,12 @@
 import { EngineError, typed } from './errors.js';
 import { instantiate } from './driver.js';
 import { folderOf } from './folder.js';
+import { HINT } from './launch.js';
 import { openLink } from './link.js';
 import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
 import { makeStates } from './states.js';
-import { checkInputs, checkOutputs, copied, inputArray, ownOf, pickPlan, readOutputs, requireKnown, useHalves, writeInputs } from './tensors.js';
+import { checkInputs, checkOutputs, copied, inputArray, ownOf, pickPlan, readOutputs, requireKnown, requireOptions, useHalves, writeInputs } from './tensors.js';
 
 /** Milliseconds times threads below which a plan runs in the page's thread: a message round trip would take longer. */
 const SHORT = 0.5;
@@ -16,16 +17,21 @@ const SHORT = 0.5;
 export { EngineError, probeHost };
 
 /** Total bytes of bundle files that this origin keeps. */
-export const cachedBytes = async () => (await import('./kept.js')).cachedBytes();
+export const cachedBytes = async () => (await onDemand(import('./kept.js'))).cachedBytes();
 
 /** Deletes all kept bundle files; returns their total bytes. */
-export const clearCache = async () => (await import('./kept.js')).clearCache();
+export const clearCache = async () => (await onDemand(import('./kept.js'))).clearCache();
+
+/** What is imported on demand, which a service worker may not. @type {T.OnDemand} */
+const onDemand = (module) => module.catch((error) => {
+  throw /** @type {any} */ (globalThis).ServiceWorkerGlobalScope ? new EngineError('unsupported-host', `A service worker imports nothing on demand: ${error}`, HINT) : error;
+});
 
 /** Options of `load`. */
-const OPTIONS = ['bucket', 'device', 'features', 'key', 'memoryLimit', 'name', 'onProgress', 'powerPreference', 'recover', 'signal', 'software', 'threads', 'variant', 'verify'];
+const LOAD = 'bucket, device, features, key, memoryLimit, name, onProgress, powerPreference, recover, signal, software, threads, variant, verify';
 
 /** A bundle's manifest with the digest by which it was verified.  Rejects with an EngineError. @type {T.Inspect} */
-export const inspect = (url, options) => typed(undefined, async () => (await import('./inspect.js')).readManifestOf(folderOf(url), options));
+export const inspect = (url, options) => typed(undefined, async () => (await onDemand(import('./inspect.js'))).readManifestOf(folderOf(url), options));
 
 /**
  * Loads a bundle.  Rejects with an EngineError, or with the reason of `signal` when that fires.
@@ -38,12 +44,11 @@ export const load = (url, options = {}, open = openLink) => typed(options.signal
 
 /** @type {T.Loaded} */
 async function loaded(given, options, open) {
-  const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
-  if (unknown !== undefined) throw new EngineError('input', `load has no option '${unknown}'`, `Its options are ${OPTIONS.join(', ')}`);
+  requireOptions('load', options, LOAD);
   const { onProgress = () => {}, signal, device = 'wasm', ...limits } = options;
   const host = probeHost();
   const url = folderOf(given);
-  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await import('./devices.js')).loadOn(url, options, device);
+  if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await onDemand(import('./devices.js'))).loadOn(url, options, device);
   // One worker drives a GPU.
   const threads = device === 'wasm' ? threadsFor(host, limits.threads) : 1;
   const link = open(onProgress, threads, device);
@@ -52,7 +57,7 @@ async function loaded(given, options, open) {
     await useHalves(manifest);
     const { memory } = link;
     const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
-    const again = () => load(info.url, { ...limits, device, threads, variant: info.variant.name }, open);
+    const again = (/** @type {T.LoadOptions | undefined} */ more) => load(info.url, { ...limits, device, threads, variant: info.variant.name, ...more }, open);
     return makeEngine(link, { ...info, device }, { device, manifest, program, limits, again }, near);
   };
   return orAborted(loading(), signal).catch((error) => {
@@ -110,8 +115,9 @@ function makeEngine(link, info, parts, near) {
   }
 
   /** @type {T.Measure} */
-  async function measure({ bucket = {}, ...work }) {
+  async function measure(of, { bucket = {}, ...work }) {
     requireLive();
+    requireOptions(of, work, 'bucket, inOrder, only, read, repeat, runs, warmup');
     const plan = pickPlan(info.plans, bucket);
     const value = await enqueue(async () => ask('measure', { plan, sizes: bucket, ...work }, lent.has(plan) ? null : last?.plan === plan ? last.tensors : []));
     return { ...value, bucket: info.plans[plan].dims };
@@ -126,14 +132,15 @@ function makeEngine(link, info, parts, near) {
     },
 
     get parts() {
-      return { ...parts, lent, memory: link.memory, file: link.request.bind(null, 'file') };
+      return { ...parts, lent, memory: link.memory, file: link.request.bind(null, 'file'), probe: link.request.bind(null, 'probe') };
     },
 
     run: (inputs, options = {}) => typed(options.signal, async () => {
-      const { signal, into = {}, to } = options;
       requireLive();
+      requireOptions('run', options, 'into, signal, to');
+      const { signal, into = {}, to } = options;
       const given = /** @type {any[]} */ ([...Object.values(inputs ?? {}), ...Object.values(into)]).find((one) => one?.frame || (one?.buffer ?? one)?.mapState);
-      if (given) return (given.frame ? await import('./frames.js') : link.here ?? await import('./gpu_buffers.js')).runOn(run, info, inputs, { signal, into, to }, link);
+      if (given) return (given.frame ? await import('./frames.js') : link.here ?? await import('./gpu_buffers.js')).runOn(run, info, inputs, options, link);
       const start = performance.now();
       const { tensors, sizes } = checkInputs(info.inputs, inputs);
       const plan = pickPlan(info.plans, sizes);
@@ -176,9 +183,9 @@ function makeEngine(link, info, parts, near) {
 
     states: makeStates(program.states, enqueue, link, requireLive),
 
-    time: (options) => measure({ runs: 20, warmup: 3, ...options }),
+    time: (options) => measure('time', { runs: 20, warmup: 3, ...options }),
 
-    profile: (options) => measure({ runs: 10, only: 'all', ...options }),
+    profile: (options) => measure('profile', { runs: 10, only: 'all', ...options }),
 
     async asset(name) {
       requireLive();

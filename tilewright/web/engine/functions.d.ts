@@ -1,11 +1,13 @@
 // Types of functions that belong to one file of the engine each; no browser fetches this file.
 
+import type { EngineError } from './errors.js';
+import type { Health } from './gpu_errors.js';
 import type {
   Build, Declared, DType, FileRef, Half, Manifest, MemoryMap, Placed, PlacedPlan, Pointer, Program, Section, Sizes,
-  TensorInfo, WasmProgram,
+  StepCheck, TensorInfo, WasmProgram,
 } from './manifest.js';
 import type {
-  Adapter, BufferPlace, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
+  Adapter, Again, BufferPlace, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
   Limits, Link, LoadBackend, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
@@ -30,6 +32,8 @@ export type AsDeclared = (dtype: Declared, whole: any, array?: any) => any;
 export type UseHalves = (manifest: Pick<Manifest, 'inputs' | 'outputs' | 'states'>) => Promise<void>;
 /** Extents by their numbers, as long as a run says or as can be. */
 export type SizesOf = (plan: PlacedPlan, sizes?: Sizes) => number[];
+/** The array of a tensor, with zeros. */
+export type ZerosOf = (tensor: { dtype: Declared; shape: number[] }) => any;
 /** The array behind `Engine.input`. */
 export type InputArray = (buffer: ArrayBufferLike | undefined, places: Placed[], name: string) => any;
 /** Copies the box [0, box) from one row-major array to another. */
@@ -53,8 +57,22 @@ export type BufferIn = (given: any) => (Required<BufferPlace> & { shape?: number
 export type BufferInputOf = (info: TensorInfo, given: Required<BufferPlace> & { shape?: (number | string)[]; dtype?: Declared }) => Tensor;
 export type FrameTaker = (device: GPUDevice, memory: GPUBuffer) => Promise<TakeFrame>;
 
-// Functions of webgpu.js, with the browser's own WebGPU types.
+// Functions of webgpu.js and of what it needs, with the browser's own WebGPU types.
 
+/** `theirs`: the device is the caller's. */
+export type OnGpu = { device: GPUDevice; adapter: Adapter; health: Health; theirs: boolean };
+/** Bytes of the model's own buffer and its annexes (`own`), of its banks, and of all; `lying`: where tensors lie. */
+export type ModelOnGpu = (manifest: Manifest) => { build: Build; program: Program; own: number[]; banks: number[]; total: number; lying: Parameters<Upload>[3] };
+/** `buffers`: the model's own, then its annexes. */
+export type MemoryOnGpu = (device: GPUDevice, model: ReturnType<ModelOnGpu>) => Promise<{ buffers: GPUBuffer[]; banks: GPUBuffer[] }>;
+export type PlansOnGpu = (on: OnGpu, layout: GPUBindGroupLayout, program: Program, calls: GpuCall[][], pipelines: GPUComputePipeline[], memory: Awaited<ReturnType<MemoryOnGpu>>) => Promise<{ plans: ReturnType<DispatchesOf>[]; carrier: GPUBuffer }>;
+/** `listed`: what each plan's file has. */
+export type ChooseKernels = (texts: string[], listed: any[], model: ReturnType<ModelOnGpu>, meter: Meter) => Promise<GpuCall[][]>;
+export type MakePipelines = (slots: number[], texts: string[], lack: Lack, meter: Meter) => Promise<string[]>;
+export type MeasureOnGpu = (work: MeasureWork) => Promise<Times | { steps: StepTime[]; read?: Bytes }>;
+export type RequireMeasurable = (work: Pick<MeasureWork, 'runs' | 'only' | 'repeat' | 'inOrder'> & { warmup: number }) => void;
+export type RunTimes = (plan: number, runs: number, warmup: number, repeat?: number) => Promise<Times>;
+export type StepTimes = (plan: number, only: NonNullable<MeasureWork['only']>, work: Pick<MeasureWork, 'runs' | 'read' | 'inOrder'>) => Promise<{ steps: StepTime[]; read?: Bytes }>;
 /** An entry of the manifest's tensor file; `offset`: bytes from the start of all shards together. */
 export type StoredTensor = { dtype: DType; shape: number[]; stored: string; scale: number | null; zero: number | null; layout: string; shard: number; offset: number; bytes: number; digest: string };
 /**
@@ -72,7 +90,7 @@ export type GpuCall = Dispatched & { joined?: Dispatched & { steps: number } };
 export type GpuPart = { first: number; last: number; dispatch: Dispatch };
 export type Dispatch = { pipeline: GPUComputePipeline; bindings: GPUBindGroup; groups: [number, number] };
 /** `from`: another buffer than the model's; `carries`: the next run may go on with what is read; `foreign`: with buffers of the caller; `since`: errors of the device that there were when the work began; `encoder`: what was recorded before. */
-export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer[]; carries?: boolean; foreign?: boolean; since?: number; encoder?: GPUCommandEncoder }) => Promise<{ trapped: boolean; outputs: Required<Wanted>[] }>;
+export type ReadPlaces = (places: Placed[], options?: { wanted?: Wanted[]; from?: GPUBuffer[]; carries?: boolean; foreign?: boolean; since?: number; encoder?: GPUCommandEncoder }) => Promise<{ trapped: number[]; outputs: Required<Wanted>[] }>;
 /** `problem`: what the device found wrong with the work, or null. */
 export type Scoped = <Value>(device: GPUDevice, work: () => Value) => { value: Value; problem: Promise<GPUError | null> };
 export type RequireMade = (problem: Promise<GPUError | null> | null, what: string, bytes: number, hint: string) => Promise<void>;
@@ -155,17 +173,37 @@ export type StartedAgain = (start: StartOn, device: Device) => Promise<Engine | 
 export type Chosen = (url: string, limits: Limits & { bucket: Sizes; software: boolean }, start: StartOn, onProgress: (progress: Progress) => void) => Promise<Choice & { engine: Engine }>;
 /** `failure`: of a run, so that nothing was measured. */
 export type Compared = (engines: Record<Device, Engine>, bucket: Sizes) => Promise<Pick<Choice, 'chosen' | 'why'> & { milliseconds?: Choice['milliseconds']; failure?: Error }>;
-/** `losses`: devices that were lost before this engine. */
-export type Told = (engine: Engine, choice: Choice, loadWasm: () => Promise<Engine>, losses?: number) => Engine;
+/** Where a fresh engine can start, and what is made of it there; a start may resolve with null instead of rejecting. */
+export type Place = { start: () => Promise<Engine | null>; then: (fresh: Engine) => Engine };
+export type PlaceAfter = (message: string) => Place;
+/** `failure`: if there are no places. */
+export type FirstStarted = (places: Place[], failure?: unknown) => Promise<Engine>;
+/**
+ * How an engine goes on after its device was lost.  `losses`: devices that were lost before this engine, which `tell` adds to its
+ * `info`; `places`: where it goes on after another loss, best first, with `same` for a new device; `elsewhere`: where no device can be lost.
+ */
+export type Recovery = { losses: number; tell: (info: Info) => Info; places: (error: Error, same: () => Promise<Engine>) => Place[]; elsewhere?: PlaceAfter };
+export type Prepared = (engine: Engine, recovery: Recovery) => Engine;
+/** `loadWasm`: loads the bundle on WebAssembly; `losses`: devices lost so far. */
+export type FromDeviceToWasm = (choice: Choice, loadWasm: () => Promise<Engine>, losses?: number) => Recovery;
+/** `states`: what is said of states. */
+export type OnNewDevices = (states: string, losses: string[]) => Recovery;
+/**
+ * A new start.  `end`: ends the old engine; `begin`: loads the fresh one; `isOver`: whether the page disposed of its engine meanwhile, which rejects with
+ * the code `refusal`; `carry`: gives the fresh one what must outlive the old one; `tells`: that `onlost` is called, by default after a loss.
+ */
+export type NewStart = { end: () => void; begin: () => Promise<Engine>; isOver: () => boolean; refusal: ErrorCode; carry?: (fresh: Engine) => Promise<void>; tells?: boolean };
+export type StartAgain = (engine: Engine, how: NewStart) => Promise<void>;
 export type BareOf = (engine: Jobs) => { bare: Jobs; lost: () => Error | null };
-export type TellingLosses = (engine: Engine, losses: string[]) => Engine;
 export type NotingLoss = <Given extends any[], Result>(job: (...given: Given) => Promise<Result>) => (...given: Given) => Promise<Result>;
 /** `clear`: enough warm runs of both, and every one of the chosen device was faster than every one of the other. */
 export type Judged = { chosen: Device; milliseconds: Record<Device, number>; clear: boolean };
 export type JudgeTimes = (times: Record<Device, number[]>) => Judged;
 /** `late`: the device whose run was not waited for; its time is at least the one given. */
 export type Race = (runs: Record<Device, () => Promise<unknown>>, now?: () => number) => Promise<Judged & { late?: Device }>;
-export type Renew = (engine: Engine, fresh: Engine) => void;
+/** `tells`: that the page's `onlost` is called. */
+export type Renew = (engine: Engine, fresh: Engine, tells?: boolean) => void;
+export type UnlessSilent = (patience: number, start: (stop: AbortController, heard: () => void) => Promise<Engine>) => Promise<Engine | null>;
 export type RequireWhole = (engine: Engine, message: string) => void;
 /** The job of this name, which repeats itself on a fresh engine. */
 export type Repeating = (name: keyof Jobs) => (...given: any[]) => Promise<any>;
@@ -191,7 +229,7 @@ export type PickVariant = (builds: Build[], host: HostFeatures, limits: Limits) 
 export type WhatIsLost = (host: HostFeatures, build: Build, builds: Build[], of: Losses) => string[];
 export type Losses = { threads: number; asked?: number; problems: string[]; cacheProblem: string; codeProblem: string };
 /** The entry of this name; throws `input` if there is none. */
-export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset' | 'state') => Info;
+export type RequireKnown = <Info extends { name: string }>(name: string, infos: Info[], kind: 'input' | 'output' | 'asset' | 'state' | 'option', of?: string) => Info;
 /** A typed array of the tensor's dtype: the caller's own if it already is one. */
 export type Convert = (info: TensorInfo, given: any, kind?: 'Input' | 'State') => any;
 /** Whether an element of a plain array can be converted without loss. */
@@ -202,7 +240,7 @@ export type InferShape = (info: TensorInfo, elements: number) => number[];
 export type CheckShape = (info: TensorInfo, shape: number[], elements: number, sizes: Sizes) => void;
 export type InputError = (info: { name: string }, problem: string, hint: string, facts: ErrorFacts, kind?: 'Input' | 'Output' | 'State') => Error;
 /** Reads bundle.json and the manifest. */
-export type Inspect = (url: string | URL, options?: Pick<Limits, 'key' | 'name'>) => Promise<Manifest & { digest: string }>;
+export type Inspect = (url: string | URL, options?: Pick<Limits, 'key' | 'name' | 'verify'>) => Promise<Manifest & { digest: string }>;
 export type ReadManifestOf = (...parts: Parameters<Inspect>) => ReturnType<Inspect>;
 export type RequireSigned = (key: string, pointer: Pointer, expected: string | undefined, store: Pick<Store, 'find' | 'keep'> | null, EngineError: typeof import('./errors.js').EngineError) => Promise<void>;
 export type RequireSignature = (key: string, statement: string, signature: unknown, EngineError: typeof import('./errors.js').EngineError, what: string, hint: string, facts: ErrorFacts) => Promise<void>;
@@ -246,9 +284,13 @@ export type Enqueue = (job: () => Promise<any>, overlaps?: unknown) => Promise<a
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
 /** Sends a request to the worker, or runs it on the machine `here`.  Inputs go into shared memory if there is any, else with the message. */
 export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: Machine | null) => any;
-export type Measure = (work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all'; repeat?: number; inOrder?: boolean }) => Promise<any>;
+export type Measure = (of: string, work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all'; repeat?: number; inOrder?: boolean }) => Promise<any>;
 /** Copies outputs that came with a message into the caller's arrays, where it gave some. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
+/** The error of an index that the axis of `check` does not have; `low`, `high`: the index. */
+export type OutOfRange = (check: StepCheck, low: number, high: number, facts: ErrorFacts) => EngineError;
+/** Throws `input` if `options` has a name that is not among the words of `known`. */
+export type RequireOptions = (of: string, options: object | undefined, known: string) => void;
 /** Throws `input` unless `value` is an integer from `least` to `most`. */
 export type RequireCount = (name: string, value: number, least: number, most?: number) => void;
 export type Within = (limit: number, ...promises: (Promise<unknown> | undefined)[]) => Promise<any>;
@@ -261,6 +303,8 @@ export type Loaded = (given: string | URL, options: LoadOptions, open: OpenLink)
 /** What a starter gives to `new Worker`. */
 export type PartsOf = (start: () => Worker) => [URL, WorkerOptions | undefined];
 export type LaunchWorker = (start: () => Worker) => Worker;
+/** Resolves with a module; where none can be imported on demand, rejects with `unsupported-host`. */
+export type OnDemand = <Module>(module: Promise<Module>) => Promise<Module>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
 export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: TunedKernel[]) => Machine;
 /** Runs steps [first, last) of a plan, by default all; returns milliseconds.  Throws `kernel-trap`, or `host` if a worker stalled. */
@@ -301,7 +345,7 @@ export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 /** `near`: a machine in the page for short plans, null if memory is not shared; with the bundle's own kernels. */
-export type MakeEngine = (link: Link, info: Info, parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine> }, near: Machine | null) => Engine;
+export type MakeEngine = (link: Link, info: Info, parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: Again }, near: Machine | null) => Engine;
 export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
 export type OpenHere = (device: GPUDevice) => OpenLink;
 export type Keeping = (device: GPUDevice, end: () => unknown) => { device: GPUDevice; destroy: () => void };

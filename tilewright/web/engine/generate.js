@@ -3,6 +3,7 @@
 // It has no tokenizer.  The model chooses the token if it has the output `token`; else it gives logits, of which the page chooses.
 
 import { EngineError } from './errors.js';
+import { requireOptions } from './tensors.js';
 
 /** Names of the model's inputs and outputs. */
 const [IDS, LAST, TOKEN] = ['input_ids', 'seqlens_k', 'token'];
@@ -19,7 +20,10 @@ export function greedy(logits) {
  * that does not fit, or a full cache; `kernel-trap` for ids that the model does not have.  The caches then hold what came before.
  * @type {T.Generate}
  */
-export async function* generate(engine, prompt, { past = 0, most = Infinity, end = [], choose = greedy, inputs = () => ({}), signal } = {}) {
+export async function* generate(engine, prompt, options = {}) {
+  requireOptions('generate', options, 'choose, end, inputs, most, past, signal');
+  const { past: before = 0, most = Infinity, end = [], choose = greedy, inputs = () => ({}), signal } = options;
+  let past = before;
   const { rows, room } = sizesOf(engine);
   const wrong = prompt.findIndex((id) => !Number.isInteger(id) || id < 0);
   if (wrong >= 0 || !prompt.length) {

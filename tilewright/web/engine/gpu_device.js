@@ -32,7 +32,7 @@ const sharing = (/** @type {number} */ bytes) => `shared-memory-${bytes}`;
 /** How a text says that its subgroups have one size. */
 const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
-/** What kernels may use (targets/gpu/features.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
+/** What kernels may use (targets/gpu/limits.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
 function featuresOf({ features, limits }, info) {
   const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs = [] } = /** @type {any} */ (info);
   const language = navigator.gpu.wgslLanguageFeatures;
@@ -79,13 +79,6 @@ export async function deviceFor(bytes, { features, powerPreference } = {}, own =
   const shared = mostShared && { maxComputeWorkgroupStorageSize: mostShared };
   const device = await /** @type {GPUAdapter} */ (adapter).requestDevice({ requiredFeatures, requiredLimits: { maxStorageBufferBindingSize: Math.max(bytes, 2 ** 27), maxBufferSize: Math.max(bytes, 2 ** 28), ...shared } });
   return { device, adapter: about };
-}
-
-/** Why a device is lost, '' while it is not.  It may outlive the engine, of which this keeps nothing. @param {GPUDevice} device */
-export function lossOf(device) {
-  const loss = { why: '' };
-  device.lost.then(({ reason, message }) => (loss.why = message || (reason === 'destroyed' ? 'it was destroyed' : 'the browser gave no reason')));
-  return loss;
 }
 
 /** What a section says of banks, or of annexes; nothing where there are none. @type {T.FurtherOf} */

@@ -57,3 +57,52 @@ export function soundness(device) {
     },
   };
 }
+
+/** Why a device is lost, '' while it is not.  It may outlive the engine, of which this keeps nothing. @param {GPUDevice} device */
+export function lossOf(device) {
+  const loss = { why: '' };
+  device.lost.then(({ reason, message }) => (loss.why = message || (reason === 'destroyed' ? 'it was destroyed' : 'the browser gave no reason')));
+  return loss;
+}
+
+/** Whether a model's device can still be relied on; `theirs`: it is the caller's. */
+export class Health {
+  #loss;
+  #sound;
+  #hint;
+
+  /** @param {GPUDevice} device */
+  constructor(device, theirs = false) {
+    this.#loss = lossOf(device);
+    // What goes wrong on a device of the caller may be the caller's.
+    this.#sound = theirs ? null : soundness(device);
+    this.#hint = theirs ? 'Load the bundle again, on a new device' : 'Load the bundle again';
+  }
+
+  /** The error of a device that is lost, or that does not answer. */
+  gone = () => new EngineError('host', `The GPU device was lost: ${this.#loss.why || 'it did not answer'}`, this.#hint, { lost: true });
+
+  /** Throws that, if the device is lost, instead of an error which may only follow from it. @type {(error: unknown) => never} */
+  orGone = (error) => {
+    throw this.#loss.why ? this.gone() : error;
+  };
+
+  requireThere() {
+    if (this.#loss.why) throw this.gone();
+  }
+
+  requireUsable() {
+    this.requireThere();
+    this.#sound?.require();
+  }
+
+  /** How many errors there were until now; for `requireSound`. */
+  errors() {
+    return this.#sound?.count();
+  }
+
+  /** Throws if the device found something wrong since. @param {number} [since] */
+  requireSound(since) {
+    this.#sound?.require(since);
+  }
+}

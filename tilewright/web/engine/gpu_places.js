@@ -5,8 +5,8 @@ import { EngineError } from './errors.js';
 import { WORD, wordsOf } from './gpu_device.js';
 import { copyBox, elementsOf, regionOf, writeInputs } from './tensors.js';
 
-/** Where the first place lies in a row: after the word of a trap, aligned. */
-export const FIRST = 8;
+/** Where the first place lies in a row: after what a kernel leaves that traps. */
+export const FIRST = 16;
 /** What buffers of the caller hold, halves as f32: in memory other integers take a word each, whose range nobody could check. */
 const LIKE_ARRAYS = ['f32', 'i32', 'i64', 'f16', 'bf16'];
 

@@ -25,7 +25,7 @@ export async function loadBundle(load, url, limits, crew, report) {
   meter.total = manifestBytes;
   try {
     const loaded = await load({ manifest, files, meter, host, reached }, limits, crew);
-    const { program: { plans }, threads, memoryBytes, variant, adapter = null, lost } = loaded;
+    const { program: { plans }, threads, memoryBytes, variant, adapter = null } = loaded;
     await files.settle();
     meter.enter('ready');
     reached('ready');
@@ -40,9 +40,9 @@ export async function loadBundle(load, url, limits, crew, report) {
       assets: assets.map((asset) => asset.name),
       cache: { state: store.on ? 'on' : 'off', hitBytes: meter.cached, downloadedBytes: meter.loaded - meter.cached, problem: store.problem },
       loadMilliseconds: timings.ready,
-      lost: lost(store.problem),
+      lost: loaded.lost(store.problem),
     };
-    return Object.assign(loaded, { manifest, files, info });
+    return Object.assign(loaded, { manifest, info, file: async (/** @type {T.FileRef} */ ref) => (await files.bytes(ref)).buffer });
   } catch (error) {
     stop.abort();
     throw error;

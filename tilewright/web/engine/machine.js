@@ -1,9 +1,9 @@
 // Runs plans of a loaded bundle: one driver call per run, no JavaScript per kernel.
 // Input: memory, plans, a driver instance.  It fetches nothing and does not check the caller's inputs.
 
-import { STALLED, TRAPPED } from './abi.js';
+import { CHECK, INDEX, STALLED, TRAPPED } from './abi.js';
 import { stepOf, wordsOf } from './driver.js';
-import { EngineError } from './errors.js';
+import { EngineError, outOfRange } from './errors.js';
 import { readOutputs, sizesOf, writeInputs } from './tensors.js';
 
 /** @type {T.MakeMachine} */
@@ -33,16 +33,17 @@ export function makeMachine(plans, memory, driver, threads, kernels = []) {
     const workers = Array.from({ length: threads }, (_, worker) => Atomics.load(words, stepOf(worker)));
     const number = (words[TRAPPED] || workers.find((step) => step > 0) || 0) - 1;
     const { steps, dims } = plans[plan];
-    const { kernel, node, spec } = steps[number] ?? {};
+    const { kernel, node, spec, checks = [] } = steps[number] ?? {};
     const tuned = kernels.some((other) => other.spec === spec);
-    const where = `kernel ${kernel ?? 'unknown'} of node ${node ?? 'unknown'}`;
+    const where = `kernel ${kernel} of node ${node}`;
     const facts = { step: number, kernel, node, spec, tuned, plan: dims };
     if (code === STALLED) {
-      return new EngineError('host', `Step ${number} was not finished: a pool worker died or stalled in ${where}`,
+      return new EngineError('host', `Step ${number} stalled: ${where}; a pool worker may have died`,
         'The engine restarts it; the device may lack memory', { ...facts, threads });
     }
-    return new EngineError('kernel-trap', `Step ${number} stopped: ${where} (${trap})`,
-      'Check the inputs: often an index is out of range. The engine can be used again', { ...facts, trap });
+    const check = checks[Atomics.exchange(words, CHECK, 0) - 1];
+    if (check) return outOfRange(check, words[INDEX], words[INDEX + 1], facts);
+    return new EngineError('kernel-trap', `Step ${number} stopped: ${where} (${trap})`, 'Check the inputs. The engine can be used again', { ...facts, trap });
   }
 
   return {

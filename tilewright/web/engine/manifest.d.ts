@@ -13,8 +13,10 @@ export type TensorInfo = { name: string; dtype: Declared; shape: (number | strin
 /** A tensor at a byte address of the bundle's memory. */
 /** `annex`: the further buffer of a GPU that it lies in, from 1 on; else it is the model's own. */
 export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number };
+/** An index that a kernel checks: the ONNX node and operator that pick by it, along which axis; `least`: the smallest that the operator takes, if that is not 0. */
+export type StepCheck = { node: string; op: string; axis: number; length: number; least?: number };
 /** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
-export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number };
+export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number; checks?: StepCheck[] };
 export type Pointer = { format: number; tool: string; manifest: FileRef; name?: string; serial?: number; signature?: string };
 
 /** A code variant: the features it needs, its code, and an image of every plan.  `facts` rank the variants that a host can run. */

@@ -13,16 +13,13 @@ const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value?.o
 export function answering(load, crew, report) {
   /** Nothing else is asked before the load has ended. @type {T.LoadedBundle} */
   let bundle;
-  /** All other requests are the backend's. @type {Record<string, (params: any) => unknown>} */
-  const handlers = {
-    async load({ url, limits, threads }) {
-      bundle = await loadBundle(load, url, limits, { ...crew, threads }, report);
-      const { info, manifest, program, setup } = bundle;
-      return { info, manifest, program, setup: setup && { ...setup, memory: null } };
-    },
-    file: async (ref) => (await bundle.files.bytes(ref)).buffer,
+  return async (kind, params) => {
+    if (kind !== 'load') return /** @type {any} */ (bundle)[kind](params);
+    const { url, limits, threads } = params;
+    bundle = await loadBundle(load, url, limits, { ...crew, threads }, report);
+    const { info, manifest, program, setup } = bundle;
+    return { info, manifest, program, setup: setup && { ...setup, memory: null } };
   };
-  return async (kind, params) => (handlers[kind] ?? /** @type {any} */ (bundle)[kind])(params);
 }
 
 /** @type {T.Answer} */

@@ -1,7 +1,7 @@
 // States (values that a model keeps between runs, such as a KV cache): read, write, reset.
 // Input: names and arrays.  Output: copies.  Memory is only changed between runs.
 
-import { arrayOf, asDeclared, convert, elementsOf, inputError, regionOf, requireKnown } from './tensors.js';
+import { arrayOf, asDeclared, convert, elementsOf, inputError, regionOf, requireKnown, zerosOf } from './tensors.js';
 
 /** @type {T.MakeStates} */
 export function makeStates(places, enqueue, link, live) {
@@ -25,7 +25,7 @@ export function makeStates(places, enqueue, link, live) {
       await ask(place, array);
     },
     async reset() {
-      await Promise.all(places.map((place) => ask(place, new (arrayOf(place.dtype))(elementsOf(place.shape)))));
+      await Promise.all(places.map((place) => ask(place, zerosOf(place))));
     },
   };
 }

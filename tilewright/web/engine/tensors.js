@@ -48,12 +48,17 @@ export const arrayOf = (dtype) => KINDS[dtype].array;
 export const elementsOf = (shape) => shape.reduce((product, size) => product * size, 1);
 
 /** @type {T.RequireKnown} */
-export function requireKnown(name, infos, kind) {
+export function requireKnown(name, infos, kind, of = 'The model') {
   const found = infos.find((info) => info.name === name);
   if (found) return found;
   const known = infos.map((info) => info.name);
   const weights = kind === 'input' ? '; what the model file has a value for is a weight, which runs cannot change' : '';
-  throw new EngineError('input', `The model has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ') || 'none'}${weights}`, { [kind]: name, known });
+  throw new EngineError('input', `${of} has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ') || 'none'}${weights}`, { [kind]: name, known });
+}
+
+/** Throws if an option is given that there is not; `known`: their names, with commas between. @type {T.RequireOptions} */
+export function requireOptions(of, options, known) {
+  for (const option in options) requireKnown(option, known.split(', ').map((name) => ({ name })), 'option', of);
 }
 
 /** @type {T.CheckInputs} */
@@ -167,10 +172,13 @@ export function pickPlan(plans, sizes) {
 /** @type {T.SizesOf} */
 export const sizesOf = ({ dims, extents }, sizes) => extents.map((name) => ownOf(sizes ?? {}, name) ?? dims[name]);
 
+/** @type {T.ZerosOf} */
+export const zerosOf = ({ dtype, shape }) => new (arrayOf(dtype))(elementsOf(shape));
+
 /** @type {T.InputArray} */
 export function inputArray(buffer, places, name) {
   const place = requireKnown(name, places, 'input');
-  return buffer ? regionOf(buffer, place) : new (arrayOf(place.dtype))(elementsOf(place.shape));
+  return buffer ? regionOf(buffer, place) : zerosOf(place);
 }
 
 /** @type {T.RegionOf} */
@@ -199,7 +207,7 @@ export function writeInputs(buffer, places, tensors) {
 /** @type {T.ReadOutputs} */
 export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...output }, at) => {
   const { dtype, shape } = output;
-  const array = data ?? new (arrayOf(dtype))(elementsOf(shape));
+  const array = data ?? zerosOf(output);
   const whole = isHalf(dtype) ? new Float32Array(array.length) : array;
   copyBox(whole, shape, regionOf(buffer, places[at]), places[at].shape, shape);
   return { ...output, data: asDeclared(dtype, whole, array) };

@@ -222,6 +222,8 @@ export interface BackendLoaded {
   measure(work: MeasureWork): MaybePromise<Times | { steps: StepTime[]; read?: Bytes }>;
   /** Reads a state, or writes `data` to it. */
   state(work: { place: Placed; data?: any }): any;
+  /** Resolves once the device has done a small piece of work; only WebGPU has it. */
+  probe?(): Promise<void>;
   /** Exchanges kernels between two runs. */
   swap(next: TunedImages): Promise<void>;
 }
@@ -231,12 +233,15 @@ export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: numb
 export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
 /** Tuned kernels; `images`: not on WebGPU: for each plan the beginning of an image that uses them. */
 export type TunedImages = { kernels: TunedKernel[]; images?: Uint32Array[] };
-export type LoadedBundle = BackendLoaded & { manifest: Manifest; files: Files; info: Omit<Info, 'device'> };
+export type LoadedBundle = BackendLoaded & { manifest: Manifest; info: Omit<Info, 'device'>; file(ref: FileRef): Promise<ArrayBufferLike> };
 /** What a backend gets: the bundle, opened, and what the host is. */
 export type Opened = { manifest: Manifest; files: Files; meter: Meter; host: HostFeatures; reached: (part: keyof Timings) => number };
 /** A backend's entry point.  Rejects before weights are downloaded if the bundle cannot run on the device. */
 export type LoadBackend = (opened: Opened, limits: Limits, crew: Crew) => Promise<BackendLoaded>;
 export type Device = 'wasm' | 'webgpu';
+/** Loads a bundle again, with further options. */
+export type Again = (more?: LoadOptions) => Promise<Engine>;
+export type Elsewhere = (message: string) => Promise<Engine>;
 /** Answers the page's requests with a backend, for the worker's lifetime. */
 export type Answer = (load: LoadBackend) => void;
 /** Starts the engine's worker for a device, under this name. */
@@ -286,14 +291,15 @@ export interface Engine {
    * milliseconds; once with -1 at `dispose` or when the worker died.
    */
   onjob(open: number, plan?: number, milliseconds?: number): void;
-  /** A callback that a page may set, for device `auto` and `recover`: the GPU device was lost, and the engine goes on elsewhere, as `info.choice` or `info.lost` says. */
+  /** A callback that a page may set, for device `auto` and `recover`, and for all while they tune: the GPU device was lost or does not answer, and the engine goes on elsewhere, as `info.choice` or `info.lost` says. */
   onlost?(info: Info): void;
   /**
-   * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options; `lent`: plans whose input memory the page may write to;
+   * For tuners.  `device`: what it runs on; `again`: loads the same bundle with the same options, and more; `lent`: plans whose input memory the page may write to;
    * `memory`: null if not shared; `file`: reads a verified file;
+   * `probe`: of WebGPU, resolves once the device has done a small piece of work; `elsewhere`: with device `auto`, an engine on WebAssembly, told why;
    * `bare`: where the engine recovers, jobs that reject when the device is lost; `losses`: there, how many devices were lost so far.
    */
-  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: () => Promise<Engine>; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; bare?: Jobs; losses?: number };
+  readonly parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: Again; lent: Set<number>; memory: WebAssembly.Memory | null; file: (ref: FileRef) => Promise<ArrayBuffer>; probe: (of: object) => Promise<void>; elsewhere?: Elsewhere; bare?: Jobs; losses?: number };
   /** Pauses runs before their next tile, or resumes them.  Throws `host` on pages that are not cross-origin isolated. */
   preempt(on: boolean): void;
   /** Ends the workers and frees their memory.  Open runs reject with `host`, later calls with `disposed`. */
@@ -320,6 +326,8 @@ export interface Link {
   readonly memory: WebAssembly.Memory | null;
   /** The engine runs in the caller's thread, on the caller's GPU device. */
   readonly here?: { runOn: RunOn };
+  /** Of changes.js: headers and records of the plan images, as compiled, once a kernel was swapped. */
+  images?: Promise<Uint32Array[]>;
   request(kind: string, params: object): Promise<any>;
   preempt(on: boolean): void;
   /** Ends the workers; open requests reject with the reason. */

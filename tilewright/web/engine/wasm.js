@@ -12,7 +12,7 @@ import { exchanged } from './states.js';
 import { driverOf, kernelsOf } from './vet.js';
 import { widener } from './weights.js';
 
-export const TARGET = 'wasm';
+const TARGET = 'wasm';
 
 const SECTION = {
   builds: [{ features: [Object], code: {}, plans: [{}], facts: {} }],

@@ -55,8 +55,7 @@ export class Methods {
       case 'load': return json(await this.#load(id, params, signal));
       case 'run': return this.#run(params, parts, signal);
       case 'generate': return json(await this.#generate(params, signal));
-      case 'time': return json(await this.#engine(params).time(params));
-      case 'profile': return json(await this.#engine(params).profile(params));
+      case 'time': case 'profile': return json(await this.#measure(method, params));
       case 'tune': return json({ summary: await this.#tune(id, params, signal) });
       case 'asset': return this.#asset(params);
       case 'state': return this.#state(params);
@@ -106,6 +105,11 @@ export class Methods {
       },
       parts: tensors.map(([, { data }]) => data.buffer),
     };
+  }
+
+  /** @param {'time' | 'profile'} method @param {{handle: number}} params beside it the method's options */
+  #measure(method, { handle, ...options }) {
+    return this.#engine({ handle })[method](options);
   }
 
   /**

@@ -8,21 +8,21 @@ const FILES = [
   '/', '/camera', '/classes', '/corun', '/style.css', '/corun.css', '/icon.svg', '/sentences.json', '/api/bundles',
   ...['app', 'camera', 'catalogue', 'classes', 'collection', 'corun', 'corun_results', 'device_view', 'elements', 'findings', 'frontier_view', 'latency_view', 'model', 'picture_model', 'picture_sources', 'picture_view', 'ranking_view', 'status_view', 'timeline_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view', 'words']
     .map((name) => `/${name}.js`),
-  ...['abi', 'auto', 'bundle', 'changes', 'devices', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'folder', 'frames', 'generate', 'gpu_buffers', 'gpu_changes', 'gpu_clock', 'gpu_device', 'gpu_errors', 'gpu_frames', 'gpu_here', 'gpu_places', 'gpu_plan', 'gpu_states', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'halves', 'inspect', 'kept', 'launch', 'link', 'loader', 'machine', 'measure', 'merge', 'patience', 'pool', 'race', 'recover', 'renew', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'verdicts', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker', 'zeros']
+  ...['abi', 'auto', 'bundle', 'changes', 'devices', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'folder', 'frames', 'generate', 'gpu_buffers', 'gpu_changes', 'gpu_device', 'gpu_errors', 'gpu_frames', 'gpu_here', 'gpu_kernels', 'gpu_measure', 'gpu_places', 'gpu_plan', 'gpu_results', 'gpu_runs', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'halves', 'inspect', 'kept', 'launch', 'link', 'loader', 'machine', 'measure', 'merge', 'patience', 'pool', 'race', 'recover', 'renew', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'verdicts', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker', 'zeros']
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
-  ...['alone', 'candidate', 'forecast', 'latency', 'objective', 'pace', 'summary', 'supply', 'targets']
+  ...['alone', 'candidate', 'forecast', 'latency', 'objective', 'pace', 'summary', 'supply', 'targets', 'tenure']
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),
   ...['breath', 'checks', 'clock', 'gpu_memory', 'gpu_specs', 'gpu_timing', 'gpu_worker', 'halves', 'inputs', 'judge', 'memory', 'pairs', 'pristine', 'specs', 'statistics', 'timing', 'trials', 'worker']
     .map((name) => `/tune/trial/${name}.js`),
-  ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'turns', 'watch']
+  ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'silent', 'turns', 'watch']
     .map((name) => `/tune/exchange/${name}.js`),
   ...['forms', 'frames', 'line', 'signed', 'socket', 'told']
     .map((name) => `/tune/sources/${name}.js`),
-  ...['kernels', 'ledger', 'persist', 'record', 'reports']
+  ...['kernels', 'ledger', 'persist', 'record', 'reports', 'tuned']
     .map((name) => `/tune/records/${name}.js`),
   ...['device', 'visit']
     .map((name) => `/tune/device/${name}.js`),

@@ -1,290 +1,137 @@
 // The tuning session: kernels get faster while a page uses the model.
 // Input: an engine, a source of candidates, a budget.  Output: events, a summary, an engine with faster
 // kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the noise, first in
-// a worker with its own memory, then in the engine.
+// a worker with its own memory, then in the engine.  tenure.js does the work; here is when, and which state may follow which.
 
 import { asEngineError, EngineError } from '../engine/errors.js';
+import { requireOptions } from '../engine/tensors.js';
 import { alone } from './loop/alone.js';
-import { handle } from './loop/candidate.js';
-import { confirm } from './exchange/confirm.js';
-import { backendOf } from './backend/backend.js';
-import { browserFamily, classify, MONTH } from './device/device.js';
-import { sessionGain } from './exchange/gain.js';
-import { openLatency } from './loop/latency.js';
-import { openForecast } from './loop/forecast.js';
-import { openLedger } from './records/ledger.js';
-import { openLine } from './sources/line.js';
 import { LATENCY, OBJECTIVES } from './loop/objective.js';
 import { hear, makePace, shown } from './loop/pace.js';
-import { restore } from './records/persist.js';
-import { aboutKernels, bundleName, keep, recall } from './records/record.js';
-import { openReports } from './records/reports.js';
-import { MOST_BYTES } from './trial/specs.js';
-import { startOf, summaryOf } from './loop/summary.js';
-import { openSupply } from './loop/supply.js';
-import { findTargets } from './loop/targets.js';
-import { openTrials } from './trial/trials.js';
+import { summaryOf } from './loop/summary.js';
+import { Tenure } from './loop/tenure.js';
 
-/** Trials between two saves of the record if nothing was adopted. */
-const KEEP_EVERY = 8;
-/** Host faults in a row that end a session. */
-const MOST_FAULTS = 3;
-/** Candidates that passed their trial and failed in the model, after which this device takes no more for the bundle. */
-const MOST_CAUGHT = 3;
-/** Estimated runs of the whole-model comparison at the end. */
-const LAST_RUNS = 60;
-/** Maximum share of `seconds` that is reserved for that comparison. */
-const LAST_SHARE = 0.2;
+const OPTIONS = 'absence, budget, check, device, objective, onEvent, patience, report, rounds, seconds, signal, source, specs';
+
+/** By state, those that may follow it. @type {Record<Tune.SessionState, Tune.SessionState[]>} */
+const FOLLOWING = {
+  created: ['waiting', 'ended'],
+  waiting: ['opening', 'ended'],
+  opening: ['timing', 'choosing', 'closing', 'resting', 'ended'],
+  timing: ['choosing', 'closing'],
+  choosing: ['trying', 'confirming', 'closing'],
+  trying: ['adopting', 'timing', 'choosing', 'closing'],
+  adopting: ['timing', 'choosing', 'closing'],
+  confirming: ['timing', 'closing'],
+  closing: ['resting', 'ended'],
+  resting: ['waiting', 'ended'],
+  ended: [],
+};
 
 /** @type {Tune.Tune} */
-export async function tune(engine, options) {
-  const { signal, source, objective = LATENCY, budget = 0.05, onEvent = () => {} } = options;
-  if (!(budget > 0)) throw new EngineError('input', `budget must be above 0, found ${budget}`, 'Give a share of the time, such as 0.05; 1 is all of it', { budget });
-  if (!OBJECTIVES.includes(objective)) throw new EngineError('input', `There is no objective ${objective}`, `Known are ${OBJECTIVES.join(', ')}`, { objective });
-  const stop = new AbortController();
-  const cancel = () => stop.abort(signal?.reason);
-  if (signal?.aborted) cancel();
-  signal?.addEventListener('abort', cancel);
-  // -1: the engine was disposed, or its worker died.
-  const deaf = hear(engine, (open) => open < 0 && stop.abort());
-  /** @type {Tune.Story} */
-  const story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map(), effects: new Map() };
-  let summary = summaryOf(story);
-  try {
-    for (let again = false; !stop.signal.aborted; again = true) {
-      const away = new AbortController();
-      const ends = AbortSignal.any([stop.signal, away.signal]);
-      const leave = () => away.abort();
-      /** @type {(waited: boolean) => Promise<Tune.Summary>} */
-      const begin = (waited) => session(engine, { ...options, objective, budget, onEvent, leave, signal: ends, story, anew: again || waited });
-      summary = await alone(engine, ends, onEvent, begin).catch(unlessOver(ends)) ?? summary;
-      if (!away.signal.aborted) break;
-      // A page hidden for long gives its turn to another tab.
-      await shown(stop.signal).then(() => onEvent({ type: 'resumed' }), unlessOver(stop.signal));
-    }
-  } catch (error) {
-    throw asEngineError(error);
-  } finally {
-    deaf();
-    source.close();
-    signal?.removeEventListener('abort', cancel);
-  }
-  onEvent({ type: 'end', summary });
-  return summary;
-}
+export const tune = async (engine, options) => new TuningSession(engine, options).run();
 
-/** One session; `story` carries its results over to the next one, after another tab's turn. @type {Tune.Session} */
-async function session(engine, { onEvent, leave, signal, story, budget, absence, ...options }) {
-  const pace = makePace({ engine, budget, signal, onEvent, leave, absence, spent: story.spent });
-  try {
-    return await work(engine, pace, { ...options, onEvent, signal, story });
-  } finally {
-    pace.end();
-  }
-}
+/** What `tune` drives.  A page that makes one itself can see its state. */
+export class TuningSession {
+  /** @type {T.Engine} */
+  #engine;
 
-/** @type {Tune.WorkOn} */
-async function work(engine, pace, { source, objective, onEvent, signal, story, anew, ...options }) {
-  const { program, limits } = engine.parts;
-  const { openSpecs, start, early } = await backendOf(engine);
-  const specs = await openSpecs(engine);
-  // The page may not have restored its winners; and another tab may have found more while this one waited.
-  await pace.job(() => restore(engine, anew), true);
-  const record = await recall(engine);
-  if (record.caught >= MOST_CAUGHT && !options.check) {
-    throw new EngineError('host', `${record.caught} candidates passed their trials and then failed in the model`,
-      'Tuning is off for this bundle on this device; `forget` turns it on again', { caught: record.caught, limit: MOST_CAUGHT });
-  }
-  if (!record.about.length) record.about = await aboutKernels(engine);
-  const ledger = openLedger(record, engine.info.digest, objective, isBelieved(engine, source));
-  const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
-  const trials = openTrials({
-    code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience, start, early, powerPreference: limits.powerPreference,
-    bytes: Math.max(...sizes.filter((bytes) => bytes <= MOST_BYTES), 0),
-  });
-  signal.addEventListener('abort', () => trials.close(), { once: true });
-  pace.guard(trials);
-  // Reports that are acknowledged after the end must not overwrite the record of a newer session.
-  let over = false;
-  const save = async () => {
-    if (!over) await keep(engine, record);
-  };
-  const reports = openReports({ source, record, digest: engine.info.digest, on: options.report ?? false, save });
-  /** @type {Tune.Tools} */
-  const tools = {
-    engine, objective, pace, signal, specs, ledger, trials, source, onEvent, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), inTurn: oneByOne(),
-    forecast: openForecast({ ledger, objective, effects: story.effects, shareOf: (spec) => tools.targets.get(spec)?.share ?? 0 }),
-  };
-  const tell = (/** @type {number} */ spec) => reports.tell(ledger.offers.get(spec), ledger.findings(spec), record.bad[spec]) && ledger.told(spec);
-  const line = openLine({ source, signal, onEvent, hello: () => ({ ...helloOf(tools), share: options.report ?? false, check: options.check ?? false }), welcomed: (welcome) => tools.inTurn(() => takeOffers(tools, reports, welcome)) });
-  try {
-    tools.device = options.device || await deviceClass(tools, line);
-    tools.targets = await findTargets(engine, pace, specs, options.specs);
-    if (tools.targets.size) await rounds(tools, line, story, { ...options, tell, save });
-  } catch (error) {
-    // Cancelled, or the engine was disposed: results so far are kept.
-    if (!signal.aborted && codeOf(error) !== 'disposed') throw error;
-  } finally {
-    trials.close();
-    story.spent = pace.spent;
-    if (story.rounds) await save();
-    ledger.untold().forEach(tell);
-    await reports.farewell();
-    over = true;
-  }
-  return summaryOf(story, tools);
-}
+  /** As given, with defaults. @type {Tune.SessionOptions} */
+  #options;
 
-/** Tries one candidate after the other until none is left or a limit is reached. @type {Tune.Rounds} */
-async function rounds(tools, line, story, { seconds = Infinity, rounds: most = Infinity, check, tell, save }) {
-  const { pace, ledger, targets, trials, signal, onEvent, changed, forecast } = tools;
-  const [target] = targets.values();
-  const latency = openLatency({ ...tools, target, story });
-  let faults = 0;
-  const reserve = () => (changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (story.latency ?? 0)) : 0);
-  const dueToEnd = () => story.rounds >= most || pace.spent >= 1000 * seconds - reserve();
+  /** @type {Tune.SessionState} */
+  #state = 'created';
 
-  const supply = openSupply({ line, forecast, pace, signal, isOver: dueToEnd });
+  /** Results so far, which outlive another tab's turn. @type {Tune.Story} */
+  #story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map(), effects: new Map() };
 
-  /** Kernels of which the source has no more, with the checksum of their space. @type {Map<number, string | undefined>} */
-  const done = new Map();
-  const checksumOf = (/** @type {number} */ spec) => ledger.offers.get(spec)?.checksum;
+  /** Ends the session: the page's signal fired, the engine was disposed, or its worker died. */
+  #stop = new AbortController();
 
-  /** Reports kernels of which no candidate is left.  Those that this session changed are reported later: confirm() may roll them back. */
-  function tellDone() {
-    for (const [spec, checksum] of done) {
-      if (forecast.held(spec).length || changed.has(spec)) continue;
-      // In another space there are others.
-      if (checksum === checksumOf(spec)) tell(spec);
-      done.delete(spec);
-    }
+  /** Throws `input` for bad options. @param {T.Engine} engine @param {Tune.Options} options */
+  constructor(engine, options) {
+    requireOptions('tune', options, OPTIONS);
+    const { objective = LATENCY, budget = 0.05, onEvent = () => {} } = options;
+    if (!(budget > 0)) throw new EngineError('input', `budget must be above 0, found ${budget}`, 'Give a share of the time, such as 0.05; 1 is all of it', { budget });
+    if (!OBJECTIVES.includes(objective)) throw new EngineError('input', `There is no objective ${objective}`, `Known are ${OBJECTIVES.join(', ')}`, { objective });
+    this.#engine = engine;
+    this.#options = { ...options, objective, budget, onEvent };
   }
 
-  /** A host fault is no verdict on the candidate; MOST_FAULTS in a row are unlikely to pass. @param {Tune.Sent} sent */
-  async function attempt(sent) {
-    const { spec, candidate } = sent.header;
+  /** What the session does now. */
+  get state() {
+    return this.#state;
+  }
+
+  /** Tunes, once per session; resolves and rejects as `tune` does. */
+  async run() {
+    if (this.#state !== 'created') throw new EngineError('input', 'A tuning session runs once', 'Make another one');
+    const { signal, source, onEvent } = this.#options;
+    const cancel = () => this.#stop.abort(signal?.reason);
+    if (signal?.aborted) cancel();
+    signal?.addEventListener('abort', cancel);
+    // -1: the engine was disposed, or its worker died.
+    const deaf = hear(this.#engine, (open) => open < 0 && this.#stop.abort());
+    let summary = summaryOf(this.#story);
     try {
-      const found = await tools.inTurn(() => handle(tools, sent, story.rounds + 1));
-      if (found && found.verdict !== 'refused') faults = 0;
-      return found;
-    } catch (error) {
-      if (signal.aborted || codeOf(error) !== 'host' || ++faults >= MOST_FAULTS) throw error;
-      onEvent({ type: 'fault', spec, candidate, why: String(error) });
-      return null;
-    }
-  }
-
-  await line.open();
-  onEvent({ type: 'start', class: tools.device, kernels: startOf(tools) });
-  if (!check) await latency.look(story.rounds);
-  try {
-    while (!dueToEnd()) {
-      await pace.turn();
-      tellDone();
-      const sent = await supply.next();
-      if (!sent) break;
-      if ('done' in sent) {
-        done.set(sent.done, checksumOf(sent.done));
-        continue;
+      for (let again = false; !this.#stop.signal.aborted; again = true) {
+        this.#enter('waiting');
+        const turn = await this.#turn(again);
+        summary = turn.summary ?? summary;
+        if (!turn.left) break;
+        await this.#rest();
       }
-      const following = [forecast.peek(), line.peek()].find((one) => one && !forecast.waits(one));
-      if (following) trials.ahead({ module: following.module, tiles: following.header.tiles });
-      const found = await attempt(sent);
-      if (!found) continue;
-      story.rounds++;
-      if (found.swapped || !['same', 'slower'].includes(found.verdict) || story.rounds % KEEP_EVERY === 0) await save();
-      if (check) continue;
-      if (found.swapped) latency.changed();
-      await latency.look(story.rounds, false);
+    } catch (error) {
+      throw asEngineError(error);
+    } finally {
+      this.#enter('ended');
+      deaf();
+      source.close();
+      signal?.removeEventListener('abort', cancel);
     }
-  } finally {
-    line.close();
+    onEvent({ type: 'end', summary });
+    return summary;
   }
-  // A welcome may still be under way.
-  await tools.inTurn(async () => {});
-  tellDone();
-  if (check) {
-    // Only the compiler's own came, so there is no gain to measure.
-    if (ledger.believed && ![...targets.keys()].some(ledger.inQuestion)) ledger.record.checked = tools.engine.info.digest;
-    return save();
+
+  /** The only place where the state changes. @param {Tune.SessionState} state */
+  #enter(state) {
+    if (state === this.#state) return;
+    if (!FOLLOWING[this.#state].includes(state)) throw new Error(`A tuning session cannot go from ${this.#state} to ${state}`);
+    this.#state = state;
   }
-  if (changed.size) await confirm(tools);
-  const gain = await sessionGain(tools);
-  story.gain = gain;
-  if ('tuned' in gain && gain.plan === target.plan) latency.tell(story.rounds, gain.tuned);
-  else if (story.rounds) await latency.look(story.rounds);
-}
 
-/** Runs pieces of work one after the other: a new welcome may take kernels out of use, but must not do so while a candidate is tried. @returns {Tune.Tools['inTurn']} */
-function oneByOne() {
-  /** @type {Promise<unknown>} */
-  let last = Promise.resolve();
-  return (work) => {
-    const own = last.then(work);
-    last = own.catch(() => {});
-    return own;
-  };
-}
-
-/** The hello of a first connection or a reconnection. @type {Tune.HelloOf} */
-function helloOf({ engine: { info }, objective, ledger, targets, device, forecast }) {
-  const specs = [...targets.keys()];
-  return {
-    protocol: 1, bundle: bundleName(info.url), digest: info.digest, device, browser: browserFamily(),
-    variant: info.variant.name, features: info.adapter?.features ?? [], objective, specs, shares: [...targets.values()].map(({ share }) => Math.min(1, share)),
-    // What is in hand need not be sent again.
-    tried: Object.fromEntries(specs.map((spec) => [spec, [...ledger.done(spec), ...forecast.held(spec)]])),
-  };
-}
-
-/**
- * Takes the kernels of a welcome.  Drops winners whose candidate numbers belong to another space; returns false if
- * there were such kernels: then the hello listed wrong numbers and must be sent again.
- * @type {Tune.TakeOffers}
- */
-async function takeOffers({ engine, pace, ledger, changed }, reports, { kernels }) {
-  const others = ledger.take(kernels);
-  const gone = others.filter((spec) => ledger.winner(spec));
-  if (gone.length) await pace.job(() => engine.swap(gone.map((spec) => ({ spec, module: null }))), true);
-  for (const spec of gone) {
-    ledger.use(spec);
-    changed.delete(spec);
+  /** Waits until no other session tunes the bundle, and works until the end, or until the bundle is left to another tab. @type {Tune.TakeTurn} */
+  async #turn(again) {
+    const { onEvent } = this.#options;
+    const leaving = new AbortController();
+    const signal = AbortSignal.any([this.#stop.signal, leaving.signal]);
+    const work = (/** @type {boolean} */ waited) => this.#work(signal, () => leaving.abort(), again || waited);
+    const summary = await alone(this.#engine, signal, onEvent, work).catch(unlessOver(signal));
+    return { summary, left: leaving.signal.aborted };
   }
-  if (others.length) return false;
-  reports.again(ledger.offers);
-  return true;
-}
 
-/** The class of this device; probed at most once a month. @type {Tune.FindClass} */
-async function deviceClass({ engine, pace, trials, ledger: { record } }, line) {
-  const { info } = engine;
-  const age = Date.now() - record.deviceAt;
-  if (record.device && age >= 0 && age < MONTH) return record.device;
-  const [table, { factsOf, PROBES }] = await Promise.all([line.classes(), backendOf(engine)]);
-  let largest = 0;
-  for (let probe = 0; probe < PROBES; probe++) {
-    await pace.turn();
-    const from = performance.now();
-    largest = Math.max(largest, await trials.l1());
-    pace.spend(performance.now() - from);
+  /** `leave`: leaves the bundle to another tab; `anew`: another one may have found winners. @type {Tune.SessionWork} */
+  async #work(signal, leave, anew) {
+    this.#enter('opening');
+    const { budget, absence, ...options } = this.#options;
+    const pace = makePace({ engine: this.#engine, budget, signal, onEvent: options.onEvent, leave, absence, spent: this.#story.spent });
+    try {
+      const enter = (/** @type {Tune.SessionState} */ state) => this.#enter(state);
+      const tenure = await Tenure.open({ engine: this.#engine, options, story: this.#story, pace, signal, enter }, anew);
+      return await tenure.run();
+    } finally {
+      pace.end();
+    }
   }
-  const { name } = info.variant;
-  const found = classify(table, factsOf(info, largest), name);
-  if (found) return Object.assign(record, { device: found, deviceAt: Date.now() }).device;
-  throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle without the option `variant`, or name a class: option `device`');
-}
 
-/**
- * Whether the source may say that the compiler's own candidate is another kernel than the bundle's, which then may go: only who
- * can change the bundle itself, that is its own origin, and if the bundle must be signed, who signs candidates too.
- * @type {Tune.IsBelieved}
- */
-const isBelieved = ({ info, parts }, { origin, signed }) => signed || (origin === new URL(info.url).origin && parts.limits.key === undefined);
+  /** A page that is hidden for long leaves the bundle to another tab until it is visible. */
+  async #rest() {
+    this.#enter('resting');
+    await shown(this.#stop.signal).then(() => this.#options.onEvent({ type: 'resumed' }), unlessOver(this.#stop.signal));
+  }
+}
 
 /** Ignores errors after an abort. @param {AbortSignal} signal */
 const unlessOver = (signal) => (/** @type {unknown} */ error) => {
   if (!signal.aborted) throw error;
 };
-
-/** @param {unknown} error */
-const codeOf = (error) => error instanceof EngineError && error.code;

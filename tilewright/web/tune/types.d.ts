@@ -160,6 +160,14 @@ export type Event =
  * trials, on one thread, and NaN if there was none or `gain` is null.
  */
 export type KernelFigures = { candidate: number | null; schedule: string; milliseconds: number; gflops: number };
+/**
+ * What a tuning session does.  `created`: nothing yet; `waiting`: another session tunes the bundle; `opening`: it restores winners, starts the trial worker,
+ * finds the device's class and the kernels worth tuning, and connects to the source; `choosing`: it waits for idle time and the next
+ * candidate; `trying`: a trial; `adopting`: a winner is compared and timed in the engine; `timing`: the latency of the whole model;
+ * `confirming`: the model with and without all that changed; `closing`: it stores and reports; `resting`: the page is hidden, and the
+ * bundle left to another tab.
+ */
+export type SessionState = 'created' | 'waiting' | 'opening' | 'choosing' | 'trying' | 'adopting' | 'timing' | 'confirming' | 'closing' | 'resting' | 'ended';
 export type Summary = {
   rounds: number;
   /** Time that tuning took. */

@@ -2,12 +2,12 @@
 // Input: the tools of a session with its changed kernels.  Output: an engine and ledger without the changes that do not
 // pay.  Each kernel was faster by itself, but together they share caches and cores.
 
-import { undisturbed } from './guard.js';
+import { guardOf } from './guard.js';
 import { changeOf } from '../records/record.js';
 import { byTurns } from './turns.js';
 
 /** @type {Tune.Confirm} */
-export const confirm = (tools) => undisturbed(tools.engine, [...tools.changed.keys()], () => confirmed(tools));
+export const confirm = (tools) => guardOf(tools.engine).undisturbed([...tools.changed.keys()], () => confirmed(tools));
 
 /** @type {Tune.Confirm} */
 async function confirmed(tools) {

@@ -3,7 +3,7 @@
 // and command line show.  If no kernel was swapped there is no gain, whatever clocks say.
 
 import { alone } from '../loop/alone.js';
-import { undisturbed } from './guard.js';
+import { guardOf } from './guard.js';
 import { makePace } from '../loop/pace.js';
 import { restore } from '../records/persist.js';
 import { recall } from '../records/record.js';
@@ -55,7 +55,7 @@ async function gainOf(parts, winners, specs) {
   if (plan === undefined) return unknown('the page holds the inputs of another plan');
   const kernels = winners.filter(({ spec }) => runs(plan, spec)).map((winner) => ({ winner, back: undefined }));
   const { dims: bucket } = plans[plan];
-  const found = await undisturbed(engine, kernels.map(({ winner: { spec } }) => spec), async (trapped) => {
+  const found = await guardOf(engine).undisturbed(kernels.map(({ winner: { spec } }) => spec), async (trapped) => {
     const turns = await byTurns(parts, { plan, bucket }, kernels);
     return trapped() ? { ...turns, why: 'a run of the page trapped during the measurement' } : turns;
   });

@@ -1,192 +1,261 @@
 // Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and starts the engine again.
 // Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; one that
-// did not end is repeated.  A kernel can write anywhere in the model's memory, so nothing read from it is proof.
+// did not end is repeated.  A kernel can write anywhere in the model's memory, so nothing read from it is proof.  A GPU that a trial
+// took is given up, too (silent.js).
 
 import { PREEMPT } from '../../engine/abi.js';
 import { stepOf, wordsOf } from '../../engine/driver.js';
 import { EngineError } from '../../engine/errors.js';
-import { isLost, renew, requireWhole } from '../../engine/renew.js';
+import { isLost, requireWhole, startAgain } from '../../engine/renew.js';
 import { changeOf, condemn, recall } from '../records/record.js';
+import { tunedOf } from '../records/tuned.js';
+import { answers, goneOn, listening } from './silent.js';
 import { watch } from './watch.js';
 
-/** @type {WeakSet<T.Engine>} */
-const guarded = new WeakSet();
-
-/** By engine, the exchange under way. @type {WeakMap<T.Engine, Tune.OpenExchange>} */
-const exchanged = new WeakMap();
-
-/** By engine, its latest start in new workers, which may be under way; resolves with whether states were kept. @type {WeakMap<T.Engine, Promise<boolean>>} */
-const starts = new WeakMap();
-
-/** Engines that the page disposed of. @type {WeakSet<T.Engine>} */
-const ended = new WeakSet();
-
-/** Does work that swaps these kernels.  If a run of the page traps in one of them meanwhile, the guard only notes it; `work` can ask. @type {Tune.Undisturbed} */
-export async function undisturbed(engine, specs, work) {
-  /** @type {Tune.OpenExchange} */
-  const state = { specs, trapped: '' };
-  exchanged.set(engine, state);
-  try {
-    return await work(() => state.trapped);
-  } finally {
-    exchanged.delete(engine);
-  }
-}
-
-/** Identifies the engine's latest start in new workers: it changes when a kernel did not end. @param {T.Engine} engine */
-export const startOf = (engine) => starts.get(engine);
-
-/** By engine, how often its GPU device was lost. @type {WeakMap<T.Engine, number>} */
-const losses = new WeakMap();
-/** So many are recovered from; the second one without any tuned kernel, since one may have been the reason. */
+/** So many losses of the GPU device are recovered from; the second one without any tuned kernel, since one may have been the reason. */
 const MOST_LOSSES = 3;
 
-/** @param {T.Engine} engine */
-export function guard(engine) {
-  if (guarded.has(engine)) return;
-  guarded.add(engine);
-  const { preempt, dispose } = engine;
-  // With device 'auto' or `recover` the engine recovers by itself, but knows no tuned kernels.
-  const { run, time, profile } = engine.parts.bare ?? engine;
-  const start = startOf(engine);
-  // Not read from memory later: a kernel can write there.
-  let held = isHeld(engine);
-  const watched = watch(engine, () => held, (again) => revived(engine, again).catch(() => {}));
-  engine.preempt = (on) => {
-    preempt(on);
-    held = on;
-  };
-  engine.dispose = () => {
-    ended.add(engine);
-    dispose();
-  };
-  engine.time = (options) => recovered(engine, start, watched(time(options), options?.runs));
-  engine.profile = (options) => recovered(engine, start, watched(profile(options), options?.runs));
-  engine.run = async (...given) => {
-    if (startOf(engine) !== start) return repeated(engine, given);
+/** Looks after the jobs of one engine of the page, across its new starts. */
+export class Guard {
+  /** @type {T.Engine} */
+  #engine;
+
+  /** Whether the engine's methods, as they are now, are guarded. */
+  #installed = false;
+
+  /** The exchange of kernels under way. @type {Tune.OpenExchange | null} */
+  #exchange = null;
+
+  /** The latest start in new workers, which may be under way; resolves with whether states were kept. @type {Promise<boolean> | undefined} */
+  #start;
+
+  /** The page disposed of the engine. */
+  #ended = false;
+
+  /** How often the GPU device was lost. */
+  #losses = 0;
+
+  /** The GPU did not answer: a new device may not come, or be lost with the GPU. */
+  #silent = false;
+
+  /** The engine started again without its states, while no run of the page was open that could tell. */
+  #untold = false;
+
+  /** Milliseconds of the page's slowest run. */
+  #slowest = 0;
+
+  /** @param {T.Engine} engine */
+  constructor(engine) {
+    this.#engine = engine;
+  }
+
+  /** Identifies the engine's latest start in new workers: it changes when a kernel did not end. */
+  get start() {
+    return this.#start;
+  }
+
+  /** Does work that swaps these kernels.  If a run of the page traps in one of them meanwhile, the guard only notes it; `work` can ask. @type {Tune.Undisturbed} */
+  async undisturbed(specs, work) {
+    /** @type {Tune.OpenExchange} */
+    const exchange = { specs, trapped: '' };
+    this.#exchange = exchange;
     try {
-      return await recovered(engine, start, watched(run(...given)));
+      return await work(() => exchange.trapped);
+    } finally {
+      this.#exchange = null;
+    }
+  }
+
+  /** Tells during a trial whether it took the engine's device (`Tune.Listening`). */
+  listen() {
+    return listening(this.#engine.parts, () => this.#slowest);
+  }
+
+  /** After a trial that hung: starts an engine again whose own device does not answer; resolves with whether it did. */
+  async outlive() {
+    await this.#begun();
+    const start = this.#start;
+    if (await answers(this.#engine, this.#slowest) || this.#ended) return false;
+    this.#silent = true;
+    // Its loss may have been noticed meanwhile.
+    await (this.#start === start ? this.#startAgain([], false) : this.#begun());
+    return true;
+  }
+
+  /** Starts the engine in new workers, from verified files, after a kernel was caught: what else it wrote is unknown. @param {Tune.Winner[]} [guilty] */
+  async renewed(guilty = []) {
+    if (!this.#ended) await this.#startAgain(guilty, true);
+  }
+
+  /** Guards the engine's methods, unless they are guarded already. */
+  install() {
+    if (this.#installed) return;
+    this.#installed = true;
+    const engine = this.#engine;
+    const start = this.#start;
+    const { preempt, dispose } = engine;
+    // With device 'auto' or `recover` the engine recovers by itself, but knows no tuned kernels.
+    const { run, time, profile } = engine.parts.bare ?? engine;
+    // Not read from memory later: a kernel can write there.
+    let held = isHeld(engine);
+    const watched = watch(engine, () => held, (again) => this.#revived(again).catch(() => {}));
+    engine.preempt = (on) => {
+      preempt(on);
+      held = on;
+    };
+    engine.dispose = () => {
+      this.#ended = true;
+      dispose();
+    };
+    engine.time = (options) => this.#recovered(start, watched(time(options), options?.runs));
+    engine.profile = (options) => this.#recovered(start, watched(profile(options), options?.runs));
+    engine.run = (...given) => this.#ran(start, given, () => run(...given), watched);
+  }
+
+  /** A run of the page; `start`: the one that its engine belongs to. @type {Tune.GuardedRun} */
+  async #ran(start, given, run, watched) {
+    if (this.#start !== start) return this.#repeated(given);
+    this.#requireTold('The engine started again');
+    try {
+      const found = await this.#recovered(start, watched(run()));
+      this.#slowest = Math.max(found.milliseconds, this.#slowest);
+      return found;
     } catch (error) {
-      if (startOf(engine) !== start) return repeated(engine, given, error);
+      if (this.#start !== start) return this.#repeated(given, error);
       // The page gets the run's own error in any case.
-      await examine(engine, error, () => run(...given)).catch(() => {});
+      await this.#examine(error, run).catch(() => {});
       throw error;
     }
-  };
-}
+  }
 
-/** The engine's latest start; if that failed it is made again, as a browser gives no adapter while its GPU process starts. @type {Tune.Begun} */
-async function begun(engine) {
-  const latest = startOf(engine);
-  try {
-    return await latest;
-  } catch (error) {
-    if (ended.has(engine)) throw error;
-    // Of several runs that wait for it, the first one.
-    return startOf(engine) === latest ? startAgain(engine, [], false) : startOf(engine);
+  /** The engine's latest start; if that failed it is made again, as a browser gives no adapter while its GPU process starts. @returns {Promise<boolean | undefined>} */
+  async #begun() {
+    const latest = this.#start;
+    try {
+      return await latest;
+    } catch (error) {
+      if (this.#ended) throw error;
+      // Of several runs that wait for it, the first one.
+      return this.#start === latest ? this.#startAgain([], false) : this.#start;
+    }
+  }
+
+  /** Repeats a run that a new start interrupted or delayed, unless it depends on what was in the old memory. @type {Tune.Repeated} */
+  async #repeated(given, error = '') {
+    const whole = await this.#begun();
+    if (!whole) this.#untold = true;
+    this.#requireTold(`A tuned kernel did not end, so the engine started again: ${error}`);
+    return this.#engine.run(...given);
+  }
+
+  /** Throws once after a start that lost what a run may depend on. @param {string} message */
+  #requireTold(message) {
+    const untold = this.#untold;
+    this.#untold = false;
+    if (untold) requireWhole(this.#engine, message);
+  }
+
+  /**
+   * Ends a job that goes on for too long.  Without a tuned kernel that may be to blame it goes on: it is only slow.
+   * `again`: it still goes on, and memory may have named another step.
+   * @param {boolean} again
+   */
+  async #revived(again) {
+    const { winners } = await recall(this.#engine);
+    const guilty = again ? winners : blamed(this.#engine, winners);
+    if (!guilty.length && !this.#exchange) return;
+    if (this.#engine.parts.device === 'webgpu') this.#silent = true;
+    await this.#startAgain(guilty, false);
+  }
+
+  /** Starts an engine again whose GPU device was lost: by a kernel that took too long, or by anything else.  The job still rejects. @type {Tune.Recovered} */
+  async #recovered(start, job) {
+    try {
+      return await job;
+    } catch (error) {
+      // Of several open jobs, the first one that fails.
+      if (isLost(error) && !this.#ended && this.#start === start) {
+        const count = ++this.#losses;
+        if (count <= MOST_LOSSES) await this.#startAgain(count > 1 ? (await recall(this.#engine)).winners : [], false);
+      }
+      throw error;
+    }
+  }
+
+  /** @type {Tune.StartAgain} */
+  #startAgain(guilty, whole) {
+    this.#start = this.#restarted(guilty, whole);
+    return this.#start;
+  }
+
+  /** `whole`: no job is open, so the states are kept. @type {Tune.StartAgain} */
+  async #restarted(guilty, whole) {
+    const engine = this.#engine;
+    const { info: { device }, parts: { again }, states } = engine;
+    const kept = whole ? await Promise.all(states.names.map(async (state) => ({ state, data: await states.read(state) }))) : [];
+    const { winners } = await condemn(engine, guilty);
+    if (this.#ended) return whole;
+    const taken = device === 'webgpu' && this.#silent;
+    await startAgain(engine, {
+      end: () => {
+        engine.dispose();
+        this.#ended = false;
+      },
+      begin: () => (taken ? goneOn(engine) : again()),
+      isOver: () => this.#ended,
+      refusal: 'bundle-version',
+      carry: async (fresh) => {
+        for (const { state, data } of kept) await fresh.states.write(state, data);
+      },
+      tells: taken || undefined,
+    });
+    this.#installed = false;
+    this.install();
+    if (!whole) this.#untold = true;
+    // It may be another device, which has winners of its own.
+    const fit = engine.info.device === device ? winners : (await recall(engine, true)).winners;
+    if (fit.length) await engine.swap(await Promise.all(fit.map((winner) => changeOf(engine, winner))));
+    return whole;
+  }
+
+  /**
+   * Repeats a run that trapped without the winner that memory names, then without all: if it still traps, the inputs are to blame,
+   * or a kernel that is being exchanged.
+   * @type {Tune.Examine}
+   */
+  async #examine(error, again) {
+    if (!(error instanceof EngineError && error.code === 'kernel-trap')) return;
+    const engine = this.#engine;
+    const record = await recall(engine);
+    const underWay = (/** @type {unknown} */ spec) => this.#exchange?.specs.some((other) => other === spec) ?? false;
+    /** An exchange decides itself which of its kernels is in use. @param {Tune.Winner[]} winners */
+    const free = (winners) => winners.filter((winner) => record.winners.includes(winner) && !underWay(winner.spec));
+    const exchange = this.#exchange;
+    if (exchange && underWay(error.facts.spec)) return void (exchange.trapped = 'here');
+    const named = record.winners.filter(({ spec }) => spec === error.facts.spec);
+    for (const suspects of named.length && named.length < record.winners.length ? [named, record.winners] : [record.winners]) {
+      const out = free(suspects);
+      const backs = new Map(await Promise.all(out.map(async (winner) => /** @type {const} */ ([winner, await changeOf(engine, winner)]))));
+      if (!out.length || free(out).length < out.length) break;
+      await engine.swap(out.map(({ spec }) => ({ spec, module: null })));
+      const guilty = await again().then(() => true, () => false);
+      const left = free(out);
+      if (guilty) return left.length ? this.renewed(left) : undefined;
+      await engine.swap(left.flatMap((winner) => backs.get(winner) ?? []));
+    }
+    if (exchange) exchange.trapped ||= 'elsewhere';
   }
 }
 
-/** Repeats a run that a new start interrupted or delayed, unless it depends on what was in the old memory. @type {Tune.Repeated} */
-async function repeated(engine, given, error = '') {
-  const whole = await begun(engine);
-  if (!whole) requireWhole(engine, `A tuned kernel did not end, so the engine started again: ${error}`);
-  return engine.run(...given);
-}
+/** The guard of an engine, always the same one. @param {T.Engine} engine */
+export const guardOf = (engine) => (tunedOf(engine).guard ??= new Guard(engine));
 
 /** Whether the page holds runs back. @param {T.Engine} engine */
 const isHeld = ({ parts: { memory } }) => Boolean(memory && Atomics.load(wordsOf(memory), PREEMPT));
-
-/**
- * Ends a job that goes on for too long.  Without a tuned kernel that may be to blame it goes on: it is only slow.
- * `again`: it still goes on, and memory may have named another step.
- * @type {Tune.Revived}
- */
-async function revived(engine, again) {
-  const { winners } = await recall(engine);
-  const guilty = again ? winners : blamed(engine, winners);
-  if (guilty.length || exchanged.has(engine)) await startAgain(engine, guilty, false);
-}
-
-/** Starts an engine again whose GPU device was lost: by a kernel that took too long, or by anything else.  The job still rejects. @type {Tune.Recovered} */
-async function recovered(engine, start, job) {
-  try {
-    return await job;
-  } catch (error) {
-    // Of several open jobs, the first one that fails.
-    if (isLost(error) && !ended.has(engine) && startOf(engine) === start) {
-      const count = (losses.get(engine) ?? 0) + 1;
-      losses.set(engine, count);
-      if (count <= MOST_LOSSES) await startAgain(engine, count > 1 ? (await recall(engine)).winners : [], false);
-    }
-    throw error;
-  }
-}
-
-/** Starts an engine in new workers, from verified files, after a kernel was caught: what else it wrote is unknown. @type {Tune.Renewed} */
-export const renewed = async (engine, guilty = []) => void (ended.has(engine) || await startAgain(engine, guilty, true));
-
-/** @type {Tune.StartAgain} */
-function startAgain(engine, guilty, whole) {
-  const started = restarted(engine, guilty, whole);
-  starts.set(engine, started);
-  return started;
-}
-
-/** `whole`: no job is open, so the states are kept. @type {Tune.StartAgain} */
-async function restarted(engine, guilty, whole) {
-  const { info: { url, digest, device }, parts: { again }, states } = engine;
-  const kept = whole ? await Promise.all(states.names.map(async (state) => ({ state, data: await states.read(state) }))) : [];
-  const { winners } = await condemn(engine, guilty);
-  if (ended.has(engine)) return whole;
-  engine.dispose();
-  ended.delete(engine);
-  const fresh = await again();
-  if (ended.has(engine) || fresh.info.digest !== digest) {
-    fresh.dispose();
-    throw new EngineError('bundle-version', 'The engine was disposed, or the bundle built anew', 'Load it again', { url });
-  }
-  for (const { state, data } of kept) await fresh.states.write(state, data);
-  renew(engine, fresh);
-  guarded.delete(engine);
-  guard(engine);
-  // With device 'auto' it may be another device, which has winners of its own.
-  const moved = fresh.info.device !== device;
-  const fit = moved ? (await recall(engine, true)).winners : winners;
-  if (fit.length) await engine.swap(await Promise.all(fit.map((winner) => changeOf(engine, winner))));
-  return whole;
-}
 
 /** The winner in which the run is, where memory shows it; else all of them. @type {Tune.Blamed} */
 function blamed({ parts: { memory, program: { plans } } }, winners) {
   const step = memory ? Atomics.load(wordsOf(memory), stepOf(0)) - 1 : -1;
   if (step < 0) return winners;
   return winners.filter(({ spec }) => plans.some(({ steps }) => steps[step]?.spec === spec));
-}
-
-/**
- * Repeats a run that trapped without the winner that memory names, then without all: if it still traps, the inputs are to blame,
- * or a kernel that is being exchanged.
- * @type {Tune.Examine}
- */
-async function examine(engine, error, again) {
-  if (!(error instanceof EngineError && error.code === 'kernel-trap')) return;
-  const record = await recall(engine);
-  const underWay = (/** @type {unknown} */ spec) => exchanged.get(engine)?.specs.some((other) => other === spec) ?? false;
-  /** An exchange decides itself which of its kernels is in use. @param {Tune.Winner[]} winners */
-  const free = (winners) => winners.filter((winner) => record.winners.includes(winner) && !underWay(winner.spec));
-  const open = exchanged.get(engine);
-  if (open && underWay(error.facts.spec)) return void (open.trapped = 'here');
-  const named = record.winners.filter(({ spec }) => spec === error.facts.spec);
-  for (const suspects of named.length && named.length < record.winners.length ? [named, record.winners] : [record.winners]) {
-    const out = free(suspects);
-    const backs = new Map(await Promise.all(out.map(async (winner) => /** @type {const} */ ([winner, await changeOf(engine, winner)]))));
-    if (!out.length || free(out).length < out.length) break;
-    await engine.swap(out.map(({ spec }) => ({ spec, module: null })));
-    const guilty = await again().then(() => true, () => false);
-    const left = free(out);
-    if (guilty) return left.length ? renewed(engine, left) : undefined;
-    await engine.swap(left.flatMap((winner) => backs.get(winner) ?? []));
-  }
-  if (open) open.trapped ||= 'elsewhere';
 }

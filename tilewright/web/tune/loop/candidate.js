@@ -6,7 +6,7 @@ import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
 import { adopt } from '../exchange/adopt.js';
 import { disagreement } from '../exchange/agree.js';
-import { renewed, startOf, undisturbed } from '../exchange/guard.js';
+import { guardOf } from '../exchange/guard.js';
 import { BAD, COMPILERS, RIGHT } from '../records/ledger.js';
 import { backendOf } from '../backend/backend.js';
 import { barOf } from './objective.js';
@@ -19,7 +19,7 @@ const PROMISING = 1.25;
 
 /** Resolves with the verdict and whether the candidate was adopted; null if it need not be tried. @type {Tune.Handle} */
 export async function handle(tools, sent, round) {
-  const { ledger, objective, onEvent, source, targets, forecast } = tools;
+  const { ledger, objective, onEvent, source, targets, forecast, enter } = tools;
   const { spec, candidate, mark, schedule, needs } = sent.header;
   const judge = candidate === COMPILERS && ledger.inQuestion(spec);
   if (ledger.refuted(spec) || (ledger.tried(spec).includes(candidate) && !judge)) return null;
@@ -31,6 +31,7 @@ export async function handle(tools, sent, round) {
   // The kernel it was compared with trapped in a run of the page and is no longer in use.
   if (ledger.winner(spec) !== old) return null;
   const { milliseconds, stages, refuted } = outcome;
+  if (outcome.module) enter('adopting');
   const put = outcome.module ? await takeIn(tools, sent, outcome, old) : null;
   const { verdict, why = '' } = put ?? outcome;
   const swapped = put?.stays ?? false;
@@ -57,7 +58,7 @@ export async function handle(tools, sent, round) {
 async function caught({ engine, ledger: { record } }, verdict) {
   record.caught++;
   // One that hung is gone with the engine's old workers.
-  if (verdict !== 'hung') await renewed(engine);
+  if (verdict !== 'hung') await guardOf(engine).renewed();
 }
 
 /** Notes a winner, and the kernel in use before this session. @type {Tune.NoteWinner} */
@@ -117,9 +118,10 @@ async function takeIn(tools, { header }, { verdict, module, refuted, why }, old)
   const { spec, tiles, grains, scratch } = header;
   const change = { spec, module: /** @type {Tune.Code} */ (module), tiles, grains, scratch };
   const back = old ? await changeOf(engine, old) : { spec, module: null };
-  const start = startOf(engine);
+  const guard = guardOf(engine);
+  const { start } = guard;
   try {
-    return await undisturbed(engine, [spec], async (trapped) => {
+    return await guard.undisturbed([spec], async (trapped) => {
       if (refuted) {
         await pace.job(() => engine.swap([change]));
         return { verdict, stays: true, better: false, before: NaN, after: NaN, why };
@@ -136,10 +138,10 @@ async function takeIn(tools, { header }, { verdict, module, refuted, why }, old)
     });
   } catch (error) {
     // Where states could be kept, another kernel was the reason.
-    const whole = startOf(engine) !== start && await startOf(engine);
-    if (startOf(engine) !== start && !whole) return gone('hung', 'the engine had to start again');
+    const whole = guard.start !== start && await guard.start;
+    if (guard.start !== start && !whole) return gone('hung', 'the engine had to start again');
     // It must not stay in use: no record knows of it.
-    await engine.swap([back]).catch(() => renewed(engine));
+    await engine.swap([back]).catch(() => guard.renewed());
     signal.throwIfAborted();
     const typed = asEngineError(error);
     const found = MEANING[typed.code];

@@ -5,6 +5,8 @@
 // engine was idle for QUIET.  A page that runs the model for each camera frame, or without a break, never is: then
 // tuning borrows the gap after one run in EACH, however short it is.
 
+import { tunedOf } from '../records/tuned.js';
+
 /** Milliseconds of idle time: longer than a frame at 25 per second, shorter than a person notices. */
 const QUIET = 45;
 /** Milliseconds without such idle time after which gaps are borrowed. */
@@ -43,18 +45,15 @@ export const unless = (promise, signal) => new Promise((resolve, reject) => {
   promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', stop));
 });
 
-/** By engine, the tuner's listeners beside the page's `onjob`. @type {WeakMap<T.Engine, Tune.Hearers>} */
-const heard = new WeakMap();
-
 /** Adds a listener for an engine's jobs; returns a function that removes it.  Listeners may be removed in any order. @type {Tune.Hear} */
 export function hear(engine, hearer) {
-  const known = heard.get(engine) ?? listen(engine);
+  const tuned = tunedOf(engine);
+  const known = tuned.hearers ??= listen(engine);
   known.all.add(hearer);
-  heard.set(engine, known);
   return () => {
     known.all.delete(hearer);
     if (known.all.size) return;
-    heard.delete(engine);
+    tuned.hearers = null;
     Object.defineProperty(engine, 'onjob', { value: known.page, writable: true });
   };
 }

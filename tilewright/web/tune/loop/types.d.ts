@@ -2,9 +2,9 @@
 
 import type * as Engine from '../../engine/types.js';
 import type * as Gains from '../exchange/types.js';
-import type { Ledger, Reports, TuningRecord, Winner } from '../records/types.js';
+import type { Ledger, Winner } from '../records/types.js';
 import type { Bar, OpenedSpecs, Outcome, Trials } from '../trial/types.js';
-import type { Bytes, DeviceClass, Event, Header, Hello, Options, Source, Summary, Verdict, Welcome } from '../types.js';
+import type { Bytes, DeviceClass, Event, Header, Hello, Options, SessionState, Source, Summary, Verdict, Welcome } from '../types.js';
 
 /** A kernel to tune, and the step at which the engine times it. */
 export type Target = {
@@ -110,6 +110,8 @@ export type Tools = {
   won: Map<number, number>;
   compared: Map<string, Gains.Turns>;
   forecast: Forecast;
+  /** Notes what the session does now. */
+  enter: (state: SessionState) => void;
   /** Runs work after all that was given to it before. */
   inTurn<Value>(work: () => Promise<Value>): Promise<Value>;
 };
@@ -117,15 +119,20 @@ export type Tools = {
 export type Changed = { before: Winner | undefined; better: boolean };
 /** State that survives a hidden page's pause: rounds, milliseconds of tuning, last latency, gain, `changed` and `won` of Tools, effects of choices. */
 export type Story = { rounds: number; spent: number; latency: number | null; gain: Gains.Gain | null; changed: Map<number, Changed>; won: Map<number, number>; effects: Map<string, number> };
-/** `anew`: read the record again, because another tab may have changed it. */
-type InSession = Omit<Options, 'signal' | 'onEvent' | 'objective' | 'budget' | 'absence'> & { objective: string; onEvent: (event: Event) => void; signal: AbortSignal; story: Story; anew: boolean };
-export type Session = (engine: Engine.Engine, options: InSession & { budget: number; absence?: number; leave: () => void }) => Promise<Summary>;
-export type WorkOn = (engine: Engine.Engine, pace: Pace, options: InSession) => Promise<Summary>;
-export type Rounds = (tools: Tools, line: Line, story: Story, options: Pick<Options, 'seconds' | 'rounds' | 'check'> & { tell: (spec: number) => unknown; save: () => Promise<void> }) => Promise<void>;
-export type HelloOf = (tools: Tools) => Omit<Hello, 'share' | 'check'>;
-export type TakeOffers = (tools: Tools, reports: Reports, welcome: Welcome) => Promise<boolean>;
+/** The options of `tune`, with defaults. */
+export type SessionOptions = Options & Required<Pick<Options, 'objective' | 'budget' | 'onEvent'>>;
+/** `left`: the bundle was left to another tab; without a summary if it was cancelled before there was one. */
+export type TakeTurn = (again: boolean) => Promise<{ summary: Summary | void; left: boolean }>;
+export type SessionWork = (signal: AbortSignal, leave: () => void, anew: boolean) => Promise<Summary>;
+/** `signal` of the options is the page's. */
+export type TenureOptions = Omit<SessionOptions, 'budget' | 'absence'>;
+/** `signal`: ends the tenure; `enter`: notes what the session does now. */
+export type TenureParts = { engine: Engine.Engine; options: TenureOptions; story: Story; pace: Pace; signal: AbortSignal; enter: (state: SessionState) => void };
+export type NextRound = (supply: ReturnType<OpenSupply>, latency: ReturnType<OpenLatency>) => Promise<boolean>;
+export type TryNoted = (sent: Sent) => ReturnType<Handle>;
+export type Settle = (latency: ReturnType<OpenLatency>, target: Target) => Promise<void>;
+export type TakeOffers = (welcome: Welcome) => Promise<boolean>;
 export type IsBelieved = (engine: Engine.Engine, source: Source) => boolean;
-export type FindClass = (tools: Tools, line: Line) => Promise<string>;
 export type StartOf = (tools: Tools) => Extract<Event, { type: 'start' }>['kernels'];
 export type SummaryOf = (story: Story, tools?: Tools) => Summary;
 export type FindTargets = (engine: Engine.Engine, pace: Pace, specs: OpenedSpecs, asked?: number[]) => Promise<Map<number, Target>>;
@@ -160,17 +167,21 @@ export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (engine: Engine.Engine, changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
 export type Watch = (engine: Engine.Engine, held: () => boolean, act: (again: boolean) => void) => <Found extends object>(job: Promise<Found>, runs?: number) => Promise<Found>;
-export type Repeated = (engine: Engine.Engine, given: Parameters<Engine.Engine['run']>, error?: unknown) => ReturnType<Engine.Engine['run']>;
-export type Revived = (engine: Engine.Engine, again: boolean) => Promise<void>;
-export type Recovered = <Value>(engine: Engine.Engine, start: Promise<boolean> | undefined, job: Promise<Value>) => Promise<Value>;
-export type Renewed = (engine: Engine.Engine, guilty?: Winner[]) => Promise<void>;
+export type Repeated = (given: Parameters<Engine.Engine['run']>, error?: unknown) => ReturnType<Engine.Engine['run']>;
+export type GuardedRun = (start: Promise<boolean> | undefined, given: Parameters<Engine.Engine['run']>, run: () => ReturnType<Engine.Engine['run']>, watched: ReturnType<Watch>) => ReturnType<Engine.Engine['run']>;
+export type Recovered = <Value>(start: Promise<boolean> | undefined, job: Promise<Value>) => Promise<Value>;
 /** Resolves with `whole`: whether the states were kept. */
-export type Begun = (engine: Engine.Engine) => Promise<boolean | undefined>;
-export type StartAgain = (engine: Engine.Engine, guilty: Winner[], whole: boolean) => Promise<boolean>;
+export type StartAgain = (guilty: Winner[], whole: boolean) => Promise<boolean>;
+/** `slowest`: milliseconds of the engine's slowest run. */
+export type Answers = (engine: Engine.Engine, slowest: number) => Promise<boolean>;
+/** Looks are counted, not time. */
+export type Listening = (parts: Pick<Engine.Engine['parts'], 'device' | 'probe'>, slowest: () => number) => (limit: number, each: number) => boolean;
+export type GoneOn = (engine: Engine.Engine) => Promise<Engine.Engine>;
+export type Saying = (engine: Engine.Engine, sentence: string) => Engine.Engine;
 export type Blamed = (engine: Engine.Engine, winners: Winner[]) => Winner[];
 /** Where a run of the page trapped during an exchange: in one of its kernels, as memory says, or elsewhere. */
 export type Trapped = '' | 'here' | 'elsewhere';
 /** An exchange under way, and its kernels. */
 export type OpenExchange = { specs: number[]; trapped: Trapped };
-export type Undisturbed = <Value>(engine: Engine.Engine, specs: number[], work: (trapped: () => Trapped) => Promise<Value>) => Promise<Value>;
-export type Examine = (engine: Engine.Engine, error: unknown, again: () => Promise<unknown>) => Promise<void>;
+export type Undisturbed = <Value>(specs: number[], work: (trapped: () => Trapped) => Promise<Value>) => Promise<Value>;
+export type Examine = (error: unknown, again: () => Promise<unknown>) => Promise<void>;

@@ -3,11 +3,9 @@
 // stores the winners and decides whether they still fit.
 
 import { asEngineError } from '../../engine/errors.js';
-import { guard } from '../exchange/guard.js';
+import { guardOf } from '../exchange/guard.js';
 import { changeOf, erase, keep, recall } from './record.js';
-
-/** By engine, the record whose winners are in use. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
-const inUse = new WeakMap();
+import { tunedOf } from './tuned.js';
 
 /**
  * Swaps the device's winners into an engine, ideally before its first run; resolves with their number.
@@ -15,7 +13,8 @@ const inUse = new WeakMap();
  * @type {Tune.Restore}
  */
 export async function restore(engine, anew = false) {
-  const before = inUse.get(engine);
+  const tuned = tunedOf(engine);
+  const before = tuned.inUse;
   const record = await recall(engine, anew);
   if (before && !anew) return record.winners.length;
   const gone = before?.winners.filter(({ spec }) => !record.winners.some((winner) => winner.spec === spec)) ?? [];
@@ -34,8 +33,8 @@ export async function restore(engine, anew = false) {
     // `input`: the record does not fit the bundle.
     if (error.code === 'input') await (before ? keep(engine, record) : erase(engine));
   }
-  inUse.set(engine, record);
-  guard(engine);
+  tuned.inUse = record;
+  guardOf(engine).install();
   return record.winners.length;
 }
 
@@ -43,6 +42,6 @@ export async function restore(engine, anew = false) {
 export async function forget(engine) {
   const { winners } = await recall(engine);
   await erase(engine);
-  inUse.delete(engine);
+  tunedOf(engine).inUse = null;
   if (winners.length) await engine.swap(winners.map(({ spec }) => ({ spec, module: null })));
 }

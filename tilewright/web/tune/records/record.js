@@ -8,15 +8,11 @@ import { backendOf } from '../backend/backend.js';
 import { readKernels } from './kernels.js';
 import { decode, encode } from '../sources/frames.js';
 import { LATENCY } from '../loop/objective.js';
+import { tunedOf } from './tuned.js';
 
 const CACHE = 'tilewright-tuned-1';
 /** Letters of the frame's digest, with which an entry begins. */
 const SUM = 64;
-
-/** By engine, the one record that all code in this page shares. @type {WeakMap<T.Engine, Tune.TuningRecord>} */
-const known = new WeakMap();
-/** Engines whose record could not be stored: the one in memory is the only copy. @type {WeakSet<T.Engine>} */
-const unkept = new WeakSet();
 
 /** @param {T.Engine} engine */
 const keyOf = ({ info: { url, device } }) => `${new URL('/_tilewright/tuned', url).href}?${new URLSearchParams({ bundle: bundleName(url), ...(device !== 'wasm' && { device }) })}`;
@@ -27,23 +23,29 @@ export const bundleName = (url) => decodeURIComponent(new URL('.', url).pathname
 /** @param {T.Engine} engine @returns {Tune.TuningRecord} */
 const empty = ({ info }) => ({ digest: info.digest, variant: info.variant.name, tool: info.tool, objective: LATENCY, device: '', deviceAt: 0, winners: [], about: [], checksums: {}, tried: {}, bad: {}, sound: {}, refuted: {}, unsent: [], checked: '', caught: 0 });
 
+/** The record in memory; none after a start on another device, since it is that of the device before. @param {T.Engine} engine */
+function heldOf(engine) {
+  const { record } = tunedOf(engine);
+  return record?.variant === engine.info.variant.name ? record : undefined;
+}
+
 /** The stored record of the engine's bundle if it still fits, else an empty one.  `anew`: reads it again, because another tab may have changed it. @type {Tune.Recall} */
 export async function recall(engine, anew = false) {
-  const held = known.get(engine);
-  if (held && (!anew || unkept.has(engine))) return held;
+  const held = heldOf(engine);
+  if (held && (!anew || tunedOf(engine).unstored)) return held;
   const record = await read(engine).catch(() => null);
   // No storage, a damaged record, or one that does not fit.
   if (!record) await erase(engine);
   // Two concurrent calls must get the same record.
-  const found = (!anew && known.get(engine)) || record || empty(engine);
-  known.set(engine, found);
+  const found = (!anew && heldOf(engine)) || record || empty(engine);
+  tunedOf(engine).record = found;
   return found;
 }
 
 /** Null if it does not fit. @param {T.Engine} engine */
-async function read(engine) {
+async function read(engine, key = keyOf(engine)) {
   const cache = await storage();
-  const found = await cache.match(keyOf(engine));
+  const found = await cache.match(key);
   if (!found) return empty(engine);
   // What storage damaged is dropped as a whole.
   const bytes = new Uint8Array(await found.arrayBuffer());
@@ -93,7 +95,7 @@ export async function aboutKernels({ parts: { manifest, file } }) {
  * @type {Tune.Keep}
  */
 export async function keep(engine, record) {
-  known.set(engine, record);
+  tunedOf(engine).record = record;
   await changed(engine, (stored) => {
     const next = { ...record, bad: { ...record.bad } };
     for (const [spec, candidates] of Object.entries(stored?.bad ?? {})) {
@@ -111,7 +113,7 @@ export async function condemn(engine, winners) {
     return where;
   };
   forbidden(record);
-  if (winners.length) await changed(engine, (stored) => (stored && !unkept.has(engine) ? forbidden(stored) : record));
+  if (winners.length) await changed(engine, (stored) => (stored && !tunedOf(engine).unstored ? forbidden(stored) : record));
   return record;
 }
 
@@ -123,18 +125,20 @@ function forbid(record, spec, candidates) {
 
 /** Stores what `next` makes of the stored record, with no other tab in between. @type {Tune.ChangeRecord} */
 async function changed(engine, next) {
+  // The engine may go over to another device meanwhile.
+  const key = keyOf(engine);
   const work = async () => {
-    const record = next(await read(engine).catch(() => null));
+    const record = next(await read(engine, key).catch(() => null));
     const winners = record.winners.map(({ module, ...winner }) => ({ ...winner, bytes: module.length }));
     const frame = encode({ ...record, winners }, ...record.winners.map(({ module }) => module));
-    await (await storage()).put(keyOf(engine), new Response(new Blob([await sha256(frame), frame])));
+    await (await storage()).put(key, new Response(new Blob([await sha256(frame), frame])));
   };
   try {
     await (globalThis.navigator?.locks?.request(`tilewright-record-${bundleName(engine.info.url)}`, work) ?? work());
-    unkept.delete(engine);
+    tunedOf(engine).unstored = false;
   } catch {
     // Private mode, or storage is full.
-    unkept.add(engine);
+    tunedOf(engine).unstored = true;
   }
 }
 
@@ -143,7 +147,7 @@ const storage = async () => caches.open(CACHE);
 
 /** Deletes the record. @param {T.Engine} engine */
 export async function erase(engine) {
-  known.delete(engine);
+  tunedOf(engine).record = null;
   await storage().then((cache) => cache.delete(keyOf(engine)), () => {});
 }
 

@@ -19,6 +19,8 @@ const [QUICK_LOOKS, QUICK_MOST] = [3, 60];
 const [MOST_TIMES, GROWTH] = [2048, 8];
 /** Kernels that take longer are compared in fewer rounds. */
 const LONG = 40;
+/** Interrupted pairs, less good ones, above which the page's gaps count as too short for pairs. */
+const BROKEN = 3;
 
 /** Resolution of the clock in milliseconds. */
 export let finest = 1;
@@ -74,19 +76,31 @@ export async function glance(runner) {
 export const quick = async (runner) => median(await looks(/** @type {Tune.GpuRunner} */ (runner),
   (times, spent) => times.length >= QUICK_LOOKS || (times.length > 0 && spent > QUICK_MOST)));
 
-/** Measures pairs: one kernel, then the other.  Resolves with null after a pause, and for a time that is none. @type {Tune.PairsOf} */
+/**
+ * Measures pairs: one kernel, then the other.  Resolves with null after a pause, and for a time that is none.  Where gaps between runs of
+ * the page are too short for pairs, the next attempt at this one keeps a first side that no pause interrupted.
+ * @type {Tune.PairsOf}
+ */
 export function pairsOf(first, second, times) {
   const runners = /** @type {Tune.GpuRunner[]} */ ([first, second]);
   const repeats = times.map(timesIn);
-  const side = async (/** @type {number} */ which) => await timed(runners[which], repeats[which]) / repeats[which];
+  /** Milliseconds of one side; NaN if a pause interrupted it. */
+  const side = async (/** @type {number} */ which) => {
+    const time = await timed(runners[which], repeats[which]) / repeats[which];
+    return await breathe() ? NaN : time;
+  };
+  /** Interrupted pairs, less good ones; the first side of such a pair, or NaN. */
+  let [broken, kept] = [0, NaN];
   return {
     parts: 1,
     long: times[0] + times[1] > LONG,
     async measure(_, order) {
-      const early = await side(order);
-      if (await breathe()) return null;
-      const late = await side(1 - order);
-      if (await breathe() || !(early > 0 && late > 0)) return null;
+      const early = kept > 0 ? kept : await side(order);
+      const late = early > 0 ? await side(1 - order) : NaN;
+      const good = late > 0;
+      broken = Math.min(BROKEN + 1, Math.max(0, broken + (good ? -1 : 1)));
+      kept = good || broken <= BROKEN ? NaN : early;
+      if (!good) return null;
       return order ? { first: late, second: early } : { first: early, second: late };
     },
   };

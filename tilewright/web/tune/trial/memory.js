@@ -6,6 +6,7 @@
 
 import { arrayOf, isFloat, shake } from './inputs.js';
 import { checksOf, Refused, Trapped } from './checks.js';
+import { CHECK, INDEX } from '../../engine/abi.js';
 import { instanceOf } from '../../engine/driver.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
 import { BREATH, breathe, inPieces } from './breath.js';
@@ -13,6 +14,7 @@ import { BREATH, breathe, inPieces } from './breath.js';
 const PAGE = 65536;
 const ARGS = 1024;
 const CANARY = 256;
+const [LEFT, LEFT_END] = [4 * CHECK, 4 * (INDEX + 2)];
 const MARK = 0xa5;
 /** Fill bytes that reveal elements nobody wrote: floats are NaN, integers an unusual number. */
 const UNWRITTEN = { float: 0xff, integer: 0xa6 };
@@ -109,8 +111,8 @@ export function lay(facts) {
   const block = new Uint32Array(memory.buffer, ARGS, (scratch.address - CANARY - ARGS) >> 2).fill(BEYOND);
   block.set(words);
   const borders = [scratch.address - CANARY, scratch.address + scratch.bytes, ...addresses.flatMap((address, number) => [address - CANARY, address + facts.buffers[number].bytes])];
-  // Before the argument block lies, in the model's memory, the control block.
-  const canaries = [bytesAt(0, ARGS), ...borders.map((from) => bytesAt(from, CANARY))];
+  // Before the argument block lies, in the model's memory, the control block, where kernels leave an index that is out of range.
+  const canaries = [bytesAt(0, LEFT), bytesAt(LEFT_END, ARGS - LEFT_END), ...borders.map((from) => bytesAt(from, CANARY))];
   canaries.forEach((bytes) => bytes.fill(MARK));
   return { addresses, words, block, canaries };
 }

@@ -29,8 +29,8 @@ const WORTH = 1.03;
 const HOPE = 1.06;
 /** Multiple of the time limit after which it gives up even without an interval: something else keeps the core busy. */
 const HOPELESS = 6;
-/** Maximum lost pairs (interrupted, or timed by a clock that jumped), plus two for each good one. */
-const LOST = 40;
+/** Maximum lost pairs (interrupted, or timed by a clock that jumped), plus one for each good one; and before the first good one: then the page leaves no gap for a pair. */
+const [LOST, NONE_YET] = [40, 12];
 
 /** Parts that sweep() samples, in tenths of the work; the first FEW are spread over it as well. */
 const SOME = [0, 3, 6, 9, 2, 5, 8, 1, 4, 7];
@@ -71,7 +71,7 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
     for (;;) {
       const found = await measure(part, order);
       if (found) count++;
-      if (found || ++lost > LOST + 2 * count) return found;
+      if (found || ++lost > (count ? LOST + count : NONE_YET)) return found;
     }
   };
   const ended = (/** @type {Tune.Judgement} */ found) => ({ ...found, pairs: count, lost, undecided: Number.isNaN(found.ratio) });

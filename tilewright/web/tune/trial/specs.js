@@ -103,7 +103,7 @@ export function gathered(data, extent = 0, found = new Map()) {
 }
 
 /** Numbers of the buffers that a kernel multiplies by a very large constant: masks.  Else a check would compare NaN with NaN. @type {Tune.MasksOf} */
-export function masksOf(data, factor = 1, found = new Set()) {
+function masksOf(data, factor = 1, found = new Set()) {
   if (Array.isArray(data)) {
     const [kind, dtype, what, more] = data;
     if (kind === 'load' && factor >= (isFloat(dtype) ? MASKING.float : MASKING.integer)) found.add(what);

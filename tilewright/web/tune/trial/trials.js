@@ -20,6 +20,8 @@ const IDLE = 8;
 const PATIENCE = 4000;
 /** Milliseconds between two checks of that. */
 const LOOK = 250;
+/** Share of PATIENCE after which the page's own device must have answered: a candidate may take the whole GPU before its worker is missed. */
+const SHARE = 0.5;
 /** Multiple of PATIENCE that a worker has until its first message. */
 const OPENING = 8;
 /** Multiple of PATIENCE that one request may take. */
@@ -37,279 +39,369 @@ class Hung extends Error {
 const startWorker = () => launchWorker(() => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
 
 /** @type {Tune.OpenTrials} */
-export function openTrials({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false, powerPreference }) {
-  /** @type {Worker | null} */
-  let worker = null;
-  /** Started before it is needed, so that the next fresh worker is there at once. @type {Tune.Launched | null} */
-  let reserve = null;
-  /** @type {Promise<any>} */
-  let opened = Promise.resolve();
-  /** @type {{id: number, resolve: (value: any) => void, reject: (error: unknown) => void} | null} */
-  let open = null;
-  let next = 1;
-  let closed = false;
-  let paused = false;
-  /** Number of the latest pause, and of the last one that the worker acknowledged. */
-  let [pauses, rests] = [0, 0];
-  /** Whether the candidate itself is running, as the worker reports. */
-  let trying = false;
-  /** Checks since the worker's last message and since the request began; whether this worker ever sent a message. */
-  let [silent, looks, heard] = [0, 0, false];
-  /** Kernels whose inputs the worker caches, and their bytes; the least recently used first. @type {Map<number, number>} */
-  const told = new Map();
-  /** Most bytes of a kernel since the worker started, and the number of consecutive kernels that needed far less. */
-  let [largest, idle] = [0, 0];
-  /** What slow kernels must compute, by kernel; the least recently told first. @type {Map<number, Tune.Expected>} */
-  const expected = new Map();
-  /** Milliseconds of kernels that were timed, by kernel and module: one that is as fast again in another worker is warm. @type {Map<string, number>} */
-  const usual = new Map();
-  const nameOf = (/** @type {number} */ spec, /** @type {Tune.KernelCode | null} */ code) => `${spec} ${code?.digest ?? ''}`;
-  /** Requests that this worker had, and the kernel of the first one, whose results it found before any candidate ran; else NaN. */
-  let [asked, trusted] = [0, NaN];
+export const openTrials = (given) => new Trials(given);
+
+/** One worker, from its start to its end: its requests, one at a time, its watchdog, and what its cache holds. */
+class TrialWorker {
+  /** Nothing that it says counts any more. */
+  ended = false;
+  /** Resolves when it has a memory and the bundle's own kernels. @type {Promise<any>} */
+  opened;
+  /** @type {Worker | undefined} */
+  #worker;
+  #patience;
+  #taken;
+  #remember;
+  /** The request without an answer yet. @type {{id: number, resolve: (value: any) => void, reject: (error: unknown) => void} | null} */
+  #open = null;
+  #next = 1;
+  /** Number of the pause that it is in, 0: none; and of the last one that it acknowledged. */
+  #pause = 0;
+  #rests = 0;
+  /** Whether the candidate itself is running, as it reports. */
+  #trying = false;
+  /** Checks since its last message and since the request began; whether it ever sent a message. */
+  #silent = 0;
+  #looks = 0;
+  #heard = false;
   /** @type {ReturnType<typeof setInterval> | undefined} */
-  let watch;
+  #watch;
+  /** Kernels whose inputs it caches, and their bytes; the least recently used first. @type {Map<number, number>} */
+  #told = new Map();
+  /** Most bytes of a kernel, and the number of consecutive kernels that needed far less. */
+  #largest = 0;
+  #idle = 0;
+  /** How many verdicts it was asked for, and the kernel of the first one, whose results it found before any candidate ran; else NaN. */
+  #asked = 0;
+  #trusted = NaN;
 
-  const gone = () => new EngineError('disposed', 'The trials were closed', 'Begin a new tuning run');
-
-  /** @type {Tune.Request} */
-  const request = (kind, params) => new Promise((resolve, reject) => {
-    if (!worker) throw gone();
-    const id = next++;
-    open = { id, resolve, reject };
-    silent = looks = 0;
+  /** It is not watched before it is taken. @param {Tune.Launching} launching @param {object} given for its bench */
+  constructor({ start, patience, silent, remember }, given) {
+    this.#patience = patience;
+    this.#taken = silent;
+    this.#remember = remember;
+    const { id, answer } = this.#expect();
+    this.opened = answer;
+    // Whoever takes it waits for that, too.
+    answer.catch(() => {});
     try {
-      worker.postMessage({ id, kind, params });
-    } catch (error) {
-      end(failed(String(error), 'Tune again'));
-    }
-  });
-
-  /** Asks for a verdict, with the expected results if they are known. @type {Tune.Ask} */
-  function ask(work, forget, facts, confirm = false) {
-    trusted = asked++ || work.judge ? NaN : work.spec;
-    return request('attempt', {
-      ...work, forget, facts, confirm,
-      expected: (facts && !work.judge && expected.get(work.spec)) || null,
-      usual: usual.get(nameOf(work.spec, work.incumbent)) ?? NaN,
-    });
-  }
-
-  /** Asks once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again, or no device comes any more. @type {Tune.AskAgain} */
-  async function askAgain(work, forget, given, facts, confirm) {
-    const outcome = await ask(work, forget, given, confirm);
-    if (!outcome.gone) return outcome;
-    end(gone());
-    dropReserve();
-    try {
-      await ready();
-    } catch (error) {
-      if (closed) throw error;
-      return outcome;
-    }
-    return ask(work, [], read(facts), confirm);
-  }
-
-  /** Keeps the expected results of a kernel, within KEPT. @type {Tune.Remember} */
-  function remember({ spec, sets }) {
-    const bytesOf = (/** @type {Tune.Expected} */ one) => Object.values(one).reduce((sum, { byteLength }) => sum + byteLength, 0);
-    if (bytesOf(sets) > KEPT) return;
-    expected.set(spec, sets);
-    let sum = [...expected.values()].reduce((all, one) => all + bytesOf(one), 0);
-    for (const [old, one] of expected) {
-      if (sum <= KEPT) break;
-      sum -= bytesOf(one);
-      expected.delete(old);
-    }
-  }
-
-  /** Terminates the worker and rejects its request; the next attempt starts another. @param {unknown} error */
-  function end(error) {
-    worker?.terminate();
-    worker = null;
-    clearInterval(watch);
-    open?.reject(error);
-    open = null;
-  }
-
-  function dropReserve() {
-    reserve?.worker.terminate();
-    reserve = null;
-  }
-
-  /** The watchdog.  It counts its own calls instead of time, since timers of hidden pages are slow and clocks may jump. */
-  function look() {
-    if (!open || (paused && rests === pauses)) return;
-    const limit = Math.ceil(patience / LOOK);
-    const quiet = ++silent > (heard ? 1 : OPENING) * limit;
-    if (!quiet && ++looks <= MOST * limit) return;
-    const spent = LOOK * (quiet ? silent : looks);
-    const why = `${quiet ? 'no sign of life for' : 'not done after'} ${spent / 1000} s`;
-    end(trying ? new Hung(spent, why) : failed(why, 'The device may be too busy, or lack memory: tune later'));
-  }
-
-  /** @param {any} data */
-  function hear(data) {
-    silent = 0;
-    heard = true;
-    if (data.trying !== undefined) {
-      trying = data.trying;
-      looks = 0;
-    }
-    if (data.expected?.spec === trusted) remember(data.expected);
-    // Acknowledges a pause, perhaps one that is already over: look() compares the numbers.
-    if (data.rests) rests = data.rests;
-    if (!open || open.id !== data.id) return;
-    if (data.error !== undefined) return end(failed(data.error, 'This kernel stays as it is; others are tuned'));
-    const { resolve } = open;
-    open = null;
-    resolve(data.value);
-  }
-
-  /** Starts a worker with the bundle's own kernels; until it is taken, what it says is kept. @returns {Tune.Launched} */
-  function launched() {
-    /** @type {Worker | undefined} */
-    let made;
-    try {
-      made = start();
-      const id = next++;
-      /** @type {Tune.Launched} */
-      const own = { worker: made, id, said: [], broken: '', hear: keep, fail: (why) => (own.broken = why) };
-      /** @param {any} data */
-      function keep(data) {
-        if (data.error !== undefined) own.broken = String(data.error);
-        own.said.push(data);
-      }
-      made.addEventListener('error', (event) => {
+      this.#worker = start();
+      this.#worker.addEventListener('error', (event) => {
         event.preventDefault();
-        own.fail(event.message || 'its script could not be loaded');
+        this.end(failed(event.message || 'its script could not be loaded', 'Serve the files of web/tune beside the engine'));
       });
-      made.addEventListener('message', ({ data }) => own.hear(data));
+      this.#worker.addEventListener('message', ({ data }) => this.#hear(data));
       // `code` is copied, not transferred, for the next worker.
-      made.postMessage({ id, kind: 'open', params: { code, entries: slots, bytes, scratchBytes, powerPreference } });
-      return own;
+      this.#worker.postMessage({ id, kind: 'open', params: given });
     } catch (error) {
-      made?.terminate();
+      this.#worker?.terminate();
       throw failed(String(error), 'Let the page start workers of its own origin');
     }
   }
 
-  /** Sees to it that there is a worker. */
-  async function ready() {
-    if (closed) throw gone();
-    if (!worker) {
-      if (reserve?.broken) dropReserve();
-      const taken = reserve ?? launched();
-      reserve = null;
-      const mine = worker = taken.worker;
-      watch = setInterval(look, LOOK);
-      told.clear();
-      [trying, heard, largest, idle, rests, silent, looks] = [false, false, 0, 0, 0, 0, 0];
-      [asked, trusted] = [0, NaN];
-      opened = new Promise((resolve, reject) => (open = { id: taken.id, resolve, reject }));
-      taken.fail = (why) => worker === mine && end(failed(why, 'Serve the files of web/tune beside the engine'));
-      taken.hear = (data) => worker === mine && hear(data);
-      mine.postMessage({ pause: paused ? pauses : 0 });
-      taken.said.forEach(taken.hear);
-    }
-    await opened;
-    if (!early || closed || reserve) return;
+  /** Watches it from now on. @param {number} pause that the page is in, 0: none */
+  take(pause) {
+    this.#watch = setInterval(() => this.#look(), LOOK);
+    this.pause(pause);
+  }
+
+  /** @param {number} number of the pause that begins; 0: it ends */
+  pause(number) {
+    this.#pause = number;
+    this.post({ pause: number });
+  }
+
+  /** @param {object} message */
+  post(message) {
+    if (!this.ended) this.#worker?.postMessage(message);
+  }
+
+  /** Terminates it, and rejects its request. @param {unknown} error */
+  end(error) {
+    this.ended = true;
+    this.#worker?.terminate();
+    clearInterval(this.#watch);
+    this.#open?.reject(error);
+    this.#open = null;
+  }
+
+  /** @type {Tune.Request} */
+  async request(kind, params) {
+    if (this.ended) throw gone();
+    const { id, answer } = this.#expect();
+    this.#silent = this.#looks = 0;
     try {
-      reserve = launched();
-    } catch {
-      // Then the next worker starts when it is needed, and says what is wrong.
+      this.#worker?.postMessage({ id, kind, params });
+    } catch (error) {
+      this.end(failed(String(error), 'Tune again'));
+    }
+    return answer;
+  }
+
+  /** Asks for a verdict. @param {Tune.Asked} work @returns {Promise<Tune.Outcome>} */
+  attempt(work) {
+    this.#trusted = this.#asked++ || work.judge ? NaN : work.spec;
+    return this.request('attempt', work);
+  }
+
+  /** The number of the next request, and its answer. @returns {{id: number, answer: Promise<any>}} */
+  #expect() {
+    const id = this.#next++;
+    return { id, answer: new Promise((resolve, reject) => (this.#open = { id, resolve, reject })) };
+  }
+
+  /** @param {any} data */
+  #hear(data) {
+    if (this.ended) return;
+    this.#silent = 0;
+    this.#heard = true;
+    if (data.trying !== undefined) {
+      this.#trying = data.trying;
+      this.#looks = 0;
+    }
+    if (data.expected?.spec === this.#trusted) this.#remember(data.expected);
+    // Acknowledges a pause, perhaps one that is already over: #look compares the numbers.
+    if (data.rests) this.#rests = data.rests;
+    if (data.error !== undefined) return this.end(failed(data.error, 'This kernel stays as it is; others are tuned'));
+    const open = this.#open;
+    if (!open || open.id !== data.id) return;
+    this.#open = null;
+    open.resolve(data.value);
+  }
+
+  /** The watchdog.  It counts its own calls instead of time, since timers of hidden pages are slow and clocks may jump. */
+  #look() {
+    if (!this.#open || (this.#pause && this.#rests === this.#pause)) return;
+    const limit = Math.ceil(this.#patience / LOOK);
+    const share = SHARE * this.#patience;
+    if (this.#trying && this.#taken(share, LOOK)) return this.end(new Hung(share, `the engine's GPU did not answer for ${share / 1000} s`));
+    const quiet = ++this.#silent > (this.#heard ? 1 : OPENING) * limit;
+    if (!quiet && ++this.#looks <= MOST * limit) return;
+    const spent = LOOK * (quiet ? this.#silent : this.#looks);
+    const why = `${quiet ? 'no sign of life for' : 'not done after'} ${spent / 1000} s`;
+    this.end(this.#trying ? new Hung(spent, why) : failed(why, 'The device may be too busy, or lack memory: tune later'));
+  }
+
+  /** Whether its memory, which cannot shrink, has long been far larger than kernels need; the next one needs `bytes`. @param {number} bytes */
+  wastes(bytes) {
+    this.#idle = this.#largest > SPARE && 4 * bytes < this.#largest ? this.#idle + 1 : 0;
+    return this.#idle > IDLE;
+  }
+
+  /** What it must be told of a kernel that needs `bytes`. @type {Tune.BriefOf} */
+  briefOf(spec, bytes, facts) {
+    this.#largest = Math.max(this.#largest, bytes);
+    const known = this.#told.get(spec);
+    if (known) return { given: null, forget: [], held: known };
+    const given = read(facts);
+    const held = given.buffers.reduce((sum, { bytes: of, real }) => sum + (real ? 0 : SETS * of), 0);
+    return { given, forget: this.#forget(held), held };
+  }
+
+  /** The least recently used kernels, which its cache must drop for one of so many bytes. @param {number} bytes */
+  #forget(bytes) {
+    /** @type {number[]} */
+    const forgotten = [];
+    let sum = bytes;
+    for (const [old, held] of [...this.#told].reverse()) {
+      if (sum + held > HELD) forgotten.push(old);
+      else sum += held;
+    }
+    forgotten.forEach((old) => this.#told.delete(old));
+    return forgotten;
+  }
+
+  /** Its cache has this kernel, and drops it after all others. @param {number} spec @param {number} bytes */
+  hold(spec, bytes) {
+    this.#told.delete(spec);
+    this.#told.set(spec, bytes);
+  }
+}
+
+/** What earlier workers found out about kernels. */
+class Found {
+  /** What slow kernels must compute, by kernel; the least recently told first. @type {Map<number, Tune.Expected>} */
+  #expected = new Map();
+  /** Milliseconds of kernels that were timed, by kernel and module: one that is as fast again in another worker is warm. @type {Map<string, number>} */
+  #usual = new Map();
+
+  /** Keeps the expected results of a kernel, within KEPT. @type {Tune.Remember} */
+  remember = ({ spec, sets }) => {
+    if (bytesOf(sets) > KEPT) return;
+    this.#expected.set(spec, sets);
+    let sum = [...this.#expected.values()].reduce((all, one) => all + bytesOf(one), 0);
+    for (const [old, one] of this.#expected) {
+      if (sum <= KEPT) break;
+      sum -= bytesOf(one);
+      this.#expected.delete(old);
+    }
+  };
+
+  /** Keeps the milliseconds of the kernel in use and of a candidate. @type {Tune.LearnTimes} */
+  learn({ spec, incumbent, candidate }, [own, other] = []) {
+    if (own) this.#usual.set(nameOf(spec, incumbent), own);
+    if (other) this.#usual.set(nameOf(spec, candidate), other);
+  }
+
+  /** @param {number} spec */
+  expectedOf(spec) {
+    return this.#expected.get(spec) || null;
+  }
+
+  /** @param {number} spec @param {Tune.KernelCode | null} code */
+  usualOf(spec, code) {
+    return this.#usual.get(nameOf(spec, code)) ?? NaN;
+  }
+}
+
+/** @implements {Tune.Trials} */
+class Trials {
+  #launching;
+  #given;
+  #early;
+  #found = new Found();
+  /** @type {TrialWorker | null} */
+  #worker = null;
+  /** Started before it is needed, so that the next fresh worker is there at once. @type {TrialWorker | null} */
+  #reserve = null;
+  #closed = false;
+  /** Number of the pause that the page is in, 0: none; and how many there were. */
+  #pause = 0;
+  #pauses = 0;
+
+  /** @param {Parameters<Tune.OpenTrials>[0]} given */
+  constructor({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false, powerPreference, silent = () => false }) {
+    this.#launching = { start, patience, silent, remember: this.#found.remember };
+    this.#given = { code, entries: slots, bytes, scratchBytes, powerPreference };
+    this.#early = early;
+  }
+
+  /** @type {Tune.Trials['compare']} */
+  async compare(results) {
+    return (await this.#ready()).request('compare', results);
+  }
+
+  /** @type {Tune.Trials['l1']} */
+  async l1() {
+    return (await this.#ready()).request('l1', {});
+  }
+
+  /** @type {Tune.Trials['attempt']} */
+  async attempt({ facts, bytes, ...work }) {
+    if (this.#worker?.wastes(bytes)) this.#end();
+    const worker = await this.#ready();
+    const { given, forget, held } = worker.briefOf(work.spec, bytes, facts);
+    try {
+      const first = await this.#ask(worker, work, given, { forget, facts });
+      const outcome = first.module ? await this.#confirmed(first, work, facts) : first;
+      // Nothing of a bad candidate may reach the next one.
+      if (!RIGHT.includes(outcome.verdict)) {
+        this.#end();
+        // What traps may have lost the device, and others with it.
+        if (outcome.verdict === 'trapped') this.#dropReserve();
+        return outcome;
+      }
+      this.#found.learn(work, outcome.times);
+      this.#worker?.hold(work.spec, held);
+      return outcome;
+    } catch (error) {
+      // What failed or hangs may have taken the whole GPU with it.
+      this.#dropReserve();
+      if (!(error instanceof Hung)) throw error;
+      return { verdict: 'hung', milliseconds: error.milliseconds, stages: {}, resolution: 0, why: error.message };
     }
   }
 
-  /** Wasm memory cannot shrink, so after a large kernel and many small ones the worker is replaced. @param {number} size */
-  function spare(size) {
-    idle = largest > SPARE && 4 * size < largest ? idle + 1 : 0;
-    if (idle > IDLE) end(gone());
+  /** @type {Tune.Trials['ahead']} */
+  ahead(candidate) {
+    if (this.#early) this.#worker?.post({ ahead: candidate });
   }
 
-  return {
-    async compare(results) {
-      await ready();
-      return request('compare', results);
-    },
+  /** @param {boolean} on */
+  pause(on) {
+    if (on === (this.#pause > 0)) return;
+    this.#pause = on ? ++this.#pauses : 0;
+    this.#worker?.pause(this.#pause);
+  }
 
-    async l1() {
-      await ready();
-      return request('l1', {});
-    },
+  close() {
+    this.#closed = true;
+    this.#dropReserve();
+    this.#end();
+  }
 
-    async attempt({ facts, bytes: size, ...work }) {
-      spare(size);
-      await ready();
-      largest = Math.max(largest, size);
-      const { spec } = work;
-      /** @type {number[]} */
-      const forget = [];
-      /** @type {Tune.SpecFacts | null} */
-      let given = null;
-      let taken = told.get(spec) ?? 0;
-      if (!taken) {
-        given = read(facts);
-        taken = given.buffers.reduce((sum, { bytes: of, real }) => sum + (real ? 0 : SETS * of), 0);
-        let sum = taken;
-        for (const [old, held] of [...told].reverse()) {
-          if (sum + held > HELD) forget.push(old);
-          else sum += held;
-        }
-        forget.forEach((old) => told.delete(old));
-      }
+  /** The worker, opened; a fresh one if the last one was ended. */
+  async #ready() {
+    if (this.#closed) throw gone();
+    if (!this.#worker || this.#worker.ended) {
+      const fresh = this.#reserve && !this.#reserve.ended ? this.#reserve : this.#launch();
+      this.#reserve = null;
+      this.#worker = fresh;
+      fresh.take(this.#pause);
+    }
+    const worker = this.#worker;
+    await worker.opened;
+    if (this.#early && !this.#closed && !this.#reserve) {
       try {
-        let outcome = await askAgain(work, forget, given, facts);
-        if (outcome.module) {
-          // The verdict stands if it is the same where no candidate ever ran.
-          end(gone());
-          await ready();
-          const { module, verdict, why, milliseconds } = await askAgain(work, [], read(facts), facts, true);
-          // Its own module is optimised code by now.
-          outcome = {
-            ...outcome, ...(!module && { verdict, why, module }),
-            milliseconds: outcome.milliseconds + milliseconds, stages: { ...outcome.stages, confirm: milliseconds },
-          };
-        }
-        // Nothing of a bad candidate may reach the next one.
-        if (!RIGHT.includes(outcome.verdict)) {
-          end(gone());
-          // What traps may have lost the device, and others with it.
-          if (outcome.verdict === 'trapped') dropReserve();
-          return outcome;
-        }
-        const [own, other] = outcome.times ?? [];
-        if (own) usual.set(nameOf(spec, work.incumbent), own);
-        if (other) usual.set(nameOf(spec, work.candidate), other);
-        // Moves it to the end: the least recently used are forgotten first.
-        told.delete(spec);
-        told.set(spec, taken);
-        return outcome;
-      } catch (error) {
-        // What failed or hangs may have taken the whole GPU with it.
-        dropReserve();
-        if (!(error instanceof Hung)) throw error;
-        return { verdict: 'hung', milliseconds: error.milliseconds, stages: {}, resolution: 0, why: error.message };
+        this.#reserve = this.#launch();
+      } catch {
+        // Then the next worker starts when it is needed, and says what is wrong.
       }
-    },
+    }
+    return worker;
+  }
 
-    ahead(candidate) {
-      if (early) worker?.postMessage({ ahead: candidate });
-    },
+  #launch() {
+    return new TrialWorker(this.#launching, this.#given);
+  }
 
-    pause(on) {
-      if (on === paused) return;
-      paused = on;
-      if (on) pauses++;
-      worker?.postMessage({ pause: on ? pauses : 0 });
-    },
+  /** The next attempt starts another worker. */
+  #end() {
+    this.#worker?.end(gone());
+  }
 
-    close() {
-      closed = true;
-      dropReserve();
-      end(gone());
-    },
-  };
+  #dropReserve() {
+    this.#reserve?.end(gone());
+    this.#reserve = null;
+  }
+
+  /** Asks for a verdict; once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again, or no device comes any more. @type {Tune.Ask} */
+  async #ask(worker, work, given, { forget = [], confirm = false, facts }) {
+    const outcome = await worker.attempt(this.#messageOf(work, given, forget, confirm));
+    if (!outcome.gone) return outcome;
+    this.#end();
+    this.#dropReserve();
+    let fresh;
+    try {
+      fresh = await this.#ready();
+    } catch (error) {
+      if (this.#closed) throw error;
+      return outcome;
+    }
+    return fresh.attempt(this.#messageOf(work, read(facts), [], confirm));
+  }
+
+  /** With the expected results if they are known. @type {Tune.MessageOf} */
+  #messageOf(work, facts, forget, confirm) {
+    const { spec, incumbent, judge } = work;
+    const expected = facts && !judge ? this.#found.expectedOf(spec) : null;
+    return { ...work, forget, facts, confirm, expected, usual: this.#found.usualOf(spec, incumbent) };
+  }
+
+  /** A verdict for which a kernel is adopted stands if it is the same where no candidate ever ran. @type {Tune.Confirmed} */
+  async #confirmed(outcome, work, facts) {
+    this.#end();
+    const worker = await this.#ready();
+    const { module, verdict, why, milliseconds } = await this.#ask(worker, work, read(facts), { confirm: true, facts });
+    // Its own module is optimised code by now.
+    return {
+      ...outcome, ...(!module && { verdict, why, module }),
+      milliseconds: outcome.milliseconds + milliseconds, stages: { ...outcome.stages, confirm: milliseconds },
+    };
+  }
 }
+
+const gone = () => new EngineError('disposed', 'The trials were closed', 'Begin a new tuning run');
 
 /** @param {string} why @param {string} hint */
 const failed = (why, hint) => new EngineError('host', `A kernel could not be tried: ${why}`, hint);
@@ -322,3 +414,9 @@ function read(facts) {
     throw failed(`the bundle's description of it cannot be read: ${error}`, 'Load the bundle again');
   }
 }
+
+/** @param {Tune.Expected} expected */
+const bytesOf = (expected) => Object.values(expected).reduce((sum, { byteLength }) => sum + byteLength, 0);
+
+/** @param {number} spec @param {Tune.KernelCode | null} code */
+const nameOf = (spec, code) => `${spec} ${code?.digest ?? ''}`;

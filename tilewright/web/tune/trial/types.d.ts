@@ -1,6 +1,7 @@
 // Types of trials: requests to the trial worker, and its internals; no browser fetches this file.
 
 import type * as Engine from '../../engine/types.js';
+import type { Listening } from '../loop/types.js';
 import type { Bytes, Needs, Verdict } from '../types.js';
 
 /** A buffer of a kernel; `size` in elements. */
@@ -111,14 +112,18 @@ export interface Trials {
 /** Two results of one step as bytes; `rounds`: as in `SpecFacts`. */
 export type Results = { dtype: string; rounds: boolean; found: Bytes; wanted: Bytes };
 /** `start`: the worker of another device than WebAssembly; `early`: it takes long to start, so another one is kept for the next need, and candidates are made ahead; `powerPreference`: that of the engine, whose GPU it must be. */
-export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean; powerPreference?: GPUPowerPreference }) => Trials;
-/** A worker that opens its bench by request `id`; what it said before it was taken, and why it failed. */
-export type Launched = { worker: Worker; id: number; said: any[]; broken: string; hear: (data: any) => unknown; fail: (why: string) => unknown };
-
-export type Ask = (work: Tried, forget: number[], facts: SpecFacts | null, confirm?: boolean) => Promise<any>;
-/** `facts`: of a worker that was told nothing yet. */
-export type AskAgain = (work: Tried, forget: number[], given: SpecFacts | null, facts: () => SpecFacts, confirm?: boolean) => Promise<any>;
+/** `silent`: called at each look while a candidate runs, whether it took the page's own device. */
+export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean; powerPreference?: GPUPowerPreference; silent?: ReturnType<Listening> }) => Trials;
+/** How a trial worker is started and watched; `remember` gets the expected results that it tells. */
+export type Launching = { start: () => Worker; patience: number; silent: ReturnType<Listening>; remember: Remember };
+/** What a worker must be told of a kernel: its facts if it does not know them, and kernels to drop for it; `held`: bytes that it caches then. */
+export type BriefOf = (spec: number, bytes: number, facts: () => SpecFacts) => { given: SpecFacts | null; forget: number[]; held: number };
+/** `given`: the facts, if the worker does not know them; `facts`: for a worker that was told nothing yet. */
+export type Ask = (worker: { attempt(work: Asked): Promise<Outcome> }, work: Tried, given: SpecFacts | null, more: { forget?: number[]; confirm?: boolean; facts: () => SpecFacts }) => Promise<Outcome>;
+export type MessageOf = (work: Tried, facts: SpecFacts | null, forget: number[], confirm: boolean) => Asked;
+export type Confirmed = (outcome: Outcome, work: Tried, facts: () => SpecFacts) => Promise<Outcome>;
 export type Remember = (told: { spec: number; sets: Expected }) => void;
+export type LearnTimes = (work: Tried, times?: number[]) => void;
 export type Request = (kind: string, params: object) => Promise<any>;
 
 // Inside the trial worker.
@@ -203,7 +208,8 @@ export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | 
 export type Accept = (set: TrialSet, given?: any) => Promise<TrialSet>;
 export type Doubt = (name: string) => Promise<void>;
 export type Differs = (name: string) => Promise<string>;
-export type Lap = (stage: string) => void;
+/** A stopwatch: `end` is that of a stage. */
+export type Stages = { milliseconds: Record<string, number>; spent(): number; end(stage: string): void };
 /** Milliseconds of two kernels on the same part. */
 export type Pair = { first: number; second: number };
 /** `order`: 1 if the second kernel runs first.  A round measures one pair of each part.  `granted`: the second one need not be faster. */
@@ -224,7 +230,9 @@ export type RunnerOf = (known: KernelCode | null, usual?: number) => Promise<Run
 export type Found = Partial<Outcome> & { verdict: Verdict; wins?: boolean };
 export type Question = (facts: SpecFacts, runner: Runner, incumbent: KernelCode | null) => Promise<{ wrong?: string; refuted?: string }>;
 export type FarSlower = (runner: Runner, other: Runner) => Promise<Found | null>;
-export type Against = (runner: Runner, other: Runner, bar: Bar, overs: Over[], lap: Lap) => Promise<Found>;
+export type Against = (runner: Runner, other: Runner, bar: Bar, stages: Stages) => Promise<Found>;
+export type VerdictOn = (asked: Asked, facts: SpecFacts, stages: Stages) => Promise<Found>;
+export type AddSet = (kernel: LoadedKernel, name: string, expected: Expected | null) => Promise<void>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 /** `whole`: milliseconds of all tiles by this look; 0 if the clock did not advance.  `spent`: milliseconds of what told it. */
 export type Glance = (runner: Runner) => Promise<{ whole: number; spent: number }>;

@@ -1,0 +1,145 @@
+"""`bench-kernel`: one kernel against the peak of this machine's multiply-add, in the same run.
+
+Input: a kernel, its sizes, a host.  Output: GFLOP/s of the kernel and of a kernel that only
+multiplies and adds in registers, measured by turns, so that both see the same clock and load.
+On WebGPU there is no such kernel yet, and a run includes one submission.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.subjects import matmul, peak
+from tilewright.base.errors import UsageError
+from tilewright.bundle import Contents, write
+from tilewright.cli.hosts import (
+    Timer,
+    check_timing,
+    engine_of,
+    open_timers,
+    targets_of,
+    timing_hosts,
+    variants_of,
+)
+from tilewright.cli.options import Json, sizes
+from tilewright.cli.output import Answer, pairs
+from tilewright.compiler import Options
+from tilewright.targets import DEFAULT
+
+KERNELS = ("matmul",)
+ROUND = 5
+# Engines compile a function anew after it has run for a while; before that, times mean little.
+WARMUP_MS = 400.0
+WARMUP_ROUNDS = 400
+
+
+@dataclass(frozen=True)
+class Series:
+    """Times of single runs in milliseconds, and the work of one run."""
+
+    milliseconds: Sequence[float]
+    flops: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.milliseconds)
+
+    @property
+    def gflops(self) -> float:
+        if self.median == 0:
+            raise UsageError("The kernel is too short to time", hint="Use larger sizes")
+        return self.flops / self.median / 1e6
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles as a part of the median."""
+        low, _, high = statistics.quantiles(self.milliseconds, n=4)
+        return (high - low) / self.median
+
+
+def bench_kernel(
+    kernel: Annotated[str, typer.Argument(help="The kernel: matmul.")],
+    size: Annotated[str, typer.Argument(metavar="MxKxN", help="Its sizes.")],
+    host: Annotated[
+        str, typer.Option(help=f"Where to run: {', '.join(timing_hosts())}.")
+    ] = "chromium",
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads, of both kernels.")] = 1,
+    runs: Annotated[int, typer.Option(min=2, help="How many runs are timed.")] = 40,
+    as_json: Json = False,
+) -> Answer:
+    """Time one kernel, and the peak: a kernel that only multiplies and adds in registers."""
+    del as_json  # every command takes it; the entry point acts on it
+    m, k, n = _sizes(kernel, size)
+    check_timing(host)
+    targets = targets_of(host)
+    subjects = [matmul(m, k, n, Options(targets=targets, variants=variants_of(host)))]
+    if targets == DEFAULT:
+        subjects.append(peak())
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+        paths = [_written(s.contents, Path(folder) / s.name) for s in subjects]
+        with open_timers(host, paths, threads) as timers:
+            (first,) = timers[0](1)
+            found = by_turns(timers, runs)
+    about = {"host": host, "engine": engine_of(host), "threads": threads}
+    data = {"kernel": kernel, "size": [m, k, n], **about}
+    series = [Series(times, s.flops) for times, s in zip(found, subjects, strict=True)]
+    data |= summary(series[0], series[1] if len(series) > 1 else None, first)
+    return Answer(data, pairs(data))
+
+
+def by_turns(timers: Sequence[Timer], runs: int) -> list[list[float]]:
+    """`runs` times of each timer, a few of one, then a few of the next, and so on."""
+    for timer in timers:
+        warm_up(timer, WARMUP_MS, ROUND)
+    found: list[list[float]] = [[] for _ in timers]
+    while len(found[0]) < runs:
+        count = min(ROUND, runs - len(found[0]))
+        for times, timer in zip(found, timers, strict=True):
+            times += timer(count)
+    return found
+
+
+def warm_up(timer: Timer, milliseconds: float, runs: int) -> None:
+    """Run so long, `runs` at a time; a clock too coarse to see anything does not hold it up."""
+    spent = 0.0
+    for _ in range(WARMUP_ROUNDS):
+        spent += sum(timer(runs))
+        if spent >= milliseconds:
+            return
+
+
+def summary(subject: Series, peak: Series | None, first: float) -> dict[str, object]:
+    """Of the kernel, and beside the peak if that was measured; `first` is the first run's time."""
+    data: dict[str, object] = {
+        "gflops": subject.gflops,
+        "median_ms": subject.median,
+        "first_ms": first,
+        "spread": subject.spread,
+        "n": len(subject.milliseconds),
+    }
+    if peak is None:
+        return data
+    ratio = subject.gflops / peak.gflops
+    return data | {"peak_gflops": peak.gflops, "ratio": ratio, "peak_spread": peak.spread}
+
+
+def _sizes(kernel: str, size: str) -> tuple[int, int, int]:
+    if kernel not in KERNELS:
+        raise UsageError(f"Unknown kernel: {kernel}", hint=f"Known are {', '.join(KERNELS)}")
+    hint = "matmul 384x768x768 (rows, depth, columns)"
+    match sizes(size, "x", hint):
+        case (m, k, n):
+            return m, k, n
+    raise UsageError(f"Not three sizes: {size}", hint=f"Write it as {hint}")
+
+
+def _written(contents: Contents, folder: Path) -> Path:
+    write(contents, folder)
+    return folder

@@ -1,0 +1,51 @@
+"""The designs that are compared: those of the product, and two of papers.
+
+Output: `DESIGNS` by name; `Settings.policy` and `Scheduler` take each.  Where the papers are
+silent, docs/decisions/0031 and 0032 decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lab import miriam
+from tilewright.elastic.policy import DESIGNS as USUAL
+from tilewright.elastic.policy import Design
+from tilewright.elastic.policy.designs import ALL, Allotment, LaunchContext, all_workers
+from tilewright.elastic.policy.state import pending_us
+
+#: Kernel-boundary scheduling after Orion: most time in flight, as a share of the request's.
+MOST_PENDING = 0.025
+
+
+def _opposite(now: LaunchContext) -> Allotment | None:
+    """A kernel that leaves SMs free, uses what the critical kernel does not, and ends soon."""
+    kernel, critical = now.kernel, now.critical
+    each = kernel.residents(now.gpu) // now.gpu.sms
+    small = -(-kernel.tiles // each) < now.gpu.sms
+    differs = critical is None or (kernel.memory > kernel.compute) != (
+        critical.memory > critical.compute
+    )
+    pending = pending_us(now.gpu, now.normal)
+    soon = pending + kernel.tile_us <= MOST_PENDING * now.solo_us
+    return ALL if small and differs and soon else None
+
+
+def _shard(now: LaunchContext) -> Allotment | None:
+    if now.critical is None:
+        return None
+    found = miriam.shard(now.kernel, now.critical, now.gpu, used(now))
+    return None if found is None else Allotment(found.blocks, found.blocks, found.fold)
+
+
+def used(now: LaunchContext) -> int:
+    """Workers of normal launches in flight."""
+    flights = ((p.task.kernels[f.kernel], f) for p in now.normal for f in p.flying)
+    return sum(min(f.workers, k.residents(now.gpu), k.tiles) for k, f in flights)
+
+
+PAPERS = (
+    Design("miriam", "tile", all_workers, _shard, by_kernels=True),
+    Design("boundary", "never", all_workers, _opposite, by_kernels=True),
+)
+DESIGNS: Mapping[str, Design] = {**USUAL, **{design.name: design for design in PAPERS}}

@@ -1,0 +1,197 @@
+"""What the microbenchmark found, device by device, and what follows for all of them.
+
+Input: files that `python -m lab primitives` writes, such as the one beside this file.  Output:
+findings, and a decision per primitive: consistent, device-dependent, unconfirmed, or without
+effect.  It knows no schedule.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal
+
+from tilewright.base.errors import UsageError
+
+FORMAT = 2
+
+#: A part of the time that no setting is chosen for: less would be the noise of another day.
+NOISE = 0.01
+
+#: Sure browsers that a setting needs before it is fixed for all devices.
+SURE_LEAST = 2
+
+Verdict = Literal["consistent", "device-dependent", "unconfirmed", "no effect"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Time at the untuned setting over time at the tuned one: median of paired rounds, and the
+    interval that holds it with 95 % confidence at least."""
+
+    ratio: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def rho(self) -> int:
+        """1 if the tuned setting is the faster one: an element of nnJIT's vector."""
+        return int(self.ratio > 1)
+
+    @property
+    def sure(self) -> bool:
+        return self.low > 1 + NOISE or self.high < 1 - NOISE
+
+
+@dataclass(frozen=True)
+class Device:
+    """One engine on one machine, and what was found there.
+
+    browser: whether the engine is a browser's; others are measured, but decide nothing
+    """
+
+    host: str
+    browser: bool
+    engine: str
+    cpu: str
+    date: str
+    tilewright: str
+    findings: Mapping[str, Finding]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """A newer run of the same engine on the same machine takes the place of an older one."""
+        return self.host, self.cpu
+
+    @property
+    def rho(self) -> tuple[int, ...]:
+        return tuple(f.rho for f in self.findings.values())
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The product that was measured (rows, depth, columns), and the devices."""
+
+    matmul: tuple[int, int, int]
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows for all devices.
+
+    tuned: the setting that is fixed, True for the tuned one; None where there is none
+    by:    the devices that are sure, as (host, processor): these decided it, no others
+    """
+
+    verdict: Verdict
+    tuned: bool | None
+    by: tuple[tuple[str, str], ...] = ()
+
+
+def decide(name: str, devices: Iterable[Device]) -> Decision:
+    """By the browsers that are sure.  What only one of them says may be that device's alone."""
+    sure = [d for d in devices if d.browser and name in d.findings and d.findings[name].sure]
+    by, sides = tuple(d.key for d in sure), {d.findings[name].rho for d in sure}
+    if not sure:
+        return Decision("no effect", None)
+    if len(sides) > 1:
+        return Decision("device-dependent", None, by)
+    if len(sure) < SURE_LEAST:
+        return Decision("unconfirmed", None, by)
+    return Decision("consistent", sides == {1}, by)
+
+
+def decisions(devices: Sequence[Device]) -> dict[str, Decision]:
+    """One for each primitive that any device has measured."""
+    names = dict.fromkeys(name for d in devices for name in d.findings)
+    return {name: decide(name, devices) for name in names}
+
+
+def median_interval(values: Sequence[float]) -> Finding:
+    """The median and its interval by order statistics, which assume nothing of the noise.
+
+    The k-th smallest and the k-th largest of n hold the median but for twice the chance of fewer
+    than k heads in n throws: at most 5 % (n = 9: the second, n = 6: the first).
+    """
+    ordered, n = sorted(values), len(values)
+    chance, term, k = 0.0, 0.5**n, 0
+    while 2 * (chance + term) <= 0.05:
+        chance += term
+        k += 1
+        term = term * (n - k + 1) / k
+    at = max(k - 1, 0)
+    middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    return Finding(middle, ordered[at], ordered[n - 1 - at], n)
+
+
+def merged(documents: Iterable[Findings]) -> Findings:
+    """All devices; if one appears twice, the later entry."""
+    listed = list(documents)
+    shapes = {d.matmul for d in listed}
+    if len(shapes) != 1:
+        raise UsageError(
+            "Findings about different products cannot be merged",
+            hint="Measure the other machines with this version of Tilewright",
+            shapes=["x".join(map(str, s)) for s in sorted(shapes)],
+        )
+    devices = {d.key: d for document in listed for d in document.devices}
+    return Findings(listed[0].matmul, tuple(devices[k] for k in sorted(devices)))
+
+
+def to_json(document: Findings) -> dict[str, object]:
+    """Plain data; the decisions are there to be read, and computed anew by who uses them."""
+    return {
+        "format": FORMAT,
+        "matmul": list(document.matmul),
+        "devices": [asdict(d) | {"rho": list(d.rho)} for d in document.devices],
+        "decisions": {n: asdict(d) for n, d in decisions(document.devices).items()},
+    }
+
+
+def encoded(document: Findings) -> bytes:
+    """The file."""
+    return json.dumps(to_json(document), indent=1).encode() + b"\n"
+
+
+def read(path: Path) -> Findings:
+    """Raises `UsageError` for a file that is none of ours."""
+    try:
+        return _document(json.loads(path.read_text("utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            "The file holds no findings about primitives",
+            hint="Make one with: python -m lab primitives -o FILE",
+            path=str(path),
+            reason=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def _document(data: Any) -> Findings:
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']}, not {FORMAT}")
+    m, k, n = map(int, data["matmul"])
+    return Findings((m, k, n), tuple(map(_device, data["devices"])))
+
+
+def _device(data: Any) -> Device:
+    facts = {k: str(data[k]) for k in ("host", "engine", "cpu", "date", "tilewright")}
+    if not isinstance(data["browser"], bool):
+        raise TypeError("browser is true or false")
+    return Device(
+        **facts,
+        browser=data["browser"],
+        findings={n: _finding(f) for n, f in data["findings"].items()},
+    )
+
+
+def _finding(data: Any) -> Finding:
+    ratio, low, high = (float(data[k]) for k in ("ratio", "low", "high"))
+    found = Finding(ratio, low, high, int(data["n"]))
+    if not (0 < found.low <= found.ratio <= found.high and isfinite(found.high)):
+        raise ValueError(f"{data} is no interval of a ratio")
+    return found

@@ -1,0 +1,6 @@
+"""A GPU in discrete events, on which the policies run as they do on a real one."""
+
+from lab.simulator.measure import levels, phases, solo_us
+from lab.simulator.run import Outcome, RequestSource, Served, simulate
+
+__all__ = ["Outcome", "RequestSource", "Served", "levels", "phases", "simulate", "solo_us"]

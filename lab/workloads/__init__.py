@@ -1,0 +1,144 @@
+"""Workloads of the field: which models run together, how their requests come, by name.
+
+Output: `WORKLOADS`, plain data.  Names of models are those of `models.MODELS`; times are seconds.
+Who runs a workload asks `Arrival.clients` and `Arrival.times`; nothing here runs one.
+
+Sources: MDTB and LGSVL from Miriam (SenSys '23, table 2 and section 9.5), which leaves open the
+depth of its ResNet and the number of clients; DISB A to E and REAL from SJTU-IPADS/disb
+(benchmarks/workloads).  REAL is synthetic here: gaps with the statistics of the recorded ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lab.workloads.synthetic import Synthetic
+from tilewright.base.errors import UsageError
+from tilewright.elastic.arrivals import Arrival, ClosedLoop, Poisson, Uniform
+
+__all__ = ["PAPER_LOADS", "WORKLOADS", "Stream", "Workload", "workload"]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Requests to one model, each of which should be answered within `deadline` seconds of coming.
+
+    Where nobody says another, the deadline of open arrivals is their mean gap, as for periodic
+    tasks in real-time scheduling; closed loops have none.
+    """
+
+    model: str
+    arrival: Arrival
+    deadline: float | None = None
+
+    @property
+    def due(self) -> float | None:
+        """The deadline that counts, in seconds; None if requests have none."""
+        if self.deadline is not None or not self.arrival.rate:
+            return self.deadline
+        return self.arrival.mean_gap
+
+    def scaled(self, factor: float) -> Stream:
+        """The same at another rate; a deadline of its own scales, too."""
+        deadline = None if self.deadline is None else self.deadline / factor
+        return replace(self, arrival=self.arrival.scaled(factor), deadline=deadline)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Streams that must keep their pace, and others that take what is left."""
+
+    critical: tuple[Stream, ...]
+    normal: tuple[Stream, ...]
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return self.critical + self.normal
+
+    def scaled(self, factor: float) -> Workload:
+        """All open arrivals at `factor` times their rates; closed loops stay."""
+        return Workload(
+            tuple(s.scaled(factor) for s in self.critical),
+            tuple(s.scaled(factor) for s in self.normal),
+        )
+
+    def with_clients(self, number: int) -> Workload:
+        """Every closed loop of the normal streams with so many clients."""
+
+        def more(stream: Stream) -> Stream:
+            closed = stream.arrival.clients > 0
+            return replace(stream, arrival=ClosedLoop(number)) if closed else stream
+
+        return replace(self, normal=tuple(map(more, self.normal)))
+
+    def load(self, solo: Mapping[str, float]) -> float:
+        """Share of the device's time that open arrivals ask for, with `solo` seconds by model."""
+        return sum(s.arrival.rate * solo[s.model] for s in self.streams)
+
+    def at_load(self, load: float, solo: Mapping[str, float]) -> Workload:
+        """Rates scaled so that open arrivals ask for this share on a device of other speed."""
+        now = self.load(solo)
+        if not now:
+            raise UsageError(
+                "All streams of the workload are closed loops: there is no rate to scale",
+                hint="Run it as it is",
+                models=[s.model for s in self.streams],
+            )
+        return self.scaled(load / now)
+
+
+def _closed(*models: str) -> tuple[Stream, ...]:
+    return tuple(Stream(model, ClosedLoop()) for model in models)
+
+
+_FIVE = ("ResNet-152", "DenseNet-201", "VGG-19", "Inception-v3", "DistilBERT")
+
+#: Milliseconds between two requests of the recording: mean, deviation, least, most.
+_GAPS: Mapping[str, tuple[float, float, float, float]] = {
+    "ResNet-152": (103.7, 12.5, 86, 183),
+    "DenseNet-201": (192.9, 42.7, 87, 343),
+    "VGG-19": (52.3, 83.2, 3, 283),
+    "Inception-v3": (103.5, 23.8, 70, 205),
+    "DistilBERT": (224.0, 87.4, 87, 957),
+}
+
+WORKLOADS: Mapping[str, Workload] = {
+    "MDTB-A": Workload(_closed("AlexNet"), _closed("CifarNet")),
+    "MDTB-B": Workload((Stream("SqueezeNet", Uniform(10)),), _closed("AlexNet")),
+    "MDTB-C": Workload((Stream("GRU", Poisson(10)),), _closed("ResNet-50")),
+    "MDTB-D": Workload((Stream("LSTM", Uniform(10)),), _closed("SqueezeNet")),
+    "AlexNet pair": Workload(_closed("AlexNet"), _closed("AlexNet")),
+    "LGSVL": Workload((Stream("ResNet-50", Uniform(10)),), (Stream("SqueezeNet", Uniform(12.5)),)),
+    "DISB-A": Workload((Stream("VGG-19", Uniform(100)),), _closed("ResNet-152")),
+    "DISB-B": Workload(_closed("VGG-19"), _closed("ResNet-152")),
+    "DISB-C": Workload((Stream("VGG-19", Uniform(100)),), _closed(*_FIVE)),
+    "DISB-D": Workload(tuple(Stream(m, Uniform(20)) for m in _FIVE), _closed(*_FIVE)),
+    "DISB-E": Workload(tuple(Stream(m, Poisson(20)) for m in _FIVE), _closed(*_FIVE)),
+    "REAL": Workload(
+        tuple(Stream(m, Synthetic(*(ms / 1e3 for ms in _GAPS[m]))) for m in _FIVE),
+        _closed(*_FIVE),
+    ),
+}  # fmt: skip
+
+#: The least load of open arrivals with which Miriam's gains can be had on its boards.
+#:
+#: The paper gives no latencies, but totals over sequential execution.  Beside a closed loop of
+#: short requests that total is at most 1 / (1 - load): a gain g needs a load of 1 - 1/g.  Where
+#: all arrivals are open (LGSVL), sequential execution serves 1/load of them: the gain is the load.
+PAPER_LOADS: Mapping[str, float] = {
+    "MDTB-B": 1 - 1 / 1.85,
+    "MDTB-C": 1 - 1 / 1.79,
+    "MDTB-D": 1 - 1 / 1.91,
+    "LGSVL": 1.89,
+}
+
+
+def workload(name: str) -> Workload:
+    """The workload of this name; `UsageError` if there is none."""
+    if name not in WORKLOADS:
+        raise UsageError(
+            f"There is no workload {name!r}",
+            hint=f"Workloads are {', '.join(WORKLOADS)}",
+        )
+    return WORKLOADS[name]

@@ -1,0 +1,27 @@
+"""What must hold inside (base/invariants.py): the value itself, or a bug of ours with its facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base.errors import CompilerBug
+from tilewright.base.invariants import ensure, of_kind, required
+
+
+def test_what_holds_comes_back_as_it_is() -> None:
+    value = [1]
+    assert required(value, "nothing") is value
+    assert required(0, "nothing") == 0
+    assert of_kind(value, list, "no list") is value
+    ensure(True, "nothing")
+
+
+def test_what_does_not_hold_is_a_bug_of_ours_with_its_facts() -> None:
+    with pytest.raises(CompilerBug, match="it is no product") as missing:
+        required(None, "it is no product", kernel="k")
+    with pytest.raises(CompilerBug, match="no list") as other:
+        of_kind("text", list, "no list", kernel="k")
+    with pytest.raises(CompilerBug, match="not equal") as wrong:
+        ensure(False, "not equal", kernel="k")
+    assert missing.value.facts == wrong.value.facts == {"kernel": "k"}
+    assert other.value.facts == {"found": "text", "kernel": "k"}

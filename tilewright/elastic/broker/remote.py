@@ -1,0 +1,213 @@
+"""A coordinator in another process, for the agents of this one.
+
+Input: the path of a broker's socket.  Output: actions for tasks, as `Coordinator` gives them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from tilewright.base.errors import HostError, InputError, TilewrightError
+from tilewright.elastic.broker.messages import (
+    BrokerWelcome,
+    Joined,
+    Message,
+    Refused,
+    Withdrawn,
+    encoded,
+    receive,
+)
+from tilewright.elastic.broker.server import OWN_BITS
+from tilewright.elastic.coordinator import (
+    NOBODY,
+    ONE_VERSION,
+    FailedActions,
+    Sink,
+    joined,
+    owner_of,
+)
+from tilewright.elastic.interpreter import InterpreterPriority
+from tilewright.elastic.policy import (
+    Action,
+    Arrived,
+    Begin,
+    Critical,
+    Enqueue,
+    Finished,
+    Gone,
+    Normal,
+    Noticed,
+    Overdue,
+    Proceed,
+    Recalibrated,
+    Refuse,
+    TaskEvent,
+    Withdraw,
+)
+
+#: Seconds within which a broker admits or refuses a task.
+ANSWERS_S = 60.0
+
+
+class RemoteCoordinator:
+    """welcome: the broker's first message
+    interpreter: shared with other coordinators of this process; None: one of its own
+
+    When the connection ends, open requests are refused with a HostError.
+    Raises HostError if no broker serves the socket, or the broker has no room for one more client.
+    """
+
+    def __init__(self, path: Path, interpreter: InterpreterPriority | None = None) -> None:
+        self.interpreter = interpreter or InterpreterPriority()
+        self._link = socket.socket(socket.AF_UNIX)
+        try:
+            self._link.connect(str(path))
+        except OSError as error:
+            self._link.close()
+            raise HostError(
+                f"no broker serves {path}: {error.strerror}",
+                hint="Start one: tilewright broker SOCKET",
+            ) from error
+        try:
+            self.welcome = self._welcomed(path)
+        except TilewrightError:
+            self._link.close()
+            raise
+        self._numbers: Iterator[int] = count(self.welcome.client << OWN_BITS)
+        self._sinks: dict[str, Sink] = {}
+        self._joined: dict[str, Critical | Normal] = {}
+        #: Critical requests that are open, and their tasks.
+        self._tasks: dict[int, str] = {}
+        self._sending, self._joining = threading.Lock(), threading.Lock()
+        self._answer: Joined | Refused | None = None
+        self._answered = threading.Event()
+        self._ended: TilewrightError | None = None
+        self._failed = FailedActions()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _welcomed(self, path: Path) -> BrokerWelcome:
+        try:
+            first = receive(self._link)
+        except HostError as error:
+            raise HostError(
+                f"the broker of {path} took no more clients, or ended",
+                hint="Close one of its clients, or look whether it still runs",
+                path=path,
+            ) from error
+        if not isinstance(first, BrokerWelcome):
+            raise InputError(
+                f"the broker of {path} began with {type(first).__name__}", hint=ONE_VERSION
+            )
+        return first
+
+    def __enter__(self) -> RemoteCoordinator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The broker forgets this client's tasks."""
+        with contextlib.suppress(OSError):  # if it has not ended by itself
+            self._link.shutdown(socket.SHUT_RDWR)
+        joined(self._thread, "the link to the broker")
+        self._link.close()
+
+    def request(self) -> int:
+        return next(self._numbers)
+
+    def at_once(self, task: str, request: int) -> Begin | None:
+        """None: only the broker can decide."""
+        return None
+
+    def join(self, task: Critical | Normal, sink: Sink) -> None:
+        with self._joining:
+            self._sinks[task.name] = sink
+            self._answer = None
+            self._answered.clear()
+            self._send(task)
+            if not self._answered.wait(ANSWERS_S):
+                del self._sinks[task.name]
+                raise HostError(
+                    f"the broker did not answer within {ANSWERS_S:g} s",
+                    hint="Look whether its process is stopped, and start it again",
+                    task=task.name,
+                )
+            answer = self._answer
+            if isinstance(answer, Refused):
+                del self._sinks[task.name]
+                raise answer.error
+            self._joined[task.name] = task
+            self._check()
+
+    def post(self, event: TaskEvent) -> None:
+        """Raises HostError when the connection has ended, and as `Coordinator.post`."""
+        owner = owner_of(event, self._tasks)
+        match event:
+            case Arrived(task=task) if isinstance(self._joined.get(task), Critical):
+                self._tasks[event.request] = task
+            case Finished():
+                self._tasks.pop(event.request, None)
+            case Gone(task=task):
+                self._sinks.pop(task, None)
+                self._joined.pop(task, None)
+                for request in [r for r, t in list(self._tasks.items()) if t == task]:
+                    self._tasks.pop(request, None)
+        self._send(event)
+        if owner != NOBODY and not isinstance(event, Finished):
+            self._failed.check(owner)
+
+    def _send(self, message: Message) -> None:
+        self._check()
+        with self._sending:
+            try:
+                self._link.sendall(encoded(message))
+            except OSError as error:
+                raise HostError(
+                    "the broker is gone", hint="Start it again, and its clients"
+                ) from error
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._hear(receive(self._link))
+        except TilewrightError as error:
+            self._ended = error
+            self._answered.set()
+            for request, task in list(self._tasks.items()):
+                self._give(task, Refuse(request, error))
+            for name, joined in list(self._joined.items()):
+                if isinstance(joined, Normal):
+                    self._give(name, Refuse(-1, error))
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case Joined() | Refused(request=-1):
+                self._answer = message
+                self._answered.set()
+            case Refused(request=request):
+                self._give(self._tasks.get(request, NOBODY), Refuse(request, message.error))
+            case Withdrawn(task=task, why=why):
+                self._give(task, Withdraw(task, why.error))
+            case Enqueue() | Begin() | Proceed() | Noticed() | Recalibrated() | Overdue():
+                self._give(owner_of(message, self._tasks), message)
+
+    def _give(self, task: str, action: Action) -> None:
+        """An error of the task's own sink is raised when the task posts; others go on."""
+        sink = self._sinks.get(task)
+        if sink is None:
+            return
+        try:
+            sink(action)
+        except Exception as error:
+            self._failed.keep(task, error)

@@ -1,0 +1,199 @@
+"""A critical model on a device: its kernels in phases, each under a budget, started by one call.
+
+Input: a loaded bundle (`CudaHost`), the budget word.  Output: requests that the GPU answers, and
+the end of each.  Which budgets a request has is decided by the policy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.base.budget import EVERYBODY, WORD
+from tilewright.elastic.interpreter import REST_S, SPIN_S
+from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_devices import CudaDevice, HostWords
+from tilewright.hosts.cuda_elastic import Budget
+from tilewright.hosts.cuda_l2 import Window
+from tilewright.hosts.cuda_tasks import TOLD, Release, Task
+from tilewright.hosts.tensors import Array, largest_extents
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recorded request, and the words that its parts read; `start` takes the first budget."""
+
+    start: Callable[[int], None]
+    told: HostWords
+
+
+class RequestEnd:
+    """The end of a critical request, which the GPU tells by a word in the host's memory.
+
+    Polling the word needs no call of the driver.  Beside normal work such a call takes up to
+    200 us, and Python may switch threads at each of them.
+    """
+
+    def __init__(self, word: Array, number: int, device: CudaDevice) -> None:
+        self._word, self._number, self._device = word, number, device
+        self._asks = time.perf_counter() + SPIN_S
+
+    def passed(self) -> bool:
+        """Raises HostError if the device has failed, for then the word never comes."""
+        if int(self._word[0]) == self._number:
+            return True
+        if time.perf_counter() > self._asks:
+            self._device.mark()  # only for its error
+            self._asks = time.perf_counter() + SPIN_S
+        return False
+
+    def wait(self) -> None:
+        while not self.passed():
+            time.sleep(REST_S)
+
+
+class CriticalModel:
+    """Plain kernels in the order of the host's stream.  Before each part of them a kernel sets the
+    budget and waits for the workers that must leave; in the end all workers may stay.
+
+    A request is one CUDA graph, started by one call: between two calls Python may switch threads,
+    and then the GPU waits, too.  The first budget is written without a kernel, which might find no
+    room until a worker has left.
+
+    budget: the word that normal kernels read; None: theirs are plain, and no worker leaves
+    window: what its kernels keep in the L2 cache
+    """
+
+    def __init__(
+        self,
+        host: CudaHost,
+        budget: Budget | None,
+        plan: int = -1,
+        extents: Sequence[int] | None = None,
+        window: Window | None = None,
+    ) -> None:
+        self.host, self.device = host, host.device
+        self._budget = budget
+        if extents is None:
+            extents = largest_extents(host.bundle.manifest)
+        steps = host.steps(plan, extents)
+        self.launches = [replace(launch, window=window) for _, launch in steps]
+        self._ended, self._requests = self.device.words(), 0
+        self._last: RequestEnd | None = None
+        self._left: list[Recording] = []
+        self._runs: dict[tuple[tuple[int, int], ...], Recording] = {}
+        #: The parts for each choice of budgets of the prepared phases.
+        self._phases: Sequence[Phase] | None = None
+        self._choices: dict[tuple[tuple[int, ...], float], tuple[Hold, ...]] = {}
+        self._kernels: dict[int, Callable[[], None]] = {}
+
+    def prepare(self, phases: Sequence[Phase], by_kernels: bool = False) -> None:
+        """Records what `start` or `start_kernel` needs for these phases, so that no request waits
+        for a recording."""
+        if by_kernels:
+            for number in range(len(self.launches)):
+                self._kernel(number)
+        else:
+            self._run(holds(phases, (EVERYBODY,) * len(phases), 0.0))
+            self._phases = phases
+            self._choices.clear()
+
+    def start(
+        self,
+        phases: Sequence[Phase],
+        budgets: Sequence[int],
+        settle_us: float = 0.0,
+        concurrent: int = 0,
+    ) -> RequestEnd:
+        """One inference on the present inputs; the last one has ended.  Returns at once on a GPU.
+
+        Also where a launch fails, all workers may stay afterwards.
+        settle_us, concurrent: as of the policy's `Begin`
+        """
+        if phases is not self._phases:
+            return self.start_parts(holds(phases, budgets, settle_us), settle_us, concurrent)
+        key = (tuple(budgets), settle_us)
+        if key not in self._choices:
+            self._choices[key] = tuple(holds(phases, budgets, settle_us))
+        return self.start_parts(self._choices[key], settle_us, concurrent)
+
+    def start_parts(
+        self, parts: Sequence[Hold], settle_us: float = 0.0, concurrent: int = 0
+    ) -> RequestEnd:
+        """As `start`, for some kernels only: for measurements."""
+        if self._last is None or self._last.passed():
+            self._left.clear()
+        else:
+            # the agent has given the last request up, but its kernels still read their words
+            self._left += self._runs.values()
+            self._runs.clear()
+        run, most_ns = self._run(parts), round(1e3 * settle_us)
+        self._requests = number = (self._requests + 1) % 2**32
+        told, at = run.told.value, 0
+        for part in parts:
+            told[at : at + TOLD] = (part.budget, concurrent, most_ns if part.waits else 0, number)
+            at += TOLD
+        try:
+            run.start(parts[0].budget)
+        except BaseException:
+            if self._budget is not None:
+                self.device.start(self._budget.task(EVERYBODY))
+            raise
+        self._last = RequestEnd(self._ended.value, number, self.device)
+        return self._last
+
+    def start_kernel(self, number: int) -> None:
+        self._kernel(number)()
+
+    def _kernel(self, number: int) -> Callable[[], None]:
+        if number not in self._kernels:
+            self._kernels[number] = self.device.record([self.launches[number]])
+        return self._kernels[number]
+
+    def _run(self, parts: Sequence[Hold]) -> Recording:
+        """The recording of these parts, made once: budgets are read when it runs."""
+        key = tuple((part.first, part.last) for part in parts)
+        if key not in self._runs:
+            self._runs[key] = self._recorded(key)
+        return self._runs[key]
+
+    def _recorded(self, parts: Sequence[tuple[int, int]]) -> Recording:
+        told, tasks = self.device.words(TOLD * len(parts)), list[Task]()
+        for number, (first, last) in enumerate(parts):
+            if self._budget is not None:
+                tasks.append(self._budget.settle(told.address + TOLD * WORD * number))
+            tasks += self.launches[first:last]
+        words = 0 if self._budget is None else self._budget.address
+        tasks.append(Release(words, told.address, self._ended.address))
+        if words:
+            return Recording(self.device.record_after(words, tasks), told)
+        run = self.device.record(tasks)
+        return Recording(lambda budget: run(), told)
+
+
+def critical_task(
+    name: str,
+    phases: Sequence[Phase],
+    kernels: Sequence[KernelCost] = (),
+    *,
+    max_slowdown: float = 1.05,
+    priority: int = 0,
+    deadline_ms: float | None = None,
+    rate_hz: float | None = None,
+    lease_ms: float = 0.0,
+    gap_ms: float = 0.0,
+) -> Critical:
+    """A critical task with times as people give them."""
+    return Critical(
+        name,
+        tuple(phases),
+        tuple(kernels),
+        max_slowdown,
+        priority,
+        None if deadline_ms is None else deadline_ms * 1e3,
+        rate_hz,
+        lease_ms * 1e3,
+        gap_ms * 1e3,
+    )

@@ -1,0 +1,116 @@
+"""How a normal model is launched: kernel by kernel or by runs, elastic or plain.
+
+Input: a loaded bundle (`CudaHost`) or its elastic plan.  Output: launches, and how many kernels of
+the inference are complete.  When each is launched is decided by the policy.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from tilewright.hosts.cuda import CudaHost
+from tilewright.hosts.cuda_elastic import ElasticPlan
+from tilewright.hosts.cuda_tasks import Launch
+
+
+class NormalPlan(Protocol):
+    """How the kernels of an inference are launched: one by one, or in runs by one call each.
+
+    A run counts as one kernel here.
+    ends: for each of them, the number of the first kernel after it
+    """
+
+    @property
+    def ends(self) -> Sequence[int]: ...
+
+    def begin(self) -> None:
+        """Begins an inference, in the stream's order.  The last one may still run if no worker can
+        leave it."""
+
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        """plain: in the form that no worker leaves, where there are two.  All kernels before it are
+        complete or were started in that form, too, and no part of it has been computed in this
+        inference: a later kernel of the run may have overwritten what it reads."""
+
+    def complete_after(self, number: int) -> int:
+        """How many kernels are complete, when the launch of this one has ended."""
+
+
+class ElasticKernels:
+    """Elastic kernels, launched one by one (hosts/cuda_elastic.py)."""
+
+    def __init__(self, plan: ElasticPlan) -> None:
+        self._plan, self.ends = plan, range(1, 1 + len(plan.steps))
+
+    def begin(self) -> None:
+        self._plan.begin()
+
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        if plain:
+            self._plan.start_plain(number)
+        else:
+            self._plan.start(number, workers)
+
+    def complete_after(self, number: int) -> int:
+        return self._plan.complete
+
+
+class ElasticRuns:
+    """Elastic kernels in runs, one call each: a thread of Python cannot start each kernel in time.
+
+    If workers left a run, it is launched again.  Its complete kernels then do nothing but still
+    take time in the stream: so a run is shorter than a plan.
+
+    gates: kernels before which the device waits while no worker may stay (gates.py)
+    """
+
+    def __init__(self, plan: ElasticPlan, ends: Sequence[int], gates: Collection[int] = ()) -> None:
+        self._plan, self.ends = plan, ends
+        runs = list(pairwise((0, *ends)))
+        self._runs = [plan.recorded(*run, gates=gates) for run in runs]
+        self._plain = [plan.recorded_plain(*run) for run in runs]
+
+    def begin(self) -> None:
+        self._plan.begin()
+
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        """The budget limits the workers: those beyond it leave at once."""
+        (self._plain if plain else self._runs)[number]()
+
+    def complete_after(self, number: int) -> int:
+        return bisect_right(self.ends, self._plan.complete)
+
+
+class PlainKernels:
+    """Plain kernels, launched one by one, for designs whose workers never leave."""
+
+    def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
+        self._host, self._launches, self.ends = host, launches, range(1, 1 + len(launches))
+
+    def begin(self) -> None:
+        """Plain kernels leave nothing behind."""
+
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        self._host.device.start(self._launches[number])
+
+    def complete_after(self, number: int) -> int:
+        return number + 1
+
+
+class WholePlain:
+    """All plain kernels of an inference by one call."""
+
+    def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
+        self._run, self.ends = host.device.record(launches), [len(launches)]
+
+    def begin(self) -> None:
+        """Plain kernels leave nothing behind."""
+
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        self._run()
+
+    def complete_after(self, number: int) -> int:
+        return 1

@@ -1,0 +1,114 @@
+"""What answered requests say: a device that has become slower or faster, curves that promise too
+much.
+
+Input: the state, a request and what it took.  Output: the state, and what is told of it.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.record import changed
+from tilewright.elastic.policy.admission import disturbing, keeps
+from tilewright.elastic.policy.baseline import is_over, probed, with_answer, with_probe
+from tilewright.elastic.policy.events import Action, Noticed, Recalibrated, Withdraw
+from tilewright.elastic.policy.notices import Evidence, expected, watched, with_found
+from tilewright.elastic.policy.recounts import left
+from tilewright.elastic.policy.state import Running, SchedulerState, with_item
+
+Answer = tuple[SchedulerState, tuple[Action, ...]]
+
+
+def answered(state: SchedulerState, running: Running, took_us: float) -> Answer:
+    """After a request of a task with a bound."""
+    task = state.task(running.request.task)
+    if task is None:
+        return state, ()
+    number = state.critical.index(task)
+    # kernels of tasks that left, and of requests that outlived their lease, may still run
+    unknown = state.recount is not None or bool(state.overdue)
+    baseline = with_answer(state.baselines[number], took_us, running.shared or unknown, state.now)
+    state = changed(state, baselines=with_item(state.baselines, number, baseline))
+    if baseline.probing:
+        return state, ()
+    if state.normal and state.now >= baseline.due:
+        return _probe(state, number), ()
+    return _watched(state, number, running.budgets, took_us) if running.shared else (state, ())
+
+
+def probing(state: SchedulerState) -> bool:
+    """Whether normal launches wait, because the time alone of a task is probed."""
+    return any(baseline.probing for baseline in state.baselines)
+
+
+def runs_though_late(state: SchedulerState, number: int) -> bool:
+    """Whether a request of a task runs though it may be too late for its deadline: by the time
+    alone that was found last it is, but that is probed now, or should be."""
+    baseline = state.baselines[number]
+    free = state.running is None and not state.waiting
+    return free and (baseline.probing or state.now >= baseline.due)
+
+
+def probes_ended(state: SchedulerState) -> Answer:
+    """Without probes that have found what they can, or for which no requests come."""
+    told: tuple[Action, ...] = ()
+    for number, baseline in enumerate(state.baselines):
+        if is_over(baseline, state.now):
+            state, more = _probe_ended(state, number)
+            told += more
+    return state, told
+
+
+def _probe(state: SchedulerState, number: int, doubt: float = 0.0) -> SchedulerState:
+    baseline = with_probe(state.baselines[number], state.now, doubt)
+    return changed(state, baselines=with_item(state.baselines, number, baseline))
+
+
+def _probe_ended(state: SchedulerState, number: int) -> Answer:
+    """After a probe.  With another time alone, what was found by the old one counts no longer."""
+    was = state.critical[number]
+    baseline, task = probed(state.baselines[number], was, state.now)
+    state = changed(state, baselines=with_item(state.baselines, number, baseline))
+    if task is was:
+        return state, ()
+    state = changed(
+        state,
+        critical=with_item(state.critical, number, task),
+        margins=with_item(state.margins, number, 1.0),
+        evidence=with_item(state.evidence, number, ()),
+    )
+    return state, (Recalibrated(task.name, was.solo_us, task.solo_us),)
+
+
+def _watched(
+    state: SchedulerState, number: int, budgets: tuple[int, ...], took_us: float
+) -> Answer:
+    """What a request with normal work beside it says of its curves."""
+    task = state.critical[number]
+    slowdown, over = took_us / task.solo_us, took_us > task.longest_us
+    found, others = watched(state.evidence[number], budgets, slowdown, over)
+    if not found.enough:
+        return changed(state, evidence=with_item(state.evidence, number, (*others, found))), ()
+    state = changed(state, evidence=with_item(state.evidence, number, others))
+    if not state.baselines[number].believed:
+        return _probe(state, number, found.found), ()
+    return _corrected(state, number, found)
+
+
+def _corrected(state: SchedulerState, number: int, found: Evidence) -> Answer:
+    """With curves that say what was found.  A bound that nothing keeps ends normal work, for what
+    disturbs the critical model is there as long as any is."""
+    task = state.critical[number]
+    better = with_found(task, found.budgets, found.found)
+    notice = Noticed(
+        task.name, found.budgets, found.requests, len(found.slowdowns),
+        expected(task.phases, found.budgets), found.found, keeps(better),
+    )  # fmt: skip
+    state = changed(state, critical=with_item(state.critical, number, better))
+    if notice.attainable:
+        return state, (notice,)
+    ended = (
+        Withdraw(progress.task.name, error)
+        for progress in state.normal
+        if (error := disturbing(progress.task.name, state.critical)) is not None
+    )
+    state = left(state, [progress.task.name for progress in state.normal])
+    return changed(state, normal=()), (notice, *ended)

@@ -1,0 +1,99 @@
+"""Tries single kernels on a device for CUDA, in memory of their own that no model sees.
+
+Input: a kernel as servers hand it out, what its buffers hold.  Output: what it computed, whether it
+wrote anywhere else (trial_memory.py), milliseconds by the device's clock. tuning/trial.py judges.
+A kernel that reads or writes where no memory is takes the whole CUDA context along: HostError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tilewright.base.errors import BundleCorrupt, HostError
+from tilewright.bundle.format import REBUILD, parse
+from tilewright.hosts.cuda import CudaKernel, CudaModule, Recordings, launch_of
+from tilewright.hosts.cuda_devices import CudaDevice
+from tilewright.hosts.cuda_tasks import Launch
+from tilewright.hosts.tensors import Array
+from tilewright.hosts.trial_memory import MarkedBench, Natural, TrialMemory
+
+#: Milliseconds of a batch that one run is timed in.
+BATCH = 3.0
+#: Launches that are recorded as one graph, so that the host's part of a launch is not in the time,
+#: and recordings that are kept.
+TOGETHER, MOST_RECORDINGS = 32, 8
+
+
+class CudaBench(MarkedBench[CudaKernel]):
+    """The device's place for trials."""
+
+    storage = Natural()
+    batch = BATCH
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self._recordings = Recordings(MOST_RECORDINGS)
+
+    def runner(self, text: str, tiles: int) -> CudaKernel:
+        """Raises BundleCorrupt for what is no kernel, or none for this device."""
+        device, module = self._device, parse(text.encode(), CudaModule, "a kernel for CUDA")
+        if module.shared > device.shared_bytes:
+            raise BundleCorrupt(
+                "a kernel needs more shared memory than a block can have",
+                hint=REBUILD, bytes=module.shared, limit=device.shared_bytes,
+            )  # fmt: skip
+        try:
+            (kernel,) = device.compile(module.prelude, [module.text], [module.shared])
+            residents = device.residents(kernel, module.group, module.shared)
+        except HostError as error:
+            raise BundleCorrupt(f"a kernel does not compile or load: {error.message}") from error
+        if not residents:
+            raise BundleCorrupt(
+                "a block of a kernel does not fit a multiprocessor", hint=REBUILD,
+                threads=module.group, shared=module.shared,
+            )  # fmt: skip
+        return CudaKernel(module, tiles, kernel)
+
+    def _reserve(self, memory: TrialMemory, scalars: Sequence[int]) -> None:
+        self._recordings.clear()
+        self._scalars = tuple(scalars)
+        self._room = self._device.memory(memory.size)
+
+    def _write(self, image: Array) -> None:
+        self._device.write(self._room.address, image)
+
+    def _after(self, runner: CudaKernel) -> bytes:
+        if runner.module.scalars != len(self._scalars):
+            raise BundleCorrupt(
+                "a kernel takes other arguments than the bundle's own",
+                hint=REBUILD, scalars=runner.module.scalars, expected=len(self._scalars),
+            )  # fmt: skip
+        try:
+            self._device.start(self._launch(runner))
+        except HostError as error:
+            raise BundleCorrupt(f"a kernel does not start: {error.message}") from error
+        return self._device.read(self._room.address, self._room.size)
+
+    def milliseconds(self, runner: CudaKernel, times: int) -> float:
+        """Of one run of at least `times`; NaN if the clock did not advance."""
+        each = min(times, TOGETHER)
+        recorded, rounds = self._recorded(runner, each), -(-times // each)
+
+        def run() -> None:
+            for _ in range(rounds):
+                recorded()
+
+        spent = self._device.milliseconds(run)
+        return spent / (each * rounds) if spent > 0 else math.nan
+
+    def _recorded(self, runner: CudaKernel, each: int) -> Callable[[], None]:
+        def record() -> Callable[[], None]:
+            return self._device.record([self._launch(runner)] * each)
+
+        return self._recordings.get((runner, each), record)
+
+    def _launch(self, runner: CudaKernel) -> Launch:
+        address = self._room.address
+        buffers = (address + begin for begin in self._memory.begins)
+        return launch_of(runner, buffers, self._scalars, address)

@@ -1,0 +1,60 @@
+"""A model on the CUDA host as its tuner sees it: where its time goes, what each kernel runs, and
+runs with other kernels in place.
+
+Input: a loaded `CudaHost`.  Output: milliseconds by the device's clock, results, kernels.
+tuning/loop.py decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import msgspec
+
+from tilewright.hosts.cuda import CudaHost, CudaKernel
+from tilewright.hosts.cuda_bench import CudaBench
+from tilewright.hosts.tuned_plan import Own, TunedPlan
+
+#: Launches of a step that are timed together: one alone may be shorter than what is around it.
+TOGETHER = 8
+
+
+class CudaModel(TunedPlan[CudaKernel]):
+    """The largest plan of a model."""
+
+    def __init__(self, host: CudaHost) -> None:
+        super().__init__(host)
+        self._host = host
+
+    def bench(self) -> CudaBench:
+        """A place for trials on the same device."""
+        return CudaBench(self._host.device)
+
+    def time(self) -> float:
+        """By the device's clock."""
+        return self._host.clock(1, self._plan)[0]
+
+    def use(self, kernels: Mapping[int, CudaKernel]) -> None:
+        self._host.use(kernels)
+
+    def own(self, spec: int) -> Own | None:
+        places = (place for place, number in enumerate(self._specs) if number == spec)
+        steps = (self._host.own(self._plan, place, self._extents) for place in places)
+        step = next((step for step in steps if step is not None), None)
+        if step is None:
+            return None
+        return Own(msgspec.json.encode(step.module).decode(), step.tiles, step.scalars)
+
+    def _stopwatch(self) -> Callable[[int], float]:
+        device = self._host.device
+        launches = self._host.launches(self._plan, self._extents)
+
+        @cache
+        def recorded(at: int) -> Callable[[], None]:
+            return device.record([launches[at]] * TOGETHER)
+
+        def step(at: int) -> float:
+            return device.milliseconds(recorded(at)) / TOGETHER if launches[at].blocks else 0.0
+
+        return step

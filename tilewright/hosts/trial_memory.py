@@ -1,0 +1,163 @@
+"""The memory of a trial: buffers of one kernel with canaries between them, which no model sees.
+
+Input: a kernel's buffers, their contents, what the memory holds after a run.  Output: where each
+buffer begins, the bytes to write, the kernel's output, and whether anything else changed.
+
+    256 bytes, the first word for an index out of range | canary | output | canary | buffer 1 | …
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from tilewright.base.dtypes import DTYPES
+from tilewright.hosts.tensors import Array, in_words
+
+#: Bytes of a canary; buffers begin at multiples of it.
+ROOM = 256
+#: What canaries hold, and outputs before a kernel ran: as a float, not a number.
+MARK = 0x7FC5A5A5
+WORD = 4
+
+#: A kernel that is ready to run on a device.
+R = TypeVar("R")
+
+
+class LaidBuffer(Protocol):
+    """A buffer of a kernel, and how its elements lie where memory is words of 32 bits: "halves" two
+    in a word, "bytes" four, else each element takes a word or two."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def dense(self) -> str: ...
+
+
+class Storage(Protocol):
+    """How a device's memory holds the elements of a buffer."""
+
+    def bytes_of(self, buffer: LaidBuffer) -> int: ...
+
+    def stored(self, data: Array, buffer: LaidBuffer) -> Array:
+        """Elements as the device holds them."""
+
+    def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
+        """The elements that these bytes are; halves as f32."""
+
+
+class Words:
+    """Memory of 32-bit words, in which narrow elements take a word each unless they lie dense."""
+
+    def bytes_of(self, buffer: LaidBuffer) -> int:
+        each = {"halves": 2, "bytes": 4}.get(buffer.dense, 0)
+        if each:
+            return -(-buffer.size // each) * WORD
+        return buffer.size * max(WORD, DTYPES[buffer.dtype].size)
+
+    def stored(self, data: Array, buffer: LaidBuffer) -> Array:
+        if buffer.dense:
+            return in_words(data, np.float16 if buffer.dense == "halves" else data.dtype)
+        return data if data.dtype.itemsize >= WORD else data.astype(np.int32)
+
+    def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
+        kind = _kind_of(buffer)
+        if buffer.dense:
+            narrow = np.float16 if buffer.dense == "halves" else kind
+            return np.frombuffer(data, narrow)[: buffer.size].astype(kind)
+        return np.frombuffer(data, kind if kind.itemsize >= WORD else np.int32).astype(kind)
+
+
+class Natural:
+    """Memory in which each element takes the bytes of its type; f32 may lie as halves."""
+
+    def bytes_of(self, buffer: LaidBuffer) -> int:
+        return buffer.size * self._lies_as(buffer).itemsize
+
+    def stored(self, data: Array, buffer: LaidBuffer) -> Array:
+        return data.astype(self._lies_as(buffer))
+
+    def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
+        return np.frombuffer(data, self._lies_as(buffer)).astype(_kind_of(buffer))
+
+    def _lies_as(self, buffer: LaidBuffer) -> np.dtype[Any]:
+        return np.dtype(np.float16) if buffer.dense == "halves" else _kind_of(buffer)
+
+
+def _kind_of(buffer: LaidBuffer) -> np.dtype[Any]:
+    kind: np.dtype[Any] = np.dtype(DTYPES[buffer.dtype].numpy)
+    return kind
+
+
+class TrialMemory:
+    """Where a kernel's buffers lie.  The first one is the output.
+
+    begins: the byte at which each begins;  size: bytes of all
+    """
+
+    def __init__(self, buffers: Sequence[LaidBuffer], storage: Storage) -> None:
+        self._buffers, self._storage = tuple(buffers), storage
+        self._sizes = [storage.bytes_of(buffer) for buffer in buffers]
+        self.begins, at = list[int](), ROOM
+        for size in self._sizes:
+            self.begins.append(at + ROOM)
+            at = -(-(at + ROOM + size) // ROOM) * ROOM
+        self.size = at + ROOM
+
+    def image(self, inputs: Sequence[Array]) -> Array:
+        """The bytes before a run: the inputs, and marks everywhere else."""
+        image = np.full(self.size // WORD, MARK, np.uint32).view(np.uint8)
+        image[:ROOM] = 0
+        places = zip(self._buffers[1:], self.begins[1:], self._sizes[1:], inputs, strict=True)
+        for buffer, begin, size, data in places:
+            stored = np.ascontiguousarray(self._storage.stored(data, buffer)).view(np.uint8)
+            image[begin : begin + size] = stored
+        return image
+
+    def judged(self, found: bytes, image: Array) -> tuple[Array, str]:
+        """The output after a run that began with `image`, and what is wrong with all else: "" for
+        nothing."""
+        data, begin = np.frombuffer(found, np.uint8), self.begins[0]
+        end = begin + self._sizes[0]
+        output = self._storage.loaded(data[begin:end].tobytes(), self._buffers[0])
+        if data[:WORD].any():
+            return output, "it trapped: an index is out of range"
+        same = data == image
+        same[begin:end] = True
+        wrong = "" if same.all() else f"it wrote to byte {int(np.argmin(same))}, not its output"
+        return output, wrong
+
+
+class MarkedBench(ABC, Generic[R]):
+    """A device's place for trials (tuning/trial.py), whose memory is a `TrialMemory`."""
+
+    storage: Storage
+
+    def lay(self, buffers: Sequence[LaidBuffer], scalars: Sequence[int]) -> None:
+        """Makes room; called for a kernel before all else.  Raises MemoryLimit."""
+        self._memory = TrialMemory(buffers, self.storage)
+        self._reserve(self._memory, scalars)
+
+    def begin(self, inputs: Sequence[Array]) -> None:
+        """Writes the inputs, and marks everything else."""
+        self._image = self._memory.image(inputs)
+        self._write(self._image)
+
+    def run(self, runner: R) -> tuple[Array, str]:
+        """The output after one run, and what is wrong with all else: "" for nothing."""
+        return self._memory.judged(self._after(runner), self._image)
+
+    @abstractmethod
+    def _reserve(self, memory: TrialMemory, scalars: Sequence[int]) -> None: ...
+
+    @abstractmethod
+    def _write(self, image: Array) -> None: ...
+
+    @abstractmethod
+    def _after(self, runner: R) -> bytes:
+        """All bytes of the memory after one run."""

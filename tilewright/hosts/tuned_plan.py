@@ -1,0 +1,97 @@
+"""The largest plan of a loaded model as a tuner sees it, whatever the device.
+
+Input: a host, whose inputs are made up once.  Output: results, the time of each kernel, what a
+kernel of the bundle is.  The device's own part is wgpu_model.py or cuda_model.py;
+tuning/loop.py decides.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from tilewright.base.dtypes import in_memory
+from tilewright.bundle import Manifest
+from tilewright.hosts.flat import FlatHost
+from tilewright.hosts.tensors import Array, largest_extents
+
+#: Probes of a step, of which the shortest counts.
+LOOKS = 3
+
+#: A kernel that is ready to run on the device.
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Own:
+    """The kernel that a step runs of the bundle itself, on the largest extents.
+
+    text: as servers hand out candidates of the target (`Target.module`)
+    """
+
+    text: str
+    tiles: int
+    scalars: tuple[int, ...]
+
+
+class TunedPlan(ABC, Generic[R]):
+    """The largest plan of a model."""
+
+    def __init__(self, host: FlatHost) -> None:
+        self._flat, self._manifest = host, host.bundle.manifest
+        self._plan = len(self._manifest.plans) - 1
+        self._extents = largest_extents(self._manifest)
+        self._specs = [step.spec for step in self._manifest.plans[self._plan].steps]
+        self._inputs = _made_up(self._manifest)
+
+    def results(self) -> dict[str, Array]:
+        """The outputs for the inputs.  Raises KernelTrap."""
+        self._flat.reset()
+        return dict(self._flat.run(self._inputs).outputs)
+
+    def profile(self) -> dict[int, float]:
+        """By kernel, the milliseconds of all of its steps."""
+        self.results()
+        step = self._stopwatch()
+        found: dict[int, float] = {}
+        for at, spec in enumerate(self._specs):
+            known = [ms for ms in (step(at) for _ in range(LOOKS)) if not math.isnan(ms)]
+            found[spec] = found.get(spec, 0.0) + min(known, default=0.0)
+        return found
+
+    def flops(self, spec: int) -> int:
+        """Of one step of the kernel."""
+        steps = self._manifest.plans[self._plan].steps
+        return next(step.flops for step in steps if step.spec == spec)
+
+    @abstractmethod
+    def time(self) -> float:
+        """Milliseconds of one warm run."""
+
+    @abstractmethod
+    def use(self, kernels: Mapping[int, R]) -> None:
+        """Runs these kernels by their numbers instead of the bundle's own."""
+
+    @abstractmethod
+    def own(self, spec: int) -> Own | None:
+        """What a step of the kernel runs; None where no step could run another one."""
+
+    @abstractmethod
+    def _stopwatch(self) -> Callable[[int], float]:
+        """What measures a step by its number, in milliseconds; NaN if the clock stood still."""
+
+
+def _made_up(manifest: Manifest) -> dict[str, Any]:
+    """Inputs of the largest bucket: small numbers; of integers zeros, which index any table."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for info, shape in zip(manifest.inputs, manifest.plans[-1].inputs, strict=True):
+        kind: Any = np.dtype(in_memory(info.dtype).numpy)
+        data = rng.standard_normal(shape) if kind.kind == "f" else np.zeros(shape)
+        found[info.name] = data.astype(kind)
+    return found

@@ -1,0 +1,129 @@
+"""What the hosts use of the package wgpu, which has no types of its own.
+
+Input: none.  Output: protocols of its objects.  What is only handed back to wgpu (pipelines,
+layouts, bindings) is an `object` for us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NotRequired, Protocol, TypedDict
+
+
+class AdapterInfo(TypedDict):
+    """What wgpu says of an adapter."""
+
+    device: str
+    description: str
+    adapter_type: str
+    backend_type: str
+    vendor_id: NotRequired[int]
+    subgroup_min_size: NotRequired[int]
+    subgroup_max_size: NotRequired[int]
+
+
+class AdapterFacts(TypedDict):
+    """What people and device classes are told of an adapter.
+
+    software: whether it is the CPU;  features: that kernels may use
+    """
+
+    name: str
+    vendor: str
+    description: str
+    software: bool
+    features: NotRequired[list[str]]
+
+
+class GpuBuffer(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+class GpuPass(Protocol):
+    """A compute pass."""
+
+    def set_pipeline(self, pipeline: object, /) -> None: ...
+    def set_bind_group(
+        self, index: int, group: object, offsets: Sequence[int] = ..., /
+    ) -> None: ...
+    def dispatch_workgroups(self, x: int, y: int = ..., /) -> None: ...
+    def end(self) -> None: ...
+
+
+class GpuEncoder(Protocol):
+    def begin_compute_pass(self, *, timestamp_writes: object = ...) -> GpuPass: ...
+    def resolve_query_set(
+        self, queries: object, first: int, count: int, into: GpuBuffer, at: int, /
+    ) -> None: ...
+    def finish(self) -> object: ...
+
+
+class GpuQueue(Protocol):
+    """_internal: wgpu-native's own queue, where that is what makes devices"""
+
+    @property
+    def _internal(self) -> object: ...
+    def write_buffer(self, buffer: GpuBuffer, at: int, data: bytes, /) -> None: ...
+    def read_buffer(self, buffer: GpuBuffer, at: int = ..., size: int = ..., /) -> memoryview: ...
+    def submit(self, commands: Sequence[object], /) -> None: ...
+    def on_submitted_work_done_sync(self) -> None: ...
+
+
+class GpuDevice(Protocol):
+    @property
+    def queue(self) -> GpuQueue: ...
+    @property
+    def features(self) -> Collection[str]: ...
+    @property
+    def limits(self) -> Mapping[str, int]: ...
+
+    def create_buffer(self, *, size: int, usage: int) -> GpuBuffer: ...
+    def create_shader_module(self, *, code: str) -> object: ...
+    def create_bind_group_layout(self, *, entries: Sequence[object]) -> object: ...
+    def create_bind_group(self, *, layout: object, entries: Sequence[object]) -> object: ...
+    def create_pipeline_layout(self, *, bind_group_layouts: Sequence[object]) -> object: ...
+    def create_compute_pipeline(self, *, layout: object, compute: object) -> object: ...
+    def create_command_encoder(self) -> GpuEncoder: ...
+    def create_query_set(self, *, type: str, count: int) -> object: ...
+
+
+class GpuAdapter(Protocol):
+    @property
+    def info(self) -> AdapterInfo: ...
+    @property
+    def features(self) -> Collection[str]: ...
+    @property
+    def limits(self) -> Mapping[str, int]: ...
+
+    def request_device_sync(
+        self, *, required_features: Sequence[str], required_limits: Mapping[str, int]
+    ) -> GpuDevice: ...
+
+
+class BufferUsage(Protocol):
+    """Its flags."""
+
+    STORAGE: int
+    UNIFORM: int
+    COPY_SRC: int
+    COPY_DST: int
+    QUERY_RESOLVE: int
+
+
+class ShaderStage(Protocol):
+    COMPUTE: int
+
+
+class GpuAdapters(Protocol):
+    def enumerate_adapters_sync(self) -> Sequence[GpuAdapter]: ...
+
+
+class WgpuPackage(Protocol):
+    """The package itself.  GPUError: the class of its errors"""
+
+    __version__: str
+    BufferUsage: BufferUsage
+    ShaderStage: ShaderStage
+    GPUError: type[Exception]
+    gpu: GpuAdapters

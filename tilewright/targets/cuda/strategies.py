@@ -1,0 +1,193 @@
+"""CUDA's own strategies: GEMM by tensor cores, and the first tile of f32 GEMM.
+
+Input: a product, the figures of a class. Output: schedules, the likely best first. targets/gpu
+makes the loops. The cost model of matrix units counts what a core does in a cycle; its figures are
+NVIDIA's and those of docs/decisions/0033-tensor-cores-on-cuda.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product as every
+from math import ceil, sqrt
+
+from tilewright.base.invariants import of_kind
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.cuda.classes import CudaGroup
+from tilewright.targets.cuda.features import (
+    CONFIGURATIONS,
+    GROUP,
+    OF_GROUPS,
+    WARP,
+    features_of,
+)
+from tilewright.targets.gpu.limits import CORES, Group
+from tilewright.targets.gpu.matrix.operands import LINE, STAGES
+from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule
+from tilewright.targets.gpu.matrix.strategies import MOST_COPIED, Matrices
+from tilewright.targets.gpu.product.schedule import BANDS, GroupSchedule, Sizes
+from tilewright.targets.gpu.product.space import tiles_around
+from tilewright.targets.gpu.product.strategies import Registers
+from tilewright.targets.gpu.tile.places import operands
+from tilewright.targets.gpu.tile.staging import LANES
+from tilewright.targets.lite import Core
+
+#: Rows, columns and threads of the tile in f32 that is turned.
+WIDE = (64, 128, 128)
+#: Results of a warp, and warps of a tile, down and along.
+RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
+WARPS_OF = ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (4, 1))
+#: Results of a warp group, and warp groups.
+GROUP_RESULTS, GROUPS = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
+#: Bytes of the depth in a slice of a block; slices; candidates of each type.
+BLOCKS, SLICES, EACH = (64, 128), (1, 2), 12
+#: Bytes that blocks of classes share, from the best: what is asked for where nothing was tuned.
+LIMITS = (232448, 166912, 101376)
+
+#: Warps that keep a core busy.
+BUSY = 8
+#: Bytes that a core multiplies in a cycle (of both operands of its multiply-adds: 1024 of f16), and
+#: reads in one from memory and from shared memory; cycles of a tile for its begin and end.
+MULTIPLIED, READ, SHARED, ENDS = 2048, 32, 128, 3000
+#: How many times as much the units of warp groups multiply.
+BY_GROUPS = 2
+#: How much longer blocks take that are not copied ahead; cycles of a barrier, and for which a copy
+#: should be on its way.
+WAITS, BARRIER, LATE = 1.8, 60, 2500
+#: What multiply-adds of f32 without matrix units cost in this model: those of a core in a cycle.
+PACE = 128
+
+
+class Tall(Registers):
+    """The tiles of f32, the first of which may be turned.
+
+    Rows are copied by units of four by four: in a tile of 64 rows and 128 columns by half of the
+    threads only, while the others wait.  In one of 128 rows and 64 columns all of them copy.  In
+    CUDA C++ the latter is up to 1.3 times as fast; in WGSL it is slower, so it is no first choice
+    there (decision 61).
+    """
+
+    def first(self, kernel: Kernel) -> GroupSchedule:
+        usual = super().first(kernel)
+        wide = (usual.x1, usual.y1, usual.threads) == WIDE
+        return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
+
+    def space(
+        self, kernel: Kernel, core: Core, group: Group
+    ) -> Sequence[tuple[GroupSchedule, float]]:
+        return _around(kernel, self.first(kernel), core, group)
+
+
+@lru_cache(maxsize=64)
+def _around(
+    kernel: Kernel, usual: GroupSchedule, core: Core, group: Group
+) -> tuple[tuple[GroupSchedule, float], ...]:
+    return tiles_around(kernel, usual, core, group)
+
+
+class Warps(Matrices):
+    """Products by the matrix units of warps and of warp groups."""
+
+    def suits(self, kernel: Kernel) -> bool:
+        """True for products of halves, bytes or loose f32 with rows for a matrix."""
+        able = any(types.suits(kernel) for types in TYPES.values())
+        return able and operands(kernel).m.extent >= LANES
+
+    def space(
+        self, kernel: Kernel, core: Core, group: Group
+    ) -> tuple[tuple[MatrixSchedule, float], ...]:
+        """Of each type the likely best that a device can run, of halves by warp groups, too."""
+        own = of_kind(group, CudaGroup, "a class of CUDA says its capability", kernel=kernel.name)
+        found, has = list[tuple[MatrixSchedule, float]](), features_of(own.capability)
+        for types in CONFIGURATIONS:
+            for shapes in (_shapes, _of_groups):
+                able = [s for s in _ranked(kernel, types, shapes) if s.features <= has]
+                found += [(s, cost(s, kernel)) for s in able[:EACH]]
+        return tuple(found)
+
+    def usual(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+        """Of the best type the likely best by warp groups, then for devices whose blocks share
+        much, and less; then those without copies ahead."""
+        if not self.suits(kernel):
+            return ()
+        found = dict[MatrixSchedule, None]()
+        by_groups = _ranked(kernel, "f16-f32", _of_groups)[:1]
+        found |= dict.fromkeys(by_groups)
+        for types in ("f16-f32", "u8-i32", "tf32-f32", "i8-i32"):
+            ranked = _ranked(kernel, types, _shapes)
+            for limit, stages in every(LIMITS, (True, False)):
+                fits = (s for s in ranked if s.shared <= limit and (s.stages > 1) == stages)
+                found |= dict.fromkeys([s for s in [next(fits, None)] if s is not None])
+        return tuple(sorted(found, key=lambda s: (s.stages == 1, cost(s, kernel))))
+
+
+Shapes = Callable[[str, Sizes], Iterator[MatrixSchedule]]
+
+
+def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixSchedule]:
+    """All of a type that a kernel can have, the likely best first."""
+    if not TYPES[types].suits(kernel):
+        return []
+    able = (s for s in shapes(types, Sizes.of(kernel)) if not s.objection(kernel))
+    return sorted(able, key=lambda s: (cost(s, kernel), -s.n, str(s)))
+
+
+def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
+    m, n, k = map(int, CONFIGURATIONS[types][0].split("x"))
+    size = TYPES[types].operand.size
+    choices = every(RESULTS, WARPS_OF, BLOCKS, SLICES, (1, *STAGES))
+    for (rows, columns), (down, along), block, slices, stages in choices:
+        r1 = slices * block // (k * size)
+        s = MatrixSchedule(
+            types, m, n, k, WARP, rows, columns, down, along, r1, slices=slices, stages=stages
+        )
+        few = stages > 1 or (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
+        if few and s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
+            yield _banded(s, sizes)
+
+
+def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
+    if types != "f16-f32":
+        return
+    units = (map(int, size.split("x")) for size in OF_GROUPS[1:])
+    choices = every(map(tuple, units), GROUP_RESULTS, GROUPS, STAGES)
+    for (m, n, k), (rows, columns), (down, along), stages in choices:
+        r1 = LINE // (k * TYPES[types].operand.size)
+        s = MatrixSchedule(types, m, n, k, GROUP, rows, columns, down, along, r1, stages=stages)
+        if s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
+            yield _banded(s, sizes)
+
+
+def _banded(s: MatrixSchedule, sizes: Sizes) -> MatrixSchedule:
+    return replace(s, band=sizes.band(BANDS[-1], s.x1))
+
+
+def cost(s: MatrixSchedule, kernel: Kernel) -> float:
+    """In the unit of product/space.py: multiply-adds with their words, if all cores were busy."""
+    return cycles(s, Sizes.of(kernel)) * CORES * PACE
+
+
+def cycles(s: MatrixSchedule, sizes: Sizes) -> float:
+    """What a core is expected to need."""
+    types = TYPES[s.types]
+    step = types.operand.size * types.group
+    most = ceil(sizes.tiles(s) / CORES)
+    warps = min(BUSY, s.threads // WARP * min(most, LIMITS[0] // s.shared))
+    pace = MULTIPLIED * (BY_GROUPS if s.detached else 1)
+    multiplied = s.x1 * s.y1 * step / pace * sqrt(BUSY / warps)
+    read = (s.x1 + s.y1) * step / READ
+    each = s.m * s.rows + s.n * s.columns
+    if s.detached:
+        each = (s.m + s.n) * s.rows * s.columns
+    shared = s.down * s.along * each * step / SHARED
+    block = s.depth * max(multiplied, read, shared)
+    if s.stages == 1:
+        block *= WAITS
+    else:
+        block += BARRIER + max(0, LATE - (s.stages - 1) * block)
+    return most * (ceil(sizes.steps / s.depth) * block + ENDS)
+
+
+TALL, WARPS = Tall(), Warps()

@@ -1,0 +1,395 @@
+"""Attention of many query rows by matrix units; scores are computed twice instead of rescaling
+sums.
+
+Input: an attention, and a schedule (schedule.py). Output: the loop nest of one tile.
+
+    queries to shared memory, from there to matrices that stay
+    for block of y1 keys:       keys to shared memory;  scores := queries * keys
+                                each thread:  maximum of a part of a row
+    maxima of rows
+    context := 0
+    for block of y1 keys:       the same scores;  powers := exp(scores - maximum), as halves
+                                values to where the keys were;  context += powers * values
+    context by way of shared memory, times what the sums of powers give, to where it is stored
+
+Operands of the next part are read from memory while this one computes. Scores and sums are f32.
+docs/decisions/0036-attention-by-matrices.md explains the two passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product as every
+from math import ceil, prod
+
+from tilewright.base.dtypes import F16, F32
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Join, Lane, Lanes, Load, Reg
+from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.index import Index, index, unflatten
+from tilewright.kernel.loops import (
+    Barrier,
+    LoadMatrix,
+    MultiplyMatrices,
+    StoreMatrix,
+    TileFn,
+    ZeroMatrix,
+)
+from tilewright.kernel.reduction import LOWEST, larger
+from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.kernel.tree import rewrite, walk
+from tilewright.targets.gpu.attention.schedule import Areas, HeadMatrixSchedule
+from tilewright.targets.gpu.attention.scores import (
+    add,
+    argument,
+    blocks_seen,
+    power,
+    result,
+    scale,
+)
+from tilewright.targets.gpu.tile.staging import LANES, guarded, in_vectors, inside, shared_out
+
+#: Four elements at a line and a place in it.
+Vector = Callable[[Index, Index], Expr]
+
+#: Where an element lies in shared memory, by its line and its place in it.
+Place = Callable[[Index, Index], Index]
+
+
+def lower(kernel: Kernel, schedule: HeadMatrixSchedule) -> TileFn:
+    """Tiles of x1 query rows of one head; what lies beyond the ends is no key and not stored."""
+    areas = Areas.of(form_as(kernel, Attention), schedule)
+    return _Tile(kernel, schedule, areas).emit()
+
+
+class _Tile:
+    """One tile: its parts in their order."""
+
+    def __init__(self, kernel: Kernel, s: HeadMatrixSchedule, areas: Areas) -> None:
+        self.kernel, self.s, self.areas = kernel, s, areas
+        self.form = form = form_as(kernel, Attention)
+        first = len(kernel.buffers)
+        self.left, self.right, self.scores, self.rows = range(first, first + 4)
+        self.depth, self.columns = form.depth.extent, form.n.extent
+        #: Results of a subgroup in a row: of scores, and of the context.
+        self.keys_across = s.y1 // (s.n * s.along)
+        self.across = self.columns // (s.n * s.along)
+        outer, tiles = tuple(v.extent for v in form.outer), ceil(form.m.extent / s.x1)
+        self.b = b = Builder({}, prod(outer) * tiles, kernel, s.threads)
+        *others, tile = unflatten(b.tile, (*outer, tiles))
+        self.at: Values = dict(zip(form.outer, others, strict=True))
+        self.first = b.let(tile, "row") * s.x1
+        subgroup = b.let(b.thread // s.width, "t")
+        self.subgroup = subgroup
+        self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, (s.down, s.along)))
+        #: The row whose scores this thread looks at, and which of the threads it is that do.
+        self.sharing = s.threads // s.x1
+        self.part, self.row = (b.let(i, "t") for i in unflatten(b.thread, (self.sharing, s.x1)))
+        self.blocks = ceil(form.keys.extent / s.y1)
+
+    def emit(self) -> TileFn:
+        b, s = self.b, self.s
+        self._load_queries()
+        seen = blocks_seen(b, self.form, self.at, self.first + (s.x1 - 1), s.y1)
+        form = self._named()
+        b.set("top", Const(LOWEST, F32))
+        self._read_keys(Index())
+        with b.loop("block", Index(), seen, 1, self.blocks) as block:
+            self._write_keys()
+            b.add(Barrier())
+            self._read_keys(self._next(block, seen))
+            self._score()
+            b.add(Barrier())
+            for _, key in self._own_scores():
+                self._set_values(block, key, form)
+                for i in range(EIGHT):
+                    b.set("top", larger(Reg("top", F32), Reg(f"value{i}", F32)))
+        self._share("top", larger)
+        b.set("total", Const(0.0, F32))
+        for i, j in self._results(self.across):
+            b.add(ZeroMatrix(_context(i, j)))
+        self._read_keys(Index())
+        with b.loop("block", Index(), seen, 1, self.blocks) as block:
+            self._write_keys()
+            b.add(Barrier())
+            self._read_values(block)
+            self._score()
+            b.add(Barrier())
+            self._write_values()
+            for at, key in self._own_scores():
+                self._set_values(block, key, form)
+                self._store_powers(at)
+            b.add(Barrier())
+            self._read_keys(self._next(block, seen))
+            self._mix()
+            b.add(Barrier())
+        self._store()
+        return replace(b.finish(self.kernel, self.areas.all), unit=s.unit)
+
+    def _next(self, block: Index, seen: Index) -> Index:
+        """The last block is read once more, and not used."""
+        return self.b.let_min(block + 1, seen + -1)
+
+    def _results(self, across: int) -> list[tuple[int, int]]:
+        """Numbers of a subgroup's results, so many in a row."""
+        return list(every(range(self.s.rows), range(across)))
+
+    # ---- operands to shared memory ---------------------------------------------------------------
+
+    def _load_queries(self) -> None:
+        """Matrices := the subgroup's rows, by way of shared memory, y1 of the depth at a time."""
+        b, s, form, pitch = self.b, self.s, self.form, self.areas.left_pitch
+        for begin in range(0, self.depth, s.y1):
+            width = min(s.y1, self.depth - begin)
+
+            def four(line: Index, at: Index, begin: int = begin) -> Expr:
+                row = self.first + line
+                there = self.at | {form.m: row, form.depth: at + begin}
+                return guarded(_four(form.q, there), (Bound(row, form.m.extent),))
+
+            if begin:
+                b.add(Barrier())
+            _read_eights(self.b, "queries", s.x1, width, four)
+            _write_eights(self.b, "queries", s.x1, width, self.left, self._left_at)
+            b.add(Barrier())
+            for step, i in every(range(width // s.k), range(s.rows)):
+                at = self.down * self.areas.left.part + (i * s.m * pitch + step * s.k)
+                b.add(LoadMatrix(_query(i, begin // s.k + step), False, self.left, at, pitch))
+        # powers come to where they are
+        b.add(Barrier())
+
+    def _left_at(self, row: Index, at: Index) -> Index:
+        s, areas = self.s, self.areas
+        return row // s.own * areas.left.part + row % s.own * areas.left_pitch + at
+
+    def _read_keys(self, block: Index) -> None:
+        _read_eights(self.b, "keys", self.s.y1, self.depth, self._of_block(block, self.form.k))
+
+    def _write_keys(self) -> None:
+        each, areas = self.s.y1 // self.s.along, self.areas
+
+        def place(key: Index, at: Index) -> Index:
+            return key // each * areas.right.part + key % each * areas.key_pitch + at
+
+        _write_eights(self.b, "keys", self.s.y1, self.depth, self.right, place)
+
+    def _read_values(self, block: Index) -> None:
+        _read_eights(self.b, "values", self.s.y1, self.columns, self._of_block(block, self.form.v))
+
+    def _write_values(self) -> None:
+        each, areas = self.columns // self.s.along, self.areas
+
+        def place(key: Index, at: Index) -> Index:
+            return at // each * areas.right.part + key * areas.value_pitch + at % each
+
+        _write_eights(self.b, "values", self.s.y1, self.columns, self.right, place)
+
+    def _of_block(self, block: Index, load: Load) -> Vector:
+        """Elements of a block's keys, or values; 0 beyond the last."""
+        form = self.form
+        axis = form.depth if load == form.k else form.n
+
+        def four(line: Index, at: Index) -> Expr:
+            key = block * self.s.y1 + line
+            found = _four(load, self.at | {form.keys: key, axis: at})
+            return guarded(found, (Bound(key, form.keys.extent),))
+
+        return four
+
+    # ---- scores ----------------------------------------------------------------------------------
+
+    def _score(self) -> None:
+        """Shared memory := the subgroup's scores"""
+        b, s, areas = self.b, self.s, self.areas
+        results = self._results(self.keys_across)
+        for i, j in results:
+            b.add(ZeroMatrix(_score(i, j)))
+        for step in range(self.depth // s.k):
+            for j in range(self.keys_across):
+                at = self.along * areas.right.part + (j * s.n * areas.key_pitch + step * s.k)
+                b.add(LoadMatrix(f"key{j}_{step}", True, self.right, at, areas.key_pitch))
+            for i, j in results:
+                b.add(MultiplyMatrices(_score(i, j), _query(i, step), f"key{j}_{step}"))
+        for i, j in results:
+            self._put(_score(i, j), i, j)
+
+    def _put(self, name: str, i: int, j: int) -> None:
+        """A result to the subgroup's part of the scores."""
+        s, pitch = self.s, self.areas.score_pitch
+        at = self.subgroup * self.areas.scores.part + (i * s.m * pitch + j * s.n)
+        self.b.add(StoreMatrix(self.scores, at, name, pitch))
+
+    def _score_at(self, row: Index, key: Index) -> Index:
+        s, areas = self.s, self.areas
+        each = s.y1 // s.along
+        subgroup = row // s.own * s.along + key // each
+        return subgroup * areas.scores.part + row % s.own * areas.score_pitch + key % each
+
+    def _own_scores(self) -> Iterator[tuple[Index, Index]]:
+        """The units of eight keys of a block that this thread looks at: where powers lie, and the
+        first key."""
+        count = self.s.y1 // (EIGHT * self.sharing)
+        for n in range(count):
+            key = self.part * (count * EIGHT) + n * EIGHT
+            yield self._left_at(self.row, key), key
+
+    def _named(self) -> Attention:
+        """The attention; what softmax is applied to has names for all that is read for a row."""
+        b, form, named = self.b, self.form, dict[Expr, Reg]()
+
+        def name(e: Expr) -> Expr:
+            loads = any(isinstance(x, Load) for x in walk(e))
+            own = form.keys not in e.variables and not any(isinstance(x, Acc) for x in walk(e))
+            if isinstance(e, Call) and loads and own:
+                named[e] = Reg(f"row{len(named)}", e.dtype)
+                b.set(named[e].name, rewrite(e, lambda x: x, self._row))
+                return named[e]
+            if isinstance(e, Call):
+                return Call(e.fn, tuple(map(name, e.operands)), e.dtype)
+            return e
+
+        return replace(form, argument=name(form.argument))
+
+    @property
+    def _row(self) -> Values:
+        """Where this thread's row is: the last one, if it lies beyond."""
+        row = self.b.let_min(self.first + self.row, index(self.form.m.extent - 1))
+        return self.at | {self.form.m: row}
+
+    def _set_values(self, block: Index, first: Index, form: Attention) -> None:
+        """value0 ... := the argument at eight keys; -inf where there is no key"""
+        b = self.b
+        for i in range(EIGHT):
+            if i % LANES == 0:
+                at = self._score_at(self.row, first + i)
+                b.set("scores", Load(self.scores, at, F32, LANES))
+            score = Lane(Reg("scores", F32, LANES), i % LANES)
+            key = block * self.s.y1 + first + i
+            there = self._row | {form.keys: key}
+            b.set(f"value{i}", argument(form, score, there, (Bound(key, form.keys.extent),)))
+
+    def _share(self, name: str, op: Callable[[Expr, Expr], Expr]) -> None:
+        """The register := what `op` makes of those of all threads that look at a row."""
+        if self.sharing == 1:
+            return
+        b, x1 = self.b, self.s.x1
+        b.store(self.rows, self.part * x1 + self.row, Reg(name, F32))
+        b.add(Barrier())
+        for other in range(self.sharing):
+            found = Load(self.rows, self.row + other * x1, F32)
+            b.set("other", found)
+            b.set(name, op(Reg(name, F32), Reg("other", F32)) if other else Reg("other", F32))
+        # others must have read it before it is written again
+        b.add(Barrier())
+
+    # ---- context ---------------------------------------------------------------------------------
+
+    def _store_powers(self, at: Index) -> None:
+        """Shared memory := exp(value - top) of eight keys;  total += them"""
+        b, total = self.b, Reg("total", F32)
+        for i in range(EIGHT):
+            b.set(f"value{i}", power(Reg(f"value{i}", F32), Reg("top", F32)))
+            b.set("total", add(total, Reg(f"value{i}", F32)))
+        powers = [Reg(f"value{i}", F32) for i in range(EIGHT)]
+        b.store(self.left, at, _eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:]))))
+
+    def _mix(self) -> None:
+        """context += powers * values"""
+        b, s, areas = self.b, self.s, self.areas
+        for step in range(s.y1 // s.k):
+            for i in range(s.rows):
+                at = self.down * areas.left.part + (i * s.m * areas.left_pitch + step * s.k)
+                b.add(LoadMatrix(f"power{i}_{step}", False, self.left, at, areas.left_pitch))
+            for j in range(self.across):
+                place = step * s.k * areas.value_pitch + j * s.n
+                at = self.along * areas.right.part + place
+                name, pitch = f"column{j}_{step}", areas.value_pitch
+                b.add(LoadMatrix(name, True, self.right, at, pitch, across=True))
+            for i, j in self._results(self.across):
+                b.add(MultiplyMatrices(_context(i, j), f"power{i}_{step}", f"column{j}_{step}"))
+
+    def _store(self) -> None:
+        """The context over its row's total, as many columns at a time as there are scores."""
+        b, s = self.b, self.s
+        self._share("total", add)
+        with inside(b, (Bound(self.part, 1),)):
+            b.store(self.rows, self.row, scale(self.kernel, Reg("total", F32)))
+        for begin in range(0, self.across, self.keys_across):
+            count = min(self.keys_across, self.across - begin)
+            b.add(Barrier())
+            for i, j in self._results(count):
+                self._put(_context(i, begin + j), i, j)
+            b.add(Barrier())
+            self._store_columns(begin * s.n, count * s.n)
+
+    def _store_columns(self, begin: int, width: int) -> None:
+        """Of each part of the columns so many from there on."""
+        b, s, form = self.b, self.s, self.form
+        shape = (s.x1, s.along, width // LANES)
+        for _, (line, along, four) in shared_out(b, shape):
+            row = self.first + line
+            with inside(b, (Bound(row, form.m.extent),)):
+                at = self._score_at(line, along * (s.y1 // s.along) + four * LANES)
+                b.set("sums", Load(self.scores, at, F32, LANES))
+                b.set("all", Load(self.rows, line, F32))
+                column = along * (self.across * s.n) + (four * LANES + begin)
+                self._put_four(self.at | {form.m: row}, column)
+
+    def _put_four(self, row: Values, column: Index) -> None:
+        b, form, store = self.b, self.form, self.kernel.store
+        made = []
+        for lane in range(LANES):
+            sum_ = Lane(Reg("sums", F32, LANES), lane)
+            there = row | {form.n: column + lane}
+            b.compute(f"o{lane}", result(self.kernel, form, Reg("all", F32), sum_, there))
+            made.append(Reg(f"o{lane}", F32))
+        if in_vectors(store, form.n):
+            b.store(0, store.substitute(row | {form.n: column}), Lanes(tuple(made)))
+            return
+        for lane, value in enumerate(made):
+            b.store(0, store.substitute(row | {form.n: column + lane}), value)
+
+
+def _four(load: Load, there: Values) -> Load:
+    return Load(load.buffer, load.index.substitute(there), F32, LANES)
+
+
+def _query(i: int, step: int) -> str:
+    return f"query{i}_{step}"
+
+
+def _score(i: int, j: int) -> str:
+    return f"score{i}_{j}"
+
+
+def _context(i: int, j: int) -> str:
+    return f"context{i}_{j}"
+
+
+# ---- lines of f32 to shared memory as halves, eight at a time: four whole words ------------------
+
+
+def _read_eights(b: Builder, name: str, lines: int, width: int, four: Vector) -> None:
+    """Registers := this thread's units of so many lines, each with `width` elements."""
+    for n, line, at in _units(b, lines, width):
+        for half in range(2):
+            b.set(f"{name}{n}_{half}", four(line, at + half * LANES))
+
+
+def _write_eights(b: Builder, name: str, lines: int, width: int, area: int, place: Place) -> None:
+    """Shared memory := these registers, as halves."""
+    for n, line, at in _units(b, lines, width):
+        first, second = (Reg(f"{name}{n}_{half}", F32, LANES) for half in range(2))
+        b.store(area, place(line, at), _eight(first, second))
+
+
+def _eight(first: Expr, second: Expr) -> Expr:
+    """Two vectors of four numbers as eight halves."""
+    return Join(tuple(Call("cast", (x,), F16, LANES) for x in (first, second)))
+
+
+def _units(b: Builder, lines: int, width: int) -> Iterator[tuple[int, Index, Index]]:
+    """Number, line and first element of each unit; neighbours read neighbours."""
+    for n, (line, at) in shared_out(b, (lines, width // EIGHT)):
+        yield n, line, at * EIGHT

@@ -1,0 +1,312 @@
+"""Attention of a single query row: all scores at once, sums by subgroup exchange.
+
+Input: an attention, and a schedule (schedule.py). Output: the loop nest of one tile.
+
+    query to registers
+    for block of keys:     several threads share a key: products of its parts, added up by swaps
+                           scores to shared memory;  each thread: maximum
+    barrier                maximum of all: by swaps, then of each subgroup by way of shared memory
+    each thread:           some powers := exp(score - maximum), in place;  their sum
+    barrier                sum of all, in the same way
+    for block of values:   context += powers * values: a thread has a slice of them, 4 columns
+    context of all slices added up by swaps, then by way of shared memory;  slice 0 stores
+
+The next block is read as soon as registers are free; the first values are read while threads wait
+for the maximum. Reads beyond the last key repeat the last key and do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import ceil, prod
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, Load, Reg, Swapped
+from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.index import Index, index, unflatten
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.reduction import LOWEST, larger
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.attention.schedule import Dealt, HeadRowSchedule, width_of
+from tilewright.targets.gpu.attention.scores import (
+    add,
+    argument,
+    lane,
+    power,
+    result,
+    scale,
+    vector,
+)
+from tilewright.targets.gpu.tile.staging import guarded, in_vectors, inside
+from tilewright.targets.masks import last_seen
+
+#: Two numbers to one.
+Op = Callable[[Expr, Expr], Expr]
+
+
+def lower(kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
+    """Tiles of one query row of one head."""
+    keys = form_as(kernel, Attention).keys.extent
+    dealt = Dealt.of(kernel, schedule)
+    areas = dealt.areas(keys, schedule.threads // schedule.width)
+    return replace(_Tile(kernel, schedule, dealt).emit(areas), subgroup=schedule.width)
+
+
+class _Tile:
+    """One tile: its parts in their order."""
+
+    def __init__(self, kernel: Kernel, s: HeadRowSchedule, dealt: Dealt) -> None:
+        self.kernel, self.s, self.dealt = kernel, s, dealt
+        self.form = form = form_as(kernel, Attention)
+        first = len(kernel.buffers)
+        self.scores, self.shared, self.contexts = range(first, first + 3)
+        shape = (*(v.extent for v in form.outer), form.m.extent, s.across)
+        self.b = b = Builder({}, prod(shape), kernel, s.threads)
+        *others, row, share = unflatten(b.tile, shape)
+        self.at: Values = dict(zip(form.outer, others, strict=True)) | {form.m: row}
+        self.subgroups = s.threads // s.width
+        #: Which of the threads that share a key, or a subgroup, this is.
+        self.lane = b.let(b.thread % dealt.each, "t")
+        self.slice, unit = (
+            b.let(i, "t") for i in unflatten(b.thread, (dealt.slices, dealt.owners))
+        )
+        #: Which of its own columns' vectors a thread has: those without any read the last one.
+        self.unit = b.let_min(unit, index(dealt.units - 1), "unit")
+        self.column = (share * dealt.units + self.unit) * dealt.lanes
+        #: The last key that the row sees.
+        self.last = index(form.keys.extent - 1)
+
+    def emit(self, areas: Sequence[int]) -> TileFn:
+        b, dealt = self.b, self.dealt
+        self._read_query()
+        self._read_keys(Index())
+        self.last = self._last_seen()
+        b.set("high", Const(LOWEST, F32))
+        with self._blocks(dealt.block) as block:
+            self._multiply()
+            self._read_next(self._read_keys, block, dealt.block)
+            self._add_up_keys()
+            self._score(block)
+        self._read_values(Index())
+        self._over_group("high", larger, 0)
+        self._powers()
+        self._over_group("total", add, self.subgroups)
+        for c in range(dealt.lanes):
+            b.set(_context(c).name, Const(0.0, F32))
+        step = dealt.slices * self.s.values
+        with self._blocks(step) as block:
+            self._add_values(block)
+            self._read_next(self._read_values, block, step)
+        self._add_up()
+        self._store()
+        return b.finish(self.kernel, tuple(Scratch(F32, size) for size in areas))
+
+    @contextmanager
+    def _blocks(self, step: int) -> Iterator[Index]:
+        """A loop over blocks of so many keys: those that hold one which the row sees."""
+        blocks = ceil(self.form.keys.extent / step)
+        with self.b.loop("block", Index(), self.last // step + 1, 1, blocks) as block:
+            yield block
+
+    def _read_next(self, read: Callable[[Index], None], block: Index, step: int) -> None:
+        """Reads for the next block; after the last one what is not used."""
+        if self.form.keys.extent > step:
+            read(block + 1)
+
+    def _last_seen(self) -> Index:
+        """The last key that the row sees; the first one if it sees none."""
+        last = last_seen(self.form)
+        if last is None:
+            return self.last
+        return self.b.uniform(last.substitute(self.at), self.form.keys.extent, "last")
+
+    def _seen(self, key: Index) -> tuple[Bound, ...]:
+        return (Bound(self.last - key, self.form.keys.extent),)
+
+    # ---- scores ----------------------------------------------------------------------------------
+
+    def _read_query(self) -> None:
+        """This thread's vectors of the query."""
+        q, width = self.form.q, width_of(self.form)
+        for v in range(self.dealt.vectors):
+            first = self._depth(v)
+            whole = in_vectors(q.index, self.form.depth)
+            parts = [q.at(self._of(q, {self.form.depth: first + i})) for i in range(width)]
+            found = replace(parts[0], lanes=width) if whole else vector(parts)
+            self.b.set(self._query(v).name, found)
+
+    def _depth(self, v: int) -> Index:
+        """Where the elements of a key begin that this thread reads as its vector number v."""
+        return (self.lane + v * self.dealt.each) * width_of(self.form)
+
+    def _read_keys(self, block: Index) -> None:
+        """This thread's vectors of its keys, which lie side by side."""
+        k, sharing = self.form.k, self.s.threads // self.dealt.each
+        first = (block * sharing + self.b.thread // self.dealt.each) * self.s.keys
+        for u in range(self.s.keys):
+            key = self.b.let_min(first + u, self.last, "key")
+            for v in range(self.dealt.vectors):
+                at = self._of(k, {self.form.keys: key, self.form.depth: self._depth(v)})
+                reg = self._key(u, v)
+                self.b.set(reg.name, Load(k.buffer, at, F32, reg.lanes))
+
+    def _multiply(self) -> None:
+        """dots := the sums of this thread's products, of each key"""
+        for u in range(self.s.keys):
+            total: Expr = Const(0.0, F32)
+            for v in range(self.dealt.vectors):
+                for i in range(width_of(self.form)):
+                    factors = (lane(self._key(u, v), i), lane(self._query(v), i))
+                    self.b.set(_dot(u).name, Call("fma", (*factors, total), F32))
+                    total = _dot(u)
+
+    def _add_up_keys(self) -> None:
+        """dot0 := the sum of all threads that share a key, of key number thread % keys
+
+        While threads have several keys, each gives half of them away and adds up the others.
+        """
+        b, count, bits = self.b, self.s.keys, 1
+        while count > 1:
+            count //= 2
+            for i in range(count):
+                a, c, even = _dot(2 * i), _dot(2 * i + 1), (Bound(b.thread // bits % 2, 1),)
+                b.set("given", Guard(even, c, a))
+                b.set(_dot(i).name, Guard(even, a, c))
+                b.set("other", Swapped(Reg("given", F32), bits))
+                b.set(_dot(i).name, add(_dot(i), Reg("other", F32)))
+            bits *= 2
+        self._over_lanes(_dot(0), add, bits, self.dealt.each)
+
+    def _score(self, block: Index) -> None:
+        """Shared memory := the score of this thread's key;  high := the maximum"""
+        b, keys, each = self.b, self.s.keys, self.dealt.each
+        first = block * self.dealt.block + b.thread // each * keys
+        key = first + b.thread % keys
+        there = self.at | {self.form.keys: key}
+        b.set("score", argument(self.form, _dot(0), there, self._seen(key)))
+        b.set("high", larger(Reg("high", F32), Reg("score", F32)))
+        with inside(b, (Bound(b.thread % each, keys),)):
+            b.store(self.scores, key, Reg("score", F32))
+
+    # ---- softmax ---------------------------------------------------------------------------------
+
+    def _powers(self) -> None:
+        """scores := exp(score - maximum);  total := the sum of this thread's"""
+        b, score = self.b, Reg("score", F32)
+        b.set("total", Const(0.0, F32))
+        with self._blocks(b.threads) as block:
+            key = block * b.threads + b.thread
+            with inside(b, self._seen(key)):
+                b.set(score.name, power(Load(self.scores, key, F32), Reg("high", F32)))
+                b.store(self.scores, key, score)
+                b.set("total", add(Reg("total", F32), score))
+
+    def _over_group(self, name: str, op: Op, area: int) -> None:
+        """The register := what `op` makes of those of all threads.
+
+        area: where in shared memory subgroups put what they have
+        """
+        b, reg = self.b, Reg(name, F32)
+        self._over_lanes(reg, op, 1, self.s.width)
+        with inside(b, (Bound(b.thread % self.s.width, 1),)):
+            b.store(self.shared, b.thread // self.s.width + area, reg)
+        b.add(Barrier())
+        for n in range(self.subgroups):
+            b.set("other", Load(self.shared, index(area + n), F32))
+            b.set(name, op(reg, Reg("other", F32)) if n else Reg("other", F32))
+
+    def _over_lanes(self, reg: Reg, op: Op, bits: int, end: int) -> None:
+        """The register := what `op` makes of those of threads whose numbers differ in these bits
+        alone."""
+        while bits < end:
+            self.b.set("other", Swapped(reg, bits))
+            self.b.set(reg.name, op(reg, Reg("other", F32)))
+            bits *= 2
+
+    # ---- context ---------------------------------------------------------------------------------
+
+    def _own_keys(self, block: Index) -> list[Index]:
+        """The keys of a block whose values this thread reads: neighbours read neighbouring ones."""
+        numbers = (block * self.s.values + u for u in range(self.s.values))
+        return [n * self.dealt.slices + self.slice for n in numbers]
+
+    def _read_values(self, block: Index) -> None:
+        """This thread's columns of its keys' values."""
+        v = self.form.v
+        for u, number in enumerate(self._own_keys(block)):
+            key = self.b.let_min(number, self.last, "key")
+            at = self._of(v, {self.form.keys: key, self.form.n: self.column})
+            self.b.set(self._value(u).name, Load(v.buffer, at, F32, self.dealt.lanes))
+
+    def _add_values(self, block: Index) -> None:
+        """context += powers * values"""
+        for u, key in enumerate(self._own_keys(block)):
+            self.b.set("power", guarded(Load(self.scores, key, F32), self._seen(key)))
+            for c in range(self.dealt.lanes):
+                factors = (Reg("power", F32), lane(self._value(u), c), _context(c))
+                self.b.set(_context(c).name, Call("fma", factors, F32))
+
+    def _add_up(self) -> None:
+        """context of slice 0 := the sum of all slices"""
+        b, dealt = self.b, self.dealt
+        own = [_context(c) for c in range(dealt.lanes)]
+        for reg in own:
+            self._over_lanes(reg, add, dealt.owners, self.s.width)
+        if dealt.parts == 1:
+            return
+        each = b.threads // dealt.parts
+
+        def place(part: Index, unit: Index) -> Index:
+            return (part * dealt.units + unit) * dealt.lanes
+
+        with inside(b, (Bound(b.thread % each, dealt.units),)):
+            b.store(self.contexts, place(b.thread // each, b.thread % each), vector(own))
+        b.add(Barrier())
+        with inside(b, (Bound(b.thread, dealt.units),)):
+            for part in range(dealt.parts):
+                other = Reg("others", F32, dealt.lanes)
+                b.set(
+                    other.name, Load(self.contexts, place(index(part), self.unit), F32, dealt.lanes)
+                )
+                for c, reg in enumerate(own):
+                    found = lane(other, c)
+                    b.set(reg.name, add(reg, found) if part else found)
+
+    def _store(self) -> None:
+        b, dealt, store = self.b, self.dealt, self.kernel.store
+        with inside(b, (Bound(b.thread, dealt.units),)):
+            b.set("all", scale(self.kernel, Reg("total", F32)))
+            for c in range(dealt.lanes):
+                there = self.at | {self.form.n: self.column + c}
+                value = result(self.kernel, self.form, Reg("all", F32), _context(c), there)
+                b.compute(f"o{c}", value)
+            found = [Reg(f"o{c}", F32) for c in range(dealt.lanes)]
+            lanes = dealt.lanes if in_vectors(store, self.form.n) else 1
+            for c in range(0, dealt.lanes, lanes):
+                there = self.at | {self.form.n: self.column + c}
+                b.store(0, store.substitute(there), vector(found[c : c + lanes]))
+
+    # ---- registers -------------------------------------------------------------------------------
+
+    def _of(self, load: Load, there: Values) -> Index:
+        return load.index.substitute(self.at | there)
+
+    def _query(self, v: int) -> Reg:
+        return Reg(f"query{v}", F32, width_of(self.form))
+
+    def _key(self, u: int, v: int) -> Reg:
+        return Reg(f"keys{u}_{v}", F32, width_of(self.form))
+
+    def _value(self, u: int) -> Reg:
+        return Reg(f"value{u}", F32, self.dealt.lanes)
+
+
+def _dot(u: int) -> Reg:
+    return Reg(f"dot{u}", F32)
+
+
+def _context(c: int) -> Reg:
+    return Reg(f"context{c}", F32)

@@ -1,0 +1,352 @@
+"""Schedules of attention: how a workgroup computes query rows of a head, and its shared memory.
+
+Input: an attention. Output: a schedule for some rows, for one row, and for many rows by matrix
+units; how keys and columns are assigned to threads; the areas of shared memory. strategies.py says
+which schedules are tried; some_rows.py, one_row.py and many_rows.py make loops of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, gcd
+
+from tilewright.base.dtypes import F16, F32
+from tilewright.kernel.form import Attention, classify, form_as, in_halves
+from tilewright.kernel.loops import MatrixUnit, Scratch
+from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.targets.gpu.limits import (
+    EVERYWHERE,
+    MATRIX,
+    MOST_SUMS,
+    MOST_THREADS,
+    SHARED_SIZES,
+    SIZES,
+    SUBGROUPS,
+    WARP,
+    WORD,
+    beyond,
+    none_of,
+    shared_of,
+    size_of,
+)
+from tilewright.targets.gpu.limits import F16 as HALVES
+from tilewright.targets.gpu.tile.places import may_trap
+from tilewright.targets.gpu.tile.staging import LANES, PAD, in_vectors
+from tilewright.targets.schedule import Schedule
+
+#: Threads of a group, unless a schedule says otherwise.
+THREADS = 128
+
+
+@dataclass(frozen=True)
+class HeadSchedule(Schedule):
+    """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group.
+
+    parts:  threads that share the score of a key, so that neighbours read neighbouring elements
+    across: groups that share the columns of a head, each with all its scores: work for more cores
+    """
+
+    form = "head"
+    x1: int = 4
+    y1: int = 256
+    threads: int = THREADS
+    parts: int = 1
+    across: int = 1
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if self.x1 > 1 and self.x1 % LANES:
+            return f"x1 is 1 or a multiple of {LANES}"
+        if self.threads < 2 or self.threads & (self.threads - 1) or self.y1 % self.threads:
+            return "threads is a power of two, and y1 a multiple of it"
+        form = form_as(kernel, Attention)
+        if self.threads % self.parts or vectors_of(form) % self.parts:
+            return f"parts divides threads and the {vectors_of(form)} vectors of a key"
+        columns = Columns.of(form, self)
+        if columns.units * columns.width * self.across != form.n.extent:
+            return f"across divides the {form.n.extent} columns of a head into whole vectors"
+        if columns.units > self.threads:
+            return f"{columns.units} threads are needed for the columns of a head"
+        return beyond(self.threads, self.shared(kernel))
+
+    def shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory; a vector of it holds the number that all threads share."""
+        return WORD * (sum(areas_of(kernel, self)) + LANES)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of a head that a group has are dealt: units of `width`, each to `slices`
+    threads."""
+
+    width: int
+    units: int
+    slices: int
+
+    @staticmethod
+    def of(form: Attention, schedule: HeadSchedule) -> Columns:
+        width = LANES if in_vectors(form.v.index, form.n) else 1
+        units, slices = max(1, form.n.extent // width // schedule.across), 1
+        while 2 * slices * units <= schedule.threads:
+            slices *= 2
+        return Columns(width, units, slices)
+
+
+def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
+    """Elements of shared memory: queries, scores (later contexts), a maximum of each thread."""
+    form = form_as(kernel, Attention)
+    columns = Columns.of(form, s)
+    contexts = columns.slices // 2 * columns.units * columns.width
+    return form.depth.extent * s.x1, max(s.y1 * s.parts, contexts) * s.x1, s.threads * s.x1
+
+
+def width_of(form: Attention) -> int:
+    """Elements of a key that are read at a time."""
+    return LANES if in_vectors(form.k.index, form.depth) else 1
+
+
+def vectors_of(form: Attention) -> int:
+    """How often a key is read from."""
+    return form.depth.extent // width_of(form)
+
+
+def computed(kernel: Kernel) -> bool:
+    """True for attention of fixed size that cannot trap."""
+    form = classify(kernel)
+    if not isinstance(form, Attention) or kernel.extents or may_trap(kernel):
+        return False
+    return not HeadSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
+
+
+#: Vectors of keys, or of values, that a thread reads together at most: they wait in registers.
+MOST_READ = 32
+
+#: Keys and values that a thread reads together, of one row: what is tried first, in this order.
+KEYS, VALUES = (16, 8, 4, 2, 1), (16, 8, 4)
+
+
+@dataclass(frozen=True)
+class HeadRowSchedule(Schedule):
+    """Tiles of one query row and a part of a head's columns, whose scores all stay in shared
+    memory.
+
+    width:  threads of a subgroup, which add up by swapping what they have
+    keys:   keys of which a thread reads its part together
+    values: values of which a thread reads its part together
+    across: as of `HeadSchedule`
+    """
+
+    form = "head-row"
+    threads: int = MOST_THREADS
+    width: int = WARP
+    keys: int = KEYS[0]
+    values: int = VALUES[0]
+    across: int = 1
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({SUBGROUPS, size_of(self.width)})
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if found := none_of("width", self.width, SIZES):
+            return found
+        if self.threads & (self.threads - 1) or self.threads < self.width:
+            return "threads is a power of two from width on"
+        form, dealt = form_as(kernel, Attention), Dealt.of(kernel, self)
+        if dealt.each % self.keys:
+            return f"keys divides the {dealt.each} threads that share a key"
+        if max(self.keys * dealt.vectors, self.values) > MOST_READ:
+            return f"a thread reads at most {MOST_READ} vectors together"
+        if dealt.units * dealt.lanes * self.across != form.n.extent:
+            return f"across divides the {form.n.extent} columns of a head into whole vectors"
+        if dealt.owners > self.threads:
+            return f"{dealt.owners} threads are needed for the columns of a head"
+        return beyond(self.threads, shared_of_row(kernel, self))
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """How keys and columns are dealt to the threads of a group.
+
+    each:    neighbouring threads that share a key;  vectors: how often each reads from it
+    block:   keys that the group reads together
+    lanes:   elements of a vector of columns;  units: such vectors that the group has of a head
+    owners:  neighbouring threads for them, a power of two: the last ones may have none
+    slices:  parts of the values, each of which as many threads add up
+    parts:   of them come to shared memory what subgroups have not added up
+    """
+
+    each: int
+    vectors: int
+    block: int
+    lanes: int
+    units: int
+    owners: int
+    slices: int
+    parts: int
+
+    @staticmethod
+    def of(kernel: Kernel, s: HeadRowSchedule) -> Dealt:
+        form = form_as(kernel, Attention)
+        each = gcd(vectors_of(form), s.width)
+        lanes = LANES if in_vectors(form.v.index, form.n) else 1
+        units = max(1, form.n.extent // lanes // s.across)
+        owners = 1 << (units - 1).bit_length()
+        return Dealt(
+            each, vectors_of(form) // each, s.threads // each * s.keys, lanes, units, owners,
+            s.threads // owners, s.threads // max(owners, s.width),
+        )  # fmt: skip
+
+    def areas(self, keys: int, subgroups: int) -> tuple[int, int, int]:
+        """Elements of shared memory: scores, a maximum and a sum of each subgroup, contexts."""
+        contexts = self.parts * self.units * self.lanes
+        return ceil(keys / self.block) * self.block, 2 * subgroups, contexts
+
+
+def shared_of_row(kernel: Kernel, s: HeadRowSchedule) -> int:
+    """Bytes of shared memory; a vector of it holds the number that all threads share."""
+    keys = form_as(kernel, Attention).keys.extent
+    return WORD * (sum(Dealt.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
+
+
+#: What matrices multiply and add up, as the features name it.
+TYPES = "f16-f32"
+
+#: Query rows from which on a tile of matrices is worth it.
+LEAST_ROWS = 16
+
+
+def in_matrices(kernel: Kernel) -> bool:
+    """True for attention of many rows, of operands that may be rounded and lie in vectors."""
+    if not computed(kernel) or not in_halves(kernel):
+        return False
+    form = form_as(kernel, Attention)
+    sides = (form.q, form.depth), (form.k, form.depth), (form.v, form.n)
+    whole = all(axis.extent % EIGHT == 0 for _, axis in sides)
+    return (
+        whole
+        and form.m.extent >= LEAST_ROWS
+        and all(in_vectors(load.index, axis) for load, axis in sides)
+    )
+
+
+@dataclass(frozen=True)
+class HeadMatrixSchedule(Schedule):
+    """Tiles of down x along subgroups: down has rows of the tile each, along shares keys and then
+    columns of the head.
+
+    m, n, k: sizes of the unit's matrices;  width: threads of a subgroup
+    rows:    matrices that a subgroup's query rows consist of
+    y1:      keys of a block
+    room:    bytes of shared memory that a group may take
+    """
+
+    form = "head-matrix"
+    m: int = 16
+    n: int = 16
+    k: int = 16
+    width: int = 32
+    rows: int = 1
+    down: int = 4
+    along: int = 2
+    y1: int = 64
+    room: int = SHARED_SIZES[-1]
+
+    @property
+    def features(self) -> frozenset[str]:
+        sizes = f"subgroup-matrix-{TYPES}-{self.m}x{self.n}x{self.k}"
+        own = {MATRIX, SUBGROUPS, HALVES, size_of(self.width), sizes}
+        return frozenset(own | shared_of(self.room))
+
+    @property
+    def x1(self) -> int:
+        """Query rows of a tile."""
+        return self.own * self.down
+
+    @property
+    def own(self) -> int:
+        """Query rows of a subgroup."""
+        return self.m * self.rows
+
+    @property
+    def subgroups(self) -> int:
+        return self.down * self.along
+
+    @property
+    def threads(self) -> int:
+        return self.width * self.subgroups
+
+    @property
+    def unit(self) -> MatrixUnit:
+        return MatrixUnit(self.m, self.n, self.k, F16, F32, self.width)
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if not in_matrices(kernel):
+            return f"{kernel.name} is no attention of fixed size that may be rounded to halves"
+        if found := none_of("width", self.width, SIZES):
+            return found
+        if self.m % LANES or self.n % EIGHT or self.k % EIGHT:
+            return f"m is a multiple of {LANES}, n and k of {EIGHT}"
+        if found := none_of("room", self.room, (EVERYWHERE, *SHARED_SIZES)):
+            return found
+        form = form_as(kernel, Attention)
+        depth, columns = form.depth.extent, form.n.extent
+        if depth % self.k or columns % (self.n * self.along):
+            return f"k divides the depth {depth}, and n * along the {columns} columns of a head"
+        if self.y1 % self.k or self.y1 % (self.n * self.along):
+            return "y1 is a multiple of k and of n * along"
+        if self.threads % self.x1 or self.y1 % (EIGHT * self.threads // self.x1):
+            return f"threads share whole rows, {EIGHT} keys of a block or a multiple of it each"
+        if self.own * (self.y1 + columns) > MOST_SUMS * self.width * self.along:
+            return f"a thread has at most {MOST_SUMS} sums"
+        return beyond(self.threads, shared_of_matrices(kernel, self), self.room)
+
+
+@dataclass(frozen=True)
+class Areas:
+    """How shared memory is dealt.
+
+    left:   what matrices have as rows, in parts for the rows of a subgroup: queries, then powers
+    right:  the same of columns, in parts for the subgroups beside each other: keys and values by
+            turns
+    scores: results, in parts for each subgroup
+    rows:   a number of each thread, which others of its row read; in the end one of each row
+    *_pitch: elements from line to line
+    """
+
+    left: Scratch
+    right: Scratch
+    scores: Scratch
+    rows: Scratch
+    left_pitch: int
+    key_pitch: int
+    value_pitch: int
+    score_pitch: int
+
+    @staticmethod
+    def of(form: Attention, s: HeadMatrixSchedule) -> Areas:
+        keys, columns = s.y1 // s.along, form.n.extent // s.along
+        left, key, value, score = s.y1 + PAD, form.depth.extent + PAD, columns + PAD, keys + LANES
+        right = max(keys * key, s.y1 * value)
+        return Areas(
+            Scratch(F16, s.x1 * left, s.own * left),
+            Scratch(F16, right * s.along, right),
+            Scratch(F32, s.subgroups * s.own * score, s.own * score),
+            Scratch(F32, s.threads),
+            left, key, value, score,
+        )  # fmt: skip
+
+    @property
+    def all(self) -> tuple[Scratch, ...]:
+        return self.left, self.right, self.scores, self.rows
+
+
+def shared_of_matrices(kernel: Kernel, s: HeadMatrixSchedule) -> int:
+    """Bytes of shared memory; a vector of it holds the number that all threads share."""
+    areas = Areas.of(form_as(kernel, Attention), s).all
+    return sum(area.size * area.dtype.size for area in areas) + WORD * LANES

@@ -1,0 +1,105 @@
+"""Formulas that all attention tiles share: scale and mask, exponentials, normalisation.
+
+Input: an attention, and results of its stages as expressions. Output: expressions at a point, and
+the blocks of keys that a tile sees. some_rows.py, one_row.py and many_rows.py decide how threads
+share the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from tilewright.base.dtypes import BOOL, F32, I32
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import (
+    Acc,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Lane,
+    Lanes,
+    Reciprocal,
+    Reg,
+    lanes_of,
+)
+from tilewright.kernel.form import Attention, in_halves
+from tilewright.kernel.index import Index, index
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite
+from tilewright.targets.gpu.tile.staging import guarded
+from tilewright.targets.masks import last_seen
+
+
+def argument(form: Attention, dot: Expr, at: Values, ends: tuple[Bound, ...]) -> Expr:
+    """What softmax is applied to at a row and a key; -inf where these ends do not hold.
+
+    dot: the product of both
+    """
+    return guarded(_with({form.scores: dot}, form.argument, at), ends, float("-inf"))
+
+
+def power(score: Expr, top: Expr) -> Expr:
+    """exp(score - top)"""
+    return Call("exp", (Call("sub", (score, top), F32),), F32)
+
+
+def scale(kernel: Kernel, total: Expr) -> Expr:
+    """The sum of a row's powers, by which its context is divided; where operands may be rounded to
+    halves its reciprocal, since an exact division takes many operations (product/division.py)."""
+    # no finite score: exp(-inf - -inf) is what the specification says; all other sums are 1 or more
+    none = Call("eq", (total, Const(0.0, F32)), BOOL)
+    found = Reciprocal(total) if in_halves(kernel) else total
+    return Call("where", (none, Const(float("nan"), F32), found), F32)
+
+
+def result(kernel: Kernel, form: Attention, scaled: Expr, context: Expr, at: Values) -> Expr:
+    """What is stored of a column.  scaled: as `scale` gives it"""
+    if not in_halves(kernel):
+        return _with({form.total: scaled, form.context: context}, kernel.value, at)
+
+    def times(e: Expr) -> Expr:
+        match e:
+            case Call("div", (over, Acc(form.total))):
+                return Call("mul", (over, scaled), F32)
+        return e
+
+    # else the sum is asked for where 0 is stored of rows without any key, whose sum is NaN
+    known = {form.total: Reciprocal(scaled), form.context: context}
+    return _with(known, rewrite(kernel.value, times), at)
+
+
+def _with(known: Mapping[int, Expr], value: Expr, at: Values) -> Expr:
+    """The value at a point, where results of these stages are known."""
+    return rewrite(value, lambda e: known[e.stage] if isinstance(e, Acc) else e, at)
+
+
+def lane(e: Reg, i: int) -> Expr:
+    """A number of a vector, or the number itself."""
+    return Lane(e, i) if e.lanes > 1 else e
+
+
+def vector(values: Sequence[Expr]) -> Expr:
+    """The vector of several numbers; a number alone stays one."""
+    return Lanes(tuple(values)) if len(values) > 1 else values[0]
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """a + b, of vectors or numbers."""
+    return Call("add", (a, b), F32, lanes_of(a))
+
+
+def blocks_seen(b: Builder, form: Attention, at: Values, last_row: Index, y1: int) -> Index:
+    """The blocks of y1 keys that hold one which this row sees, and so all that rows before it do.
+
+    at: values of the other axes
+    """
+    last, blocks = last_seen(form), ceil(form.keys.extent / y1)
+    if last is None or blocks == 1:
+        return index(blocks)
+    row = {form.m: b.let_min(last_row, index(form.m.extent - 1))}
+    # a last key of -1 gives no block
+    key, size = last.substitute(at | row), Const(y1, I32)
+    whole = Call("div", (Call("add", (key, size), I32), size), I32)
+    return b.uniform(whole, blocks + 1, "blocks")

@@ -1,0 +1,263 @@
+"""The strategies of attention: which kernels each suits, its default, and its search space.
+
+Input: an attention, the figures of one core, the limits of a workgroup. Output: schedules with
+expected costs. Without a cost model, schedules nearest to the default come first. The file of each
+kind of tile makes the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product as every
+from math import ceil, prod
+
+from tilewright.kernel.form import Attention, form_as
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.attention import many_rows, one_row, some_rows
+from tilewright.targets.gpu.attention.schedule import (
+    KEYS,
+    THREADS,
+    TYPES,
+    HeadMatrixSchedule,
+    HeadRowSchedule,
+    HeadSchedule,
+    computed,
+    in_matrices,
+    shared_of_matrices,
+    shared_of_row,
+)
+from tilewright.targets.gpu.limits import (
+    CORES,
+    MOST_THREADS,
+    SHARED_SIZES,
+    SIZES,
+    UNITS,
+    USUAL,
+    WARP,
+    Group,
+)
+from tilewright.targets.gpu.strategy import GroupAlternative, GroupStrategy, nearby
+from tilewright.targets.gpu.tile.staging import LANES
+from tilewright.targets.lite import Core
+from tilewright.targets.masks import last_seen
+
+#: Query rows of a tile, keys of a block, threads, threads of a score, and groups of a head's
+#: columns that are tried of some rows.
+SOME_ROWS = {
+    "x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256), "parts": (1, 8),
+    "across": (1, 4),
+}  # fmt: skip
+
+#: Threads of several rows, and keys of a block for each vector of them; elements of a head beyond
+#: which there are two.
+FEW_THREADS, WIDE = 64, 64
+
+#: Threads that share a score where a tile has one row: vectors of a cache line.
+SHARED = 8
+
+#: Groups that share the columns of a head, where there is a core for each.
+ACROSS = (4, 2)
+
+#: Query rows at most that are computed one by one, which read all keys each: heads that share a
+#: head of keys are such rows.
+FEW_ROWS = 8
+
+#: Groups that share the columns of a head, of which the most for which there are cores, in this
+#: order; fields that are varied.
+ROW_ACROSS = (4, 2, 1)
+ONE_ROW = {
+    "threads": (64, 128, 256), "keys": (4, 8, 16, 32), "values": (4, 8, 16), "across": (1, 2, 4, 8)
+}  # fmt: skip
+
+#: Candidates of a device's own subgroups, and how much faster than without they are expected to be.
+ROW_EACH, ROW_PACE = 16, 3.0
+
+#: Rows of a tile, matrices of a subgroup's rows, subgroups that share rows, keys of a block: what
+#: is tried first by matrices, each in this order.
+TILE_ROWS, ROWS, ALONG, BLOCK_KEYS = (64, 32, 16, 128, 8), (1, 2), (2, 1, 4), (64, 32, 128)
+
+#: Query rows of a subgroup, about.
+OWN_ROWS = 16
+
+#: Fields that are varied.
+MANY_ROWS = {
+    "rows": ROWS, "down": (1, 2, 4, 8), "along": ALONG, "y1": BLOCK_KEYS, "room": SHARED_SIZES
+}  # fmt: skip
+
+#: Candidates of each unit, and how much faster than attention in f32 they are expected to be.
+MATRIX_EACH, MATRIX_PACE = 6, 8.0
+
+
+class SomeRows(GroupStrategy[HeadSchedule]):
+    """Some query rows of a head, whose scores stay in shared memory."""
+
+    kinds = (HeadSchedule,)
+
+    def suits(self, kernel: Kernel) -> bool:
+        return computed(kernel)
+
+    def first(self, kernel: Kernel) -> HeadSchedule:
+        """A vector of rows, two where heads are wide, for a small group: many run, and a large one
+        waits for its own barriers.  A row alone has all keys in one block if they fit."""
+        form = form_as(kernel, Attention)
+        rows, heads = form.m.extent, prod(v.extent for v in form.outer)
+        # what no row sees falls away in whole blocks
+        ends = last_seen(form) is not None
+        vectors = 2 if form.depth.extent > WIDE else 1
+        x1 = 1 if rows == 1 else vectors * LANES
+        most = min(ceil(form.keys.extent / THREADS), 2 if ends else 8) * THREADS
+        sizes = [HeadSchedule(x1, min(y1, most)) for y1 in (8 * THREADS, 4 * THREADS, 2 * THREADS)]
+        if rows > 1:
+            sizes = [HeadSchedule(x1, vectors * FEW_THREADS, FEW_THREADS), *sizes]
+        elif ends:
+            one = HeadSchedule(1, MOST_THREADS, MOST_THREADS)
+            shared = replace(one, parts=SHARED)
+            wide = [replace(shared, across=n) for n in ACROSS if n * heads <= CORES]
+            sizes = [*wide, shared, one, *sizes]
+        smallest = HeadSchedule(min(x1, LANES), THREADS), HeadSchedule(1, THREADS)
+        return next(s for s in (*sizes, *smallest) if not s.objection(kernel))
+
+    def space(
+        self, kernel: Kernel, core: Core, group: Group
+    ) -> tuple[tuple[HeadSchedule, float], ...]:
+        """At most `MOST` schedules: the default, then those nearest to it."""
+        form, usual = form_as(kernel, Attention), self.first(kernel)
+
+        def fits(s: HeadSchedule) -> bool:
+            if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(
+                form.keys.extent, s.threads
+            ):
+                return False
+            within = s.threads <= group.threads and s.shared(kernel) <= group.shared
+            return within and not s.objection(kernel)
+
+        return nearby(usual, SOME_ROWS, fits)
+
+    def traffic(self, kernel: Kernel, schedule: HeadSchedule) -> tuple[int, float]:
+        form = form_as(kernel, Attention)
+        rows, width = form.m.extent, form.depth.extent + form.n.extent
+        tiles = ceil(rows / schedule.x1)
+        # every group of a head reads all keys
+        width += (schedule.across - 1) * form.depth.extent
+        words = prod(v.extent for v in form.outer) * width * (rows + tiles * form.keys.extent)
+        return schedule.shared(kernel), float(words)
+
+    def lower(self, kernel: Kernel, schedule: HeadSchedule) -> TileFn:
+        return some_rows.lower(kernel, schedule)
+
+
+class OneRow(GroupAlternative[HeadRowSchedule]):
+    """Single query rows by subgroups."""
+
+    kinds = (HeadRowSchedule,)
+
+    def suits(self, kernel: Kernel) -> bool:
+        """True for attention of fixed size and few rows that cannot trap."""
+        return computed(kernel) and form_as(kernel, Attention).m.extent <= FEW_ROWS
+
+    def usual(self, kernel: Kernel) -> tuple[HeadRowSchedule, ...]:
+        """What is tried first where nothing was tuned, by subgroups as most GPUs have them."""
+        return _first_of_row(kernel, WARP) if self.suits(kernel) else ()
+
+    def space(
+        self, kernel: Kernel, core: Core, group: Group
+    ) -> tuple[tuple[HeadRowSchedule, float], ...]:
+        """With subgroups of the class the first choice and what is nearest to it; of other sizes
+        the first choice."""
+
+        def fits(s: HeadRowSchedule) -> bool:
+            within = s.threads <= group.threads and shared_of_row(kernel, s) <= group.shared
+            return within and not s.objection(kernel)
+
+        found = list[tuple[HeadRowSchedule, float]]()
+        for width in sorted(SIZES, key=lambda size: (size != core.warp_width, size)):
+            for first in _first_of_row(kernel, width):
+                most = ROW_EACH if width == core.warp_width else 1
+                found += nearby(first, ONE_ROW, fits)[:most]
+        return tuple((s, cost / ROW_PACE) for s, cost in found if fits(s))
+
+    def traffic(self, kernel: Kernel, schedule: HeadRowSchedule) -> tuple[int, float]:
+        """As if all keys were seen."""
+        form = form_as(kernel, Attention)
+        width = schedule.across * form.depth.extent + form.n.extent
+        rows = form.m.extent * prod(v.extent for v in form.outer)
+        return shared_of_row(kernel, schedule), float(rows * width * (1 + form.keys.extent))
+
+    def lower(self, kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
+        return one_row.lower(kernel, schedule)
+
+
+class ManyRows(GroupAlternative[HeadMatrixSchedule]):
+    """Many query rows by the matrix units of subgroups."""
+
+    kinds = (HeadMatrixSchedule,)
+
+    def suits(self, kernel: Kernel) -> bool:
+        return in_matrices(kernel)
+
+    def usual(self, kernel: Kernel) -> tuple[HeadMatrixSchedule, ...]:
+        """What is tried first where nothing was tuned: of common units, for each size of memory."""
+        if not self.suits(kernel):
+            return ()
+        units = [unit for unit in UNITS[TYPES] if unit in USUAL]
+        rooms = SHARED_SIZES[::-1]
+        first = (next(_of_unit(kernel, unit, room), None) for unit, room in every(units, rooms))
+        return tuple(s for s in first if s is not None)
+
+    def space(
+        self, kernel: Kernel, core: Core, group: Group
+    ) -> tuple[tuple[HeadMatrixSchedule, float], ...]:
+        """Of each unit the first choice and what is nearest to it."""
+        found = list[tuple[HeadMatrixSchedule, float]]()
+
+        def fits(s: HeadMatrixSchedule) -> bool:
+            return s.threads <= group.threads and not s.objection(kernel)
+
+        for unit in UNITS[TYPES]:
+            rooms = (next(_of_unit(kernel, unit, room), None) for room in SHARED_SIZES[::-1])
+            best = next((s for s in rooms if s is not None), None)
+            found += nearby(best, MANY_ROWS, fits)[:MATRIX_EACH] if best else ()
+        return tuple((s, cost / MATRIX_PACE) for s, cost in found)
+
+    def traffic(self, kernel: Kernel, schedule: HeadMatrixSchedule) -> tuple[int, float]:
+        """As if all keys were seen."""
+        form, s = form_as(kernel, Attention), schedule
+        rows, depth, columns = form.m.extent, form.depth.extent, form.n.extent
+        each = rows * (depth + columns) + ceil(rows / s.x1) * form.keys.extent * (
+            2 * depth + columns
+        )
+        return shared_of_matrices(kernel, s), float(prod(v.extent for v in form.outer) * each)
+
+    def lower(self, kernel: Kernel, schedule: HeadMatrixSchedule) -> TileFn:
+        return many_rows.lower(kernel, schedule)
+
+
+def _first_of_row(kernel: Kernel, width: int) -> tuple[HeadRowSchedule, ...]:
+    """The likely best with subgroups of this size, if there is one."""
+    form = form_as(kernel, Attention)
+    rows = form.m.extent * prod(v.extent for v in form.outer)
+    made = (
+        HeadRowSchedule(width=width, keys=keys, across=across)
+        for across in ROW_ACROSS
+        if across == 1 or across * rows <= CORES
+        for keys in KEYS
+    )
+    return tuple(s for s in made if not s.objection(kernel))[:1]
+
+
+def _of_unit(
+    kernel: Kernel, unit: tuple[int, int, int, int], room: int
+) -> Iterator[HeadMatrixSchedule]:
+    """Those of a unit, the likely best first: no more rows than the kernel has, and few tiles."""
+    (m, n, k, width), rows = unit, form_as(kernel, Attention).m.extent
+    owned = sorted(ROWS, key=lambda own: abs(m * own - OWN_ROWS))
+    for x1, along, y1, own in every(TILE_ROWS, ALONG, BLOCK_KEYS, owned):
+        if x1 % (m * own) == 0 and x1 < 2 * rows:
+            s = HeadMatrixSchedule(m, n, k, width, own, x1 // (m * own), along, y1, room)
+            if not s.objection(kernel):
+                yield s
+
+
+SOME, ONE, MANY = SomeRows(), OneRow(), ManyRows()

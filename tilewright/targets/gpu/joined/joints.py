@@ -1,0 +1,224 @@
+"""Joints: neighbouring steps of a plan that one dispatch computes.
+
+Input: a plan and its kernels. Output: for each joint its steps and their common loops. The plan
+itself does not change: a host may still run each step by itself, for example to time it, or while
+another kernel is in use for it. Why: docs/decisions/0027-joined-steps.md.
+
+    k written   v written        side by side: short maps that do not depend on each other
+    norm   gate   up · gate      a chain (product/chains.py): products of few rows, what makes these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.expr import Acc, Call, Const, Expr, Load, dtype_of
+from tilewright.kernel.index import Index, Var, flatten, index
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite, walk
+from tilewright.plan import Plan, Step
+from tilewright.targets.gpu.joined import side_by_side
+from tilewright.targets.gpu.pointwise.schedule import SHORT
+from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
+from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
+from tilewright.targets.gpu.tile.places import Places, may_trap, operands
+from tilewright.targets.gpu.tile.staging import LANES, in_vectors
+from tilewright.targets.protocol import Code
+from tilewright.targets.schedule import Schedule
+
+#: Steps side by side at most, each of them short: what takes longer gains nothing.
+MOST_BESIDE = 8
+
+#: Functions of a norm that every group may compute again.
+CHEAP = frozenset(("add", "sub", "mul", "neg", "div", "min", "max"))
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Steps from `first` to `last`, both included.  chain: how; None: side by side"""
+
+    first: int
+    last: int
+    chain: Chain | None = None
+
+
+def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
+    """The joints of a plan in order; no step is in two."""
+    found: list[Joint] = []
+    at = 0
+    while at < len(plan.steps):
+        joint = _chain(plan, kernels, at) or _beside(plan, kernels, at)
+        found += [joint] if joint else []
+        at = joint.last + 1 if joint else at + 1
+    return tuple(found)
+
+
+def lasting(plan: Plan, found: Sequence[Joint]) -> Plan:
+    """The plan with the lives of values as long as joints need them: what one of its steps reads or
+    writes must keep its place during all of them."""
+    ends = {n: joint for joint in found for n in range(joint.first, joint.last + 1)}
+
+    def first(step: int) -> int:
+        return ends[step].first if step in ends else step
+
+    def last(step: int) -> int:
+        return ends[step].last if step in ends else step
+
+    values = (replace(v, first=first(v.first), last=last(v.last)) for v in plan.values)
+    return replace(plan, values=tuple(values))
+
+
+def ways_of(joint: Joint, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn, Schedule]]:
+    """The loops of a joint, best first, and the schedule that says what they need of a device.
+
+    codes: for each step how it can run, best first
+    """
+    if joint.chain is None:
+        usual = [ways[-1] for ways in codes]
+        if not all(side_by_side.suits(code.loops) for code in usual):
+            return []
+        return [(side_by_side.together([code.loops for code in usual]), usual[0].schedule)]
+    found: list[tuple[TileFn, Schedule]] = []
+    for code in codes[-1]:
+        made = lower_chain(joint.chain, code.schedule)
+        found += [made] if made else []
+    return found
+
+
+def _beside(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
+    """As many short maps from there on as do not wait for each other."""
+    end = at
+    while end < min(len(plan.steps), at + MOST_BESIDE):
+        step = plan.steps[end]
+        if not _is_short(kernels[step.kernel]) or any(other >= at for other in step.after):
+            break
+        end += 1
+    return Joint(at, end - 1) if end - at > 1 else None
+
+
+def _is_short(kernel: Kernel) -> bool:
+    plain = not kernel.stages and not kernel.extents and not kernel.buffers[0].halves
+    return plain and prod(v.extent for v in kernel.axes) <= SHORT
+
+
+def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
+    """The longest chain from there on."""
+    norms = 1 if _is_norm(kernels[plan.steps[at].kernel]) else 0
+    for products in (2, 1):
+        steps = plan.steps[at : at + norms + products]
+        if len(steps) < max(2, norms + products):
+            continue
+        own = [kernels[step.kernel] for step in steps]
+        chain = _Linked(plan, steps, own, norms).chain(at + len(steps) - 1)
+        if chain:
+            return Joint(at, at + len(steps) - 1, chain)
+    return None
+
+
+@dataclass(frozen=True)
+class _Linked:
+    """Steps that may be a chain.  norms: 1 if the first one makes the rows, else 0"""
+
+    plan: Plan
+    steps: Sequence[Step]
+    kernels: Sequence[Kernel]
+    norms: int
+
+    def chain(self, last: int) -> Chain | None:
+        """last: the number of the last step"""
+        products = self.kernels[self.norms :]
+        if not all(FEW_ROWS.suits(k) and not operands(k).outer for k in products):
+            return None
+        given = self._given() if len(products) > 1 else 0
+        early = self.steps[:-1]
+        hidden = all(map(self._is_hidden, early, self.kernels[:-1], [last] * len(early)))
+        if given is None or not hidden or not (self._reads_norm() if self.norms else True):
+            return None
+        if self.steps[-1].write.value in {read.value for step in early for read in step.reads}:
+            return None
+        found = chained(products, self.kernels[0] if self.norms else None, given)
+        return found if for_chain(found, FEW_ROWS.first(products[-1])) else None
+
+    def _is_hidden(self, step: Step, kernel: Kernel, last: int) -> bool:
+        """True for results that nobody reads but the steps of the chain."""
+        value = self.plan.values[step.write.value]
+        whole = value.size == kernel.buffers[0].size and not value.halves
+        return value.kind == "temporary" and whole and value.last <= last
+
+    def _reads_norm(self) -> bool:
+        """True if products read what the norm makes as their rows, and nowhere else."""
+        norm, made = self.kernels[0], self.steps[0].write
+        for step, kernel in zip(self.steps[1:], self.kernels[1:], strict=True):
+            ops = operands(kernel)
+            (*rows, depth) = (v.extent for v in norm.axes)
+            if (prod(rows), depth) != (ops.m.extent, ops.steps) or depth % LANES:
+                return False
+            row = index(Var("row", ops.m.extent)) if ops.m.extent > 1 else Index()
+            step_at = index(Var("step", depth))
+            there = ops.row.index.substitute(Places(ops, {}).row(row, step_at))
+            reading = [n for n, a in enumerate(step.accesses) if a.value == made.value]
+            if reading != [ops.row.buffer] or step.accesses[reading[0]] != made:
+                return False
+            if there != row * depth + step_at:
+                return False
+        return True
+
+    def _given(self) -> int | None:
+        """The buffer from which the second product reads the first one's results, each where it
+        stores its own; None if it does not, or if their rows or the kinds of weights differ."""
+        (a, b), (first, second) = self.steps[self.norms :], self.kernels[self.norms :]
+        numbers = [n for n, read in enumerate(b.accesses) if read == a.write]
+        rows = [s.accesses[operands(k).row.buffer] for s, k in ((a, first), (b, second))]
+        if len(numbers) != 1 or rows[0] != rows[1] or not _are_alike(first, second):
+            return None
+        (given,) = numbers
+        others = [n for n, read in enumerate(b.accesses) if read.value == a.write.value]
+        inside = {e.buffer for s in second.stages for e in walk(s.value) if isinstance(e, Load)}
+        loads = [e for e in walk(second.value) if isinstance(e, Load) and e.buffer == given]
+        plain = all(e.index == first.store for e in loads)
+        whole = operands(second).n.extent % LANES == 0
+        return given if others == numbers and given not in inside and plain and whole else None
+
+
+@lru_cache(maxsize=1024)
+def _is_norm(kernel: Kernel) -> bool:
+    """True for kernels that make rows element by element of cheap reductions over the same rows."""
+    cols = kernel.axes[len(kernel.rows) :]
+    fixed = not kernel.extents and not may_trap(kernel) and kernel.dtype == F32
+    if not kernel.stages or len(cols) != 1 or not fixed or any(s.keep for s in kernel.stages):
+        return False
+    if kernel.store != flatten(map(index, kernel.axes), (v.extent for v in kernel.axes)):
+        return False
+    parts = list(walk(kernel.value))
+    moving = [e for e in parts if cols[0] in e.variables]
+    again = [e for stage in kernel.stages for e in walk(stage.value)]
+    return (
+        all(isinstance(e, Acc | Call | Const | Load) and dtype_of(e) == F32 for e in parts)
+        and all(in_vectors(e.index, cols[0]) for e in moving if isinstance(e, Load))
+        and all(e.fn in CHEAP for e in (*moving, *again) if isinstance(e, Call))
+    )
+
+
+@lru_cache(maxsize=1024)
+def _are_alike(a: Kernel, b: Kernel) -> bool:
+    """Whether two products differ in nothing but what becomes of their sums."""
+    return a.axes == b.axes and a.store == b.store and _sums(a) == _sums(b)
+
+
+def _sums(kernel: Kernel) -> object:
+    """The sums of a product, with its operands numbered as they occur."""
+    numbers: dict[int, int] = {}
+
+    def numbered(e: Expr) -> Expr:
+        if not isinstance(e, Load):
+            return e
+        return replace(e, buffer=numbers.setdefault(e.buffer, len(numbers)))
+
+    (stage,) = kernel.stages
+    value = rewrite(stage.value, numbered)
+    return replace(stage, value=value), [kernel.buffers[n] for n in numbers]

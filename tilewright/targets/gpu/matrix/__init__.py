@@ -1,0 +1,1 @@
+"""Matrix products by matrix units (tensor cores, subgroup matrices)."""

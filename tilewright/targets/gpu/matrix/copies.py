@@ -1,0 +1,171 @@
+"""Multi-stage asynchronous copies of matrix-unit operands to shared memory.
+
+Input: a tile of a product, and a `MatrixSchedule` with stages. Output: its loop nest. Copies move
+16 bytes at a time without passing through registers, so nothing is converted or transposed. An
+operand whose layout does not allow this is staged by tiles.py instead.
+
+    copy blocks 0 .. stages - 2;  await the first;  barrier
+    for block:
+        copy block + stages - 1 to where block - 1 was;  multiply;  await block + 1;  barrier
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from math import ceil
+
+from tilewright.base.invariants import required
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Bound, Load
+from tilewright.kernel.index import Index, index
+from tilewright.kernel.loops import AwaitCopies, Barrier, EndCopies, LoadMatrix, Scratch
+from tilewright.targets.gpu.matrix.operands import LINE, Lie, element, lies, stride_of
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.matrix.tiles import MatrixTile
+from tilewright.targets.gpu.tile.places import Placed
+from tilewright.targets.gpu.tile.staging import Piece, inside, shared_out
+
+
+class Copied:
+    """One operand's blocks in shared memory, in lines of steps or of rows (or columns).
+
+    Panels stay panels: what lies side by side in memory does so in shared memory.  Copies of 128
+    bytes to eight lines are four times as slow as copies to one.
+
+    panel: columns of a panel;  run: elements of its line, 0: lines have all columns
+    apart: elements from a panel to the next one
+    """
+
+    def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
+        self.b, self.piece, self.lie, self.s = b, piece, lie, s
+        width, depth = piece.width, s.depth
+        self.panel = 0 if lie.along or width % (lie.panel or width + 1) else lie.panel
+        self.run, self.apart = self.panel * lie.group, self.panel * lie.group * depth
+        self.stride = self.run or stride_of(lie.along, width, depth, lie.dtype.size, lie.group)
+        self.size = (width if lie.along else depth) * self.stride * (width // (self.panel or width))
+
+    def within(self, place: Index, step: Index) -> Index:
+        """Where a step begins, in a block."""
+        if self.panel:
+            at = place % self.panel * self.lie.group
+            return place // self.panel * self.apart + step * self.stride + at
+        line, at = (place, step) if self.lie.along else (step, place)
+        return line * self.stride + at * self.lie.group
+
+    def scratch(self, depth: int) -> Scratch:
+        return Scratch(self.lie.dtype, self.s.stages * self.size)
+
+    def copy(self, stage: Index, block: Index) -> None:
+        """This thread's copies; nothing is read beyond the ends."""
+        b, piece, lie = self.b, self.piece, self.lie
+        ragged = piece.steps % self.s.depth != 0
+        for place, step in self._units():
+            row, at = piece.start + place, block * self.s.depth + step
+            b.copy_ahead(
+                piece.area, stage * self.size + self.within(place, step),
+                Load(lie.load.buffer, element(lie, piece, row, at), lie.dtype, lie.lanes),
+                (Bound(row, piece.extent), *([Bound(at, piece.steps)] if ragged else [])),
+            )  # fmt: skip
+
+    def _units(self) -> Iterator[tuple[Index, Index]]:
+        """First place and step of each copy; neighbours read neighbours."""
+        lie, width, depth = self.lie, self.piece.width, self.s.depth
+        if lie.along:
+            shape: tuple[int, ...] = (width, depth // lie.units)
+        else:
+            panel = self.panel or width
+            shape = (width // panel, depth, panel // lie.units)
+        for _, at in shared_out(self.b, shape):
+            if lie.along:
+                yield at[0], at[1] * lie.units
+            else:
+                yield at[0] * panel + at[2] * lie.units, at[1]
+
+
+class CopiedTile(MatrixTile):
+    """One tile whose operands are copied as they lie."""
+
+    sides: tuple[Copied, Copied]
+    kind: type[Copied] = Copied
+    #: Copies follow the products, which go on by themselves.
+    late = False
+
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        found = required(lies(tile.kernel), "it cannot be copied", kernel=tile.kernel.name)
+        pieces = tile.pieces(s.x1, s.y1)
+        made = (self.kind(self.b, p, lie, s) for p, lie in zip(pieces, found, strict=True))
+        self.sides = next(made), next(made)
+
+    @contextmanager
+    def blocks(self) -> Iterator[None]:
+        b, s, steps = self.b, self.s, self.places.ops.steps
+        blocks, behind = ceil(steps / s.depth), AwaitCopies(s.stages - 2)
+        # who goes on with the tile later begins at another block (cuda/chunks.py)
+        first = b.within(Index(), blocks, "first")
+        for n in range(s.stages - 1):
+            self._copy(first + n, blocks)
+        b.add(behind)
+        b.add(Barrier())
+        with b.loop("block", first, index(blocks), 1, blocks) as block:
+            self.copy_next = partial(self._copy, block + (s.stages - 1), blocks)
+            if not self.late:
+                self.copy_next()
+            self.stage = b.let(block % s.stages, "stage")
+            yield
+            b.add(behind)
+            b.add(Barrier())
+
+    def meanwhile(self) -> None:
+        if self.late:
+            self.copy_next()
+
+    def _copy(self, block: Index, blocks: int) -> None:
+        """Copies a block, if there is one."""
+        with inside(self.b, (Bound(block, blocks),)):
+            stage = self.b.let(block % self.s.stages, "stage")
+            for side in self.sides:
+                side.copy(stage, block)
+        self.b.add(EndCopies())
+
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        side, s = self.sides[right], self.s
+        lie, group = side.lie, side.lie.group
+        if right:
+            place = self.along * (s.columns * s.n) + number * s.n
+        else:
+            place = self.down * (s.rows * s.m) + number * s.m
+        at = self.stage * side.size + side.within(place, self.slice * s.own + step * s.k // group)
+        area, across = side.piece.area, not lie.along
+        return LoadMatrix(
+            name, right, area, self.b.address(at), side.stride, across, group if across else 1,
+            side.run, side.apart,
+        )  # fmt: skip
+
+
+class Swizzled(Copied):
+    """The same in lines of 128 bytes, for a detached unit: of steps, or 64 rows (or columns) of a
+    step, then those of the next step.  Panels are what such a unit reads, too."""
+
+    def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
+        super().__init__(b, piece, lie, s)
+        if self.panel:
+            return
+        self.stride = LINE // lie.dtype.size
+        if not lie.along:
+            self.panel = self.run = self.stride
+            self.apart = s.depth * self.stride
+        self.size = piece.width * s.depth
+
+    def scratch(self, depth: int) -> Scratch:
+        return replace(super().scratch(depth), swizzled=self.stride * self.lie.dtype.size == LINE)
+
+
+class WarpgroupTile(CopiedTile):
+    """One tile by detached units, which multiply while the next block is copied."""
+
+    kind = Swizzled
+    late = True

@@ -1,0 +1,121 @@
+"""Stages f16 operands of matrix units without transposing them, eight elements at a time.
+
+Input: an operand of a tile (tile/staging.py). Output: an operand that copies whole vectors of words
+where the memory layout allows it. If it is contiguous along the reduction, it stays so in shared
+memory: a line of steps for each row. Matrix units read row-major and column-major matrices alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from tilewright.base.dtypes import F16, F32
+from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Reg
+from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.targets.gpu.tile.staging import (
+    LANES,
+    Floats,
+    Integers,
+    Side,
+    multiple,
+    shared_out,
+    side_by_side,
+)
+
+
+def side_in_lines(side: Side, kernel: Kernel, part: int, own: int, gap: int) -> Side:
+    """The same operand as halves, in parts of so many rows or columns and so many steps, with a gap
+    from line to line."""
+    if isinstance(side, Integers) and side.each == EIGHT:
+        side = _IntegerLines(side.b, side.piece, side.weights, panel=side.panel)
+    elif isinstance(side, Floats) and side.deep:
+        side = _Lines(side.b, side.piece, side.load)
+    elif isinstance(side, Floats):
+        side = _Eights(side.b, side.piece, side.load, panel=side.panel)
+    side.as_halves(kernel)
+    side.in_parts(part, own, gap)
+    return side
+
+
+class _Eights(Floats):
+    """Rows or columns side by side: eight at a time, where all of them lie so as halves."""
+
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        super().in_parts(part, own, gap)
+        whole = part % EIGHT == 0 and self.panel % EIGHT == 0
+        if whole and self.load.dtype == F16 and self.in_vectors(self.load, EIGHT):
+            self.lanes = EIGHT
+
+
+class _InLines(Side):
+    """Shared memory has a line of steps for each row or column; `stride` is from line to line."""
+
+    along = True
+
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        self.part, self.own, self.stride = part, own, own + gap
+
+    def size(self, depth: int) -> int:
+        return self.part * self.stride
+
+    def within(self, place: Index, step: Index) -> Index:
+        return place * self.stride + step
+
+
+class _IntegerLines(_InLines, Integers):
+    """A word of a column has eight of its steps, which lie together in its line."""
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._units(depth):
+            steps = [Reg(f"{self.piece.name}{n}_step{i}", F32, LANES) for i in range(EIGHT)]
+            for i, reg in enumerate(steps):
+                self.b.set(reg.name, self.vector(n, i))
+            for column in range(LANES):
+                fours = (steps[:LANES], steps[LANES:])
+                parts = (Lanes(tuple(Lane(reg, column) for reg in four)) for four in fours)
+                value = Join(tuple(Call("cast", (part,), F16, LANES) for part in parts))
+                self.b.store(self.piece.area, self.where(place + column, step), value)
+
+
+class _Lines(_InLines, Floats):
+    """A unit is eight steps of one row."""
+
+    def as_halves(self, kernel: Kernel) -> None:
+        super().as_halves(kernel)
+        p, load = self.piece, self.load
+        q, k = index(Var("q", p.extent)), index(Var("k", ceil(p.steps / EIGHT))) * EIGHT
+        run = [load.index.substitute(p.point(q, k + i)) for i in range(EIGHT)]
+        whole = p.steps % EIGHT == 0 and side_by_side(run) and multiple(run[0], EIGHT)
+        if whole and load.dtype == F16:
+            self.lanes = EIGHT
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        for i in range(0, EIGHT, self.lanes):
+            steps = self._steps(place, step + i)
+            self.b.set(self.reg(n, i, self.load.dtype).name, steps)
+
+    def taken(self, n: int, i: int) -> Expr:
+        """All steps of unit n."""
+        return self.reg(n, i, self.load.dtype)
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._units(depth):
+            parts = tuple(self._half(n, i) for i in range(0, EIGHT, self.lanes))
+            value = parts[0] if len(parts) == 1 else Join(parts)
+            self.b.store(self.piece.area, self.where(place, step), value)
+
+    def _half(self, n: int, i: int) -> Expr:
+        reg = self.taken(n, i)
+        return reg if self.load.dtype == F16 else Call("cast", (reg,), F16, LANES)
+
+    def _steps(self, place: Index, step: Index) -> Expr:
+        if self.wide:
+            return self.element(self.load, place, step, self.lanes)
+        return Lanes(tuple(self.element(self.load, place, step + i) for i in range(LANES)))
+
+    def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, row and first step of each; neighbours read neighbours."""
+        for n, (place, step) in shared_out(self.b, (self.piece.width, depth // EIGHT)):
+            yield n, place, step * EIGHT

@@ -1,0 +1,120 @@
+"""The memory layout of a product's operands, for direct 16-byte copies (copies.py).
+
+Input: a product. Output: for each operand whether 16 consecutive bytes are adjacent elements, and
+along which axis; the sizes of its blocks in shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+from tilewright.base.dtypes import F16, DType
+from tilewright.kernel.expr import Expr, Load
+from tilewright.kernel.form import ByteContraction, classify
+from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.layout import Groups, Panels
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.tile.places import Places, operands
+from tilewright.targets.gpu.tile.staging import Piece, multiple, side_by_side
+
+#: Bytes of one copy, and stages that are tried.
+COPIED, STAGES = 16, (2, 3, 4)
+
+#: Bytes of a line that a detached unit reads.
+LINE = 128
+
+#: Bytes of a word, of which matrices of other elements than halves consist.
+WORD = 4
+
+
+@dataclass(frozen=True)
+class Lie:
+    """How an operand lies.
+
+    load, dtype: where an element is, and its type in memory
+    axis:  along the bytes of a step; None where a step is an element, not a word of bytes
+    along: the depth is contiguous; else rows (or columns) of a step are
+    panel: of how many columns; 0: of all
+    """
+
+    load: Load
+    dtype: DType
+    axis: Var | None
+    along: bool
+    panel: int
+
+    @property
+    def group(self) -> int:
+        """Elements of a step."""
+        return 1 if self.axis is None else WORD
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a copy."""
+        return COPIED // self.dtype.size
+
+    @property
+    def units(self) -> int:
+        """Steps of a copy, or its rows or columns."""
+        return self.lanes // self.group
+
+
+@lru_cache(maxsize=4096)
+def lies(kernel: Kernel) -> tuple[Lie, Lie] | None:
+    """How both operands of a product lie; None if one cannot be copied as it is."""
+    ops, form = operands(kernel), classify(kernel)
+    axis = kernel.stages[0].axes[-1] if isinstance(form, ByteContraction) else None
+    places = Places(ops, {})
+    rows = _lie(kernel, ops.row, axis, places.rows(1, Index(), 0))
+    columns = _lie(kernel, ops.col, axis, places.columns(1, Index(), 0))
+    return None if rows is None or columns is None else (rows, columns)
+
+
+def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> Lie | None:
+    if not isinstance(load, Load):
+        return None
+    buffer = kernel.buffers[load.buffer]
+    dtype = F16 if buffer.halves else load.dtype
+    layout = buffer.layout
+    panel = layout.width if isinstance(layout, Panels | Groups) else 0
+    for along in (True, False):
+        lie = Lie(load, dtype, axis, along, panel)
+        units = lie.units
+        extent, steps = piece.extent, piece.steps
+        whole = (steps if along else extent) % units == 0
+        q = index(Var("q", extent if along else ceil(extent / units)))
+        k = index(Var("k", ceil(steps / units) if along else steps))
+        run = [
+            element(lie, piece, *((q, k * units + i) if along else (q * units + i, k)), part)
+            for i in range(units)
+            for part in range(lie.group)
+        ]
+        if whole and side_by_side(run) and multiple(run[0], lie.lanes):
+            return lie
+    return None
+
+
+def element(lie: Lie, piece: Piece, place: Index, step: Index, part: int = 0) -> Index:
+    """Where in its buffer an element is, by row or column, step and number in the step."""
+    values = piece.point(place, step)
+    if lie.axis is not None:
+        values = values | {lie.axis: index(part)}
+    return lie.load.index.substitute(values)
+
+
+def stride_of(along: bool, width: int, depth: int, size: int, group: int) -> int:
+    """Elements from line to line in shared memory: a few more than a line has, so that the eight
+    lines of a matrix, or the four steps of words, lie in different banks."""
+    if along:
+        return depth * group + COPIED // size
+    return width * group + (COPIED if size == F16.size else 2 * COPIED) // size
+
+
+def most_bytes(width: int, depth: int, size: int, group: int) -> int:
+    """Bytes of a block, however it lies."""
+    return size * max(
+        width * stride_of(True, width, depth, size, group),
+        depth * stride_of(False, width, depth, size, group),
+    )

@@ -1,0 +1,228 @@
+"""Schedules of matrix-unit products, and the element types of their operands.
+
+Input: nothing, or a product. Output: `MatrixSchedule`, and the types in which a product is
+computed. strategies.py says which schedules are tried; tiles.py and copies.py make loops of them.
+
+There are two kinds of products. Products of u8 by i8 with a depth packed in groups of four
+(product/bytes.py) are exact. Other products round their operands to f16 when they are staged, with
+sums in f32; the model itself must compute in f16, or the user must allow it
+(docs/decisions/0023-products-of-halves.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import F16, F32, I8, I32, U8, DType
+from tilewright.kernel.form import BlockContraction, classify, in_tf32
+from tilewright.kernel.loops import MatrixUnit
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu import limits
+from tilewright.targets.gpu.limits import (
+    LARGER_SIZES,
+    MATRIX,
+    MOST_SUMS,
+    SHARED_SIZES,
+    SIZES,
+    SUBGROUPS,
+    WORD,
+    beyond,
+    none_of,
+    shared_of,
+    size_of,
+)
+from tilewright.targets.gpu.matrix.operands import LINE, STAGES, lies, most_bytes
+from tilewright.targets.gpu.product.schedule import GROUP, of_bytes, of_floats, of_halves
+from tilewright.targets.gpu.tile.staging import LANES, PAD
+from tilewright.targets.schedule import Schedule
+
+#: Threads of a warp group of Hopper, and what lies between rows of its results in shared memory.
+WARPGROUP, WIDE_PAD = 128, 8
+
+
+@dataclass(frozen=True)
+class Types:
+    """Of operands and results.
+
+    group: elements of a step of the product;  feature: beside matrices
+    suits: whether a product may be computed so
+    staged: whether operands may come by way of registers; they are always copied ahead otherwise
+    fraction: as of `MatrixUnit`
+    """
+
+    operand: DType
+    result: DType
+    group: int
+    feature: str
+    suits: Callable[[Kernel], bool]
+    staged: bool = False
+    fraction: int = 0
+
+
+def _of_tf32(kernel: Kernel) -> bool:
+    return of_floats(kernel, in_tf32)
+
+
+#: By `MatrixSchedule.types`, the middle of a feature's name.
+TYPES = {
+    "i8-i32": Types(I8, I32, GROUP, limits.PACKED, of_bytes, staged=True),
+    "f16-f32": Types(F16, F32, 1, limits.F16, of_halves, staged=True),
+    "u8-i32": Types(U8, I32, GROUP, limits.PACKED, of_bytes),
+    "tf32-f32": Types(F32, F32, 1, limits.COPIES, _of_tf32, fraction=10),
+}
+
+
+@dataclass(frozen=True)
+class MatrixSchedule(Schedule):
+    """Tiles of down x along subgroups with rows x columns results each.
+
+    m, n, k: sizes of the unit's matrices;  types: of operands and results
+    width:   threads of a subgroup
+    r1:      matrices of the depth in a block
+    slices:  parts of each block's depth, each computed by down x along subgroups of its own, which
+             add up their sums in the end: work for more threads where tiles are few ("split-K")
+    band, ahead, apart: as of `GroupSchedule`
+    stages:  blocks that shared memory has room for, all but one copied ahead (copies.py); 1: by way
+             of registers
+    """
+
+    form = "matrix"
+    types: str = "i8-i32"
+    m: int = 16
+    n: int = 16
+    k: int = 32
+    width: int = 32
+    rows: int = 2
+    columns: int = 2
+    down: int = 2
+    along: int = 2
+    r1: int = 1
+    band: int = 1
+    ahead: bool = True
+    apart: bool = False
+    slices: int = 1
+    stages: int = 1
+
+    @property
+    def features(self) -> frozenset[str]:
+        sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
+        own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, size_of(self.width), sizes}
+        own |= {limits.COPIES} if self.stages > 1 else set()
+        return frozenset(own | shared_of(self.shared))
+
+    @property
+    def x1(self) -> int:
+        return self.m * self.rows * self.down
+
+    @property
+    def y1(self) -> int:
+        return self.n * self.columns * self.along
+
+    @property
+    def subgroups(self) -> int:
+        return self.slices * self.down * self.along
+
+    @property
+    def threads(self) -> int:
+        return self.width * self.subgroups
+
+    @property
+    def depth(self) -> int:
+        """Steps of a block."""
+        return self.r1 * self.k // TYPES[self.types].group
+
+    @property
+    def own(self) -> int:
+        """Steps of a slice of a block."""
+        return self.depth // self.slices
+
+    @property
+    def gap(self) -> int:
+        """Groups between rows of bytes in shared memory."""
+        return LANES if self.apart else 0
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: blocks, of bytes also sums of columns, a result of each
+        subgroup."""
+        patches = WORD * self.subgroups * self.m * self.pitch
+        if self.detached:
+            step = TYPES[self.types].operand.size * TYPES[self.types].group
+            return max(self.stages * (self.x1 + self.y1) * self.depth * step, patches)
+        if self.stages > 1:
+            types = TYPES[self.types]
+            widths = (most_bytes(width, self.depth, types.operand.size, types.group)
+                      for width in (self.x1, self.y1))  # fmt: skip
+            return max(self.stages * sum(widths), patches)
+        if TYPES[self.types].operand == F16:
+            # a gap follows each step of a part, or each of its rows or columns
+            rows = max(self.x1 * self.slices, self.depth * self.down)
+            columns = max(self.y1 * self.slices, self.depth * self.along)
+            return F16.size * (self.depth * (self.x1 + self.y1) + PAD * (rows + columns)) + patches
+        pitch = self.depth + self.slices * self.gap
+        return WORD * ((self.x1 + self.y1) * pitch + self.y1) + patches
+
+    @property
+    def pitch(self) -> int:
+        """Elements from row to row of a result in shared memory."""
+        return self.n + (WIDE_PAD if self.detached else 0)
+
+    @property
+    def detached(self) -> bool:
+        """Whether subgroups are whole warp groups, whose units read shared memory themselves."""
+        return self.width == WARPGROUP
+
+    @property
+    def unit(self) -> MatrixUnit:
+        types = TYPES[self.types]
+        return MatrixUnit(
+            self.m,
+            self.n,
+            self.k,
+            types.operand,
+            types.result,
+            self.width,
+            types.fraction,
+            self.detached,
+        )
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if found := none_of("width", self.width, SIZES):
+            return found
+        if self.m % LANES or self.n % LANES or self.k % (LANES * GROUP // 2):
+            return f"m and n are multiples of {LANES}, k of {LANES * GROUP // 2}"
+        if self.rows * self.columns * self.m * self.n > MOST_SUMS * self.width:
+            return f"a thread has at most {MOST_SUMS} sums"
+        if self.r1 % self.slices:
+            return "r1 is a multiple of slices"
+        if not TYPES[self.types].suits(kernel):
+            return f"the operands of {kernel.name} are no {self.types}"
+        if self.stages > STAGES[-1] or (not TYPES[self.types].staged and self.stages == 1):
+            return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
+        if self.stages > 1 and not copied_as(self.types, kernel):
+            return f"the operands of {kernel.name} cannot be copied as they lie"
+        if self.detached and (
+            self.stages == 1 or self.depth * TYPES[self.types].operand.size != LINE
+        ):
+            return f"warp groups have stages, no slices, and {LINE} bytes of the depth in a block"
+        form = classify(kernel)
+        if isinstance(form, BlockContraction) and self.depth % form.weights.together:
+            return f"r1 * k is a multiple of the {form.weights.together} weights read at a time"
+        most = LARGER_SIZES if self.stages > 1 else SHARED_SIZES
+        return beyond(self.threads, self.shared, most[-1])
+
+
+def types_of(kernel: Kernel) -> str:
+    """In which types matrix units compute a product without stages; "" if in none."""
+    found = (name for name, types in TYPES.items() if types.staged and types.suits(kernel))
+    return next(found, "")
+
+
+def copied_as(types: str, kernel: Kernel) -> bool:
+    """Whether both operands lie so that they can be copied as what these types multiply."""
+    found = lies(kernel)
+    want = (U8, I8) if types == "u8-i32" else (TYPES[types].operand,) * 2
+    return found is not None and tuple(lie.dtype for lie in found) == want

@@ -1,0 +1,164 @@
+"""The strategy of products by matrix units: tiles of result matrices, staged in shared memory.
+
+Input: a product, and a schedule. Output: schedules that are worth trying, and the loop nest of one
+tile (tiles.py, copies.py). A tile has down x along subgroups, each with rows x columns result
+matrices:
+
+    for block of r1 matrices of the depth:
+        copy the tile's rows and columns to shared memory;  barrier
+        for matrix of the depth:  load rows left, columns right;  results += left * right
+        barrier
+    for result:  to a patch of shared memory;  barrier;  its elements, as they are stored
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product as every
+from math import ceil
+
+from tilewright.base.dtypes import F16
+from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.limits import CORES, SHARED_SIZES, UNITS, USUAL, Group
+from tilewright.targets.gpu.matrix.copies import CopiedTile, WarpgroupTile
+from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule, types_of
+from tilewright.targets.gpu.matrix.tiles import ByteTile, HalfTile, MatrixTile
+from tilewright.targets.gpu.product.division import fast_division
+from tilewright.targets.gpu.product.schedule import BANDS, Sizes
+from tilewright.targets.gpu.strategy import UNUSUAL, GroupAlternative
+from tilewright.targets.gpu.tile.places import operands, tile_of
+from tilewright.targets.gpu.tile.staging import LANES
+from tilewright.targets.lite import Core
+
+#: The unit that is faster on NVIDIA's GPUs with weights of few bits where tiles have no slices.
+FEW_BITS = (16, 8, 16, 32)
+
+#: Results of a subgroup; subgroups of a tile; bytes of the depth in a slice of a block; slices.
+RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (4, 8))
+
+SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
+
+BLOCKS = (32, 64)
+
+SLICES = (1, 2)
+
+#: Candidates of each unit, and how much faster than products of f32 large tiles are.
+EACH, PACE = 8, 8.0
+
+#: Threads with which a core is busy; what half of them take for the same work; what it costs that
+#: they are of one group, and all wait for its barriers.  Not of bytes: what they read takes four
+#: times the room, and a larger tile saves more than it waits.
+BUSY, HALF_BUSY, ONE_GROUP = 256, 0.9, 1.2
+
+#: The time of a multiply-add by large tiles: what it is alone, what reads of memory and of shared
+#: memory add for each row and column; bytes of a slice's depth that barriers take as long as.
+ALONE, READ, LOAD, WAIT = 0.1, 25.6, 16.0, 64
+
+#: What it takes to read columns of bytes, which are added up, over rows.
+SUMMED = 1.1
+
+#: Elements that a thread copies in a block, beyond which registers do not last.
+MOST_COPIED = 64
+
+
+class Matrices(GroupAlternative[MatrixSchedule]):
+    """Products of bytes or halves with rows for a matrix."""
+
+    kinds = (MatrixSchedule,)
+
+    def suits(self, kernel: Kernel) -> bool:
+        return types_of(kernel) != "" and operands(kernel).m.extent >= LANES
+
+    def space(
+        self, kernel: Kernel, core: Core, group: Group
+    ) -> tuple[tuple[MatrixSchedule, float], ...]:
+        """Of each unit the likely best: large tiles that leave no core without work."""
+        found, most = list[tuple[MatrixSchedule, float]](), max(group.shared, SHARED_SIZES[-1])
+        for ranked in each_unit(kernel):
+            able = [p for p in ranked if p[0].threads <= group.threads and p[0].shared <= most]
+            found += able[:EACH]
+        return tuple(found)
+
+    def usual(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+        """The likely best of each unit in `USUAL`: what is tried first where nothing was tuned."""
+        if not self.suits(kernel):
+            return ()
+        ranked = {_unit(found[0][0]): [s for s, _ in found] for found in each_unit(kernel) if found}
+        units = [unit for unit in ranked if unit in USUAL]
+        few_bits = isinstance(classify(kernel), BlockContraction)
+        if few_bits and ranked.get(FEW_BITS) and ranked[FEW_BITS][0].slices == 1:
+            units = [FEW_BITS, *units]
+        # devices that share less have one, too
+        limits = SHARED_SIZES[::-1]
+        best = (
+            next((s for s in ranked[u] if s.shared <= m), None) for u, m in every(units, limits)
+        )
+        return tuple(dict.fromkeys(s for s in best if s is not None))
+
+    def traffic(self, kernel: Kernel, schedule: MatrixSchedule) -> tuple[int, float]:
+        """Beyond it a byte takes a word."""
+        sizes, s = Sizes.of(kernel), schedule
+        tiles = sizes.tiles(s)
+        loads = TYPES[s.types].group * tiles * sizes.steps * (s.x1 + s.y1)
+        return s.shared, float(loads + sizes.stored)
+
+    def lower(self, kernel: Kernel, schedule: MatrixSchedule) -> TileFn:
+        s, operand = schedule, TYPES[schedule.types].operand
+        copied: type[MatrixTile] = WarpgroupTile if s.detached else CopiedTile
+        staged: type[MatrixTile] = HalfTile if operand == F16 else ByteTile
+        kind = copied if s.stages > 1 else staged
+        rounded = fast_division(kernel) if operand == F16 else kernel
+        return kind(tile_of(rounded, s.x1, s.y1, s.band, s.threads), s).emit()
+
+
+def _unit(s: MatrixSchedule) -> tuple[int, int, int, int]:
+    return s.m, s.n, s.k, s.width
+
+
+def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
+    """All that may be tried with their costs, unit by unit, the likely best first."""
+    types, sizes = types_of(kernel), Sizes.of(kernel)
+    for unit in UNITS[types]:
+        able = (s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel))
+        costs = ((s, _cost(s, sizes) * (1.0 if s.ahead else UNUSUAL)) for s in able)
+        yield sorted(costs, key=lambda pair: (pair[1], str(pair[0])))
+
+
+def _of_unit(
+    types: str, m: int, n: int, k: int, width: int, sizes: Sizes
+) -> Iterator[MatrixSchedule]:
+    size = TYPES[types].operand.size
+    choices = every(RESULTS, SUBGROUPS_OF, BLOCKS, (True, False), SLICES)
+    for (rows, columns), (down, along), block, ahead, slices in choices:
+        r1 = slices * max(1, block // (k * size))
+        s = MatrixSchedule(
+            types, m, n, k, width, rows, columns, down, along, r1, ahead=ahead, slices=slices
+        )
+        fits = (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
+        if fits and s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
+            yield replace(s, band=sizes.band(BANDS[-1], s.x1))
+
+
+def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
+    """In the unit of product/space.py: multiply-adds with their words, as if all cores were busy.
+
+    A core has several groups at a time, and is not busy with the last ones if these are few.
+    """
+    most = ceil(sizes.tiles(s) / CORES)
+    together = max(1, BUSY // s.threads)
+    last = most % together
+    rounds = most - last + (max(last, BUSY * HALF_BUSY / s.threads) if last else 0)
+    work = CORES * rounds * s.x1 * s.y1 * ceil(sizes.steps / s.depth) * s.depth
+    types = TYPES[s.types]
+    halves = types.operand == F16
+    read = READ * ((1 if halves else SUMMED) / s.x1 + 1 / s.y1)
+    each = ALONE + read + LOAD * (1 / s.m / s.rows + 1 / s.n / s.columns)
+    waits = 1 + WAIT / (s.own * types.group * types.operand.size)
+    one_group = ONE_GROUP if s.threads >= BUSY and halves else 1
+    return work * each / PACE * waits * one_group
+
+
+MATRICES = Matrices()

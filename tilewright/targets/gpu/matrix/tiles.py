@@ -1,0 +1,250 @@
+"""The loops of one tile by matrix units, for operands of bytes and of f16.
+
+Each subgroup has its own part of shared memory for rows and for columns. The subgroup's number
+selects the part, and a matrix has a constant offset within it.
+
+Input: a tile of a product, and a `MatrixSchedule`. Output: its loop nest, whose parts strategies.py
+shows. Operands of another type need another `MatrixTile`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import product as every
+from math import ceil
+from typing import Protocol
+
+from tilewright.base.dtypes import I8, I32
+from tilewright.kernel.expr import Call, Load, Reg
+from tilewright.kernel.index import Index, index, unflatten
+from tilewright.kernel.loops import (
+    Barrier,
+    BeginProducts,
+    EndProducts,
+    LoadMatrix,
+    MultiplyMatrices,
+    Scratch,
+    StoreMatrix,
+    TileFn,
+    ZeroMatrix,
+)
+from tilewright.targets.gpu.matrix.lines import side_in_lines
+from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.product.bytes import Bytes, ColumnCounts, sides_of_bytes
+from tilewright.targets.gpu.product.schedule import GROUP
+from tilewright.targets.gpu.tile.places import Placed, Sums, sides
+from tilewright.targets.gpu.tile.staging import LANES, PAD, Side, own, shared_out, staged
+
+
+class Area(Protocol):
+    """An operand in shared memory."""
+
+    def scratch(self, depth: int) -> Scratch:
+        """The shared area for so many steps."""
+
+
+class MatrixTile(ABC):
+    """One tile: the copies, the products and the stores of one thread."""
+
+    sides: tuple[Area, Area]
+
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+        self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
+        self.row0, self.col0, self.unit = tile.row0, tile.col0, s.unit
+        b = self.b
+        subgroup, self.lane = (b.let(i, "t") for i in unflatten(b.thread, (s.subgroups, s.width)))
+        self.subgroup = subgroup
+        shape = (s.slices, s.down, s.along)
+        self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, shape))
+
+    @abstractmethod
+    def blocks(self) -> AbstractContextManager[None]:
+        """A loop over blocks of the steps: what is added happens while one is in shared memory."""
+
+    def meanwhile(self) -> None:
+        """What is done while detached units multiply: nothing, unless a tile says so."""
+        return
+
+    def count(self) -> None:
+        """What else is done with a block in shared memory: nothing, unless a tile says so."""
+        return
+
+    @abstractmethod
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        """The subgroup's rows, or columns, with this number, at a matrix of the slice's depth.
+
+        Where an area has parts, the place has the part's number as it is (`Scratch`).
+        """
+
+    def settle(self, area: int) -> list[Scratch]:
+        """What is left to do before sums are stored, and its shared areas, from this number on."""
+        return []
+
+    def whole(self, total: Reg, col: Index) -> Reg:
+        """Four sums as the kernel stores them, from a column of the tile on."""
+        return total
+
+    def emit(self) -> TileFn:
+        b, s = self.b, self.s
+        results = list(every(range(s.rows), range(s.columns)))
+        for i, j in results:
+            b.add(ZeroMatrix(_result(i, j)))
+        with self.blocks():
+            if self.unit.detached:
+                b.add(BeginProducts())
+            for step in range(s.r1 // s.slices):
+                for i in range(s.rows):
+                    b.add(self.load(f"left{i}_{step}", False, step, i))
+                for j in range(s.columns):
+                    b.add(self.load(f"right{j}_{step}", True, step, j))
+                for i, j in results:
+                    b.add(MultiplyMatrices(_result(i, j), f"left{i}_{step}", f"right{j}_{step}"))
+            self.meanwhile()
+            if self.unit.detached:
+                b.add(EndProducts(tuple(_result(i, j) for i, j in results)))
+            self.count()
+        areas = [side.scratch(s.depth) for side in self.sides]
+        areas += self.settle(len(self.kernel.buffers) + len(areas))
+        self._store(len(self.kernel.buffers) + len(areas))
+        patches = Scratch(self.unit.result, s.subgroups * s.m * s.pitch, s.m * s.pitch)
+        areas += [replace(patches, reuses=s.stages > 1)]
+        return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
+
+    def _store(self, patches: int) -> None:
+        """Each result by way of the subgroup's patch; those of all slices are added up by turns."""
+        b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
+        each, others = s.m * s.pitch, s.down * s.along
+        place = self.down * s.along + self.along
+        units, threads = s.m * s.n // LANES, s.width * s.slices
+        barrier = Barrier(near=s.slices == 1)
+        for i, j in every(range(s.rows), range(s.columns)):
+            b.add(StoreMatrix(patches, self.subgroup * each, _result(i, j), s.pitch))
+            b.add(barrier)
+            for n in range(ceil(units / threads)):
+                with own(b, self.slice * s.width + self.lane + n * threads, units) as flat:
+                    down, across = unflatten(flat, (s.m, s.n // LANES))
+                    row = (self.down * s.rows + i) * s.m + down
+                    col = (self.along * s.columns + j) * s.n + across * LANES
+                    at = place * each + down * s.pitch + across * LANES
+                    total = Reg("total", self.unit.result, LANES)
+                    b.set(total.name, Load(patches, at, total.dtype, LANES))
+                    for slice_ in range(1, s.slices):
+                        more = Load(patches, at + slice_ * others * each, total.dtype, LANES)
+                        b.set(total.name, Call("add", (total, more), total.dtype, LANES))
+                    total = self.whole(total, col)
+                    output.put(b.let(self.row0 + row, "row"), b.let(self.col0 + col, "col"), total)
+            b.add(barrier)
+
+
+def _result(i: int, j: int) -> str:
+    return f"result{i}_{j}"
+
+
+class PartsTile(MatrixTile):
+    """One tile whose operands come to parts of shared memory by way of registers."""
+
+    sides: tuple[Side, Side]
+
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        b = self.b
+        #: The numbers of the parts of shared memory with this subgroup's rows and its columns.
+        self.parts = (
+            b.let(self.slice * s.down + self.down, "part"),
+            b.let(self.slice * s.along + self.along, "part"),
+        )
+
+    def blocks(self) -> AbstractContextManager[None]:
+        s = self.s
+        return staged(self.b, self.sides, self.places.ops.steps, s.depth, s.ahead)
+
+
+class HalfTile(PartsTile):
+    """Operands as halves, each step with all rows or columns; sums in f32."""
+
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        rows, columns = sides(tile, (s.x1, s.y1))
+        parts = (rows, s.x1 // s.down), (columns, s.y1 // s.along)
+        made = (side_in_lines(side, tile.kernel, part, s.own, PAD) for side, part in parts)
+        self.sides = next(made), next(made)
+
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        side, s = self.sides[right], self.s
+        place = side.within(index(number * (s.n if right else s.m)), index(step * s.k))
+        at = self.parts[right] * side.size(s.own) + place
+        return LoadMatrix(name, right, side.piece.area, at, side.stride, not side.along)
+
+
+class _Words(Bytes):
+    """Bytes whose rows (or columns) are contiguous along the depth; a thread copies groups."""
+
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        self.part, self.own, self.stride = part, own, own + gap
+
+    def read(self, block: Index, depth: int) -> None:
+        for n, place, step in self._groups(depth):
+            self.b.set(self.reg(n, 0, I8).name, self._word(self.piece.start + place, block + step))
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._groups(depth):
+            self.b.store(self.piece.area, self.place(place, step), self.reg(n, 0, I8))
+
+    def within(self, place: Index, step: Index) -> Index:
+        return place * self.stride + step
+
+    def size(self, depth: int) -> int:
+        return self.part * self.stride
+
+    def place(self, place: Index, step: Index) -> Index:
+        """Where a group lies in shared memory, in bytes."""
+        return self.where(place, step) * GROUP
+
+    def scratch(self, depth: int) -> Scratch:
+        groups = Side.scratch(self, depth)
+        return Scratch(I8, groups.size * GROUP, groups.part * GROUP)
+
+    def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, place and step of each group of this thread; neighbours read neighbours."""
+        panel = self.panel or 1
+        shape = (self.piece.width // panel, depth, panel)
+        for n, (major, step, minor) in shared_out(self.b, shape):
+            yield n, major * panel + minor, step
+
+
+class ByteTile(PartsTile):
+    """Operands as bytes, each row or column contiguous along the depth; sums in i32."""
+
+    sides: tuple[_Words, _Words]
+
+    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+        super().__init__(tile, s)
+        self.sides = sides_of_bytes(tile, (s.x1, s.y1), False, kind=_Words)
+        for side, parts in zip(self.sides, (s.down, s.along), strict=True):
+            side.in_parts(side.piece.width // parts, s.own, s.gap)
+        self.counts = ColumnCounts(self.b, s.y1)
+
+    def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
+        side, s = self.sides[right], self.s
+        place = side.within(index(number * (s.n if right else s.m)), index(step * s.k // GROUP))
+        at = (self.parts[right] * side.size(s.own) + place) * GROUP
+        return LoadMatrix(name, right, side.piece.area, at, side.stride * GROUP)
+
+    def count(self) -> None:
+        cols = self.sides[1]
+        self.counts.add(cols.piece.area, self.s.depth, cols.place)
+
+    def settle(self, area: int) -> list[Scratch]:
+        self.counts.put(area)
+        self.lacks = area
+        return [Scratch(I32, self.s.y1)]
+
+    def whole(self, total: Reg, col: Index) -> Reg:
+        """What the sum lacks is added."""
+        lack = Reg("lack", I32, LANES)
+        self.b.set(lack.name, ColumnCounts.four(self.lacks, col))
+        self.b.set(total.name, Call("add", (total, lack), I32, LANES))
+        return total

@@ -1,0 +1,1 @@
+"""Elementwise kernels, long reductions and sorting by workgroups."""

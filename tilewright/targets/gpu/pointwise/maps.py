@@ -1,0 +1,129 @@
+"""Large elementwise kernels: each thread computes four adjacent results with vector loads and
+stores.
+
+Input: an elementwise kernel and its schedule. Output: its loop nest. An operand whose four elements
+are adjacent is one vector load; one that is the same for all four is loaded once; others are
+computed element by element. Kernels that would read a second operand in scalars, such as transposed
+ones, have a thread for each result (targets/plain.py).
+
+    tile = four elements of the last axis;  v0 := b1[4*tile .. 4*tile + 3];  store v0 * b2[0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from tilewright.base.dtypes import F32, I32
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Bound, Const, Expr, Guard, Lane, Lanes, Load, Reg
+from tilewright.kernel.index import Gathered, Index, Var, index, stride, unflatten
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import rewrite, walk
+from tilewright.targets.gpu.pointwise.schedule import SHORT, VectorMapSchedule
+from tilewright.targets.gpu.tile.staging import LANES, multiple
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An operand's elements at four points side by side: one vector, or the same one."""
+
+    load: Load
+    places: tuple[Index, ...]
+
+    @property
+    def same(self) -> bool:
+        return len(set(self.places)) == 1
+
+    @property
+    def whole(self) -> bool:
+        first = self.places[0]
+        steps = all(at == first + n for n, at in enumerate(self.places))
+        return steps and multiple(first) and self.load.dtype in (F32, I32)
+
+
+def suits(kernel: Kernel) -> bool:
+    """True for maps with results enough whose operands are read in vectors, or once."""
+    points = prod(v.extent for v in kernel.axes)
+    if kernel.stages or kernel.extents or not kernel.axes or points <= SHORT:
+        return False
+    axis = kernel.axes[-1]
+    if axis.extent % LANES or stride(kernel.store, axis) != 1 or kernel.dtype not in (F32, I32):
+        return False
+    if kernel.buffers[0].halves:
+        return False
+    vectors = [read for read in _reads(kernel) if not read.same]
+    wide = all(read.whole and not _waits(kernel, read.load) for read in vectors)
+    return bool(vectors) and wide and multiple(kernel.store.substitute(_points(kernel)[0]))
+
+
+def lower(kernel: Kernel, schedule: VectorMapSchedule) -> TileFn:
+    *outer, last = (v.extent for v in kernel.axes)
+    b = Builder({}, prod(outer) * last // LANES, kernel)
+    *rows, part = unflatten(b.tile, (*outer, last // LANES))
+    points = [dict(zip(kernel.axes, (*rows, part * LANES + n), strict=True)) for n in range(LANES)]
+    known: list[dict[Expr, Expr]] = [{} for _ in points]
+    for number, read in enumerate(_reads(kernel)):
+        load, name = read.load, f"v{number}"
+        lanes = 1 if read.same else LANES
+        if _waits(kernel, load):
+            continue
+        b.set(name, _there(kernel, load.index.substitute(points[0]), load, lanes))
+        for n, (at, values) in enumerate(zip(points, known, strict=True)):
+            reg = Reg(name, load.dtype, lanes)
+            element = reg if read.same else Lane(reg, n)
+            values[Load(load.buffer, load.index.substitute(at), load.dtype)] = element
+    results = [_at(kernel.value, at, values) for at, values in zip(points, known, strict=True)]
+    b.store(0, kernel.store.substitute(points[0]), Lanes(tuple(results)))
+    return b.finish(kernel)
+
+
+def _at(value: Expr, point: Values, known: dict[Expr, Expr]) -> Expr:
+    """The value at a point, with what was read already."""
+    return rewrite(value, lambda e: known.get(e, e), point)
+
+
+@lru_cache(maxsize=1024)
+def _reads(kernel: Kernel) -> Sequence[_Read]:
+    """Each load of a kernel once, at four points whose first is a multiple of four."""
+    loads = dict.fromkeys(_operands(kernel.value))
+    return tuple(
+        _Read(load, tuple(load.index.substitute(at) for at in _points(kernel))) for load in loads
+    )
+
+
+def _points(kernel: Kernel) -> Sequence[Values]:
+    """Four points of a kernel side by side."""
+    axis = kernel.axes[-1]
+    part = index(Var(axis.name, axis.extent // LANES)) * LANES
+    return [{axis: part + n} for n in range(LANES)]
+
+
+def _there(kernel: Kernel, first: Index, load: Load, lanes: int) -> Expr:
+    """So many elements, read before any condition of the kernel is asked: zeros beyond the ends."""
+    read = Load(load.buffer, first, load.dtype, lanes)
+    inside = Bound(first, kernel.buffers[load.buffer].size - lanes + 1)
+    if inside.always or not _asks(kernel):
+        return read
+    return Guard((inside,), read, Const(0, load.dtype, lanes))
+
+
+def _asks(kernel: Kernel) -> bool:
+    return any(isinstance(e, Guard) for e in walk(kernel.value))
+
+
+def _waits(kernel: Kernel, load: Load) -> bool:
+    """True for what is read where memory says and only under a condition: none may ask before."""
+    return _asks(kernel) and any(isinstance(atom, Gathered) for atom, _ in load.index.terms)
+
+
+def _operands(e: Expr) -> Iterator[Load]:
+    """Loads of a value; those of its gathered indices are read where the index is."""
+    if isinstance(e, Load):
+        yield e
+        return
+    for part in e.args:
+        yield from _operands(part)

@@ -1,0 +1,43 @@
+"""Copies f32 to f16 in memory: each thread writes eight numbers, which are four whole words.
+
+Input: a kernel whose output is stored as f16 (fusion/rounding.py; fusion/divided.py divides rows by
+a number of each, if their length is a multiple of eight). Output: its loop nest. Two threads never
+write to one word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.base.dtypes import F32
+from tilewright.base.invariants import of_kind
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Load, Reg
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import EIGHT, Kernel
+from tilewright.targets.gpu.tile.staging import LANES
+
+
+def lower(kernel: Kernel) -> TileFn | None:
+    """None for kernels that store no halves."""
+    if not kernel.buffers[0].halves:
+        return None
+    (axis,), copied, size = kernel.axes, kernel.value, None
+    if isinstance(copied, Call) and copied.fn == "div":
+        copied, size = copied.operands
+    copied = of_kind(copied, Load, "it is no copy", kernel=kernel.name)
+    b = Builder({}, axis.extent // EIGHT, kernel)
+    first = b.tile * EIGHT
+    parts: list[Expr] = []
+    if size is not None:
+        b.set("size", size.substitute({axis: first}))
+    for half in range(EIGHT // LANES):
+        at = copied.index.substitute({axis: first + half * LANES})
+        part: Expr = replace(copied, index=at, lanes=LANES)
+        if size is not None:
+            b.set(f"part{half}", part)
+            lanes = (Lane(Reg(f"part{half}", F32, LANES), n) for n in range(LANES))
+            part = Lanes(tuple(Call("div", (x, Reg("size", F32)), F32) for x in lanes))
+        parts.append(part)
+    b.store(0, first, Join(tuple(parts)))
+    return b.finish(kernel)

@@ -1,0 +1,221 @@
+"""Reductions by several threads: each reduces a part, then all combine the parts.
+
+Input: a kernel with long reductions, and a number of threads. Output: the loop nest of one tile, or
+None where one thread per tile is as fast. The order of a sum is the same in every run.
+
+    softmax:  r0 := max over columns t, t + 64, …;  b3[t] := r0;  barrier
+              r0 := max over b3[0..63];  the same for the sum;  store columns t, t + 64, …
+
+Threads of subgroups of a known size exchange values first, so that shared memory has one part for
+each subgroup, or is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, prod
+
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, Swapped, dtype_of
+from tilewright.kernel.extents import is_limited, limited_first, points
+from tilewright.kernel.index import Index, Var, index, stride, unflatten
+from tilewright.kernel.loops import Barrier, Scratch, TileFn, gathers
+from tilewright.kernel.reduction import identity, step
+from tilewright.kernel.spec import Kernel, Stage
+from tilewright.kernel.tree import rewrite, walk
+from tilewright.targets.gpu.tile.staging import inside, spread
+
+#: Parts that a thread adds up between two barriers.
+FAN = 4
+
+#: Threads of a row: at least, at most, and as many where a thread reads a line of its own.
+FEWEST, MOST, USUAL = 32, 256, 64
+
+#: Steps of each of them; with fewer tiles than this, each row should be computed by many.
+STEPS, FEW_STEPS, FEW_TILES = 3, 2, 256
+
+#: Elements side by side that make it worth while: a quarter of a line.
+SIDE_BY_SIDE = 8
+
+#: Points of a thread whose reads are under way together: at most, and at least where there are
+#: more.
+TOGETHER, LEAST_TOGETHER = 8, 3
+
+#: With more tiles than this a thread for each fills the device, if their reads lie side by side.
+MOST_TILES = 4096
+
+#: Values of a kernel's variables, and the conditions that the point exists.
+Point = tuple[Values, tuple[Bound, ...]]
+
+
+def _shortest(kernel: Kernel) -> int:
+    """Steps of the shortest reduction."""
+    return min(prod(v.extent for v in stage.axes) for stage in kernel.stages)
+
+
+def _usual_threads(kernel: Kernel) -> int:
+    """Threads of a row; 0: a thread has a row of its own.
+
+    Threads that each read a line of their own have all of its memory moved for one element.  So
+    neighbours share a line, however many rows there are.
+    """
+    tiles, steps = prod(v.extent for v in kernel.rows), _shortest(kernel)
+    if steps < FEWEST:
+        return 0
+    each = FEW_STEPS if tiles <= FEW_TILES else STEPS
+    if _along_lines(kernel):
+        return max(FEWEST, min(MOST, 1 << (steps // each).bit_length() - 1))
+    threads = MOST if tiles <= FEW_TILES and steps >= each * MOST else USUAL
+    return threads if steps >= each * threads and tiles <= MOST_TILES else 0
+
+
+def _along_lines(kernel: Kernel) -> bool:
+    """True if steps of each reduction lie side by side, several at least, in all that it reads."""
+    if any(stage.axes[-1].extent < SIDE_BY_SIDE for stage in kernel.stages):
+        return False
+    reads = [
+        stride(e.index, stage.axes[-1])
+        for stage in kernel.stages
+        for e in walk(stage.value)
+        if isinstance(e, Load)
+    ]
+    return 1 in reads and set(reads) <= {0, 1}
+
+
+@lru_cache(maxsize=1024)
+def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | None:
+    """One tile per point of the leading axes, computed by `threads` threads, a power of two.
+
+    threads: 0: as many as are usual for such rows
+    width:   threads of a subgroup that swap what they have, 0: none do
+    """
+    kept = any(stage.keep for stage in kernel.stages)
+    if kept or not kernel.stages:
+        return None
+    threads = threads or _usual_threads(kernel)
+    if not 1 < threads <= _shortest(kernel):
+        return None
+    cols = kernel.axes[len(kernel.rows) :]
+    dealt = [cols, *(stage.axes for stage in kernel.stages)]
+    if any(sum(is_limited(kernel, (v,)) for v in axes) > 1 for axes in dealt):
+        return None  # points of two axes that end at run time cannot be counted through
+    outer = limited_first(kernel, kernel.rows)
+    b = Builder({}, points(kernel, outer), kernel, threads)
+    shape = tuple(v.extent for v in outer)
+    rows: Values = dict(zip(outer, unflatten(b.tile, shape), strict=True))
+    for n, stage in enumerate(kernel.stages):
+        reg, area = Reg(f"r{n}", dtype_of(stage.value)), len(kernel.buffers) + n
+        axes = limited_first(kernel, stage.axes)
+        reduce_stage(b, stage, axes, reg, area, rows, width)
+    settled = b.hoist(kernel.value, frozenset(cols), lambda e: _value(e, rows))
+    with _dealt(b, limited_first(kernel, cols), rows) as points_of:
+        # values first: a store could change what a later one reads, for all that compilers know
+        for n, (at, bounds) in enumerate(points_of):
+            with inside(b, bounds):
+                b.compute(f"value{n}", _value(settled, at))
+        for n, (at, bounds) in enumerate(points_of):
+            with inside(b, bounds):
+                value = Reg(f"value{n}", dtype_of(kernel.value))
+                b.store(0, kernel.store.substitute(at), value)
+    parts = threads // max(1, width)
+    areas = tuple(Scratch(dtype_of(stage.value), parts) for stage in kernel.stages if parts > 1)
+    fn = replace(b.finish(kernel, areas), subgroup=width)
+    # A trap ends one thread, and the others would wait for it.
+    return None if any(gathers(fn.body)) else fn
+
+
+def reduce_stage(
+    b: Builder,
+    stage: Stage,
+    axes: tuple[Var, ...],
+    reg: Reg,
+    area: int,
+    rows: Values,
+    width: int = 0,
+) -> None:
+    """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area
+
+    rows: values of the other variables;  width: as of `lower_rows`
+    """
+    b.set(reg.name, identity(stage.op, reg.dtype, 1))
+    settled = b.hoist(stage.value, frozenset(axes), lambda e: _value(e, rows))
+    with _dealt(b, axes, rows) as points_of:
+        for at, bounds in points_of:
+            more = step(stage.op, reg, _value(settled, at))
+            b.set(reg.name, Guard(bounds, more, reg) if bounds else more)
+    if width:
+        _over_subgroups(b, stage, reg, area, width)
+    else:
+        over_threads(b, stage.op, reg, area)
+
+
+def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
+    """area[thread] := reg;  reg := over the whole area, which others may still read then"""
+    b.store(area, b.thread, reg)
+    b.add(Barrier())
+    count = b.threads
+    while count > 1:
+        fan = min(FAN, count)
+        count //= fan
+        with inside(b, (Bound(b.thread, count),)):
+            for other in range(1, fan):
+                part = Load(area, b.thread + other * count, reg.dtype)
+                b.set(reg.name, step(op, reg, part))
+            b.store(area, b.thread, reg)
+        b.add(Barrier())
+    b.set(reg.name, Load(area, Index(), reg.dtype))
+
+
+def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
+    """reg := over the subgroup;  area[subgroup] := reg;  barrier;  reg := over the area"""
+    other, bits = Reg(f"{reg.name}_other", reg.dtype), 1
+    while bits < width:
+        b.set(other.name, Swapped(reg, bits))
+        b.set(reg.name, step(stage.op, reg, other))
+        bits *= 2
+    if b.threads == width:
+        return
+    with inside(b, (Bound(b.thread % width, 1),)):
+        b.store(area, b.thread // width, reg)
+    b.add(Barrier())
+    b.set(reg.name, identity(stage.op, reg.dtype, 1))
+    with b.loop("part", Index(), index(b.threads // width)) as part:
+        b.set(reg.name, step(stage.op, reg, Load(area, part, reg.dtype)))
+
+
+@contextmanager
+def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Point]]:
+    """A loop over this thread's points of the axes, every `threads`-th one: some at a time, so that
+    what they read is under way together.
+
+    Only the outermost axis may end at run time.
+    """
+    shape = tuple(v.extent for v in axes)
+    size = prod(shape)
+    whole = b.end(axes[0]) * prod(shape[1:]) if axes else index(1)
+    count = ceil(size / b.threads)
+    together = _together(count) if whole.is_const else 1
+    exact = together == 1 or size % (together * b.threads) == 0
+    with b.loop("point", b.thread, b.let(whole, "end"), together * b.threads, size) as first:
+        found = [first + n * b.threads for n in range(together)]
+        yield [
+            (
+                rows | dict(zip(axes, spread(point, shape), strict=True)),
+                () if exact or not n else (Bound(point, size),),
+            )
+            for n, point in enumerate(found)
+        ]
+
+
+def _together(count: int) -> int:
+    """How many of so many points: all in equal parts, if these are not too small."""
+    most = max(n for n in range(1, TOGETHER + 1) if count % n == 0)
+    return TOGETHER if most < LEAST_TOGETHER < count else most
+
+
+def _value(e: Expr, at: Values) -> Expr:
+    """The expression at a point: variables replaced, results of stages in registers."""
+    return rewrite(e, lambda n: Reg(f"r{n.stage}", n.dtype) if isinstance(n, Acc) else n, at)

@@ -1,0 +1,149 @@
+"""The strategies of elementwise kernels and long reductions.
+
+Input: a kernel, the figures of one core, the limits of a workgroup. Output: schedules with expected
+costs. `lower_otherwise` computes kernels that suit no strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import log2
+
+from tilewright.base.invariants import of_kind, required
+from tilewright.kernel.form import Ordering, classify
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets import plain
+from tilewright.targets.gpu.limits import SIZES, WORD, Group
+from tilewright.targets.gpu.pointwise import maps, narrowing, order
+from tilewright.targets.gpu.pointwise.reductions import lower_rows
+from tilewright.targets.gpu.pointwise.schedule import (
+    ReductionSchedule,
+    SingleSchedule,
+    VectorMapSchedule,
+)
+from tilewright.targets.gpu.strategy import UNUSUAL, GroupAlternative, GroupStrategy
+from tilewright.targets.lite import Core
+from tilewright.targets.plain import Plain
+from tilewright.targets.schedule import Schedule
+
+#: How much faster maps in vectors are than with a thread for each element.
+PACE = 2.0
+
+#: Threads that are tried; beside none, the size of subgroups that a class's GPUs have.
+THREADS = (32, 64, 128, 256)
+
+LEAST_THREADS = min(THREADS)
+
+
+class Maps(GroupStrategy[Schedule]):
+    """Four results of a thread, as vectors."""
+
+    kinds = (VectorMapSchedule,)
+
+    def suits(self, kernel: Kernel) -> bool:
+        return maps.suits(kernel)
+
+    def first(self, kernel: Kernel) -> Schedule:
+        return VectorMapSchedule()
+
+    def space(self, kernel: Kernel, core: Core, group: Group) -> Sequence[tuple[Schedule, float]]:
+        """Vectors, and a thread for each element."""
+        return (self.first(kernel), 1.0), (Plain(), PACE)
+
+    def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
+        """Nothing is shared; words beyond that are the same for both."""
+        return 0, 0.0
+
+    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        own = of_kind(schedule, VectorMapSchedule, "no schedule of a map", kernel=kernel.name)
+        return maps.lower(kernel, own)
+
+
+class Reductions(GroupStrategy[Schedule]):
+    """Other numbers of threads for long reductions; the default is the target's own choice."""
+
+    kinds = (ReductionSchedule,)
+
+    def suits(self, kernel: Kernel) -> bool:
+        """True for kernels of fixed size whose reductions several threads share out."""
+        return not kernel.extents and lower_rows(kernel, LEAST_THREADS) is not None
+
+    def first(self, kernel: Kernel) -> Schedule:
+        """What the target does with any reduction."""
+        return Plain()
+
+    def objection(self, kernel: Kernel, schedule: Schedule) -> str:
+        found = schedule.objection(kernel)
+        if not found and lower_rows(kernel, *_threads(schedule)) is None:
+            return f"the reductions are too short for {_threads(schedule)[0]} threads"
+        return found
+
+    def space(self, kernel: Kernel, core: Core, group: Group) -> tuple[tuple[Schedule, float], ...]:
+        """The default, then other numbers of threads, with and without subgroups: the latter are
+        expected to be better, with as many threads as are usual."""
+        same = lower_rows(kernel)
+        usual = ReductionSchedule() if same is None else ReductionSchedule(same.threads)
+        every_one = (
+            ReductionSchedule(threads, width)
+            for threads, width in product(THREADS, (0, *SIZES))
+            if threads <= group.threads and (same is None or (threads, width) != (usual.threads, 0))
+        )
+
+        def cost(s: ReductionSchedule) -> float:
+            far = abs(log2(s.threads / usual.threads))
+            return float(UNUSUAL ** (far + (0 if s.width else 1) + (s.width != core.warp_width)))
+
+        found = sorted(
+            ((s, cost(s)) for s in every_one if not self.objection(kernel, s)),
+            key=lambda pair: (pair[1], str(pair[0])),
+        )
+        return (self.first(kernel), 1.0), *found
+
+    def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
+        """Bytes of shared memory; words beyond it are the same for all."""
+        if not isinstance(schedule, ReductionSchedule):
+            return 0, 0.0
+        return WORD * len(kernel.stages) * schedule.threads // max(1, schedule.width), 0.0
+
+    def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
+        fn = lower_rows(kernel, *_threads(schedule))
+        return required(fn, "it has no long reductions", kernel=kernel.name)
+
+
+def _threads(schedule: Schedule) -> tuple[int, int]:
+    """Of a tile, and those of them that swap what they have."""
+    own = of_kind(schedule, ReductionSchedule, "no schedule of a reduction")
+    return own.threads, own.width
+
+
+class Single(GroupAlternative[SingleSchedule]):
+    """A thread for each tile of any kernel, for comparison.  It has no candidates, since with it
+    kernels leave most of a GPU idle.  The loops are those of targets/plain.py."""
+
+    kinds = (SingleSchedule,)
+
+    def suits(self, kernel: Kernel) -> bool:
+        return True
+
+    def space(
+        self, kernel: Kernel, core: Core, group: Group
+    ) -> Sequence[tuple[SingleSchedule, float]]:
+        return ()
+
+    def traffic(self, kernel: Kernel, schedule: SingleSchedule) -> tuple[int, float]:
+        return 0, 0.0
+
+    def lower(self, kernel: Kernel, schedule: SingleSchedule) -> TileFn:
+        return narrowing.lower(kernel) or plain.lower(kernel)
+
+
+MAPS, REDUCTIONS, SINGLE = Maps(), Reductions(), Single()
+
+
+def lower_otherwise(kernel: Kernel) -> TileFn:
+    """The loop nest of one tile of a kernel that no strategy computes."""
+    if isinstance(classify(kernel), Ordering):
+        return order.lower(kernel)
+    return narrowing.lower(kernel) or lower_rows(kernel) or plain.lower(kernel)

@@ -1,0 +1,1 @@
+"""Matrix products (GEMM, and convolutions as implicit im2col) by workgroups with register tiles."""

@@ -1,0 +1,192 @@
+"""Integer GEMM (u8 by i8) by packed dot products: the tiles of registers.py with words of four
+bytes.
+
+Input: a product of u8 by i8 whose depth is packed in groups of four (graph/passes/pack_dot.py), and
+a schedule. Output: the loop nest of one tile. A step is a group: one instruction multiplies and
+adds its four bytes, exactly, in i32.
+
+The instruction takes bytes of one signedness, so rows become x - 128 when they are staged. The sums
+then lack 128 times the sum of each column; the first y1 threads compute this correction beside the
+blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, gcd
+from typing import TypeVar
+
+from tilewright.base.dtypes import I8, I32, U8
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Call, Const, Dot, Expr, Join, Lanes, Load, Reg, Subvector
+from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.layout import Groups
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.reduction import identity
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.product.registers import ProductTile, lower_tile
+from tilewright.targets.gpu.product.schedule import GROUP, DotSchedule
+from tilewright.targets.gpu.tile.places import Placed
+from tilewright.targets.gpu.tile.staging import (
+    LANES,
+    MOST_GAP,
+    Piece,
+    Side,
+    guarded,
+    multiple,
+    own,
+)
+
+#: What rows are less in shared memory.
+SHIFT = 128
+
+
+def lower(kernel: Kernel, schedule: DotSchedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    return lower_tile(kernel, schedule, _Dots)
+
+
+class Bytes(Side):
+    """Registers of a unit: a group of each of four rows or columns."""
+
+    def __init__(
+        self,
+        b: Builder,
+        piece: Piece,
+        load: Load,
+        group: Var,
+        *,
+        apart: bool = False,
+        panel: int = 1,
+    ) -> None:
+        """group: the axis along a group;  apart, panel: as of `Floats`"""
+        super().__init__(b, piece, panel)
+        self.load, self.group = load, group
+        self.deep = not self.panel
+        if apart:
+            self.stride += self.panel or LANES
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        for i in range(LANES):
+            self.b.set(self.reg(n, i, I8).name, self._word(place + i, step))
+
+    def taken(self, n: int, i: int) -> Expr:
+        """Four groups, one after the other."""
+        return Join(tuple(self.reg(n, row, I8) for row in range(LANES)))
+
+    def vector(self, n: int, i: int) -> Expr:
+        return self.taken(n, i)
+
+    def write(self, depth: int) -> None:
+        for n, place, step in self._units(depth):
+            self.b.store(self.piece.area, (self.offset(step) + place) * GROUP, self.taken(n, 0))
+
+    def scratch(self, depth: int) -> Scratch:
+        return Scratch(I8, self.size(depth) * GROUP)
+
+    def _word(self, place: Index, step: Index) -> Expr:
+        """The group of one row or column as bytes with a sign; 0 beyond the ends."""
+        load, ends = self.load, self.ends(place, step)
+        values: Values = self.piece.point(place, step) | {self.group: Index()}
+        at = load.index.substitute(values)
+        if multiple(at):
+            word: Expr = Load(load.buffer, at, load.dtype, GROUP)
+        else:
+            word = Lanes(tuple(Load(load.buffer, at + g, load.dtype) for g in range(GROUP)))
+        return guarded(_signed(word) if load.dtype == U8 else word, ends)
+
+
+def _signed(word: Expr) -> Expr:
+    """u8 less `SHIFT`, as i8."""
+    less = Call("sub", (word, Const(SHIFT, U8, GROUP)), U8, GROUP)
+    return Call("cast", (less,), I8, GROUP)
+
+
+B = TypeVar("B", bound=Bytes)
+
+
+def sides_of_bytes(
+    tile: Placed, widths: tuple[int, int], apart: bool, kind: type[B]
+) -> tuple[B, B]:
+    """So many rows and columns of a tile, in the first two shared areas."""
+    b, kernel, ops = tile.b, tile.kernel, tile.places.ops
+    group = kernel.stages[0].axes[-1]
+    layout = kernel.buffers[ops.col.buffer].layout
+    panel = layout.width if isinstance(layout, Groups) and ops.n.extent > layout.width else 1
+    rows, cols = tile.pieces(*widths)
+    panel = panel if panel <= MOST_GAP else 1
+    return (
+        kind(b, rows, ops.row, group, apart=apart),
+        kind(b, cols, ops.col, group, apart=apart, panel=panel),
+    )
+
+
+class ColumnCounts:
+    """What is in each column of a tile, counted by the first threads: the rest of a sum whose rows
+    are less by `SHIFT`."""
+
+    def __init__(self, b: Builder, columns: int) -> None:
+        self.b, self.columns = b, columns
+        self.regs = [Reg(f"count{n}", I32) for n in range(ceil(columns / b.threads))]
+        for reg in self.regs:
+            b.set(reg.name, identity("sum", I32, 1))
+
+    def add(self, area: int, depth: int, place: Callable[[Index, Index], Index]) -> None:
+        """counts += so many groups of each column.  place: of a column and a step, in bytes"""
+        b, ones, unrolled = self.b, Const(1, I8, GROUP), gcd(depth, LANES)
+        for n, reg in enumerate(self.regs):
+            steps = b.loop("step", Index(), index(depth), unrolled, depth)
+            with own(b, b.thread + n * b.threads, self.columns) as col, steps as first:
+                for step in (first + u for u in range(unrolled)):
+                    word = Load(area, place(col, step), I8, GROUP)
+                    b.set(reg.name, Dot(reg, ones, word))
+
+    def put(self, area: int) -> None:
+        """shared := SHIFT * counts;  barrier"""
+        b = self.b
+        for n, reg in enumerate(self.regs):
+            with own(b, b.thread + n * b.threads, self.columns) as col:
+                b.store(area, col, Call("mul", (reg, Const(SHIFT, I32)), I32))
+        b.add(Barrier())
+
+    @staticmethod
+    def four(area: int, col: Index) -> Expr:
+        """What was put there of four columns, whose threads do not share a vector."""
+        return Lanes(tuple(Load(area, col + i, I32) for i in range(LANES)))
+
+
+class _Dots(ProductTile):
+    """One tile whose sums are i32."""
+
+    dtype = I32
+
+    def _sides(self) -> tuple[Side, Side]:
+        s = self.s
+        self.counts = ColumnCounts(self.b, s.y1)
+        return sides_of_bytes(self.tile, (s.x1, s.y1), s.apart, Bytes)
+
+    def _multiply(self) -> None:
+        super()._multiply()
+        cols = self.sides[1]
+        self.counts.add(
+            cols.piece.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * GROUP
+        )
+
+    def _held(self, side: Side, at: Index) -> Load:
+        return Load(side.piece.area, at * GROUP, I8, LANES * GROUP)
+
+    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+        total, left = self.total(i, v), Reg(f"left{i // LANES}", I8, LANES * GROUP)
+        row = Subvector(left, i % LANES * GROUP, GROUP)
+        return total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP))
+
+    def _settle(self, area: int) -> list[Scratch]:
+        """sums += what they lack"""
+        b, s = self.b, self.s
+        self.counts.put(area)
+        for v in range(s.y0 // LANES):
+            b.set(f"lack{v}", ColumnCounts.four(area, self._four(v)))
+            for i in range(s.x0):
+                total = self.total(i, v)
+                b.set(total.name, Call("add", (total, Reg(f"lack{v}", I32, LANES)), I32, LANES))
+        return [Scratch(I32, s.y1)]

@@ -1,0 +1,173 @@
+"""Products of few rows (GEMV and the like): threads of a workgroup split the reduction.
+
+Input: a contraction with fewer rows than a tile has, and a schedule. Output: the loop nest of one
+tile, which is some columns. The speed of reading the columns bounds such products. Each thread has
+4 columns, all rows and every `slices`-th step. At the end the partial sums of the slices are added
+up in shared memory, half of the slices at a time (a tree reduction).
+
+    tile (y1 columns):
+        for every slices-th step:  sums of each row += row * 4 columns
+        slices from the middle on:  shared := sums;  barrier;  the others:  sums += shared;  …
+        slice 0 stores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil, prod
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.builder import Builder
+from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
+from tilewright.kernel.index import Index, index, unflatten
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.reduction import identity
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.product.chains import Chain, OperandRows, rows_of
+from tilewright.targets.gpu.product.schedule import FewRowsSchedule
+from tilewright.targets.gpu.tile.places import Places, Sums, add_up, operands
+from tilewright.targets.gpu.tile.staging import LANES, Side, columns, guarded, inside
+
+
+def columns_alone(kernel: Kernel) -> Side:
+    """The column operand, to ask how it lies in memory."""
+    ops = operands(kernel)
+    return _columns(Builder({}, 1, kernel), kernel, Places(ops, {v: index(v) for v in ops.outer}))
+
+
+def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> Side:
+    """The column operand: vectors of `width` columns."""
+    ops = places.ops
+    piece = places.columns(width, Index(), 0)
+    return columns(b, kernel, ops, piece, widest=ops.n.extent)
+
+
+class FewRowsTile:
+    """One tile of a chain: where this thread's columns lie, its sums, and what becomes of them.
+
+    Of y1 columns each product has an equal part, the same columns.
+    which: the product whose columns this thread has;  part: its slice;  col: its first column
+    spot:  where that is in the tile
+    """
+
+    def __init__(self, chain: Chain, s: FewRowsSchedule) -> None:
+        self.chain, self.s = chain, s
+        kernels, every = chain.products, [operands(kernel) for kernel in chain.products]
+        ops, self.width = every[0], s.y1 // len(every)
+        outer = tuple(v.extent for v in ops.outer)
+        cols, self.rows = ceil(ops.n.extent / self.width), range(ops.m.extent)
+        self.b = b = Builder({}, prod(outer) * cols, chain.last, s.threads)
+        *others, tile = unflatten(b.tile, (*outer, cols))
+        self.places = [Places(own, dict(zip(own.outer, others, strict=True))) for own in every]
+        self.sides = [
+            _columns(b, kernel, places, self.width)
+            for kernel, places in zip(kernels, self.places, strict=True)
+        ]
+        self.input = rows_of(chain, self.places[0])
+        # neighbouring threads read neighbouring vectors: those of a panel, then its next steps
+        run = self.sides[0].run
+        shape = (len(every), self.width // LANES // run, s.slices, run)
+        which, major, part, unit = unflatten(b.thread, shape)
+        self.which, own = b.let(which, "which"), b.let(major * run + unit, "t")
+        self.part, self.spot = b.let(part, "t"), self.which * self.width + own * LANES
+        self.col = b.let(tile * self.width + own * LANES, "col")
+        for i in self.rows:
+            b.set(total(i).name, identity("sum", F32, LANES))
+
+    @property
+    def side(self) -> Side:
+        """Columns as those of all products are."""
+        return self.sides[0]
+
+    def by_product(self) -> Iterator[Side]:
+        """The columns of each product: what is added meanwhile is done by those who have them."""
+        for n, side in enumerate(self.sides):
+            with inside(self.b, self._having(n)):
+                yield side
+
+    def _having(self, number: int) -> tuple[Bound, ...]:
+        return (Bound(self.which - number, 1),)
+
+    def finish(self, *areas: Scratch) -> TileFn:
+        """Slices are added up, in an area after these, and slice 0 stores."""
+        b, s, chain, count = self.b, self.s, self.chain, len(self.rows)
+        area, first, last = chain.area + len(areas), (Bound(self.part, 1),), len(self.sides) - 1
+
+        def place(number: Index, i: int) -> Index:
+            return (number * count + i) * s.y1 + self.spot
+
+        sums = [total(i) for i in self.rows]
+        add_up(b, self.part, s.slices, area, sums, place, s.fan)
+        given = {chain.given: Reg("given", F32, LANES)} if chain.given else {}
+        if given:
+            with inside(
+                b, (*first, *self._having(0), Bound(self.col, self.places[0].ops.n.extent))
+            ):
+                output = Sums(b, chain.products[0], self.places[0])
+                for i in self.rows:
+                    b.store(area, place(Index(), i), output.vector(index(i), self.col, total(i)))
+            b.add(Barrier())
+        output = Sums(b, chain.last, self.places[-1], chain.output, given)
+        with inside(b, (*first, *self._having(last))):
+            for i in self.rows:
+                for reg in given.values():
+                    b.set(reg.name, Load(area, place(Index(), i) - last * self.width, F32, LANES))
+                output.put(index(i), self.col, total(i))
+        own = (Scratch(F32, b.threads),) * chain.own_areas
+        more = (Scratch(F32, s.sums(count)),) if s.slices > 1 or given else ()
+        return replace(b.finish(chain.last, (*own, *areas, *more)), outputs=(chain.output,))
+
+
+def lower(kernel: Kernel, schedule: FewRowsSchedule) -> TileFn:
+    """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
+    return lower_chain(Chain((kernel,)), schedule)
+
+
+def lower_chain(chain: Chain, s: FewRowsSchedule) -> TileFn:
+    """The same of a chain; each product has an equal part of the columns."""
+    tile = FewRowsTile(chain, s)
+    b, steps = tile.b, tile.places[0].ops.steps
+    tile.input.make_ready(b)
+    for side in tile.by_product():
+        blocks = ceil(steps / (s.slices * s.r0 * side.each))
+        with b.loop("block", Index(), index(blocks), 1, blocks, chunk=1) as block:
+            firsts = [((block * s.r0 + u) * s.slices + tile.part) * side.each for u in range(s.r0)]
+            for u, step in enumerate(firsts):
+                side.take(u, tile.col, step)
+            for u, step in enumerate(firsts):
+                for i in tile.rows:
+                    _multiply(b, tile.input, side, i, u, step)
+    return tile.finish()
+
+
+def _multiply(b: Builder, rows: OperandRows, side: Side, i: int, unit: int, step: Index) -> None:
+    """sum of row i += row * columns, for each step of a unit; their factor comes in once"""
+    factor = side.factor(unit)
+    to = total(i) if factor is None else _part(i)
+    if factor is not None:
+        b.set(to.name, identity("sum", F32, LANES))
+    for j, left in enumerate(_row(b, rows, i, step, side.each)):
+        factors = (Splat(left, LANES), side.taken(unit, j), to)
+        b.set(to.name, Call("fma", factors, F32, LANES))
+    if factor is not None:
+        b.set(total(i).name, Call("fma", (to, factor, total(i)), F32, LANES))
+
+
+def _row(b: Builder, rows: OperandRows, i: int, step: Index, count: int) -> Iterator[Expr]:
+    """Row i at each of `count` steps, read when it is asked for: in vectors where it lies so."""
+    steps = rows.places.ops.steps
+    lanes = LANES if count % LANES == 0 and rows.in_vectors(index(i), step) else 1
+    for j in range(0, count, lanes):
+        left = Reg("row", F32, lanes)
+        b.set(left.name, guarded(rows.read(i, step + j, lanes), (Bound(step + j, steps),)))
+        yield from (Lane(left, lane) for lane in range(lanes)) if lanes > 1 else (left,)
+
+
+def total(i: int) -> Reg:
+    """The sums of row i."""
+    return Reg(f"sum{i}", F32, LANES)
+
+
+def _part(i: int) -> Reg:
+    return Reg(f"part{i}", F32, LANES)

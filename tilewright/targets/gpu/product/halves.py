@@ -1,0 +1,52 @@
+"""GEMM with operands in f16: the tiles of registers.py.
+
+Input: a product that may be computed in f16, and a schedule. Output: the loop nest of one tile. A
+device does twice as many f16 multiply-adds, and reads half as many bytes of shared memory. Sums are
+f16 only within a block of steps, and f32 from block to block, so neither their size nor their error
+grows with the depth.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.dtypes import F16, F32
+from tilewright.kernel.expr import Call, Expr, Reg
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.reduction import identity
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.product.division import fast_division
+from tilewright.targets.gpu.product.registers import ProductTile, lower_tile
+from tilewright.targets.gpu.product.schedule import HalfSchedule
+from tilewright.targets.gpu.tile.staging import LANES, Side
+
+
+def lower(kernel: Kernel, schedule: HalfSchedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    return lower_tile(fast_division(kernel), schedule, _Halves)
+
+
+class _Halves(ProductTile):
+    """One tile whose operands are halves."""
+
+    operand = F16
+
+    def _sides(self) -> tuple[Side, Side]:
+        sides = super()._sides()
+        for side in sides:
+            side.as_halves(self.kernel)
+        return sides
+
+    def _multiply(self) -> None:
+        for i, v in self._sums:
+            self.b.set(_part(i, v).name, identity("sum", F16, LANES))
+        super()._multiply()
+        for i, v in self._sums:
+            total, part = self.total(i, v), Call("cast", (_part(i, v),), F32, LANES)
+            self.b.set(total.name, Call("add", (total, part), F32, LANES))
+
+    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+        factors = (*self._factors(i, v), _part(i, v))
+        return _part(i, v).name, Call("fma", factors, F16, LANES)
+
+
+def _part(i: int, v: int) -> Reg:
+    return Reg(f"part{i}_{v}", F16, LANES)

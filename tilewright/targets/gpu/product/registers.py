@@ -1,0 +1,177 @@
+"""GEMM and convolution (implicit im2col) with register tiles, operands staged in shared memory.
+
+Input: a contraction and a schedule. Output: the loop nest of one tile, which x1/x0 * y1/y0 threads
+compute together. Each thread has a register tile of x0 rows and y0 columns.
+
+    tile (x1 rows, y1 columns):
+        for block of r1 steps:
+            copy the block's rows and columns to shared memory (tile/staging.py);  barrier
+            for step:  x0 rows and y0 columns to registers;  sums += rows * columns
+            barrier
+        store sums
+
+The columns of a thread form vectors of 4, adjacent to those of its neighbours, so shared memory is
+read without bank conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product as every
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
+from tilewright.kernel.index import Index, index, unflatten
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.reduction import identity
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.product.schedule import GroupSchedule, Tiled
+from tilewright.targets.gpu.tile.places import Placed, Sums, sides, tile_of
+from tilewright.targets.gpu.tile.staging import LANES, Side, inside, staged
+
+
+def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    return lower_tile(kernel, schedule, ProductTile)
+
+
+def lower_tile(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile]) -> TileFn:
+    """The same of elements that a type of tiles computes."""
+    s = schedule
+    return tile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
+
+
+class RegisterTile:
+    """One tile: where it is, the rows and columns that a thread has of it, their sums.
+
+    dtype: of the sums;  operand: of what is multiplied
+    slice: the part of the steps that this thread has;  down, along: which rows and columns
+    """
+
+    dtype = operand = F32
+
+    def __init__(self, tile: Placed, sizes: Tiled, slices: int = 1) -> None:
+        self.tile, self.b, self.kernel, self.places = tile, tile.b, tile.kernel, tile.places
+        self.row0, self.col0 = tile.row0, tile.col0
+        b, self.sizes, self.ops = self.b, sizes, self.places.ops
+        self.sides = self._sides()
+        shape = (slices, sizes.x1 // sizes.x0, sizes.y1 // sizes.y0)
+        self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(b.thread, shape))
+
+    def _sides(self) -> tuple[Side, Side]:
+        """Both operands."""
+        return sides(self.tile, (self.sizes.x1, self.sizes.y1))
+
+    def _clear(self) -> None:
+        """sums := 0"""
+        for i, v in self._sums:
+            self.b.set(self.total(i, v).name, identity("sum", self.dtype, LANES))
+
+    def _more(self, i: int, v: int) -> tuple[str, Expr]:
+        """The sums of row i and four columns, and these with one more product."""
+        total = self.total(i, v)
+        return total.name, Call("fma", (*self._factors(i, v), total), total.dtype, LANES)
+
+    def _factors(self, i: int, v: int) -> tuple[Expr, Expr]:
+        """Row i, in each lane, and four columns."""
+        left = Lane(Reg(f"left{i // LANES}", self.operand, LANES), i % LANES)
+        return Splat(left, LANES), Reg(f"right{v}", self.operand, LANES)
+
+    @property
+    def _sums(self) -> Iterator[tuple[int, int]]:
+        """Row, and vector of columns, of each sum of this thread."""
+        return every(range(self.sizes.x0), range(self.sizes.y0 // LANES))
+
+    def total(self, i: int, v: int) -> Reg:
+        """The sums of row i and four columns."""
+        return Reg(f"sum{i}_{v}", self.dtype, LANES)
+
+    def _row(self, i: int) -> Index:
+        return self.b.let(self.row0 + self.down * self.sizes.x0 + i, "row")
+
+    def _col(self, v: int) -> Index:
+        """The first of four columns."""
+        return self.b.let(self.col0 + self._four(v), "col")
+
+    def _four(self, v: int) -> Index:
+        """The same from the tile's first column on: beside those of the neighbours."""
+        return self.along * LANES + v * (self.sizes.y1 // self.sizes.y0 * LANES)
+
+    def _store(self) -> None:
+        output = Sums(self.b, self.kernel, self.places)
+        for i in range(self.sizes.x0):
+            row = self._row(i)
+            for v in range(self.sizes.y0 // LANES):
+                output.put(row, self._col(v), self.total(i, v))
+
+
+class ProductTile(RegisterTile):
+    """One tile by way of shared memory: the copies, the product and the stores of one thread."""
+
+    def __init__(self, tile: Placed, schedule: GroupSchedule) -> None:
+        self.s = schedule
+        super().__init__(tile, schedule, schedule.slices)
+
+    def _sides(self) -> tuple[Side, Side]:
+        return sides(self.tile, (self.s.x1, self.s.y1), apart=self.s.apart)
+
+    def emit(self) -> TileFn:
+        b, s = self.b, self.s
+        self._clear()
+        with staged(b, self.sides, self.ops.steps, s.r1, s.ahead, s.early):
+            self._multiply()
+        areas = [side.scratch(s.r1) for side in self.sides]
+        if s.slices > 1:
+            areas.append(Scratch(self.dtype, (s.slices - 1) * s.x1 // s.x0 * s.y1))
+            self._add_up(self.sides[-1].piece.area + 1)
+        areas += self._settle(self.sides[0].piece.area + len(areas))
+        with inside(b, (Bound(self.slice, 1),)):
+            self._store()
+        return b.finish(self.kernel, tuple(areas))
+
+    def _settle(self, area: int) -> list[Scratch]:
+        """What is left to do before sums are stored, and the shared areas for it, from this number
+        on."""
+        return []
+
+    def _multiply(self) -> None:
+        """sums += rows * columns, for each step of this slice of the block in shared memory"""
+        b, s = self.b, self.s
+        (rows, cols), own = self.sides, s.r1 // s.slices
+        with b.loop("step", Index(), index(own), s.r0, own) as first:
+            for step in (self.slice * own + first + u for u in range(s.r0)):
+                for i in range(0, s.x0, LANES):
+                    at = rows.offset(step) + self.down * s.x0 + i
+                    b.set(f"left{i // LANES}", self._held(rows, at))
+                for v in range(s.y0 // LANES):
+                    b.set(f"right{v}", self._held(cols, cols.offset(step) + self._four(v)))
+                for i, v in self._sums:
+                    name, value = self._more(i, v)
+                    b.set(name, value)
+
+    def _held(self, side: Side, at: Index) -> Load:
+        """Four rows or columns of a step in shared memory."""
+        return Load(side.piece.area, at, self.operand, LANES)
+
+    def _add_up(self, area: int) -> None:
+        """sums of slice 0 += those of the others, one row of each thread at a time"""
+        b, s = self.b, self.s
+        others = s.slices - 1
+
+        def place(number: Index, v: int) -> Index:
+            row = number * (s.x1 // s.x0) + self.down
+            return row * s.y1 + self._four(v)
+
+        for i in range(s.x0):
+            with inside(b, (Bound(self.slice - 1, others),)):
+                for v in range(s.y0 // LANES):
+                    b.store(area, place(self.slice - 1, v), self.total(i, v))
+            b.add(Barrier())
+            with inside(b, (Bound(self.slice, 1),)):
+                for v in range(s.y0 // LANES):
+                    for other in range(others):
+                        part = Load(area, place(index(other), v), self.dtype, LANES)
+                        total = self.total(i, v)
+                        b.set(total.name, Call("add", (total, part), self.dtype, LANES))
+            if i + 1 < s.x0:
+                b.add(Barrier())

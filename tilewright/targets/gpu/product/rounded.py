@@ -1,0 +1,235 @@
+"""Products of few rows with 4-bit weights, by packed dot products: rows are rounded to i8.
+
+Input: a product of few_rows.py whose weights have 4 bits, and whose other operand may be rounded to
+i8 (docs/decisions/0025-products-of-rounded-rows.md); a schedule. Output: the loop nest of one tile.
+It reads the weights in their stored layout. One instruction multiplies and adds four of them:
+
+    for block of r1 steps:
+        rows := 8 or 16 steps at a time:  bytes, 127 for the largest;  its size;  minus their sum
+        barrier
+        for every slices-th of these:
+            part := (lower nibbles * even bytes + upper nibbles * odd bytes) - zero * sum of bytes
+            sums of each row += part * (scale of the weights * size of a byte)
+    slices are added up as in few_rows.py, eight at a time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from math import ceil
+
+from tilewright.base.dtypes import F32, I8, I32
+from tilewright.base.invariants import of_kind
+from tilewright.kernel.expr import (
+    Bound,
+    Call,
+    Const,
+    Dot,
+    Expr,
+    Join,
+    Lane,
+    Lanes,
+    Load,
+    Nibbles,
+    Reciprocal,
+    Reg,
+    Splat,
+    Subvector,
+    lanes_of,
+)
+from tilewright.kernel.form import BlockContraction, form_as
+from tilewright.kernel.index import Index, index
+from tilewright.kernel.loops import Barrier, Scratch, TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.product.chains import Chain
+from tilewright.targets.gpu.product.division import fast_division
+from tilewright.targets.gpu.product.few_rows import FewRowsTile, total
+from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, RoundedSchedule
+from tilewright.targets.gpu.tile.staging import LANES, Integers, guarded, inside, own
+
+#: The largest byte, and the least size of what it stands for.
+LARGEST, TINY = 127.0, 2.0**-100
+
+
+def lower(kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
+    """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
+    return lower_chain(Chain((kernel,)), schedule)
+
+
+def lower_chain(chain: Chain, schedule: RoundedSchedule) -> TileFn:
+    """The same of a chain; each product has an equal part of the columns."""
+    products = tuple(map(fast_division, chain.products))
+    return _Tile(replace(chain, products=products), schedule).emit()
+
+
+class _Tile:
+    """One tile: its parts in their order."""
+
+    def __init__(self, chain: Chain, s: RoundedSchedule) -> None:
+        self.tile, self.s = FewRowsTile(chain, s), s
+        self.b, self.rows = self.tile.b, self.tile.rows
+        self.centred = form_as(chain.last, BlockContraction).weights.centred
+        self.units, self.steps = s.units(chain.last), self.tile.places[0].ops.steps
+        #: Numbers of the shared areas: bytes, sizes with sums.
+        self.bytes, self.numbers = range(chain.area, chain.area + 2)
+
+    def emit(self) -> TileFn:
+        b, each, blocks = self.b, self.s.unit, ceil(self.steps / self.s.unit / self.units)
+        if blocks > 1:
+            self.tile.input.make_ready(b)
+        with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+            self._block(block * self.units, alone=blocks == 1)
+            if blocks > 1:
+                b.add(Barrier())
+        count = len(self.rows) * self.units
+        bytes_, numbers = Scratch(I8, count * each), Scratch(F32, count * NUMBERS)
+        return self.tile.finish(bytes_, numbers)
+
+    def by_product(self) -> Iterator[Integers]:
+        """As of `FewRowsTile`."""
+        for side in self.tile.by_product():
+            own = of_kind(side, Integers, "its columns are no integers")
+            own.each = self.s.unit
+            yield own
+
+    def _block(self, first: Index, alone: bool) -> None:
+        """sums += products of the units from there on: r0 are always on their way"""
+        b, each, rest = self.b, *divmod(self.units, self.s.slices)
+        ring = min(self.s.r0, max(1, each))
+        whole, left = divmod(each, ring)
+        start = ring if whole else 0
+        if self.s.ahead:
+            self._take_rings(first, start)
+        if alone:
+            self.tile.input.make_ready(b)
+        self._round(first)
+        b.add(Barrier())
+        if not self.s.ahead:
+            self._take_rings(first, start)
+        for side in self.by_product():
+            with b.loop("pass", Index(), index(whole - 1), 1, max(1, whole - 1)) as number:
+                for u in range(ring):
+                    self._multiply(side, u, number * ring + u)
+                    self._take(side, u, first, (number + 1) * ring + u)
+            done = (whole - 1) * ring if whole else 0
+            for u in range(start):
+                self._multiply(side, u, index(done + u))
+                if u < left:
+                    self._take(side, u, first, index(done + ring + u))
+            for u in range(left):
+                self._multiply(side, u, index(done + ring + u))
+            if rest:
+                with inside(b, (Bound(self.tile.part, rest),)):
+                    self._take(side, 0, first, index(each))
+                    self._multiply(side, 0, index(each))
+
+    def _own(self, number: Index) -> Index:
+        """The place in a block of this thread's unit with a number."""
+        return number * self.s.slices + self.tile.part
+
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def _round(self, first: Index) -> None:
+        """Shared memory := the units of a block, rounded; 0 beyond the end."""
+        for i in self.rows:
+            for n in range(ceil(self.units / self.b.threads)):
+                number = self.b.thread + n * self.b.threads
+                with own(self.b, number, self.units) as unit:
+                    self._round_unit(i, unit, (first + unit) * self.s.unit)
+
+    def _round_unit(self, i: int, unit: Index, step: Index) -> None:
+        b, place, each = self.b, unit + i * self.units, self.s.unit
+        fours = [Reg(f"row{n}", F32, LANES) for n in range(each // LANES)]
+        for n, four in enumerate(fours):
+            b.set(four.name, self._four(i, step + n * LANES))
+        high, size = Reg("high", F32, LANES), Reg("size", F32)
+        b.set(high.name, reduce(_larger, map(_abs, fours)))
+        b.set(size.name, reduce(_larger, [_abs(Lane(high, n)) for n in range(LANES)]))
+        # of what is 0 everywhere, too, bytes are 0
+        b.set(size.name, _larger(_abs(size), Const(TINY, F32)))
+        b.set("times", Call("mul", (Const(LARGEST, F32), Reciprocal(size)), F32))
+        count, words = Reg("sum_of_bytes", I32), list[Reg]()
+        b.set(count.name, Const(0, I32))
+        for n, (a, c) in enumerate(zip(fours[::2], fours[1::2], strict=True)):
+            for odd in (0, 1):
+                words.append(Reg(f"bytes{2 * n + odd}", I8, LANES))
+                b.set(words[-1].name, _bytes(a, c, odd))
+                b.set(count.name, Dot(count, Const(1, I8, LANES), words[-1]))
+        if each == VECTOR:
+            b.store(self.bytes, place * each, Join(tuple(words)))
+        else:
+            for n, word in enumerate(words):
+                b.store(self.bytes, place * each + n * LANES, word)
+        scaled = Call("mul", (size, Const(1 / LARGEST, F32)), F32)
+        b.store(self.numbers, place * NUMBERS, scaled)
+        minus = Call("neg", (Call("cast", (count,), F32),), F32)
+        b.store(self.numbers, place * NUMBERS + 1, minus)
+
+    def _four(self, i: int, step: Index) -> Expr:
+        """Row i at four steps."""
+        rows, ends = self.tile.input, [(Bound(step + j, self.steps),) for j in range(LANES)]
+        if rows.in_vectors(index(i), step):
+            return guarded(rows.read(i, step, LANES), ends[0])
+        each = [guarded(rows.read(i, step + j), end) for j, end in enumerate(ends)]
+        return Lanes(tuple(each))
+
+    # ---- products --------------------------------------------------------------------------------
+
+    def _take_rings(self, first: Index, count: int) -> None:
+        """The first units of a block, as many of them."""
+        for side in self.by_product() if count else ():
+            for u in range(count):
+                self._take(side, u, first, index(u))
+
+    def _take(self, side: Integers, u: int, first: Index, number: Index) -> None:
+        """Registers u := this thread's unit with a number."""
+        side.take(u, self.tile.col, (first + self._own(number)) * self.s.unit)
+
+    def _multiply(self, side: Integers, u: int, number: Index) -> None:
+        """sums of each row += products of the unit in registers u"""
+        for j in range(side.words):
+            words = side.reg(u, j, I32)
+            for upper in (False, True):
+                self.b.set(_nibbles(j, upper).name, Nibbles(words, upper))
+        for i in self.rows:
+            self._add(side, i, u, self._own(number) + i * self.units)
+
+    def _add(self, side: Integers, i: int, u: int, place: Index) -> None:
+        b, row, each = self.b, Reg("row", I8, VECTOR), self.s.unit
+        if each == VECTOR:
+            b.set(row.name, Load(self.bytes, place * each, I8, VECTOR))
+        dots: Expr = Const(0, I32, LANES)
+        for n in range(each // LANES):
+            j, upper = divmod(n, 2)
+            part: Expr = Subvector(row, n * LANES, LANES)
+            if each != VECTOR:
+                part = Load(self.bytes, place * each + n * LANES, I8, LANES)
+            dots = Dot(dots, part, _nibbles(j, bool(upper)))
+        whole: Expr = Call("cast", (dots,), F32, LANES)
+        if not self.centred:
+            minus = Splat(Load(self.numbers, place * NUMBERS + 1, F32), LANES)
+            whole = Call("fma", (minus, side.zero(u), whole), F32, LANES)
+        size = Splat(Load(self.numbers, place * NUMBERS, F32), LANES)
+        factor = Call("mul", (side.scale(u), size), F32, LANES)
+        b.set(total(i).name, Call("fma", (whole, factor, total(i)), F32, LANES))
+
+
+def _nibbles(j: int, upper: bool) -> Reg:
+    return Reg(f"{'upper' if upper else 'lower'}{j}", I8, VECTOR)
+
+
+def _bytes(a: Reg, c: Reg, odd: int) -> Expr:
+    """The bytes that meet the lower nibbles of a word, or the upper ones: every other step."""
+    lanes = Lanes((Lane(a, odd), Lane(a, 2 + odd), Lane(c, odd), Lane(c, 2 + odd)))
+    scaled = Call("mul", (lanes, Splat(Reg("times", F32), LANES)), F32, LANES)
+    return Call("cast", (Call("round", (scaled,), F32, LANES),), I8, LANES)
+
+
+def _abs(e: Expr) -> Expr:
+    return Call("abs", (e,), F32, lanes_of(e))
+
+
+def _larger(a: Expr, c: Expr) -> Expr:
+    return Call("max", (a, c), F32, lanes_of(a))

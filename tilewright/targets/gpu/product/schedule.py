@@ -1,0 +1,361 @@
+"""Schedules of products by workgroups, and the tests whether a product suits one.
+
+Input: nothing, or a product. Output: the schedule types of this folder, a product's `Sizes`, and
+its kind. strategies.py says which schedules are tried; the other files make loops of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, gcd, prod
+from typing import ClassVar, Protocol
+
+from tilewright.base.dtypes import F16
+from tilewright.kernel.form import BlockContraction, ByteContraction, classify, in_halves
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.limits import F16 as HALVES
+from tilewright.targets.gpu.limits import (
+    MOST_SHARED,
+    MOST_SUMS,
+    PACKED,
+    SIZES,
+    SUBGROUPS,
+    WORD,
+    beyond,
+    none_of,
+    size_of,
+)
+from tilewright.targets.gpu.tile.places import fixed_product, may_trap, operands, sides, tile_of
+from tilewright.targets.gpu.tile.staging import LANES, MOST_GAP
+from tilewright.targets.schedule import Schedule
+
+#: Words of registers that a thread needs for addresses and counts.
+OVERHEAD = 24
+
+
+@dataclass(frozen=True)
+class GroupSchedule(Schedule):
+    """Tiles of x1 by y1 in blocks of r1 steps, register tiles of x0 by y0, r0 steps unrolled.
+
+    band:   rows of tiles that are walked together, column by column, so that what they read is
+            still in the cache ("swizzle"); the largest part that divides their number
+    ahead:  a block is read into registers while the one before is computed ("prefetch")
+    early:  that block is asked for before the barrier, since behind it a compiler may put the reads
+            off to the end of the pass; of many sums of a thread some would wait for them
+    apart:  steps lie apart in shared memory, so that threads write to different banks ("padding")
+    slices: parts of each block's steps, each computed by threads of its own, which add up their
+            sums in the end: work for more threads where tiles are few ("split-K")
+    """
+
+    form = "group"
+    x0: int = 8
+    y0: int = 8
+    r0: int = 4
+    x1: int = 64
+    y1: int = 64
+    r1: int = 16
+    band: int = 1
+    ahead: bool = False
+    apart: bool = False
+    slices: int = 1
+    early: bool = False
+
+    @property
+    def threads(self) -> int:
+        return (self.x1 // self.x0) * (self.y1 // self.y0) * self.slices
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, at most."""
+        gaps = MOST_GAP + LANES if self.apart else 0
+        sums = (self.slices - 1) * (self.x1 // self.x0) * self.y1
+        return WORD * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if self.x0 % LANES or self.y0 % LANES or self.r1 % LANES:
+            return f"x0, y0 and r1 are multiples of {LANES}"
+        if self.x1 % self.x0 or self.y1 % self.y0 or self.r1 % (self.r0 * self.slices):
+            return "x1, y1 and r1 are multiples of x0, y0 and r0 * slices"
+        form = classify(kernel)
+        if isinstance(form, BlockContraction) and self.r1 % form.weights.together:
+            return f"r1 is a multiple of the {form.weights.together} weights read at a time"
+        return beyond(self.threads, self.shared)
+
+
+class Covering(Protocol):
+    """Schedules with tiles of x1 by y1."""
+
+    @property
+    def x1(self) -> int: ...
+
+    @property
+    def y1(self) -> int: ...
+
+
+class Tiled(Covering, Protocol):
+    """Those of which threads have register tiles of x0 by y0."""
+
+    @property
+    def x0(self) -> int: ...
+
+    @property
+    def y0(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A product as its tiles see it: batches of rows by columns, and steps of the reduction."""
+
+    batch: int
+    rows: int
+    cols: int
+    steps: int
+
+    @staticmethod
+    def of(kernel: Kernel) -> Sizes:
+        ops = operands(kernel)
+        batch = prod(v.extent for v in ops.outer)
+        return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
+
+    def tiles(self, s: Covering) -> int:
+        return self.batch * -(-self.rows // s.x1) * -(-self.cols // s.y1)
+
+    @property
+    def stored(self) -> int:
+        """Sums that are stored."""
+        return self.batch * self.rows * self.cols
+
+    def words(self, s: GroupSchedule) -> float:
+        """Words loaded and stored beyond shared memory."""
+        return float(self.tiles(s) * self.steps * (s.x1 + s.y1) + self.stored)
+
+    def band(self, most: int, x1: int) -> int:
+        """The band that comes of it with tiles of x1 rows (`GroupSchedule.band`)."""
+        return gcd(most, ceil(self.rows / x1))
+
+
+#: Rows of tiles that are walked together.
+BANDS = (1, 8)
+
+#: Bytes of a group: a word.
+GROUP = WORD
+
+
+@dataclass(frozen=True)
+class DotSchedule(GroupSchedule):
+    """The same tiles, whose steps are groups of four bytes."""
+
+    form = "dot"
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({PACKED})
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, at most: the sum of each column too."""
+        return super().shared + WORD * self.y1
+
+
+def of_bytes(kernel: Kernel) -> bool:
+    """True for products of bytes whose extents are fixed and which cannot trap."""
+    form = classify(kernel)
+    if not isinstance(form, ByteContraction) or form.group != GROUP or kernel.extents:
+        return False
+    return form.operands.n.extent >= LANES and not may_trap(kernel)
+
+
+@dataclass(frozen=True)
+class HalfSchedule(GroupSchedule):
+    """The same tiles of halves."""
+
+    form = "half"
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({HALVES})
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, at most; sums of slices are f32."""
+        sums = WORD * (self.slices - 1) * (self.x1 // self.x0) * self.y1
+        return (super().shared - sums) * F16.size // WORD + sums
+
+    def objection(self, kernel: Kernel) -> str:
+        if not of_halves(kernel):
+            return f"the operands of {kernel.name} are no halves"
+        return super().objection(kernel)
+
+
+def of_halves(kernel: Kernel) -> bool:
+    """True for products of f32 whose operands may be rounded to halves."""
+    return of_floats(kernel, in_halves)
+
+
+def of_floats(kernel: Kernel, allowed: Callable[[Kernel], bool]) -> bool:
+    """True for products of f32 with columns enough, fixed extents and no traps, where this is
+    allowed."""
+    ops = fixed_product(kernel)
+    return ops is not None and ops.n.extent >= LANES and allowed(kernel)
+
+
+@dataclass(frozen=True)
+class FewRowsSchedule(Schedule):
+    """Tiles of y1 columns; each of `slices` groups of threads has a part of the steps, r0 of which
+    are unrolled."""
+
+    form = "thin"
+    #: Slices of which one adds up all, at a time.
+    fan: ClassVar[int] = 2
+    #: r0 at most where the same group reduces the row first, or computes two products.
+    chained: ClassVar[int] = 8
+    r0: int = 4
+    y1: int = 8
+    slices: int = 128
+
+    @property
+    def threads(self) -> int:
+        return self.y1 // LANES * self.slices
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if self.y1 % LANES or self.slices & (self.slices - 1):
+            return f"y1 is a multiple of {LANES}, and slices a power of two"
+        return beyond(self.threads, self.shared(kernel))
+
+    def shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory."""
+        return WORD * self.sums(operands(kernel).m.extent)
+
+    def sums(self, rows: int) -> int:
+        """Sums of all slices that come to others to be added up."""
+        return rows * self.y1 * (self.slices - self.slices // self.fan)
+
+
+#: Integers of a word, bytes of a row that are read as one vector, where a unit has so many.
+WEIGHTS, VECTOR = 8, 16
+
+#: Steps that are rounded together.  With 32, neighbours read too far apart: 1.3 times the time.
+UNITS = (8, 16)
+
+#: Beside its bytes, two numbers of a unit of a row are shared.
+NUMBERS = 2
+
+
+@dataclass(frozen=True)
+class RoundedSchedule(FewRowsSchedule):
+    """Tiles of y1 columns; each of `slices` groups of threads has a part of the units of steps, r0
+    of which are read ahead; r1 steps of the rows lie in shared memory at a time (0: all).
+
+    unit:  steps that are rounded together, and that a thread multiplies at a time
+    ahead: the first units are read before the rows are rounded
+    """
+
+    form = "rounded"
+    fan: ClassVar[int] = 8
+    chained: ClassVar[int] = 2
+    r0: int = 4
+    y1: int = 32
+    slices: int = 32
+    r1: int = 0
+    unit: int = 16
+    ahead: bool = True
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({PACKED})
+
+    def units(self, kernel: Kernel) -> int:
+        """Units that lie in shared memory at a time."""
+        return min(self.r1 or MOST_SHARED, operands(kernel).steps) // self.unit
+
+    def shared(self, kernel: Kernel) -> int:
+        """Bytes of shared memory."""
+        each = self.unit + NUMBERS * WORD
+        return super().shared(kernel) + each * operands(kernel).m.extent * self.units(kernel)
+
+    def objection(self, kernel: Kernel) -> str:
+        if not may_round(kernel):
+            return f"the rows of {kernel.name} may not be rounded to bytes"
+        if found := none_of("unit", self.unit, UNITS):
+            return found
+        if self.r1 % self.unit:
+            return f"r1 is a multiple of {self.unit}"
+        return super().objection(kernel)
+
+
+def may_round(kernel: Kernel) -> bool:
+    """True for products with weights of 4 bits whose other operand may be i8."""
+    form = classify(kernel)
+    if not isinstance(form, BlockContraction):
+        return False
+    weights = form.weights
+    loose = bool(weights.scales) and all(kernel.buffers[n].loose == "i8" for n in weights.scales)
+    return loose and weights.word == WEIGHTS and weights.size % max(UNITS) == 0
+
+
+#: Multiply-adds of vectors in a text: with more a driver compiles for long, and pages refuse it.
+MOST_UNROLLED = 1024
+
+
+@dataclass(frozen=True)
+class ShuffleSchedule(Schedule):
+    """Tiles of x1 by y1, register tiles of x0 by y0; the columns of r0 steps are read together.
+
+    width:    threads of a subgroup, and steps of a block
+    band:     as of `GroupSchedule`
+    unrolled: the whole block is, so that the text names each thread by a constant: some GPUs then
+              read its register, and need no instruction to send it
+    """
+
+    form = "shuffle"
+    width: int = 32
+    x0: int = 8
+    y0: int = 4
+    r0: int = 4
+    x1: int = 16
+    y1: int = 128
+    band: int = 1
+    unrolled: bool = False
+
+    @property
+    def threads(self) -> int:
+        return (self.x1 // self.x0) * (self.y1 // self.y0)
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({SUBGROUPS, size_of(self.width)})
+
+    @property
+    def registers(self) -> int:
+        """Words that a thread keeps: sums, its own step of each row, and columns."""
+        return self.x0 * self.y0 + self.x0 + self.r0 * self.y0 + OVERHEAD
+
+    def objection(self, kernel: Kernel) -> str:
+        if found := super().objection(kernel):
+            return found
+        if found := none_of("width", self.width, SIZES):
+            return found
+        if self.y0 % LANES or self.x1 % self.x0 or self.y1 % (self.y0 * self.width):
+            return f"y0 is a multiple of {LANES}, x1 one of x0, and y1 one of y0 * width"
+        together = read_together(kernel)
+        if self.width % self.r0 or self.r0 % together:
+            return f"r0 divides width, and is a multiple of the {together} steps read at a time"
+        if self.x0 * self.y0 > MOST_SUMS:
+            return f"a thread has at most {MOST_SUMS} sums"
+        steps = self.width if self.unrolled else self.r0
+        if steps * self.x0 * self.y0 // LANES > MOST_UNROLLED:
+            return f"at most {MOST_UNROLLED} vectors of multiply-adds are unrolled"
+        return beyond(self.threads, 0)
+
+
+@lru_cache(maxsize=1024)
+def read_together(kernel: Kernel) -> int:
+    """Steps of the columns that come with one read."""
+    tile = tile_of(kernel, 1, LANES, 1, 2)
+    return sides(tile, (1, LANES))[1].each

@@ -1,0 +1,89 @@
+"""GEMM by subgroup broadcasts: threads of a subgroup exchange rows; no shared memory, no barriers.
+
+Input: an f32 product and a schedule. Output: the loop nest of one tile. It is never a default; it
+adds candidates beside the tiles of registers.py.
+
+    tile (x1 rows, y1 columns), x0 rows and y0 columns of each thread; a subgroup has the same rows:
+        for block of `width` steps:
+            own := of each row one step, that of the thread's number in the subgroup
+            for step of the block:
+                right := the columns at this step
+                for row:  left := what thread number `step` has as own;  sums += left * right
+        store sums
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product as every
+from math import ceil
+
+from tilewright.base.dtypes import F32
+from tilewright.kernel.expr import Expr, Reg, Sent, Splat
+from tilewright.kernel.index import Index, index
+from tilewright.kernel.loops import TileFn
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.product.registers import RegisterTile
+from tilewright.targets.gpu.product.schedule import ShuffleSchedule
+from tilewright.targets.gpu.tile.places import Placed, tile_of
+from tilewright.targets.gpu.tile.staging import LANES
+
+
+def lower(kernel: Kernel, schedule: ShuffleSchedule) -> TileFn:
+    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    s = schedule
+    return ShuffledTile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
+
+
+class ShuffledTile(RegisterTile):
+    """One tile: what a thread reads, and what it has of others."""
+
+    def __init__(self, tile: Placed, schedule: ShuffleSchedule) -> None:
+        super().__init__(tile, schedule)
+        self.s, self.lane = schedule, self.b.let(self.b.thread % schedule.width, "lane")
+
+    def emit(self) -> TileFn:
+        b, s, rows = self.b, self.s, self.sides[0]
+        self._clear()
+        blocks = ceil(self.ops.steps / s.width)
+        with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+            begin = block * s.width
+            for i in range(s.x0):
+                step = begin + self.lane
+                b.set(_own(i).name, rows.element(self.ops.row, self._row(i), step))
+            if s.unrolled:
+                for first in range(0, s.width, s.r0):
+                    self._multiply(begin, index(first))
+            else:
+                # a number of passes, not of steps, so that the last step is seen to be in the block
+                with b.loop("part", Index(), index(s.width // s.r0)) as part:
+                    self._multiply(begin, part * s.r0)
+        self._store()
+        return replace(b.finish(self.kernel), subgroup=s.width)
+
+    def _multiply(self, begin: Index, first: Index) -> None:
+        """sums += rows * columns, for r0 steps of the block"""
+        b, s, cols = self.b, self.s, self.sides[1]
+        vectors = s.y0 // LANES
+        for u, v in every(range(0, s.r0, cols.each), range(vectors)):
+            cols.take(u * vectors + v, self._col(v), begin + first + u)
+        for u in range(s.r0):
+            i = u % cols.each
+            for v in range(vectors):
+                b.set(f"right{v}", cols.vector((u - i) * vectors + v, i))
+            for row in range(s.x0):
+                b.set(_left(row).name, Sent(_own(row), first + u))
+            for row, v in self._sums:
+                b.set(*self._more(row, v))
+
+    def _factors(self, i: int, v: int) -> tuple[Expr, Expr]:
+        return Splat(_left(i), LANES), Reg(f"right{v}", F32, LANES)
+
+
+def _own(i: int) -> Reg:
+    """The step of row i that this thread has read."""
+    return Reg(f"own{i}", F32)
+
+
+def _left(i: int) -> Reg:
+    return Reg(f"left{i}", F32)

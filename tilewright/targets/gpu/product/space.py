@@ -1,0 +1,223 @@
+"""The search space of product tiles, and the default, by two small cost models of GPUs.
+
+Input: a product, the figures of one core, the limits of a workgroup. Output: schedules with their
+modelled costs, the default first, then the others in order of cost. Equal input gives equal
+schedules in every process. It measures nothing and makes no code.
+
+The default is the tile with the fewest cycles on a large GPU, within the limits that every device
+has. The figures were fitted to runs on one NVIDIA H200 (benchmarks/results):
+
+    time = blocks * (tiles of a core * (multiply-adds + copies) + what no other tile can hide)
+
+The other tiles are nnJIT's lite space, applied to workgroups. Of the paper's heuristics
+(targets/lite.py) 2 and 5 hold unchanged. Heuristic 6 counts shared memory: blocks of both operands,
+since sums stay in registers. Heuristic 7, that registers run out first, is only a part of the cost,
+because phone GPUs have no tile that meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from itertools import product as every
+from math import ceil, gcd
+from typing import Any, TypeVar
+
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.gpu.limits import CORES, MOST_SHARED, MOST_THREADS, WARP, Group
+from tilewright.targets.gpu.product.schedule import (
+    BANDS,
+    OVERHEAD,
+    GroupSchedule,
+    Sizes,
+)
+from tilewright.targets.gpu.strategy import LEAST_THREADS, MOST, UNUSUAL
+from tilewright.targets.lite import Core
+
+G = TypeVar("G", bound=GroupSchedule)
+
+#: Multiply-adds that a core does in a cycle, and the parts of it among which its warps are dealt.
+LANES_OF_CORE, PARTS = 128, 4
+
+#: The part of its multiply-adds that a core does, by the elements of a register tile: the others
+#: wait for shared memory.
+PACE = {64: 0.70, 32: 0.61, 16: 0.44}
+
+#: Words that a core copies in a cycle: more of rows, which fewer threads copy in larger units.
+ROW_WORDS, COLUMN_WORDS = 44, 22
+
+#: Cycles that nothing hides: of a block; of adding up slices, for each element of a register tile.
+WAIT, ADD_UP = 230, 38
+
+#: Waves of tiles of which the last one counts as a whole.
+FEW_WAVES = 4
+
+#: The pace of slices, where whole tiles keep the card busy anyway.
+SLICED = 0.8
+
+#: How much longer tiles take that reach beyond an end, where every read asks for it.
+EDGES = 1.4
+
+#: Multiply-adds of a thread that are unrolled at most: more need registers that there are not.
+MOST_UNROLLED = 1024
+
+#: Sums of a thread with which the next block is asked for early: with 32 products gained 4 to 20 %
+#: by it on an H100, with 64 they lost 6 to 16 %.
+FEW_SUMS = 32
+
+#: Best shapes that are also tried with other settings, beside the default.
+VARIED = 2
+
+#: Rows and columns of a register tile; of a tile; steps of a block.
+REGISTERS = (4, 8)
+
+ROWS = (8, 16, 32, 64, 128)
+
+COLUMNS = (16, 32, 64, 128, 256)
+
+STEPS = (8, 16, 32)
+
+SETTINGS: Mapping[str, Sequence[Any]] = {
+    "r0": (4, 8, 16), "ahead": (False, True), "early": (False, True), "slices": (1, 2, 4)
+}  # fmt: skip
+
+#: Threads in flight below which a core waits for its memory.
+BUSY = 256
+
+#: Multiply-adds in the time of a word: from shared memory, and from the memory beyond.
+SHARED, BEYOND = 2.0, 16.0
+
+#: Cores of a usual GPU: small ones have 6, large ones 130.
+USUAL_CORES = 48
+
+
+@cache
+def _tiles() -> tuple[GroupSchedule, ...]:
+    """What may be chosen; of equals the largest and tallest is taken.  In WGSL none of 128 rows was
+    better than the same of 64."""
+    sizes = every((64, 48, 32, 16), (128, 96, 64, 48, 32, 16), (8, 4), (8, 4))
+    found = []
+    for (x1, y1, x0, y0), r1, slices in every(sizes, (16, 32), (1, 2, 4)):
+        r0 = min(r1 // slices, MOST_UNROLLED // (x0 * y0))
+        s = GroupSchedule(
+            x0, y0, r0, x1, y1, r1, 8,
+            ahead=True, apart=True, slices=slices, early=x0 * y0 <= FEW_SUMS,
+        )  # fmt: skip
+        # no warp has threads of two slices, which would read from the same banks
+        warps, rest = divmod(s.threads // slices, WARP)
+        full = warps and not rest and warps * slices % 2 == 0
+        if full and s.threads <= MOST_THREADS and s.shared <= MOST_SHARED:
+            found.append(s)
+    return tuple(sorted(found, key=lambda s: (-s.x1 * s.y1, -s.x1, s.y0, s.threads)))
+
+
+def cycles(s: GroupSchedule, sizes: Sizes) -> float:
+    """What a core is expected to need."""
+    waves = sizes.tiles(s) / CORES
+    # of many waves the last one overlaps the others
+    tiles = ceil(waves) if waves <= FEW_WAVES else (waves + ceil(waves)) / 2
+    warps = ceil(tiles) * ceil(s.threads / WARP)
+    busy = tiles * s.threads / (WARP * PARTS * ceil(warps / PARTS))
+    edges = EDGES if sizes.rows % s.x1 or sizes.cols % s.y1 or sizes.steps % s.r1 else 1.0
+    pace = PACE[s.x0 * s.y0] * (SLICED if s.slices > 1 and waves > FEW_WAVES else 1.0)
+    work = s.x1 * s.y1 * s.r1 * edges / (LANES_OF_CORE * pace * busy)
+    copies = s.r1 * (s.x1 / ROW_WORDS + s.y1 / COLUMN_WORDS)
+    added = ADD_UP * s.x0 * s.y0 * tiles if s.slices > 1 else 0
+    return ceil(sizes.steps / s.r1) * (tiles * (work + copies) + WAIT) + added
+
+
+def fastest(kernel: Kernel, kind: type[G]) -> G:
+    """The tile with the fewest cycles, of a type that may need more than those of f32."""
+    sizes = Sizes.of(kernel)
+    found = (kind(**vars(s)) for s in _tiles())
+    return min((s for s in found if not s.objection(kernel)), key=lambda s: cycles(s, sizes))
+
+
+@lru_cache(maxsize=64)
+def tiles_of(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:
+    """At most `MOST` schedules with their costs: the default, then the others, the likely best
+    first."""
+    return tiles_around(kernel, fastest(kernel, GroupSchedule), core, group)
+
+
+def tiles_around(kernel: Kernel, usual: G, core: Core, group: Group) -> tuple[tuple[G, float], ...]:
+    """The same for a default of any type of tiles."""
+    sizes = Sizes.of(kernel)
+
+    def fits(s: GroupSchedule) -> bool:
+        within = LEAST_THREADS <= s.threads <= group.threads and s.shared <= group.shared
+        return within and not s.objection(kernel)
+
+    def expected(s: GroupSchedule) -> float:
+        unusual = sum(getattr(s, name) != getattr(usual, name) for name in SETTINGS)
+        return cost(s, sizes, core) * float(UNUSUAL**unusual)
+
+    def rank(s: GroupSchedule) -> tuple[float, str]:
+        return expected(s), str(s)
+
+    shapes = sorted(filter(fits, _shapes(usual, sizes)), key=rank)
+    varied = [v for s in (usual, *shapes[:VARIED]) for v in _varied(s)]
+    walked = (_walked(s, sizes) for s in (*varied, *shapes))
+    found = dict.fromkeys(filter(fits, walked))
+    for same in (usual, _walked(usual, sizes)):
+        found.pop(same, None)
+    chosen = (usual, *sorted([*found][: MOST - 1], key=rank))
+    return tuple((s, expected(s)) for s in chosen)
+
+
+def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
+    """Time in no unit: multiply-adds with their loads, over how much of the device is at work."""
+    s = schedule
+    work = sizes.tiles(s) * s.x1 * s.y1 * -(-sizes.steps // s.r1) * s.r1
+    each = 1 + SHARED * (1 / s.x0 + 1 / s.y0) + BEYOND * (1 / s.x1 + 1 / s.y1)
+    barriers = 1 + 2 / s.r1
+    return work * each * barriers / at_work(sizes.tiles(s), s.threads, registers(s), s.shared, core)
+
+
+def at_work(tiles: int, threads: int, registers: int, shared: int, core: Core) -> float:
+    """How much of the device is: cores that have a tile, and what these have in flight.
+
+    registers: words of a thread;  shared: bytes of a group
+    """
+    spread = tiles / (USUAL_CORES * -(-tiles // USUAL_CORES))
+    return spread * _flight(threads, registers, shared, core, max(1.0, tiles / USUAL_CORES))
+
+
+def registers(schedule: GroupSchedule) -> int:
+    """Words that a thread keeps: sums, one step of both operands, and what it copies ahead."""
+    s = schedule
+    copied = s.r1 * (s.x1 + s.y1) // s.threads
+    return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD
+
+
+def _flight(threads: int, registers: int, shared: int, core: Core, most: float) -> float:
+    """The part of the threads that a core needs in flight for which it has room and work: groups,
+    at most so many; warps that are not full count as far as they are."""
+    warps = -(-threads // core.warp_width)
+    lanes = threads / (warps * core.warp_width)
+    room = core.registers / (registers * threads), core.l1 / max(shared, 1), core.warps / warps
+    return lanes * min(1.0, max(min(*room, most), 0.25) * threads / BUSY)
+
+
+def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:
+    """Every tile of the ranges that is not twice as large as the product, with usual settings."""
+    slices = sorted({1, usual.slices})
+    for x0, y0, x1, y1, r1, parts in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS, slices):
+        oversized = x1 >= 2 * max(sizes.rows, ROWS[0]) or y1 >= 2 * max(sizes.cols, COLUMNS[0])
+        if not oversized and x0 <= x1 and y0 <= y1 and r1 < 2 * max(sizes.steps, STEPS[0]):
+            r0 = gcd(usual.r0, r1 // parts)
+            shape = replace(usual, x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, r1=r1, band=BANDS[-1])
+            yield replace(shape, slices=parts)
+
+
+def _varied(s: G) -> Iterator[G]:
+    """The same shape, and each with one other setting."""
+    yield from (replace(s, band=band) for band in BANDS)
+    for name, values in SETTINGS.items():
+        yield from (replace(s, **{name: value}) for value in values)
+
+
+def _walked(s: G, sizes: Sizes) -> G:
+    """The same with the band that comes of it, so that equal walks are one candidate."""
+    return replace(s, band=sizes.band(s.band, s.x1))

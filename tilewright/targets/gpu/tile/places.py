@@ -1,0 +1,246 @@
+"""Addresses of a product's rows, columns and steps, and the store of its sums (the epilogue).
+
+Input: a product's operands and the values of the tile's other axes. Output: the values of the
+kernel's variables at a row, column and step; statements that add up the partial sums of several
+threads; statements that store four neighbouring sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, gcd, prod
+
+from tilewright.base.dtypes import F32, I8, I32, U8
+from tilewright.base.invariants import required
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg
+from tilewright.kernel.form import BlockContraction, Contraction, classify, product
+from tilewright.kernel.index import Div, Gathered, Index, Mod, unflatten
+from tilewright.kernel.loops import Barrier
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import indices_of, rewrite, walk
+from tilewright.targets.gpu.tile.staging import (
+    LANES,
+    MOST_GAP,
+    Floats,
+    Piece,
+    Side,
+    columns,
+    from_whole_vectors,
+    inside,
+    spread,
+)
+
+#: Types that are stored in whole vectors.
+VECTORS = (F32, I32, U8, I8)
+
+
+def fixed_product(kernel: Kernel) -> Operands | None:
+    """The operands of a product, with weights of f32 or of integers with scales, whose extents are
+    fixed and which cannot trap; else None.
+
+    A trap ends one thread, and the others would wait for it.
+    """
+    form = classify(kernel)
+    if not isinstance(form, (Contraction, BlockContraction)) or kernel.extents:
+        return None
+    return None if may_trap(kernel) else form.operands
+
+
+def may_trap(kernel: Kernel) -> bool:
+    """True if it reads at indices that it has read, which may lie outside of their table."""
+    return any(isinstance(a, Gathered) for a in _atoms(kernel))
+
+
+def operands(kernel: Kernel) -> Operands:
+    """The operands of a product that is known to be one of those."""
+    return required(product(kernel), "it is no product", kernel=kernel.name)
+
+
+def _atoms(kernel: Kernel) -> list[object]:
+    values = (kernel.value, *(stage.value for stage in kernel.stages))
+    indices = [i for v in values for e in walk(v) for i in indices_of(e)]
+    found: list[object] = []
+    while indices:
+        for atom, _ in indices.pop().terms:
+            found.append(atom)
+            if isinstance(atom, (Div, Mod)):
+                indices.append(atom.value)
+    return found
+
+
+@dataclass(frozen=True)
+class Places:
+    """at: values of the axes that are neither rows, columns nor steps"""
+
+    ops: Operands
+    at: Values
+
+    def row(self, row: Index, step: Index) -> Values:
+        """What the row operand depends on."""
+        return self.at | self._rows(row) | self._step(step)
+
+    def col(self, col: Index, step: Index) -> Values:
+        """What the column operand depends on."""
+        return self.at | {self.ops.n: col} | self._step(step)
+
+    def rows(self, width: int, start: Index, area: int) -> Piece:
+        """So many rows from there on, in a shared area."""
+        ops = self.ops
+        return Piece("x", ops.m.extent, ops.steps, width, start, area, self.row)
+
+    def columns(self, width: int, start: Index, area: int) -> Piece:
+        """So many columns."""
+        ops = self.ops
+        return Piece("y", ops.n.extent, ops.steps, width, start, area, self.col)
+
+    def out(self, row: Index, col: Index) -> Values:
+        """What a sum depends on."""
+        return self.at | self._rows(row) | {self.ops.n: col}
+
+    def _rows(self, row: Index) -> Values:
+        shape = tuple(v.extent for v in self.ops.rows)
+        return dict(zip(self.ops.rows, spread(row, shape), strict=True))
+
+    def _step(self, step: Index) -> Values:
+        shape = tuple(v.extent for v in self.ops.depth)
+        return dict(zip(self.ops.depth, spread(step, shape), strict=True))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where one tile of a product lies: its first row and column, the values of the other axes."""
+
+    b: Builder
+    kernel: Kernel
+    places: Places
+    row0: Index
+    col0: Index
+
+    def pieces(self, rows: int, columns: int) -> tuple[Piece, Piece]:
+        """So many of each, in the first two shared areas."""
+        first = len(self.kernel.buffers)
+        return (
+            self.places.rows(rows, self.row0, first),
+            self.places.columns(columns, self.col0, first + 1),
+        )
+
+
+def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Placed:
+    """Tiles of x1 rows by y1 columns, `band` rows of them walked together (`GroupSchedule`)."""
+    ops = operands(kernel)
+    rows, cols = ceil(ops.m.extent / x1), ceil(ops.n.extent / y1)
+    outer = tuple(v.extent for v in ops.outer)
+    b = Builder({}, prod(outer) * rows * cols, kernel, threads)
+    *others, flat = unflatten(b.tile, (*outer, rows * cols))
+    band = gcd(band, rows)
+    strip, col, row = unflatten(flat, (rows // band, cols, band))
+    places = Places(ops, dict(zip(ops.outer, others, strict=True)))
+    # products, so that panels and vectors are seen to begin at whole ones
+    row0 = b.let(strip * band + row, "row") * x1
+    return Placed(b, kernel, places, row0, b.let(col, "col") * y1)
+
+
+def sides(tile: Placed, widths: tuple[int, int], *, apart: bool = False) -> tuple[Side, Side]:
+    """So many rows and columns of a tile, in the first two shared areas."""
+    ops = tile.places.ops
+    rows, cols = tile.pieces(*widths)
+    return (
+        Floats(tile.b, rows, ops.row, apart=apart),
+        columns(tile.b, tile.kernel, ops, cols, apart=apart, widest=MOST_GAP),
+    )
+
+
+def add_up(
+    b: Builder,
+    part: Index,
+    slices: int,
+    area: int,
+    sums: Sequence[Reg],
+    place: Callable[[Index, int], Index],
+    fan: int = 2,
+) -> None:
+    """sums of part 0 += those of all other parts: of every `fan` parts one adds up the others
+
+    place: where in the area a part, by its number, puts its sum number i
+    """
+    count = slices
+    while count > 1:
+        first = count // min(fan, count)
+        with inside(b, (Bound(part - first, count - first),)):
+            for i, total in enumerate(sums):
+                b.store(area, place(part - first, i), total)
+        b.add(Barrier())
+        with inside(b, (Bound(part, first),)):
+            for other in range(0, count - first, first):
+                for i, total in enumerate(sums):
+                    found = Load(area, place(part + other, i), F32, total.lanes)
+                    b.set(total.name, Call("add", (total, found), F32, total.lanes))
+        count = first
+        if count > 1:
+            b.add(Barrier())
+
+
+class Sums:
+    """Stores four sums that are side by side: as a vector where memory allows it.
+
+    output: the number of the buffer;  given: registers with what the kernel would load of others
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        kernel: Kernel,
+        places: Places,
+        output: int = 0,
+        given: Mapping[int, Reg] | None = None,
+    ) -> None:
+        self.b, self.kernel, self.places = b, kernel, places
+        self.output, self.given = output, given or {}
+        n = places.ops.n
+        self.rest = n.extent % LANES
+        self.vectors = kernel.dtype in VECTORS and from_whole_vectors(kernel.store, n)
+
+    def put(self, row: Index, col: Index, total: Reg) -> None:
+        """Nothing is stored beyond the ends."""
+        ops = self.places.ops
+        ends = (Bound(row, ops.m.extent), Bound(col, ops.n.extent))
+        if self.vectors:
+            whole = ops.n.extent - self.rest
+            with inside(self.b, (ends[0], Bound(col, whole))):
+                self.b.store(self.output, self._at(row, col), self.vector(row, col, total))
+            if self.rest:
+                with inside(self.b, (ends[0], Bound(col - whole, 1))):
+                    value = self.vector(row, col, total, self.rest)
+                    self.b.store(self.output, self._at(row, col), value, self.rest)
+        elif not self.rest:
+            with inside(self.b, ends):
+                for lane in range(LANES):
+                    self._put_lane(row, col, total, lane)
+        else:
+            for lane in range(LANES):
+                with inside(self.b, (ends[0], Bound(col + lane, ops.n.extent))):
+                    self._put_lane(row, col, total, lane)
+
+    def vector(self, row: Index, col: Index, total: Reg, count: int = LANES) -> Expr:
+        """What is stored of four columns, the first `count` of which exist."""
+        for lane in range(count):
+            self.b.compute(f"o{lane}", self._value(total, lane, row, col))
+        lanes = (min(lane, count - 1) for lane in range(LANES))
+        return Lanes(tuple(Reg(f"o{lane}", self.kernel.dtype) for lane in lanes))
+
+    def _put_lane(self, row: Index, col: Index, total: Reg, lane: int) -> None:
+        self.b.store(self.output, self._at(row, col + lane), self._value(total, lane, row, col))
+
+    def _at(self, row: Index, col: Index) -> Index:
+        return self.kernel.store.substitute(self.places.out(row, col))
+
+    def _value(self, total: Reg, lane: int, row: Index, col: Index) -> Expr:
+        def known(e: Expr) -> Expr:
+            if isinstance(e, Load) and e.buffer in self.given:
+                return Lane(self.given[e.buffer], lane)
+            return Lane(total, lane) if isinstance(e, Acc) else e
+
+        return rewrite(self.kernel.value, known, self.places.out(row, col + lane))

@@ -1,0 +1,482 @@
+"""Stages an operand of a tile in shared memory; all threads of the workgroup copy.
+
+Input: a load, and where the tile's rows or columns begin. Output: statements that read a block of
+reduction steps into registers, and statements that write these registers to shared memory with the
+steps as the outermost axis. Columns of few bits are integers in memory: eight to a word for 4 bits,
+else bytes. They are dequantised to f32 in registers, where they are used.
+
+A thread copies units of 4 rows (or columns). It therefore writes whole vectors, even where the
+operand is contiguous along the reduction and is transposed by the copy. Neighbouring threads read
+neighbouring units, so reads are coalesced. This file does not choose tile sizes and does not
+multiply.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import ceil, gcd, prod
+
+from tilewright.base.dtypes import F16, F32, DType
+from tilewright.base.errors import CompilerBug
+from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.expr import (
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    Join,
+    Lane,
+    Lanes,
+    Load,
+    Reg,
+    Splat,
+    dtype_of,
+    lanes_of,
+)
+from tilewright.kernel.form import BlockContraction, classify
+from tilewright.kernel.index import Index, Mod, Var, index, stride, unflatten
+from tilewright.kernel.layout import Blocks
+from tilewright.kernel.loops import Barrier, Scratch
+from tilewright.kernel.quantised import Quantised
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Kernel
+from tilewright.kernel.tree import walk
+
+#: The values of a kernel's variables at a row (or column) and a step.
+Point = Callable[[Index, Index], Values]
+
+#: Elements of a vector.
+LANES = 4
+
+#: Elements of a row that neighbouring threads read: a cache line.  With more of them, more threads
+#: would write to the same banks.
+LINE = 32
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a tile has of an operand.
+
+    extent, steps: of the whole operand;  width, start: rows or columns, and the first of them
+    area:          the number of the shared area;  point: where an element is
+    """
+
+    name: str
+    extent: int
+    steps: int
+    width: int
+    start: Index
+    area: int
+    point: Point
+
+
+class Side(ABC):
+    """One operand: how its block comes to shared memory, `width` rows or columns for each step.
+
+    each:   steps of a unit;  lanes: its rows or columns
+    run:    units that lie side by side at one step: those of a panel, or all
+    deep:   it does not lie along its rows or columns, but along the depth
+    stride: elements from step to step in shared memory;  gap: more of them from unit to unit
+    dtype:  of elements in shared memory, f32 or f16
+    part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), slice by
+               slice of the steps; 0: it is one
+    along:  in shared memory it lies along the depth (matrix/lines.py)
+    """
+
+    each = 1
+    lanes = LANES
+    deep = False
+    gap = 0
+    dtype = F32
+    part = own = 0
+    along = False
+
+    def __init__(self, b: Builder, piece: Piece, panel: int = 1) -> None:
+        """panel: columns that lie together"""
+        self.b, self.piece, self.stride = b, piece, piece.width
+        in_panels = panel > 1 and panel % LANES == 0 and piece.width % panel == 0
+        self.panel = panel if in_panels else 0
+
+    @property
+    def run(self) -> int:
+        return (self.panel or self.piece.width) // self.lanes
+
+    @abstractmethod
+    def take(self, n: int, place: Index, step: Index) -> None:
+        """Registers of unit n := what begins at a place and a step, 0 beyond the ends."""
+
+    @abstractmethod
+    def taken(self, n: int, i: int) -> Expr:
+        """Step i of unit n, as a vector, without its factor."""
+
+    def factor(self, n: int) -> Expr | None:
+        """What all steps of unit n are multiplied with; None if that is nothing."""
+        return None
+
+    def vector(self, n: int, i: int) -> Expr:
+        """Step i of unit n, as a vector."""
+        taken, factor = self.taken(n, i), self.factor(n)
+        return taken if factor is None else Call("mul", (taken, factor), F32, LANES)
+
+    def as_halves(self, kernel: Kernel) -> None:
+        """Elements come to shared memory as halves."""
+        self.dtype = F16
+
+    def in_parts(self, part: int, own: int, gap: int) -> None:
+        """Shared memory has parts of so many rows or columns and so many steps, with a gap from
+        line to line."""
+        self.part, self.own, self.stride = part, own, part + gap
+
+    def offset(self, step: Index) -> Index:
+        """Where a step of the block begins in shared memory, or in each part of it."""
+        return step * self.stride + step // self.each * self.gap
+
+    def within(self, place: Index, step: Index) -> Index:
+        """Where an element lies in shared memory, or in a part of it."""
+        return self.offset(step) + place
+
+    def where(self, place: Index, step: Index) -> Index:
+        """Where an element of the block lies in shared memory."""
+        if not self.part:
+            return self.within(place, step)
+        number = step // self.own * (self.piece.width // self.part) + place // self.part
+        inside = self.within(place % self.part, step % self.own)
+        return number * self.size(self.own) + inside
+
+    def size(self, depth: int) -> int:
+        """Elements of shared memory, or of a part of it, for so many steps."""
+        return depth * self.stride + ceil(depth / self.each) * self.gap
+
+    def scratch(self, depth: int) -> Scratch:
+        """The shared area for so many steps."""
+        if not self.part:
+            return Scratch(self.dtype, self.size(depth))
+        size, parts = self.size(self.own), self.piece.width // self.part * (depth // self.own)
+        return Scratch(self.dtype, parts * size, size)
+
+    def read(self, block: Index, depth: int) -> None:
+        """Registers := this thread's units of the block, 0 beyond the ends."""
+        for n, place, step in self._units(depth):
+            self.take(n, self.piece.start + place, block + step)
+
+    def write(self, depth: int) -> None:
+        """Shared memory := the registers, steps outermost."""
+        for n, place, step in self._units(depth):
+            for i in range(self.each):
+                self.b.store(self.piece.area, self.where(place, step + i), self.kept(n, i))
+
+    def kept(self, n: int, i: int) -> Expr:
+        """Step i of unit n as it lies in shared memory."""
+        vector = self.vector(n, i)
+        same = dtype_of(vector) == self.dtype
+        return vector if same else Call("cast", (vector,), self.dtype, LANES)
+
+    def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
+        """The conditions that an element exists."""
+        return Bound(place, self.piece.extent), Bound(step, self.piece.steps)
+
+    def in_vectors(self, load: Load, lanes: int = LANES) -> bool:
+        """True if neighbouring rows or columns lie side by side, as whole vectors."""
+        q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
+        k = index(Var("k", self.piece.steps))
+        run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(lanes)]
+        return self.piece.extent % lanes == 0 and side_by_side(run) and multiple(run[0], lanes)
+
+    def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
+        """An element of each neighbouring row or column of a unit; as one load if `whole`."""
+        if whole:
+            return self.element(load, place, step, self.lanes)
+        return Lanes(tuple(self.element(load, place + i, step) for i in range(LANES)))
+
+    def element(self, load: Load, place: Index, step: Index, lanes: int = 1) -> Expr:
+        at = load.index.substitute(self.piece.point(place, step))
+        return guarded(Load(load.buffer, at, load.dtype, lanes), self.ends(place, step))
+
+    def _shape(self, depth: int) -> tuple[int, int, int]:
+        """How threads are dealt the units, the last part to neighbours: of a deep operand parts of
+        the depth, places, units of such a part; else runs, steps, units of a run."""
+        places, along = self.piece.width // self.lanes, depth // self.each
+        if self.deep:
+            together = gcd(along, LINE // self.each)
+            return along // together, places, together
+        return places // self.run, along, self.run
+
+    def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
+        """Number, first place and first step of each; what follows is done by who has one."""
+        shape = self._shape(depth)
+        for n, (major, middle, minor) in shared_out(self.b, shape):
+            if self.deep:
+                place, step = middle, major * shape[2] + minor
+            else:
+                place, step = major * self.run + minor, middle
+            yield n, place * self.lanes, step * self.each
+
+    def reg(self, n: int, part: int = 0, dtype: DType = F32) -> Reg:
+        return Reg(f"{self.piece.name}{n}_{part}", dtype, self.lanes)
+
+
+class Floats(Side):
+    """An operand of f32.  Where vectors lie along the depth, a unit is 4 steps of 4 rows."""
+
+    def __init__(
+        self, b: Builder, piece: Piece, load: Load, *, apart: bool = False, panel: int = 1
+    ) -> None:
+        """apart: steps lie so that neighbouring threads write to other banks"""
+        p = piece
+        q, k = index(Var("q", -(-p.extent // LANES))), index(Var("k", p.steps))
+        run = [load.index.substitute(p.point(q * LANES + i, k)) for i in range(LANES)]
+        self.deep = not side_by_side(run)
+        super().__init__(b, piece, 1 if self.deep else panel)
+        self.load = load
+        if self.deep:
+            q, k = index(Var("q", p.extent)), index(Var("k", -(-p.steps // LANES))) * LANES
+            run = [load.index.substitute(p.point(q, k + i)) for i in range(LANES)]
+            self.wide = p.steps % LANES == 0 and side_by_side(run) and multiple(run[0])
+        else:
+            self.wide = self.in_vectors(load)
+        self.each = LANES if self.deep and self.wide else 1
+        between = LANES if self.deep and not self.wide else self.panel
+        self.stride += between if apart else 0
+        self.gap = LANES if apart and self.each > 1 else 0
+
+    def as_halves(self, kernel: Kernel) -> None:
+        """Elements come to shared memory as halves; those that lie as such are not widened on their
+        way."""
+        self.dtype = F16
+        if kernel.buffers[self.load.buffer].halves:
+            self.load = replace(self.load, dtype=F16)
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        dtype = self.load.dtype
+        if self.each == 1:
+            vector = self.neighbours(self.load, place, step, self.wide)
+            self.b.set(self.reg(n, 0, dtype).name, vector)
+            return
+        for i in range(LANES):
+            there = self.element(self.load, place + i, step, LANES)
+            self.b.set(self.reg(n, i, dtype).name, there)
+
+    def taken(self, n: int, i: int) -> Expr:
+        dtype = self.load.dtype
+        if self.each == 1:
+            return self.reg(n, 0, dtype)
+        return Lanes(tuple(Lane(self.reg(n, row, dtype), i) for row in range(LANES)))
+
+
+#: Halves between a line and the next one in shared memory, so that a matrix is read from all banks.
+PAD = 8
+#: Elements that steps of columns lie apart at most; those of rows LANES.
+MOST_GAP = 8
+
+
+class Integers(Side):
+    """Registers of a unit: a word of each column, or of each step; the columns' scales and, where
+    there are any, zeros."""
+
+    def __init__(
+        self, b: Builder, piece: Piece, weights: Quantised, *, apart: bool = False, panel: int = 1
+    ) -> None:
+        """apart: words lie so that neighbouring threads write to other banks"""
+        ops = weights.operands
+        super().__init__(b, piece, panel)
+        self.weights, self.each = weights, weights.together
+        self.gap = self.run * LANES if apart and self.run * LANES < piece.width else 0
+        whole = {x: self.in_vectors(x) for e in (weights.scale, weights.zero) for x in _loads(e)}
+        self.whole = whole | {ops.col: self.in_vectors(ops.col)}
+
+    @property
+    def words(self) -> int:
+        """Elements of memory of a column in a unit."""
+        return self.each // self.weights.word
+
+    def take(self, n: int, place: Index, step: Index) -> None:
+        col = self.weights.operands.col
+        for j in range(self.words):
+            words = self.neighbours(col, place, step + j * self.weights.word, self.whole[col])
+            self.b.set(self.reg(n, j, col.dtype).name, words)
+        self.b.set(self.scale(n).name, self.across(self.weights.scale, place, step))
+        zero = self.zero(n)
+        if isinstance(zero, Reg):
+            self.b.set(zero.name, self.across(self.weights.zero, place, step))
+
+    def taken(self, n: int, i: int) -> Expr:
+        """quantum - zero"""
+        w, (j, i) = self.weights, divmod(i, self.weights.word)
+        words = self.reg(n, j, w.operands.col.dtype)
+        whole = in_lanes(w.at(w.quantum, index(i)), lambda _: words)
+        return whole if w.centred else Call("sub", (whole, self.zero(n)), F32, LANES)
+
+    def factor(self, n: int) -> Expr:
+        return self.scale(n)
+
+    def scale(self, n: int) -> Reg:
+        """The scales of unit n."""
+        return self.reg(n, self.words)
+
+    def zero(self, n: int) -> Reg | Const:
+        """The zero points of unit n."""
+        zero = self.weights.zero
+        if isinstance(zero, Const):
+            return Const(zero.value, F32, LANES)
+        return self.reg(n, self.words + 1)
+
+    def across(self, e: Expr, place: Index, step: Index) -> Expr:
+        """A scale or a zero point of each of LANES neighbouring columns."""
+        return in_lanes(e, lambda x: self.neighbours(x, place, step, self.whole[x]))
+
+
+def columns(
+    b: Builder,
+    kernel: Kernel,
+    ops: Operands,
+    piece: Piece,
+    *,
+    apart: bool = False,
+    widest: int,
+) -> Side:
+    """The column operand, as it lies in memory; panels of more than `widest` columns count as
+    rows."""
+    form, panel = classify(kernel), panel_of(kernel, ops)
+    panel = panel if panel <= widest else 1
+    if isinstance(form, BlockContraction):
+        return Integers(b, piece, form.weights, apart=apart, panel=panel)
+    return Floats(b, piece, ops.col, apart=apart, panel=panel)
+
+
+def panel_of(kernel: Kernel, ops: Operands) -> int:
+    """Columns that lie together in memory; 1 if these are not several panels."""
+    layout = kernel.buffers[ops.col.buffer].layout
+    return layout.width if isinstance(layout, Blocks) else ops.panel
+
+
+def _loads(e: Expr) -> list[Load]:
+    return [x for x in walk(e) if isinstance(x, Load)]
+
+
+def in_lanes(e: Expr, of_load: Callable[[Load], Expr]) -> Expr:
+    """The expression on LANES neighbours, given each of its loads; registers are the same for
+    all."""
+    match e:
+        case Const(value, dtype, _):
+            return Const(value, dtype, LANES)
+        case Load():
+            return of_load(e)
+        case Reg():
+            return Splat(e, LANES)
+        case Call(fn, operands, dtype, _):
+            return Call(fn, tuple(in_lanes(x, of_load) for x in operands), dtype, LANES)
+    raise CompilerBug(f"no vector of {type(e).__name__}")
+
+
+def guarded(value: Expr, ends: tuple[Bound, ...], default: float = 0) -> Expr:
+    """The value where all bounds hold, else the default in all lanes."""
+    unsure = _unsure(ends)
+    dtype, lanes = dtype_of(value), lanes_of(value)
+    if lanes > LANES:
+        other: Expr = Join((Const(default, dtype, LANES),) * (lanes // LANES))
+    else:
+        other = Const(default, dtype, lanes)
+    return Guard(unsure, value, other) if unsure else value
+
+
+def _unsure(ends: tuple[Bound, ...]) -> tuple[Bound, ...]:
+    return tuple(end for end in ends if not end.always)
+
+
+@contextmanager
+def inside(b: Builder, ends: tuple[Bound, ...]) -> Iterator[None]:
+    """What is added happens where all bounds hold; no question where that is certain."""
+    unsure = _unsure(ends)
+    if not unsure:
+        yield
+        return
+    with b.branch() as then:
+        yield
+    b.choose(unsure, then)
+
+
+def spread(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """The multi-index of an offset that may lie beyond the end: only the first part grows."""
+    inner = prod(shape[1:])
+    return (flat // inner, *unflatten(flat % inner, shape[1:])) if shape else ()
+
+
+def in_vectors(at: Index, axis: Var) -> bool:
+    """True if the elements along an axis lie side by side, as whole vectors."""
+    return axis.extent % LANES == 0 and from_whole_vectors(at, axis)
+
+
+def from_whole_vectors(at: Index, axis: Var) -> bool:
+    """True if they lie side by side from the begin of a vector on; the last may be in part."""
+    q = index(Var("q", -(-axis.extent // LANES))) * LANES
+    return stride(at, axis) == 1 and multiple(at.substitute({axis: q}))
+
+
+def multiple(at: Index, of: int = LANES) -> bool:
+    """True if an index is certainly a multiple of a number."""
+    return at.const % of == 0 and all(
+        c % of == 0 or (isinstance(atom, Mod) and atom.by % of == 0 and multiple(atom.value, of))
+        for atom, c in at.terms
+    )
+
+
+@contextmanager
+def staged(
+    b: Builder, sides: Sequence[Side], steps: int, depth: int, ahead: bool, early: bool = False
+) -> Iterator[None]:
+    """A loop over blocks of the steps: what is added happens while one is in shared memory.
+
+    ahead: the next block is read meanwhile
+    early: it is asked for before the barrier (product/schedule.py)
+    """
+
+    def read(first: Index) -> None:
+        for side in sides:
+            side.read(first, depth)
+
+    if ahead:
+        read(Index())
+    blocks = ceil(steps / depth)
+    with b.loop("block", Index(), index(blocks), 1, blocks) as block:
+        if not ahead:
+            read(block * depth)
+        for side in sides:
+            side.write(depth)
+        reads = ahead and blocks > 1
+        if not (reads and early):
+            b.add(Barrier())
+        if reads:
+            # the last block is read once more, and not used
+            read(b.let_min(block + 1, index(blocks - 1)) * depth)
+        if reads and early:
+            b.add(Barrier())
+        yield
+        b.add(Barrier())
+
+
+@contextmanager
+def own(b: Builder, number: Index, count: int) -> Iterator[Index]:
+    """What is added happens where the number is below the count; gives it as such a number."""
+    bound = Bound(number, count)
+    if bound.always:
+        yield number
+        return
+    with b.branch() as then:
+        yield b.within(number, count)
+    b.choose((bound,), then)
+
+
+def shared_out(b: Builder, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Index, ...]]]:
+    """This thread's number n, and where that is, of all places of a shape: neighbours have
+    neighbours.  What is added happens where there is such a place."""
+    for n in range(ceil(prod(shape) / b.threads)):
+        with own(b, b.thread + n * b.threads, prod(shape)) as flat:
+            yield n, unflatten(flat, shape)
+
+
+def side_by_side(run: Sequence[Index]) -> bool:
+    return all(at == run[0] + i for i, at in enumerate(run))

@@ -1,0 +1,109 @@
+"""Choices in schedules of products, and those that are the same for all devices.
+
+Input: a kernel and its schedule.  Output: the schedules that stay candidates of the lite space.
+What is fixed was measured with `lab/primitives` (docs/primitives.md); `tests/lab` compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.kernel.form import Contraction, classify
+from tilewright.kernel.roles import Operands
+from tilewright.kernel.spec import Kernel
+from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.contraction import ContractionSchedule
+
+Change = Callable[[ContractionSchedule], ContractionSchedule]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A variable of schedules with an untuned and a tuned setting.
+
+    has:      whether a schedule has the tuned one
+    switch:   there are these two; otherwise the untuned one is an end of a range
+    concerns: whether a product leaves the choice; short sums cannot be unrolled, for one
+    """
+
+    untuned: Change
+    tuned: Change
+    has: Callable[[ContractionSchedule], bool]
+    switch: bool = True
+    concerns: Callable[[Operands], bool] = lambda roles: True
+
+    def setting(self, tuned: bool) -> Change:
+        return self.tuned if tuned else self.untuned
+
+
+def packed(roles: Operands) -> bool:
+    """Whether columns lie in panels, as those of a weight do."""
+    return roles.col_step is None
+
+
+def same(schedule: ContractionSchedule) -> ContractionSchedule:
+    return schedule
+
+
+def _one_step(s: ContractionSchedule) -> ContractionSchedule:
+    """One reduction step per pass; a block of the reduction that was one pass remains one."""
+    return replace(s, r0=1, r1=1 if s.r1 == s.r0 else s.r1)
+
+
+#: By name, in the order in which settings are applied.
+CHOICES: Mapping[str, Choice] = {
+    "unroll": Choice(
+        _one_step, same, lambda s: s.r0 > 1, switch=False,
+        concerns=lambda roles: bool(roles.depth) and roles.depth[-1].extent > 1,
+    ),
+    "vectorize": Choice(
+        lambda s: replace(s, lanes=1), same, lambda s: s.lanes > 1,
+        concerns=lambda roles: roles.n.extent > 1,
+    ),
+    "cache_write": Choice(
+        lambda s: replace(s, r1=s.r0), same, lambda s: s.r1 == 0 or s.r1 > s.r0, switch=False
+    ),
+    "reorder": Choice(
+        lambda s: replace(s, order="nm"), lambda s: replace(s, order="mn"),
+        lambda s: s.order == "mn", concerns=packed,
+    ),
+    "cache_read": Choice(
+        lambda s: replace(s, stage=True), lambda s: replace(s, stage=False),
+        lambda s: not s.stage, concerns=packed,
+    ),
+    "cache_read_rows": Choice(
+        lambda s: replace(s, stage=False), lambda s: replace(s, stage=True),
+        lambda s: s.stage, concerns=lambda roles: not packed(roles),
+    ),
+}  # fmt: skip
+
+#: Whether the tuned setting is the better one on all devices that were measured; None: devices
+#: differ, and try both.  What is left out has no effect, and stays as it is.
+DECIDED: Mapping[str, bool | None] = {
+    "unroll": True,
+    "vectorize": True,
+    "cache_write": True,
+    "cache_read_rows": True,
+}
+
+
+def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
+    """A schedule under each setting that is still open for its kernel.
+
+    What is decided gets its setting; a schedule that cannot have it is dropped.
+    """
+    form = classify(kernel)
+    if not isinstance(form, Contraction) or not isinstance(schedule, ContractionSchedule):
+        return (schedule,)
+    made: tuple[ContractionSchedule, ...] = (schedule,)
+    for name, tuned in DECIDED.items():
+        choice = CHOICES[name]
+        if not choice.concerns(form.operands):
+            continue
+        if tuned is None:
+            both = (choice.untuned, choice.tuned) if choice.switch else (same,)
+            made = tuple(dict.fromkeys(change(m) for m in made for change in both))
+        else:
+            made = tuple(m for m in map(choice.setting(tuned), made) if choice.has(m) is tuned)
+    return made

@@ -1,0 +1,339 @@
+// What a tuning session does while no other one tunes its bundle: opens all that it needs, tries candidates, settles what it found.
+// Input: an engine, options, results so far.  Output: events, more results, an engine with faster kernels.  tuner.js says when it begins
+// and ends.
+
+import { EngineError } from '../../engine/errors.js';
+import { backendOf } from '../backend/backend.js';
+import { browserFamily, classify, MONTH } from '../device/device.js';
+import { confirm } from '../exchange/confirm.js';
+import { sessionGain } from '../exchange/gain.js';
+import { guardOf } from '../exchange/guard.js';
+import { openLedger } from '../records/ledger.js';
+import { restore } from '../records/persist.js';
+import { aboutKernels, bundleName, keep, recall } from '../records/record.js';
+import { openReports } from '../records/reports.js';
+import { openLine } from '../sources/line.js';
+import { MOST_BYTES } from '../trial/specs.js';
+import { openTrials } from '../trial/trials.js';
+import { handle } from './candidate.js';
+import { openForecast } from './forecast.js';
+import { openLatency } from './latency.js';
+import { startOf, summaryOf } from './summary.js';
+import { openSupply } from './supply.js';
+import { findTargets } from './targets.js';
+
+/** Trials between two saves of the record if nothing was adopted. */
+const KEEP_EVERY = 8;
+/** Host faults in a row that end a session. */
+const MOST_FAULTS = 3;
+/** Candidates that passed their trial and failed in the model, after which this device takes no more for the bundle. */
+const MOST_CAUGHT = 3;
+/** Estimated runs of the whole-model comparison at the end. */
+const LAST_RUNS = 60;
+/** Maximum share of `seconds` that is reserved for that comparison. */
+const LAST_SHARE = 0.2;
+
+/** From when a session alone tunes a bundle until it ends, or leaves the bundle to another tab. */
+export class Tenure {
+  /** @type {Tune.Tools} */
+  #tools;
+
+  /** @type {Tune.TenureOptions} */
+  #options;
+
+  /** Carries results over to the next tenure. @type {Tune.Story} */
+  #story;
+
+  /** @type {Tune.Line} */
+  #line;
+
+  /** @type {Tune.Reports} */
+  #reports;
+
+  /** What the engine runs on: the record is that of the device which the tenure began on. @type {T.Device} */
+  #began;
+
+  /** Reports that are acknowledged after the end must not overwrite the record of a newer session. */
+  #over = false;
+
+  /** Kernels of which the source has no more, with the checksum of their space. @type {Map<number, string | undefined>} */
+  #done = new Map();
+
+  /** Host faults in a row. */
+  #faults = 0;
+
+  /** Restores winners and starts the trial worker. @param {Tune.TenureParts} parts @param {boolean} anew */
+  static async open(parts, anew) {
+    const { engine, options, pace, signal } = parts;
+    const { parts: { program, limits }, info: { device, digest } } = engine;
+    const { openSpecs, start, early } = await backendOf(engine);
+    const specs = await openSpecs(engine);
+    // The page may not have restored its winners; and another tab may have found more while this one waited.
+    await pace.job(() => restore(engine, anew), true);
+    const record = await recall(engine);
+    if (record.caught >= MOST_CAUGHT && !options.check) {
+      throw new EngineError('host', `${record.caught} candidates passed their trials and then failed in the model`,
+        'Tuning is off for this bundle on this device; `forget` turns it on again', { caught: record.caught, limit: MOST_CAUGHT });
+    }
+    if (!record.about.length) record.about = await aboutKernels(engine);
+    const ledger = openLedger(record, digest, options.objective, isBelieved(engine, options.source));
+    const sizes = program.plans.flatMap(({ steps }) => steps.map(({ spec }) => specs.bytesOf(spec)));
+    const trials = openTrials({
+      code: await specs.code(), slots: program.slots, scratchBytes: program.memory.scratch_bytes, patience: options.patience, start, early, powerPreference: limits.powerPreference, silent: guardOf(engine).listen(),
+      bytes: Math.max(...sizes.filter((bytes) => bytes <= MOST_BYTES), 0),
+    });
+    signal.addEventListener('abort', () => trials.close(), { once: true });
+    pace.guard(trials);
+    return new Tenure(parts, { specs, ledger, trials }, device);
+  }
+
+  /** @param {Tune.TenureParts} parts @param {Pick<Tune.Tools, 'specs' | 'ledger' | 'trials'>} opened @param {T.Device} began */
+  constructor({ engine, options, story, pace, signal, enter }, opened, began) {
+    const { source, objective, onEvent, report = false, check = false } = options;
+    const { ledger } = opened;
+    this.#options = options;
+    this.#story = story;
+    this.#began = began;
+    this.#reports = openReports({ source, record: ledger.record, digest: engine.info.digest, on: report, save: () => this.#save() });
+    this.#tools = {
+      ...opened, engine, objective, pace, signal, source, onEvent, enter, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), inTurn: oneByOne(),
+      forecast: openForecast({ ledger, objective, effects: story.effects, shareOf: (spec) => this.#tools.targets.get(spec)?.share ?? 0 }),
+    };
+    this.#line = openLine({
+      source, signal, onEvent, hello: () => ({ ...this.#hello(), share: report, check }), welcomed: (welcome) => this.#tools.inTurn(() => this.#takeOffers(welcome)),
+    });
+  }
+
+  /** Resolves with the summary so far: results are kept even if it was cancelled, or the engine disposed. */
+  async run() {
+    const tools = this.#tools;
+    try {
+      tools.device = this.#options.device || await this.#deviceClass();
+      tools.targets = await findTargets(tools.engine, tools.pace, tools.specs, this.#options.specs);
+      if (tools.targets.size) await this.#rounds();
+    } catch (error) {
+      if (!tools.signal.aborted && codeOf(error) !== 'disposed') throw error;
+    } finally {
+      await this.#close();
+    }
+    return summaryOf(this.#story, tools);
+  }
+
+  async #close() {
+    const { enter, trials, pace, ledger } = this.#tools;
+    enter('closing');
+    trials.close();
+    this.#story.spent = pace.spent;
+    if (this.#story.rounds) await this.#save();
+    for (const spec of ledger.untold()) this.#tell(spec);
+    await this.#reports.farewell();
+    this.#over = true;
+  }
+
+  async #save() {
+    const { engine, ledger: { record } } = this.#tools;
+    if (!this.#over && engine.info.device === this.#began) await keep(engine, record);
+  }
+
+  /** Reports what is known of a kernel. @param {number} spec */
+  #tell(spec) {
+    const { ledger } = this.#tools;
+    if (this.#reports.tell(ledger.offers.get(spec), ledger.findings(spec), ledger.record.bad[spec])) ledger.told(spec);
+  }
+
+  /** @param {number} spec */
+  #checksumOf(spec) {
+    return this.#tools.ledger.offers.get(spec)?.checksum;
+  }
+
+  /** Reports kernels of which no candidate is left.  Those that this session changed are reported later: confirm() may roll them back. */
+  #tellDone() {
+    const { forecast, changed } = this.#tools;
+    for (const [spec, checksum] of this.#done) {
+      if (forecast.held(spec).length || changed.has(spec)) continue;
+      // In another space there are others.
+      if (checksum === this.#checksumOf(spec)) this.#tell(spec);
+      this.#done.delete(spec);
+    }
+  }
+
+  /** Whether no further candidate may be tried. */
+  #isDue() {
+    const { pace, changed } = this.#tools;
+    const { seconds = Infinity, rounds = Infinity } = this.#options;
+    const reserve = changed.size ? Math.min(LAST_SHARE * 1000 * seconds, LAST_RUNS * (this.#story.latency ?? 0)) : 0;
+    return this.#story.rounds >= rounds || pace.spent >= 1000 * seconds - reserve;
+  }
+
+  /** Tries one candidate after the other until none is left or a limit is reached, and settles what it found. */
+  async #rounds() {
+    const tools = this.#tools;
+    const { enter, onEvent, targets } = tools;
+    const [target] = targets.values();
+    const latency = openLatency({ ...tools, target, story: this.#story });
+    const supply = openSupply({ ...tools, line: this.#line, isOver: () => this.#isDue() });
+    await this.#line.open();
+    onEvent({ type: 'start', class: tools.device, kernels: startOf(tools) });
+    if (!this.#options.check) {
+      enter('timing');
+      await latency.look(this.#story.rounds);
+    }
+    try {
+      let more = true;
+      while (more) more = await this.#round(supply, latency);
+    } finally {
+      this.#line.close();
+    }
+    // A welcome may still be under way.
+    await tools.inTurn(async () => {});
+    this.#tellDone();
+    await (this.#options.check ? this.#settleCheck() : this.#settle(latency, target));
+  }
+
+  /** Chooses a candidate and tries it; false if there is none, or a limit is reached. @type {Tune.NextRound} */
+  async #round(supply, latency) {
+    const { enter, pace, forecast, trials } = this.#tools;
+    enter('choosing');
+    if (this.#isDue()) return false;
+    await pace.turn();
+    this.#tellDone();
+    const sent = await supply.next();
+    if (!sent) return false;
+    if ('done' in sent) {
+      this.#done.set(sent.done, this.#checksumOf(sent.done));
+      return true;
+    }
+    const following = [forecast.peek(), this.#line.peek()].find((one) => one && !forecast.waits(one));
+    if (following) trials.ahead({ module: following.module, tiles: following.header.tiles });
+    enter('trying');
+    const found = await this.#attempt(sent);
+    if (!found) return true;
+    const round = ++this.#story.rounds;
+    if (found.swapped || !['same', 'slower'].includes(found.verdict) || round % KEEP_EVERY === 0) await this.#save();
+    if (this.#options.check) return true;
+    if (found.swapped) latency.changed();
+    enter('timing');
+    await latency.look(round, false);
+    return true;
+  }
+
+  /** A host fault is no verdict on the candidate; MOST_FAULTS in a row are unlikely to pass. @type {Tune.TryNoted} */
+  async #attempt(sent) {
+    const { inTurn, signal, onEvent } = this.#tools;
+    const { spec, candidate } = sent.header;
+    try {
+      const found = await inTurn(() => this.#tried(sent));
+      if (found && found.verdict !== 'refused') this.#faults = 0;
+      return found;
+    } catch (error) {
+      if (signal.aborted || codeOf(error) !== 'host' || ++this.#faults >= MOST_FAULTS) throw error;
+      onEvent({ type: 'fault', spec, candidate, why: String(error) });
+      return null;
+    }
+  }
+
+  /** Tries a candidate.  One that hangs may have taken the GPU: it is noted before the engine is ended, which ends the session. @type {Tune.TryNoted} */
+  async #tried(sent) {
+    const { engine, onEvent } = this.#tools;
+    const found = await handle(this.#tools, sent, this.#story.rounds + 1);
+    if (found?.verdict !== 'hung') return found;
+    await this.#save();
+    const { spec, candidate } = sent.header;
+    if (await guardOf(engine).outlive()) onEvent({ type: 'fault', spec, candidate, why: engine.info.lost.at(-1) ?? '' });
+    return found;
+  }
+
+  /** Only the compiler's own came, so there is no gain to measure. */
+  async #settleCheck() {
+    const { engine, ledger, targets } = this.#tools;
+    if (ledger.believed && ![...targets.keys()].some(ledger.inQuestion)) ledger.record.checked = engine.info.digest;
+    await this.#save();
+  }
+
+  /** Compares the whole model with and without what changed. @type {Tune.Settle} */
+  async #settle(latency, target) {
+    const { enter, changed } = this.#tools;
+    const story = this.#story;
+    enter('confirming');
+    if (changed.size) await confirm(this.#tools);
+    const gain = await sessionGain(this.#tools);
+    story.gain = gain;
+    if ('tuned' in gain && gain.plan === target.plan) latency.tell(story.rounds, gain.tuned);
+    else if (story.rounds) {
+      enter('timing');
+      await latency.look(story.rounds);
+    }
+  }
+
+  /** The hello of a first connection or a reconnection. @returns {Omit<Tune.Hello, 'share' | 'check'>} */
+  #hello() {
+    const { engine: { info }, objective, ledger, targets, device, forecast } = this.#tools;
+    const specs = [...targets.keys()];
+    return {
+      protocol: 1, bundle: bundleName(info.url), digest: info.digest, device, browser: browserFamily(),
+      variant: info.variant.name, features: info.adapter?.features ?? [], objective, specs, shares: [...targets.values()].map(({ share }) => Math.min(1, share)),
+      // What is in hand need not be sent again.
+      tried: Object.fromEntries(specs.map((spec) => [spec, [...ledger.done(spec), ...forecast.held(spec)]])),
+    };
+  }
+
+  /**
+   * Takes the kernels of a welcome.  Drops winners whose candidate numbers belong to another space; returns false if
+   * there were such kernels: then the hello listed wrong numbers and must be sent again.
+   * @type {Tune.TakeOffers}
+   */
+  async #takeOffers({ kernels }) {
+    const { engine, pace, ledger, changed } = this.#tools;
+    const others = ledger.take(kernels);
+    const gone = others.filter((spec) => ledger.winner(spec));
+    if (gone.length) await pace.job(() => engine.swap(gone.map((spec) => ({ spec, module: null }))), true);
+    for (const spec of gone) {
+      ledger.use(spec);
+      changed.delete(spec);
+    }
+    if (others.length) return false;
+    this.#reports.again(ledger.offers);
+    return true;
+  }
+
+  /** The class of this device; probed at most once a month. @returns {Promise<string>} */
+  async #deviceClass() {
+    const { engine, pace, trials, ledger: { record } } = this.#tools;
+    const { info } = engine;
+    const age = Date.now() - record.deviceAt;
+    if (record.device && age >= 0 && age < MONTH) return record.device;
+    const [table, { factsOf, PROBES }] = await Promise.all([this.#line.classes(), backendOf(engine)]);
+    let largest = 0;
+    for (let probe = 0; probe < PROBES; probe++) {
+      await pace.turn();
+      const from = performance.now();
+      largest = Math.max(largest, await trials.l1());
+      pace.spend(performance.now() - from);
+    }
+    const { name } = info.variant;
+    const found = classify(table, factsOf(info, largest), name);
+    if (found) return Object.assign(record, { device: found, deviceAt: Date.now() }).device;
+    throw new EngineError('unsupported-host', `No device class runs the code variant '${name}'`, 'Load the bundle without the option `variant`, or name a class: option `device`');
+  }
+}
+
+/** Runs pieces of work one after the other: a new welcome may take kernels out of use, but must not do so while a candidate is tried. @returns {Tune.Tools['inTurn']} */
+function oneByOne() {
+  /** @type {Promise<unknown>} */
+  let last = Promise.resolve();
+  return (work) => {
+    const own = last.then(work);
+    last = own.catch(() => {});
+    return own;
+  };
+}
+
+/**
+ * Whether the source may say that the compiler's own candidate is another kernel than the bundle's, which then may go: only who
+ * can change the bundle itself, that is its own origin, and if the bundle must be signed, who signs candidates too.
+ * @type {Tune.IsBelieved}
+ */
+const isBelieved = ({ info, parts }, { origin, signed }) => signed || (origin === new URL(info.url).origin && parts.limits.key === undefined);
+
+/** @param {unknown} error */
+const codeOf = (error) => error instanceof EngineError && error.code;
