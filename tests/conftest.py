@@ -94,7 +94,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Workers inherit the turn, so that all collect the same."""
-    os.environ.setdefault(turns.VARIABLE, str(turns.of_commit()))
+    os.environ.setdefault(turns.VARIABLE, str(turns.TURN))
 
 
 def pytest_report_header() -> str:

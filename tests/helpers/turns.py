@@ -8,17 +8,18 @@ say how much that is.  Runs with one turn take the same cases.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from zlib import crc32
 
 import pytest
 
-#: Names the turn, so that a run can be repeated; without it each commit has its own.
+#: Names another turn than this one.
 VARIABLE = "TILEWRIGHT_TURN"
+#: What scripts/test takes: the same cases here and wherever else the commit is tested.  Another
+#: number goes into a commit after a run with it.
+TURN = 7
 #: Two hosts of the same WebGPU, the faster first: scripts/test gives Dawn a fast adapter if it can.
 #: With Chromium's adapter Dawn is slower, since it keeps no pipelines.
 WEBGPU = ("dawn", "chromium-webgpu")[:: 1 if "TILEWRIGHT_NODE" in os.environ else -1]
@@ -50,18 +51,6 @@ SELDOM_PERIOD = LONG_PERIOD * 12
 #: Parameters that name where a case runs.
 HOSTS = ("chromium", "firefox", "node", "chromium-webgpu", "dawn", "cuda-cpu", "native",
          "reference", "wasmtime", "wasmtime-simd")  # fmt: skip
-
-
-def of_commit() -> int:
-    """The turn of the commit that is checked out; 0 without git."""
-    command = ["git", "rev-parse", "--short=8", "HEAD"]
-    try:
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return 0
-    return int(done.stdout[:8], 16)
 
 
 @dataclass
