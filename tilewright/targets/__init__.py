@@ -1,7 +1,8 @@
-"""Targets: what turns kernels and plans into what a host runs.  Below the waist.
+"""Targets turn kernels and plans into code that a host runs.  They are the part below the waist.
 
-Here belong the interface (`protocol.py`), one folder per target, what several targets share, and
-the registry by name.  Nothing above names a target but by its registered name.
+The package holds the interface (`protocol.py`), one folder per target, the code that several
+targets share, and the registry of targets by name.  Code above the waist names a target only by its
+registered name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["DEFAULT", "TARGETS", "Code", "Facts", "Target", "target"]
 #: Every target by its name.
 TARGETS: Mapping[str, Target] = {t.name: t for t in (Wasm(), Wgsl(), Cuda(), C())}
 
-#: What is built where nobody says otherwise.
+#: Targets that are built where the caller names none.
 DEFAULT = ("wasm",)
 
 

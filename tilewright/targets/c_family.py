@@ -1,7 +1,7 @@
-"""What C and CUDA C++ share: types, text of scalar functions, and how loops are spelled.
+"""Shared by C and CUDA C++: type names, the text of scalar functions, and the syntax of loops.
 
-Input: expressions and statements of loops.  Output: text.  What a function looks like, and what
-only one of the languages has, is in targets/c and targets/cuda.
+Input: expressions and statements of loops.  Output: text.  Function signatures, and what only one
+of the two languages has, are in targets/c and targets/cuda.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.kernel.expr import Call, dtype_of
 from tilewright.kernel.loops import LetGather
 from tilewright.targets.text import Dialect
 
-#: Where a kernel that stops at an index leaves it.
+#: The variable in which a kernel leaves an index that is out of range.
 FOUND = "index_found"
 
 TYPES = {
@@ -22,14 +22,15 @@ TYPES = {
     "i32": "int32_t", "i64": "int64_t", "bool": "uint8_t",
 }  # fmt: skip
 
-#: By function of integers and of bool: text of its arguments; {t} is the dtype's name.
+#: Text of functions of integers and bool, by name; {0}, {1} are the arguments, {t} the dtype's
+#: name.
 _INTEGER = {
     "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "div_{t}({0}, {1})",
     "neg": "(-{0})", "abs": "({0} < 0 ? -{0} : {0})",
     "max": "({0} > {1} ? {0} : {1})", "min": "({0} < {1} ? {0} : {1})",
     "nibble": "(({0} >> {1}) & 15)",
 }  # fmt: skip
-#: The same of floats; {f} is the suffix of the library's functions.
+#: Text of functions of floats, by name; {f} is the suffix of the math library's functions.
 FLOAT = {
     "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})",
     "neg": "(-{0})", "abs": "fabs{f}({0})", "fma": "fma{f}({0}, {1}, {2})",
@@ -46,7 +47,7 @@ _ANY = {
     "or": "({0} || {1})", "not": "(!{0})", "where": "({0} ? {1} : {2})",
 }  # fmt: skip
 
-#: The nearest f16 and bf16, ties to even, by the bits of an f32.
+#: Rounds an f32 to the nearest f16 or bf16, ties to even, on the bits of the f32.
 _NEAREST = """\
 union bits_of_float {{ float value; unsigned bits; }};
 {inline} unsigned bits_of(float x) {{ union bits_of_float u; u.value = x; return u.bits; }}
@@ -65,9 +66,9 @@ union bits_of_float {{ float value; unsigned bits; }};
 
 
 def rules(inline: str) -> list[str]:
-    """Functions for rules of base/scalars.py that C has no operator for.
+    """Helper functions for scalar functions of base/scalars.py that C has no operator for.
 
-    inline: how a function begins
+    inline: the words before each function's return type
     """
     lines = []
     for name, c in TYPES.items():
@@ -92,9 +93,10 @@ def _is_whole(dtype: DType) -> bool:
 
 
 def _cast(source: DType, to: DType, inline: str) -> str:
-    """From floats to integers: towards zero, ends of the range beyond it, 0 for NaN."""
+    """Text of a cast.  Floats become integers by truncation; out of range saturates, NaN gives
+    0."""
     low, high = _range(to)
-    # the first float beyond the range: the largest integer itself may have no exact float
+    # The limit is the first float beyond the range: the largest integer may have no exact float.
     f = "f" if source == F32 else ""
     body = f"x != x ? 0 : x < {low}.0{f} ? {_whole(low)} : x >= {high + 1}.0{f} ? {_whole(high)}"
     head = f"{inline} {TYPES[to.name]} {source.name}_to_{to.name}({TYPES[source.name]} x)"
@@ -107,12 +109,12 @@ def _range(dtype: DType) -> tuple[int, int]:
 
 
 def _whole(value: int) -> str:
-    """The smallest number of 64 bits has no literal."""
+    """Text of an integer literal.  C has no literal for the smallest 64-bit integer."""
     return f"({value + 1}LL - 1)" if value == -(1 << 63) else f"{value}LL"
 
 
 class CDialect(Dialect):
-    """Buffers are typed pointers `b0`, `b1`, …"""
+    """The syntax that C and CUDA C++ share.  Buffers are typed pointers `b0`, `b1`, …"""
 
     floats: Mapping[str, str] = FLOAT
 
@@ -131,7 +133,7 @@ class CDialect(Dialect):
             return self._cast(args[0], dtype, e.dtype)
         table = {**_ANY, **(self.floats if dtype.is_float else _INTEGER)}
         text = table[e.fn].format(*args, t=dtype.name, f="f" if dtype == F32 else "")
-        # small integers are computed as int; bool has no arithmetic of its own
+        # C computes small integers and bool as int, so the result is cast back.
         return f"({TYPES[e.dtype.name]}){text}" if not e.dtype.is_float else text
 
     def _cast(self, text: str, source: DType, to: DType) -> str:

@@ -1,7 +1,7 @@
-"""All classes of devices, of every target: who may share tuning results.
+"""The table of device classes of all targets.  Devices of one class share tuning results.
 
-Input: facts that a page can find out, or a class's id.  Output: `DeviceClass` records.  The classes
-themselves are the targets' (`Target.classes`); docs/device-classes.md explains them.
+Input: facts that a page can detect, or a class's id.  Output: `DeviceClass` records.  Each target
+defines its own classes (`Target.classes`); docs/device-classes.md explains them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tilewright.targets.device import DeviceClass
 
 __all__ = ["CLASSES", "USUAL", "DeviceClass", "find", "match", "nearest", "of_capability", "table"]
 
-#: Every class by its id; if several admit a device, the first is the most exact.
+#: Every class by its id.  If several classes admit a device, the first one is the most specific.
 CLASSES: dict[str, DeviceClass] = {c.id: c for t in TARGETS.values() for c in t.classes}
 
-#: The classes that fit every device of a kind.
+#: Ids of the widest classes: each one admits every device of its kind.
 WIDEST = tuple(c.id for c in CLASSES.values() if not c.fallback)
 
-#: What commands take and show where nobody names a class.
+#: The class that commands use where the caller names none.
 USUAL = "wasm-x86-relaxed"
 
 
@@ -39,18 +39,17 @@ def find(id: str) -> DeviceClass:
 
 
 def nearest(id: str) -> DeviceClass:
-    """The class of this id, or the one that is left when parts of the id are taken off its end."""
+    """The class of this id; if there is none, parts are cut off the id's end until one is found."""
     parts = id.split("-")
     names = ("-".join(parts[:n]) for n in range(len(parts), 0, -1))
     return find(next((name for name in names if name in CLASSES), id))
 
 
 def match(facts: Mapping[str, object]) -> DeviceClass:
-    """The most exact class that admits a device; `UsageError` without a known kind.
+    """The most specific class that admits a device; `UsageError` if its kind is not known.
 
-    facts: "kind": one of the widest classes; what else its classes tell apart (`DeviceClass`):
-    "vendor", "architecture", "features" that the engine detected, "l1": bytes where a probe found
-    them.  What is not known is left out.
+    facts: "kind" is one of the widest classes.  Optional: "vendor", "architecture", "features" that
+           the engine detected, and "l1", the cache's bytes if a probe measured them.
     """
     found = next((c for c in CLASSES.values() if c.admits(facts)), None)
     if found is None:
@@ -62,7 +61,7 @@ def match(facts: Mapping[str, object]) -> DeviceClass:
 
 
 def of_capability(capability: tuple[int, int]) -> tuple[DeviceClass, frozenset[str]]:
-    """The class of an NVIDIA GPU of this compute capability, and what its kernels may ask for."""
+    """The class of an NVIDIA GPU of this compute capability, and the features that it has."""
     facts = {"kind": KIND, "vendor": VENDOR, "architecture": architecture_of(capability)}
     return match(facts), features_of(capability)
 

@@ -1,12 +1,12 @@
-"""Numbers behind exp, log, tanh, erf, sin, cos and tan in f32: polynomials and parts of constants.
+"""Coefficients of exp, log, tanh, erf, sin, cos and tan in f32: polynomials and split constants.
 
-Input: nothing.  Output: tables that every target computes these functions from; `lab/mathfit.py`
-gave the coefficients.
+Input: none.  Output: the tables from which every target computes these functions. `lab/mathfit.py`
+computed the coefficients.
 """
 
 from __future__ import annotations
 
-#: Coefficients, lowest power first, as `mathfit.fit` gives them.
+#: Polynomial coefficients, lowest power first, as `lab/mathfit.py` computes them.
 COEFFICIENTS: dict[str, tuple[float, ...]] = {
     "EXP": (
         0.5000024437904358,
@@ -65,13 +65,13 @@ COEFFICIENTS: dict[str, tuple[float, ...]] = {
 
 LOG2E = 1.4426950408889634
 
-#: ln 2 in two parts; n * LN2_HIGH is exact for |n| < 256.
+#: ln 2 as the sum of two numbers; n * LN2_HIGH is exact for |n| < 256.
 LN2_HIGH = 0.693145751953125
 LN2_LOW = 0.6931471805599453 - LN2_HIGH
 
-#: pi / 2 in four parts; n times each of the first three is exact for |n| < 8192.
+#: pi / 2 as the sum of four numbers; n times each of the first three is exact for |n| < 8192.
 HALF_PI = (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
 
-#: 2^-10 / 2 pi in 256 bits after the point: how often a number turns, where it is 2^13 or more.
+#: 1 / 2 pi as 256 bits after the point, scaled by 2^-10: reduces arguments of 2^13 or more.
 TURNS_BELOW = 10
 TURNS = 0x000A2F9836E4E441529FC2757D1F534D_DC0DB6295993C439041FE5163ABDEBBC

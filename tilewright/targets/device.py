@@ -1,8 +1,8 @@
-"""What a class of devices is: who may share tuning results, and the figures a space is made from.
+"""The record of a device class: devices that share tuning results, and their figures.
 
-Input: figures that a target writes down (its own `classes.py`).  Output: `DeviceClass`: data only.
-Only the id of a class ever leaves a device.  docs/device-classes.md says what each figure means;
-targets/classes.py has all classes of all targets.
+Input: figures from a target's own `classes.py`.  Output: `DeviceClass`, plain data.  Only the id of
+a class ever leaves a device.  docs/device-classes.md explains each figure; targets/classes.py lists
+the classes of all targets.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """One class.  An empty `vendor` or `architecture` stands for any.
+    """One device class.  An empty `vendor` or `architecture` matches any.
 
-    target:   name of the target whose kernels it runs
-    kind:     how a page calls such devices, and the widest class of them
-    features: what a device must have to belong here
-    core:     the figures of the lite space's formulas
-    machine:  what the target's schedules must fit, a dataclass of its own; None: not known
-    variant:  the target's variant whose code it runs; "" as long as nothing can be tuned there
-    fallback: id of the next wider class; "" at the end
-    least_l1: bytes of L1 that a device must be known to have to belong here; 0: need not be known
+    target:   name of the target whose kernels the devices run
+    kind:     the page's name for such devices; also the id of the widest class that admits them
+    features: features that a device must have to belong to the class
+    core:     the figures of one core for the formulas of the lite space (targets/lite.py)
+    machine:  limits for the target's schedules, a dataclass of the target; None: not known
+    variant:  the target's code variant that the devices run; "" if the class cannot be tuned
+    fallback: id of the next wider class; "" for the widest
+    least_l1: bytes of L1 that a device must be known to have; 0: its size does not matter
     """
 
     id: str
@@ -45,11 +45,11 @@ class DeviceClass:
 
     @property
     def tunable(self) -> bool:
-        """Whether candidates can be made for it."""
+        """True if candidates can be made for this class."""
         return bool(self.variant)
 
     def admits(self, facts: Mapping[str, object]) -> bool:
-        """Whether a device of these facts belongs here."""
+        """True if a device with these facts belongs to this class."""
         features, l1 = facts.get("features") or (), facts.get("l1") or 0
         return (
             facts.get("kind") == self.kind

@@ -1,4 +1,5 @@
-"""C as a target: scalar code for the system's compiler, the simplest target there is.
+"""The C target: scalar code for the system's C compiler.  It is the smallest target.
 
-It shows what a target needs at least, and judges others where browsers are missing.
+It shows the least that a target must have.  Tests use it as a reference where no browser is
+installed.
 """

@@ -1,8 +1,8 @@
-"""C as a target: what targets/protocol.py asks for.
+"""The C target's implementation of `targets/protocol.py`.
 
-Input: kernels and programs.  Output: a section with one file of C and per plan a list of slots,
-tiles and run-time scalars.  Hosts lay out the memory themselves: a plan's values have lives
-(docs/bundle.md).
+Input: kernels and programs.  Output: a section with one C file, and for each plan a list of slots,
+tiles and run-time scalars.  The section has no memory layout: a host allocates each plan's values
+from their lifetimes (docs/bundle.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.targets.protocol import Code, Facts, slots_of
 
 
 class C(PlainTarget):
-    """The target's only value is in targets/__init__.py."""
+    """The C target.  Its one instance is in targets/__init__.py."""
 
     name = "c"
     variant = PlainVariant("scalar")

@@ -1,7 +1,8 @@
-"""Loop nests as C: one function per kernel, `int k(void **buffers, long first, long last)`.
+"""Writes loop nests as C: one function per kernel, `int k(void **buffers, long first, long last)`.
 
-Input: a scalar `TileFn`.  Output: text.  It returns the number of a check plus one if an index lies
-outside its table (the index is in `FOUND`), else 0.  Scratch is on the stack of the function.
+Input: a scalar `TileFn`.  Output: C text.  The function returns 0.  If an index lies outside its
+table, it returns the number of the failed check plus one, and leaves the index in `FOUND`.  Scratch
+memory is on the function's stack.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tilewright.targets.text import body
 
 
 def prelude() -> str:
-    """What all kernels of a file use."""
+    """The declarations that open a C file; all its kernels use them."""
     lines = [
         "#include <math.h>",
         "#include <stdint.h>",
@@ -23,9 +24,9 @@ def prelude() -> str:
 
 
 def function(fn: TileFn, name: str) -> str:
-    """The kernel: tiles [first, last) on the buffers, the output first.
+    """The function that computes tiles [first, last).
 
-    Where it has run-time numbers, they come behind the buffers.
+    `buffers` has the output first, then the inputs, then the run-time scalars if there are any.
     """
     lines = [f"int {name}(void **buffers, long first, long last) {{"]
     for n, buffer in enumerate(fn.buffers):

@@ -1,5 +1,5 @@
-"""The CUDA target: loops of groups of threads as CUDA C++ for NVRTC.
+"""The CUDA target: writes loops of cooperating threads as CUDA C++ for NVRTC.
 
-`api.py` is what targets/protocol.py asks for, `emit.py` the text of a kernel, `prelude.py` what all
-texts share.
+`api.py` implements targets/protocol.py, `emit.py` writes one kernel, `prelude.py` has the text that
+all kernels share.
 """

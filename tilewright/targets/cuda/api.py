@@ -1,8 +1,8 @@
-"""CUDA as a target: what targets/protocol.py asks for.
+"""The CUDA target's implementation of `targets/protocol.py`.
 
-Input: kernels and programs.  Output: a section with one JSON file of texts (a prelude, and both
-forms of a kernel per slot), and per plan a list of launches with the byte at which each of their
-buffers begins (docs/bundle.md).
+Input: kernels and programs.  Output: a section with one JSON file of texts (a prelude, and for each
+slot a kernel's plain and elastic form), and for each plan a list of launches with the byte offset
+of each buffer (docs/bundle.md).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tilewright.targets.plain import PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
 from tilewright.targets.turns import TURNS
 
-#: Bytes of the longest vector.
+#: Bytes of the longest vector load.
 WHOLE = 16
-#: Bytes at the begin of memory for the word that tells of an index out of range.
+#: Bytes reserved at the start of memory for the word that reports an index out of range.
 HEAD = 256
 
 
 class Cuda(GroupTarget):
-    """The target's only value is in targets/__init__.py."""
+    """The CUDA target.  Its one instance is in targets/__init__.py."""
 
     name = "cuda"
     variant = PlainVariant(VARIANT)
@@ -59,12 +59,13 @@ class Cuda(GroupTarget):
     )
     classes = CLASSES
     strategies = tuple(TALL if s is REGISTERS else s for s in STRATEGIES)
-    #: Halves are multiplied by matrix units alone; attention is computed in f32.
+    #: f16 values are multiplied by matrix units only; attention is computed in f32.
     alternatives = (WARPS, ONE, SHUFFLES)
     others = (SINGLE, ROUNDED)
 
     def lacking(self, needs: frozenset[str]) -> frozenset[str]:
-        """A group of warps multiplies matrices; only within a warp threads have what others do."""
+        """Features of `needs` that CUDA lacks.  Only matrix units work across warps: every other
+        feature needs subgroups of one warp."""
         apart = frozenset() if MATRIX in needs else needs & {size_of(WARPGROUP)}
         return super().lacking(needs) | apart
 
@@ -72,7 +73,7 @@ class Cuda(GroupTarget):
         return text_of(fn)
 
     def module(self, code: Code, variant: str) -> File:
-        """All that a launch needs beside its buffers (hosts/cuda.py reads it)."""
+        """What a launch needs besides its buffers, as JSON for hosts/cuda.py."""
         _, *scalars = numbers_of(code.loops, 0)
         made = {
             "prelude": prelude(),
@@ -95,7 +96,7 @@ class Cuda(GroupTarget):
 
         @cache
         def able(number: int, begins: tuple[int, ...]) -> tuple[Code, ...]:
-            """begins: of the buffers, each after a multiple of `WHOLE` bytes"""
+            """The codes that can run if the buffers begin at these bytes, each modulo `WHOLE`."""
 
             def fits(fn: TileFn) -> bool:
                 return not any(begins[n] % by for n, by in alignments(fn).items())
@@ -103,7 +104,7 @@ class Cuda(GroupTarget):
             return self.able(listed[number], fits, EVERY)
 
         def call(code: Code, place: int) -> dict[str, object]:
-            """The fields of step number `place` that depend on the code."""
+            """Those fields of step number `place` that depend on the code."""
             made[code.body] = code.loops
             count, *scalars = numbers_of(code.loops, place)
             needs: dict[str, object] = {"least": least(code.needs)} if code.needs - EVERY else {}

@@ -1,15 +1,15 @@
-"""Splits a tile's reduction loop into chunks, at whose ends an elastic kernel can stop and resume.
+"""Splits a tile's reduction loop into chunks.  An elastic kernel can stop and resume between two.
 
-Input: the loop nest of one tile. Output: its three parts and the registers that live between two
-passes, or None if a tile can only be computed as a whole.
+Input: the loop nest of one tile.  Output: the parts of the tile below and the registers that live
+from one pass of the loop to the next, or None if the tile can only be computed as a whole.
 
     before;  refill;  for block in 0 .. end: (inside;  barrier);  after
 
-The loop ends with a barrier of its own, or is marked as one that may be left (`For.chunk`).
+The loop must end with a barrier, or be marked as a loop that a worker may leave (`For.chunk`).
 
-A worker that resumes a tile runs `before` again, which also fills shared memory that the loop only
-reads. It then restores the registers and starts the loop at the next block. Where blocks are copied
-ahead, `refill` copies those that the first pass expects in shared memory.
+A worker that resumes a tile runs `before` again, which also fills the shared memory that the loop
+only reads.  It then restores the registers and starts the loop at the next block.  Where blocks are
+copied ahead of their use, `refill` copies those that the first pass expects in shared memory.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tilewright.targets.text import registers
 
 @dataclass(frozen=True)
 class Chunks:
-    """A tile by passes.
+    """A tile whose reduction is split into chunks of several passes.
 
-    refill: from the block on with which the loop begins, a variable of that name
-    every: passes from one question about the budget to the next (pace.py); where passes end with
-           barriers, and nothing is copied ahead, threads may leave at each of them
-    live: by name, type and lanes of the registers that a pass, or what is after, reads first
-    matrices: the same of results, each with its type and a thread's part of its elements
+    refill: statements that depend on the block at which the loop begins, a variable
+    every: passes of a chunk, that is, between two checks of the budget (pace.py).  Where passes end
+        with barriers and nothing is copied ahead, threads may also leave between two passes.
+    live: name, type and lanes of each register that a pass, or `after`, reads before it writes it
+    matrices: the same for matrix results: name, type, and the number of elements that a thread has
     """
 
     before: tuple[l.Stmt, ...]
@@ -48,38 +48,40 @@ class Chunks:
 
     @property
     def count(self) -> int:
-        """Chunks of a tile, at most."""
+        """The largest number of chunks of a tile."""
         return ceil(self.loop.var.extent / (self.every * self.loop.step))
 
     @property
     def inside(self) -> tuple[l.Stmt, ...]:
-        """A pass without the barrier at its end."""
+        """The statements of a pass, without the barrier at its end."""
         return self.loop.body[:-1] if self.met else self.loop.body
 
     @property
     def met(self) -> bool:
-        """True if all threads meet at the end of each pass."""
+        """True if each pass ends with a barrier of all threads."""
         return _met(self.loop)
 
     @property
     def bytes(self) -> int:
-        """What one thread saves."""
+        """Bytes that one thread saves when its worker leaves."""
         return sum(dtype.size * lanes for _, dtype, lanes in (*self.live, *self.matrices))
 
     @property
     def first(self) -> str:
-        """The variable with which the loop begins; "" if that is 0."""
+        """Name of the variable that holds the loop's first block; "" if the loop begins at 0."""
         return str(self.loop.begin) if self.refill else ""
 
     @property
     def ahead(self) -> bool:
-        """Whether copies may be on their way when a pass ends."""
+        """True if asynchronous copies may be unfinished when a pass ends."""
         return any(isinstance(s, l.EndCopies) for s in self.loop.body)
 
 
 def chunks_of(fn: l.TileFn) -> Chunks | None:
-    """None if no loop of the tile may be left, if it has one chunk, or if more than registers is
-    carried from pass to pass."""
+    """The chunks of a tile; None if it has fewer than two.
+
+    None, too, if no loop may be left, or if a pass hands on more than registers to the next.
+    """
     stmts = (*fn.prologue, *fn.body)
     for n, s in enumerate(stmts):
         if isinstance(s, l.For) and (_met(s) or (s.chunk and s.end.variables <= {*fn.scalars})):
@@ -103,7 +105,8 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
 
 
 def _split(stmts: tuple[l.Stmt, ...], loop: l.For) -> tuple[tuple[l.Stmt, ...], tuple[l.Stmt, ...]]:
-    """What is before a loop, and from where its first block is named: what depends on it."""
+    """Splits the statements before a loop at the one that names its first block: (before,
+    refill)."""
     for n, s in enumerate(stmts):
         if isinstance(s, l.Let) and loop.begin == index(s.var):
             return stmts[:n], stmts[n + 1 :]
@@ -111,33 +114,34 @@ def _split(stmts: tuple[l.Stmt, ...], loop: l.For) -> tuple[tuple[l.Stmt, ...], 
 
 
 def _met(loop: l.For) -> bool:
-    """True if all threads meet at the end of each pass."""
+    """True if each pass ends with a barrier of all threads."""
     return bool(loop.body) and isinstance(loop.body[-1], l.Barrier)
 
 
 def _apart(fn: l.TileFn, stmts: Sequence[l.Stmt], after: Sequence[l.Stmt]) -> bool:
-    """True if a thread that computes its tile alone can meet others all the way: it does not end
-    at an index out of range, keeps nothing beside registers, and stores in the end."""
+    """True if threads that compute a tile each can all reach the loop's barriers: none returns
+    early at an index out of range, all state is in registers, and all stores come after the
+    loop."""
     stores = [sum(isinstance(s, l.Store) for s in l.each(part)) for part in (stmts, after)]
     ends = any(l.gathers(stmts))
     return not (fn.scratch or ends or stores[0] > stores[1])
 
 
 def _fresh(fn: l.TileFn, before: Sequence[l.Stmt], loop: l.For) -> bool:
-    """True if every shared area is written by a pass before the pass reads it, or by no pass, or is
-    refilled."""
+    """True if a pass never reads shared memory that an earlier pass wrote, except what `refill`
+    copies again."""
     first = len(fn.buffers)
     inside = list(_accesses(loop.body))
     for area in range(first, first + len(fn.scratch)):
         uses = [written for number, written in inside if number == area]
         if True in uses and (not uses[0] or (area, True) in _accesses(before)):
             return False
-    # a tile's output is stored after the loop
+    # The output must be stored after the loop: a pass that is repeated must not store twice.
     return not any(number < first and written for number, written in inside)
 
 
 def _accesses(stmts: Sequence[l.Stmt]) -> Iterator[tuple[int, bool]]:
-    """Buffers that are read (False) and written (True), in the order of the text."""
+    """The number of each buffer that statements access, in order; True where they write it."""
     for s in stmts:
         match s:
             case l.For():
@@ -161,7 +165,8 @@ def _loads(value: Expr) -> Iterator[tuple[int, bool]]:
 
 
 def _read_first(stmts: Sequence[l.Stmt], written: set[str]) -> set[str]:
-    """Registers that are read before they are certainly written; `written` grows by the latter."""
+    """Registers that are read before they are certainly written.  Adds the written ones to
+    `written`."""
     found: set[str] = set()
     for s in stmts:
         match s:

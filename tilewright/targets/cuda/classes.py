@@ -1,7 +1,7 @@
-"""Classes of devices that run CUDA kernels, by compute capability.
+"""Device classes of GPUs that run CUDA kernels, by compute capability.
 
-Input: nothing.  Output: `CLASSES`, the most exact first.  The widest one, `cuda`, has the smallest
-of each figure.  docs/device-classes.md names the sources of the figures.
+Input: none.  Output: `CLASSES`, the most specific first.  The widest class, `cuda`, has the
+smallest value of each figure.  docs/device-classes.md names the sources of the figures.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from tilewright.targets.gpu.limits import Group
 from tilewright.targets.lite import Core
 
 KIND, VENDOR = "cuda", "nvidia"
-#: The only variant of the code: what it needs beyond is asked for by kernels.
+#: The only code variant.  A kernel that needs more than compute capability 7.0 states it itself.
 VARIANT = "sm-70"
 
 
 @dataclass(frozen=True)
 class CudaGroup(Group):
-    """capability: the least compute capability of the class"""
+    """Limits of thread blocks in a class.  capability: the least compute capability of its
+    devices."""
 
     capability: Capability = (7, 0)
 
 
-#: By compute capability: bytes of L1 and shared memory of a multiprocessor, its warps in flight.
+#: Of one multiprocessor, by compute capability: bytes of L1 and shared memory; resident warps.
 GPUS: Mapping[Capability, tuple[int, int]] = {
     (12, 0): (131072, 48),
     (10, 0): (262144, 64),
@@ -57,8 +58,8 @@ def _class(name: str, capability: Capability, figures: tuple[int, int]) -> Devic
 
 
 def architecture_of(capability: Capability) -> str:
-    """What classes call a device: the closest capability of the table that is of the same
-    generation and not larger; "" if there is none."""
+    """The architecture name of a GPU's class: the largest capability of the table that is of the
+    same generation and not larger; "" if there is none."""
     near = [c for c in GPUS if c[0] == capability[0] and c <= capability]
     return _name(max(near)) if near else ""
 

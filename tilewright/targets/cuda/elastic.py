@@ -1,15 +1,15 @@
-"""The elastic form of a kernel: persistent workers take tiles, and leave when the budget says so.
+"""Writes the elastic form of a kernel: persistent workers take tiles and leave on request.
 
-Input: a `TileFn`. Output: text that follows prelude.py and turns.py:
+Input: a `TileFn`.  Output: text that follows prelude.py and turns.py:
 
     KERNEL void k(… as the plain form …, unsigned *trap, blocks and fields of `Turn`)
 
-A worker is a thread block. Its leader takes a tile that another worker left, else its first tile,
-else the next ticket. A worker leaves between two passes of the loop over the reduction
-(targets/cuda/chunks.py), or between two tiles where there are no chunks. It checks the budget some
-passes earlier, or when the tile begins. It saves the state of an unfinished tile in its own slot,
-and another worker resumes it: every chunk is computed exactly once. docs/elastic-form.md has the
-protocol.
+A worker is a thread block.  Its leader, thread 0, takes a tile that another worker left unfinished,
+else its first tile, else the next ticket.  A worker leaves between two chunks of a reduction
+(targets/cuda/chunks.py), or between two tiles where a tile has no chunks.  The leader requests the
+budget some passes earlier, or when the tile begins.  A leaving worker saves the state of its
+unfinished tile in its own slot, and another worker resumes it.  So every chunk is computed exactly
+once.  docs/elastic-form.md has the protocol.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from tilewright.targets.cuda.units import part_of
 from tilewright.targets.gpu.target import group_of
 from tilewright.targets.text import at, body, declarations, lines
 
-#: Parameters of the second form, beyond those of the plain one: the fields of `Turn` in order.
+#: Parameters of the elastic form beyond those of the plain form: the fields of `Turn`, in order.
 FIELDS = (
     "unsigned *budget", "unsigned *words", "unsigned *slots", "char *saved",
     "unsigned *before", "unsigned *told", "int needed", "int number", "int tiles", "int firsts",
     "int workers", "int stride",
 )  # fmt: skip
-#: What a host says better, since it knows the device: how many groups a multiprocessor shall have
-#: room for, and groups of tiles in a task.  `RESIDENTS` is for kernels with a thread for each tile,
-#: `ROOM` for the others: it is not said where it would cost registers.
+#: Macros that a host may define, since it knows the device: the number of blocks that a
+#: multiprocessor must have registers for, and the groups of tiles in a task.  `RESIDENTS` is for
+#: kernels whose threads compute a tile each, `ROOM` for all others.  A host leaves `ROOM` undefined
+#: where the limit would spill registers.
 _DEFAULTS = (
     "#ifndef RESIDENTS", "#define RESIDENTS 1", "#endif",
     "#ifndef PER_TASK", "#define PER_TASK 1", "#endif",
     "#undef BOUNDS",
 )  # fmt: skip
-#: What a tile takes is estimated, and a worker stays for a whole task.
+#: Upper limit of `PER_TASK`: tile times are estimates, and a worker cannot leave within a task.
 MOST_PER_TASK = 16
 
 
 @dataclass(frozen=True)
 class Elastic:
-    """The second form.
+    """The elastic form of one kernel.
 
-    saved:  bytes that a worker leaves behind with a tile; 0: it leaves between tiles alone
-    chunks: the most chunks of a tile
-    per_task: the most groups of tiles that may be one task, since they are short
+    saved:  bytes that a worker saves with an unfinished tile; 0: it leaves only between tiles
+    chunks: the largest number of chunks of a tile
+    per_task: the largest number of tile groups in a task; above 1 only for short tiles
     """
 
     text: str
@@ -58,13 +59,14 @@ class Elastic:
 
 
 def elastic(fn: TileFn) -> Elastic:
-    """The second form of a kernel `k`."""
+    """Writes the elastic form of a kernel; the function is named `k`."""
     d, threads, parts = CudaDialect(fn), group_of(fn), chunks_of(fn)
     given = ", ".join((*parameters(fn, d), *FIELDS))
     names = ", ".join(field.split()[-1].lstrip("*") for field in FIELDS)
     shares = parts is not None and not parts.ahead
     back = "{ if (threadIdx.x == 0) all_came(); return; }" if shares else "return;"
-    # short tiles need as many workers as the plain form has; for long ones the host tries it
+    # Short tiles need as many workers as the plain form has blocks; for long tiles the host tries
+    # it.
     bounds = (
         ("#ifdef ROOM", f"#define BOUNDS {threads}, ROOM", "#else", f"#define BOUNDS {threads}",
          "#endif")
@@ -93,7 +95,7 @@ def elastic(fn: TileFn) -> Elastic:
     else:
         text += [f"    {line}" for line in _tile(fn, d)]
         text += _by_chunks(fn, d, parts, threads)
-    # a short tile has asked when it began
+    # The worker requested the budget when a short tile began, and need not request it again.
     looks = "true" if parts is None and is_long(fn) else "false"
     text += [
         f"    if (threadIdx.x == 0) next_task(turn, tasks[side ^ 1], worker, own, {looks});",
@@ -110,10 +112,11 @@ def elastic(fn: TileFn) -> Elastic:
 
 
 def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
-    """A tile that is not left; a thread of its own beyond the last tile does nothing."""
+    """Text of a tile without chunks.  Where each thread has its own tile, surplus threads do
+    nothing."""
     if fn.thread:
         return [f"    {line}" for line in (*tile_of(fn, d, "own"), *body(fn, d, ""))]
-    # a function of its own, since an index out of range ends the tile, not the worker
+    # A lambda: an index out of range then ends the tile, not the worker.
     return [
         "    for (int part = 0; part < PER_TASK; part++) {",
         *(f"      {line}" for line in tile_of(fn, d, "(own * PER_TASK + part)")),
@@ -126,8 +129,8 @@ def _whole(fn: TileFn, d: CudaDialect) -> list[str]:
 
 
 def _tile(fn: TileFn, d: CudaDialect) -> list[str]:
-    """A thread of its own beyond the last tile computes the last one, too, and stores nothing: it
-    must meet the others."""
+    """Names the tile of a task with chunks.  Where each thread has its own tile, surplus threads
+    compute the last one again and store nothing, so that all threads reach each barrier."""
     if fn.thread:
         return tile_of(fn, d, "own")
     beyond = d.let("place", "own * blockDim.x + threadIdx.x")
@@ -171,15 +174,19 @@ def _by_chunks(fn: TileFn, d: CudaDialect, parts: Chunks, threads: int) -> list[
 
 
 def _passes(fn: TileFn, d: CudaDialect, parts: Chunks, pad: str, end: str) -> list[str]:
-    """The begin of a loop, up to where all threads know alike whether the worker `leaves`, and
-    `following`, the block that comes next."""
+    """Text of the loop up to the point where `leaves` has the same value in all threads and
+    `following` is the next block."""
     form = _copied_ahead if parts.ahead else _with_barriers if parts.met else _without_barriers
     return [f"{pad}{line}" for line in form(fn, d, parts, end)]
 
 
 def _with_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[str]:
-    """What the leader says before the barrier that ends a pass, all threads know behind it, and act
-    on a pass later, so that nobody waits.  By turns in two words, since some read late."""
+    """The loop of tiles whose passes end with a barrier.
+
+    The leader writes the budget to shared memory before the barrier, all threads read it behind the
+    barrier and act on it one pass later, so no thread waits for the read.  Two words alternate,
+    since a slow thread may still read the older one.
+    """
     block, step, every = parts.loop.var.name, parts.loop.step, parts.every
     first = f" && {block} % {every * step} == 0" if every > 1 else ""
     return [
@@ -198,7 +205,7 @@ def _with_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[
     ]
 
 
-#: The barrier at the end of a chunk; no thread but the leader has an answer.
+#: The barrier that ends a chunk.  Only the leader has an answer; the barrier spreads its decision.
 _ALL_KNOW = (
     "  worker.budget = min(worker.budget, answered);",
     "  const bool leaves = __syncthreads_or(blockIdx.x >= answered);",
@@ -206,10 +213,12 @@ _ALL_KNOW = (
 
 
 def _copied_ahead(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[str]:
-    """A chunk is a loop as the plain form has it, or one pass without its barrier.
+    """The loop of tiles whose operands are copied ahead: a chunk is an inner loop of several
+    passes.
 
-    Copies ahead are waited for in order, and the budget's would hold them up: it is read to a
-    register, before all else, so that it is there when the pass ends.
+    Asynchronous copies complete in order, so an asynchronous copy of the budget would wait for
+    them. The leader reads the budget to a register instead, at the chunk's start, so that it has
+    arrived when the chunk ends.
     """
     block, step, long = parts.loop.var.name, parts.loop.step, parts.every * parts.loop.step
     if parts.every > 1:
@@ -232,7 +241,8 @@ def _copied_ahead(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[s
 
 
 def _without_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> list[str]:
-    """One loop, so that reads of many passes overlap; the leader asks in the middle of a chunk."""
+    """The loop of tiles without barriers.  It stays one loop, so that the reads of several passes
+    overlap.  The leader requests the budget in the middle of a chunk."""
     block, step, every = parts.loop.var.name, parts.loop.step, parts.every
     long = every * step
     middle = f" && {block} % {long} == {every // 2 * step}" if every > 1 else ""
@@ -248,7 +258,8 @@ def _without_barriers(fn: TileFn, d: CudaDialect, parts: Chunks, end: str) -> li
 
 
 def _places(d: CudaDialect, parts: Chunks, threads: int, area: str) -> list[tuple[str, str]]:
-    """By register, where it lies: those of one name side by side, thread by thread."""
+    """Each register with the expression of its place in the saved state: the values of one register
+    lie side by side, thread by thread."""
     found, offset = [], 0
     kinds = [(*r, d.type(r[1], r[2])) for r in parts.live]
     kinds += [(*r, part_of(r[1], r[2])) for r in parts.matrices]

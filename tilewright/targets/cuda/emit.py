@@ -1,15 +1,15 @@
-"""Loop nests as CUDA C++: one kernel each, a block per tile, or a thread per tile.
+"""Writes loop nests as CUDA C++: one kernel each, with a block per tile or a thread per tile.
 
 Input: a `TileFn`.  Output: text that follows prelude.py:
 
     KERNEL void k(float *b0, const float *b1, …, int count, int n0, …, unsigned *trap)
 
-count: tiles, or threads where each computes a tile of its own;  n0, …: run-time scalars, if there
-are any, then the number of the step if it checks indices;  trap: what base/abi.py says where an
-index is out of range, and the index from the third word on.  Buffers have the types of
-their elements; of f32 that lie as halves, 16 bits each.
+count: tiles, or threads where each thread computes its own tile n0, …: run-time scalars, if there
+       are any; then the step's number if the kernel checks indices
+trap:  the words that report an index out of range (base/abi.py); the index is at the third word
 
-In a kernel of packed dot products, vectors of 4 bytes are one word, and of 16 four.
+Buffers have the types of their elements; f32 values that are stored as f16 have 16 bits each.  In a
+kernel of packed dot products, a vector of 4 bytes is one word, and one of 16 bytes four words.
 """
 
 from __future__ import annotations
@@ -38,27 +38,28 @@ from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes
 from tilewright.targets.text import at, body, condition
 
-#: Index values have 32 bits where all elements can be counted so.
+#: Tensors with fewer elements have 32-bit indices.
 MOST_ELEMENTS = 2**31
-#: Bytes of shared memory that a text may declare, but for what the second form has of its own.
+#: Bytes of shared memory that a text may declare; the elastic form needs the other 256.
 MOST_STATIC = 48 * 1024 - 256
-#: Functions of floats where C has other text.
+#: Functions of floats whose CUDA text differs from C's.
 FLOATS = {**FLOAT, "bits": "__float_as_int({0})"}
 
 
 class CudaDialect(CDialect):
-    """Buffers are typed pointers `b0`, `b1`, …; scratch is shared memory, or the thread's own."""
+    """CUDA C++: buffers are typed pointers `b0`, `b1`, …; scratch is shared or a thread's own
+    memory."""
 
     def __init__(self, fn: TileFn) -> None:
         self.buffers, self.areas = fn.buffers, fn.scratch
         self.detached = fn.unit is not None and fn.unit.detached
         self.packed = packs_bytes(fn)
-        #: Whether a thread computes a tile of its own.
+        #: True if each thread computes its own tile.
         self.alone = not fn.thread
         self.index = "int" if max(b.size for b in fn.buffers) < MOST_ELEMENTS else "int64_t"
 
     def words(self, dtype: DType, lanes: int) -> bool:
-        """Whether such a vector is made of words with four bytes each."""
+        """True if such a vector is stored as words of four bytes each."""
         return self.packed and dtype in (I8, U8) and lanes > 1
 
     def type(self, dtype: DType, lanes: int) -> str:
@@ -96,7 +97,7 @@ class CudaDialect(CDialect):
         return f"word_of({text})" if self.words(e.dtype, e.lanes) else text
 
     def _apart(self, e: Expr, text: str) -> str:
-        """A vector; one of packed bytes is taken apart."""
+        """Text of a vector; a vector of packed bytes is unpacked."""
         dtype = dtype_of(e)
         return f"bytes_of<{TYPES[dtype.name]}>({text})" if self.words(dtype, 4) else text
 
@@ -204,13 +205,17 @@ class CudaDialect(CDialect):
         return "__syncwarp();" if near and not self.detached else "__syncthreads();"
 
     def gather(self, s: LetGather, value: str, dtype: DType) -> str:
-        """The run ends with an error.  A thread of its own stores nothing, so that states stay as
-        they were; in a group row 0 stands in until then, so that all threads go on."""
+        """Checks a gathered index and reports one that is out of range.
+
+        Where each thread computes its own tile, the thread returns and stores nothing, so states
+        keep their contents.  In a group it goes on with row 0, since all threads must reach the
+        barriers.
+        """
         name, extent = s.var.name, s.var.extent
         head = f"const int64_t {name}_read = {value}; {self.index} {name} = {name}_read;"
         wrong = f"if ({name}_read < 0 || {name}_read >= {extent})"
         tell = "*trap = 1"
-        if s.check is not None:  # the first one that is out of range is the one to tell
+        if s.check is not None:  # only the first index that is out of range is reported
             told = f"place + {1 + s.step + (s.check << CHECK_BIT)}"
             tell = f"if (!atomicCAS(trap, 0u, {told})) *(int64_t *)(trap + 2) = {name}_read"
         if self.alone:
@@ -221,7 +226,7 @@ class CudaDialect(CDialect):
 
 
 def _on_bytes(e: Call, args: list[str]) -> str:
-    """What is computed on packed bytes: a step of 128, and the other sign."""
+    """Text of an operation on packed bytes: subtract 128, or reinterpret the sign."""
     match e:
         case Call("sub", (_, Const(128, _, _))):
             return f"({args[0]} ^ 0x80808080u)"
@@ -231,12 +236,12 @@ def _on_bytes(e: Call, args: list[str]) -> str:
 
 
 def kind_of(dtype: DType) -> str:
-    """The C++ type of an element; of a half its bits."""
+    """The C++ type of an element; f16 and bf16 are stored as their bits."""
     return "uint16_t" if dtype == F16 else TYPES[dtype.name]
 
 
 def kernel(fn: TileFn) -> str:
-    """The kernel `k`."""
+    """Writes the plain form of a kernel; the function is named `k`."""
     d = CudaDialect(fn)
     head = f"KERNEL void __launch_bounds__({group_of(fn)}) k({', '.join(parameters(fn, d))}) {{"
     inside = list(tile_of(fn, d, "blockIdx.x"))
@@ -252,7 +257,7 @@ def parameters(fn: TileFn, d: CudaDialect) -> tuple[str, ...]:
 
 
 def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
-    """Scratch: shared by the threads of a tile, or a thread's own."""
+    """Declares scratch memory: shared by the threads of a tile, or a thread's own."""
     kind, first = "__shared__ " if fn.thread else "", len(fn.buffers)
     if not dynamic_of(fn):
         return [kind + d.area(n, area) for n, area in enumerate(fn.scratch, first)]
@@ -264,14 +269,14 @@ def areas_of(fn: TileFn, d: CudaDialect) -> list[str]:
 
 
 def dynamic_of(fn: TileFn) -> int:
-    """Bytes of shared memory that are asked for at launch; 0 where the text declares all it has."""
+    """Bytes of shared memory that a launch must request; 0 if the text declares all of it."""
     size = _begins(fn)[1]
     asked = size > MOST_STATIC or any(area.reuses for area in fn.scratch)
     return size if fn.thread and asked else 0
 
 
 def _begins(fn: TileFn) -> tuple[list[int], int]:
-    """Where each area of scratch begins, and the end of all."""
+    """The byte offset of each scratch area, and the total size."""
     begins, end = [], 0
     for area in fn.scratch:
         begins.append(0 if area.reuses else -(-end // _alignment(area)) * _alignment(area))
@@ -284,7 +289,7 @@ def _alignment(area: Scratch) -> int:
 
 
 def tile_of(fn: TileFn, d: CudaDialect, block: str) -> list[str]:
-    """Names the tile and the thread in the block with this number."""
+    """Declares the tile and the thread of the block with this number."""
     if fn.thread:
         return [d.let(fn.tile.name, block), d.let(fn.thread.name, "threadIdx.x")]
     return [d.let(fn.tile.name, f"{block} * blockDim.x + threadIdx.x")]

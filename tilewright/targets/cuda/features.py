@@ -1,7 +1,7 @@
 """GPU features by compute capability.
 
-Input: names of targets/gpu/limits.py. Output: the least capability that has a feature, and the
-features of a GPU of some capability. For GPUs with less, a plan has a kernel that needs none
+Input: feature names of targets/gpu/limits.py.  Output: the least capability that has a feature, and
+the features of a given capability.  For older GPUs a plan also has a kernel without the feature
 (api.py).
 """
 
@@ -23,7 +23,7 @@ from tilewright.targets.gpu.limits import (
 )
 
 WARP = 32
-#: Sizes of matrices, by the types of operands and results: as units.py has them.
+#: Matrix shapes that units.py has text for, by the types of operands and results.
 CONFIGURATIONS = {
     "f16-f32": ("16x16x16", "16x8x16"),
     "i8-i32": ("16x16x32", "16x8x32"),
@@ -31,7 +31,7 @@ CONFIGURATIONS = {
     "tf32-f32": ("16x16x8", "16x8x8"),
 }
 
-#: Those of a warp group of 128 threads, which 9.0 has and no other.
+#: Threads of a warp group.  Only capability 9.0 has matrix instructions for it.
 GROUP = 128
 OF_GROUPS = ("64x64x16", "64x128x16", "64x256x16")
 ONLY = frozenset((size_of(GROUP), *(f"subgroup-matrix-f16-f32-{size}" for size in OF_GROUPS)))
@@ -39,9 +39,9 @@ HOPPER = (9, 0)
 
 Capability = tuple[int, int]
 
-#: What every device has that kernels are written for.
+#: Features that every supported GPU has.
 EVERY = frozenset((SUBGROUPS, size_of(WARP), PACKED, *MORE_SHARED))
-#: The first capability with each feature.
+#: The lowest capability with each feature.
 FIRST: Mapping[str, Capability] = {
     **dict.fromkeys(EVERY, (7, 0)),
     **dict.fromkeys((MATRIX, F16), (7, 5)),
@@ -53,30 +53,30 @@ FIRST: Mapping[str, Capability] = {
         for size in sizes
     },
 }
-#: Bytes that a block may share at most, by capability (CUDA C++ Programming Guide, table of
-#: technical specifications); of those not listed, what the closest smaller one of the same
-#: generation has.
+#: The most shared memory of a block in bytes, by capability (CUDA C++ Programming Guide, table of
+#: technical specifications).  A capability that is not listed has the value of the next lower one
+#: of its generation.
 SHARED: Mapping[Capability, int] = {
     (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376,
     (9, 0): 232448, (10, 0): 232448, (12, 0): 101376,
 }  # fmt: skip
 
-#: All that a kernel may ask for.
+#: All features that a kernel may require.
 FEATURES = frozenset(FIRST) | {f"shared-memory-{size}" for size in LARGER_SIZES}
 
 
 def least(needs: Iterable[str]) -> Capability:
-    """The least capability with all of these; shared memory is another matter."""
+    """The lowest capability with all these features; it ignores shared memory sizes."""
     return max((FIRST.get(name, (7, 0)) for name in needs), default=(7, 0))
 
 
 def shared_of(capability: Capability) -> int:
-    """Bytes that a block may share at most."""
+    """The most shared memory of a block, in bytes."""
     return SHARED[max(c for c in SHARED if c <= capability)]
 
 
 def features_of(capability: Capability) -> frozenset[str]:
-    """What a device of this capability has."""
+    """The features of a GPU of this capability."""
     most = shared_of(capability)
     sizes = (s for s in (*SHARED_SIZES, *LARGER_SIZES) if EVERYWHERE < s <= most)
     found = {name for name, first in FIRST.items() if first <= capability}

@@ -1,7 +1,7 @@
-"""A rough estimate of the clocks that a tile's statements take on a multiprocessor of their own.
+"""Estimates roughly how many clocks a tile's statements take on a multiprocessor of their own.
 
-Input: statements of one tile. Output: clocks. It decides how often an elastic kernel checks its
-budget. It does not choose schedules: those are measured.
+Input: statements of one tile.  Output: clocks.  The estimate decides how often an elastic kernel
+checks its budget.  It does not choose schedules: those are measured.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from tilewright.kernel.expr import Call, Dot, Load
 from tilewright.kernel.tree import walk
 from tilewright.targets.gpu.target import group_of
 
-#: Of a multiprocessor in a clock: operations; products of a matrix unit whose operands have a byte;
-#: bytes from beyond it (public figures of cards from 2017 on are within a factor of two).
+#: What a multiprocessor does in a clock: arithmetic operations; multiply-adds of a matrix unit with
+#: 8-bit operands; bytes read from L2 or memory.  Public figures of GPUs since 2017 are within a
+#: factor of two.
 OPERATIONS, PRODUCTS, BYTES = 128, 2048, 32
-#: What reads memory takes so long at least.
+#: The least clocks of statements that read memory.
 LATENCY = 128
-#: From one look at the budget to the next: about a microsecond for each group that a multiprocessor
-#: has, and more than the answer takes.
+#: Clocks between two checks of the budget: about a microsecond for each block that a multiprocessor
+#: runs, and longer than the read of the budget takes.
 CLOCKS = 2048
 
 
 def is_long(fn: l.TileFn) -> bool:
-    """True if a whole tile takes longer than from one look to the next."""
+    """True if a whole tile takes longer than the time between two checks of the budget."""
     return clocks(fn, fn.body) > CLOCKS
 
 
 def passes(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
-    """How many passes of a loop take about `CLOCKS`: a power of two."""
+    """The number of passes of a loop that take about `CLOCKS`, as a power of two."""
     return 1 << max(1, int(CLOCKS / max(1.0, clocks(fn, body)))).bit_length() - 1
 
 
 def clocks(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> float:
-    """Of all threads of a group."""
+    """Clocks of these statements for all threads of a group."""
     operations, products, read = _counts(fn, stmts)
     taken = max(operations / OPERATIONS + products / PRODUCTS, read / BYTES) * group_of(fn)
     return max(taken, LATENCY) if read else taken
 
 
 def _counts(fn: l.TileFn, stmts: Sequence[l.Stmt]) -> tuple[float, float, float]:
-    """Of a thread: operations, products of matrix units by an operand's bytes, bytes read."""
+    """Per thread: operations, multiply-adds of matrix units times operand bytes, bytes read."""
     operations = products = read = 0.0
     for s in stmts:
         match s:

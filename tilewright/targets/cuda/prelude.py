@@ -1,7 +1,7 @@
-"""The head of every CUDA kernel's text: types, vectors of four, the scalar functions of
+"""The text at the head of every CUDA kernel: types, vectors of four, and the scalar functions of
 base/scalars.py.
 
-Input: nothing. Output: CUDA C++ that needs no header, so that NVRTC compiles it as it is.
+Input: none.  Output: CUDA C++ that includes no header, so NVRTC needs no include path.
 """
 
 from __future__ import annotations
@@ -96,5 +96,5 @@ __device__ inline vec4<unsigned> halves_of(vec4<float> a, vec4<float> b) {
 
 @cache
 def prelude() -> str:
-    """The same for all kernels."""
+    """The shared text; it is the same for all kernels."""
     return _HEAD + UNITS + WARPGROUPS + "\n".join(rules("__device__ inline")) + "\n"

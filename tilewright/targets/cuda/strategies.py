@@ -1,8 +1,8 @@
-"""CUDA's own strategies: GEMM by tensor cores, and the first tile of f32 GEMM.
+"""CUDA's own strategies: GEMM by tensor cores, and another first tile of f32 GEMM.
 
-Input: a product, the figures of a class. Output: schedules, the likely best first. targets/gpu
-makes the loops. The cost model of matrix units counts what a core does in a cycle; its figures are
-NVIDIA's and those of docs/decisions/0033-tensor-cores-on-cuda.md.
+Input: a product, and the figures of a device class.  Output: schedules, best expected first.
+targets/gpu makes the loops.  The cost model of tensor cores counts the cycles of a multiprocessor;
+its figures come from NVIDIA's documents and docs/decisions/0033-tensor-cores-on-cuda.md.
 """
 
 from __future__ import annotations
@@ -34,39 +34,40 @@ from tilewright.targets.gpu.tile.places import operands
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.lite import Core
 
-#: Rows, columns and threads of the tile in f32 that is turned.
+#: Rows, columns and threads of the f32 tile that `Tall` transposes.
 WIDE = (64, 128, 128)
-#: Results of a warp, and warps of a tile, down and along.
+#: Matrix results of a warp, and warps of a tile, as (rows, columns): the values that are tried.
 RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
 WARPS_OF = ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (4, 1))
-#: Results of a warp group, and warp groups.
+#: The same for warp groups.
 GROUP_RESULTS, GROUPS = ((1, 2), (2, 1), (1, 1)), ((2, 1), (1, 2))
-#: Bytes of the depth in a slice of a block; slices; candidates of each type.
+#: Values that are tried: bytes of a block's depth; blocks of a slice.  `EACH`: candidates per type.
 BLOCKS, SLICES, EACH = (64, 128), (1, 2), 12
-#: Bytes that blocks of classes share, from the best: what is asked for where nothing was tuned.
+#: Shared memory in bytes of a block on common GPUs, largest first: there is a default for each.
 LIMITS = (232448, 166912, 101376)
 
-#: Warps that keep a core busy.
+#: Warps that keep a multiprocessor busy.
 BUSY = 8
-#: Bytes that a core multiplies in a cycle (of both operands of its multiply-adds: 1024 of f16), and
-#: reads in one from memory and from shared memory; cycles of a tile for its begin and end.
+#: Of a multiprocessor: bytes of both operands that it multiplies in a cycle (2048: 1024 f16
+#: multiply-adds); bytes that it reads in a cycle from memory, and from shared memory; cycles of a
+#: tile's start and end.
 MULTIPLIED, READ, SHARED, ENDS = 2048, 32, 128, 3000
-#: How many times as much the units of warp groups multiply.
+#: How many times faster the instructions of warp groups multiply.
 BY_GROUPS = 2
-#: How much longer blocks take that are not copied ahead; cycles of a barrier, and for which a copy
-#: should be on its way.
+#: How many times longer a block takes without asynchronous copies; cycles of a barrier; cycles
+#: before its use at which a copy should start.
 WAITS, BARRIER, LATE = 1.8, 60, 2500
-#: What multiply-adds of f32 without matrix units cost in this model: those of a core in a cycle.
+#: f32 multiply-adds of a multiprocessor in a cycle without tensor cores: the cost model's unit.
 PACE = 128
 
 
 class Tall(Registers):
-    """The tiles of f32, the first of which may be turned.
+    """f32 tiles; the first choice may have its sides exchanged.
 
-    Rows are copied by units of four by four: in a tile of 64 rows and 128 columns by half of the
-    threads only, while the others wait.  In one of 128 rows and 64 columns all of them copy.  In
-    CUDA C++ the latter is up to 1.3 times as fast; in WGSL it is slower, so it is no first choice
-    there (decision 61).
+    Rows are copied in pieces of four by four elements.  In a tile of 64 rows and 128 columns only
+    half of the threads copy while the others wait.  In a tile of 128 rows and 64 columns all of
+    them copy. In CUDA C++ the second tile is up to 1.3 times as fast.  In WGSL it is slower, so
+    WGSL does not try it first (decision 61).
     """
 
     def first(self, kernel: Kernel) -> GroupSchedule:
@@ -88,17 +89,18 @@ def _around(
 
 
 class Warps(Matrices):
-    """Products by the matrix units of warps and of warp groups."""
+    """Products by the matrix units (tensor cores) of warps and of warp groups."""
 
     def suits(self, kernel: Kernel) -> bool:
-        """True for products of halves, bytes or loose f32 with rows for a matrix."""
+        """True for products of f16, bytes or relaxed f32 with enough rows to fill a matrix."""
         able = any(types.suits(kernel) for types in TYPES.values())
         return able and operands(kernel).m.extent >= LANES
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[MatrixSchedule, float], ...]:
-        """Of each type the likely best that a device can run, of halves by warp groups, too."""
+        """For each type and each kind of unit, the best expected schedules that a device can
+        run."""
         own = of_kind(group, CudaGroup, "a class of CUDA says its capability", kernel=kernel.name)
         found, has = list[tuple[MatrixSchedule, float]](), features_of(own.capability)
         for types in CONFIGURATIONS:
@@ -108,8 +110,9 @@ class Warps(Matrices):
         return tuple(found)
 
     def usual(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
-        """Of the best type the likely best by warp groups, then for devices whose blocks share
-        much, and less; then those without copies ahead."""
+        """Default schedules, best expected first: one for warp groups, then for each type and each
+        size of shared memory the best one with asynchronous copies; those without such copies come
+        last."""
         if not self.suits(kernel):
             return ()
         found = dict[MatrixSchedule, None]()
@@ -127,7 +130,7 @@ Shapes = Callable[[str, Sizes], Iterator[MatrixSchedule]]
 
 
 def _ranked(kernel: Kernel, types: str, shapes: Shapes) -> list[MatrixSchedule]:
-    """All of a type that a kernel can have, the likely best first."""
+    """All schedules of a type that a kernel can have, best expected first."""
     if not TYPES[types].suits(kernel):
         return []
     able = (s for s in shapes(types, Sizes.of(kernel)) if not s.objection(kernel))
@@ -165,12 +168,12 @@ def _banded(s: MatrixSchedule, sizes: Sizes) -> MatrixSchedule:
 
 
 def cost(s: MatrixSchedule, kernel: Kernel) -> float:
-    """In the unit of product/space.py: multiply-adds with their words, if all cores were busy."""
+    """The expected cost in the unit of product/space.py: f32 multiply-adds of all cores."""
     return cycles(s, Sizes.of(kernel)) * CORES * PACE
 
 
 def cycles(s: MatrixSchedule, sizes: Sizes) -> float:
-    """What a core is expected to need."""
+    """The cycles that a multiprocessor is expected to take."""
     types = TYPES[s.types]
     step = types.operand.size * types.group
     most = ceil(sizes.tiles(s) / CORES)

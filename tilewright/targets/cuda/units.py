@@ -1,12 +1,12 @@
 """Tensor cores of a warp (mma.sync), and asynchronous copies to shared memory, as CUDA C++.
 
-Input: statements of the loop IR. Output: their text, and `UNITS`, the functions that it calls,
-which follow the head of prelude.py. Instructions are inline PTX (mma.sync, ldmatrix, cp.async),
-which needs no header. The CPU has the same functions in hosts/cuda_on_cpu/matrices.h.
+Input: statements of the loop IR.  Output: their text, and `UNITS`, the functions that this text
+calls, which follow the head of prelude.py.  The instructions are inline PTX (mma.sync, ldmatrix,
+cp.async), which needs no header.  hosts/cuda_on_cpu/matrices.h has the same functions for a CPU.
 
-A thread's fragment of an operand is a word for each 8 rows (or columns) and 16 bytes of the depth.
-Its fragment of a result is four numbers for each 16 by 8, as in mma.m16n8 (PTX ISA). So one
-function loads all types whose lines are contiguous along the depth, and fragments can be saved
+A thread's fragment of an operand has one word for each 8 rows (or columns) and 16 bytes of the
+depth.  Its fragment of a result has four numbers for each 16 by 8, as in mma.m16n8 (PTX ISA).  So
+one function loads all types that are contiguous along the depth, and fragments can be saved
 unchanged.
 """
 
@@ -24,7 +24,7 @@ from tilewright.kernel.loops import (
 )
 from tilewright.targets.text import at
 
-#: Bytes of the depth of every matrix, and rows (or columns) of a word.
+#: Bytes of every matrix's depth, and the rows (or columns) that one word of a fragment covers.
 DEPTH, ROWS = 32, 8
 
 
@@ -52,12 +52,12 @@ def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
 
 
 def result_type(unit: MatrixUnit) -> str:
-    """A thread's part of a result."""
+    """The C++ type of a thread's part of a matrix result."""
     return part_of(unit.result, unit.m * unit.n // unit.threads)
 
 
 def part_of(dtype: DType, count: int) -> str:
-    """The same, of so many numbers."""
+    """The C++ type of a thread's part of a matrix result with `count` numbers of this type."""
     return f"Part<{'float' if dtype == F32 else 'int'}, {count}>"
 
 
@@ -76,7 +76,7 @@ def _check(unit: MatrixUnit) -> None:
         raise CompilerBug(f"CUDA has no {unit}")
 
 
-#: Parts of matrices.  `kind`: the operands' type.
+#: Functions on fragments of matrices; their argument `kind` is the operands' type.
 UNITS = """
 template <class T, int N> struct alignas(N < 4 ? 8 : 16) Part { T x[N]; };
 enum { F16, TF32, S8, U8 };

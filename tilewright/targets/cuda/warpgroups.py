@@ -1,9 +1,10 @@
 """Tensor cores of a warp group on Hopper (wgmma), as CUDA C++: operands stay in shared memory.
 
-Input: statements of the loop IR for an asynchronous unit. Output: their text, and `WARPGROUPS`, the
-functions that it calls, which follow those of units.py. Operands lie in shared memory in lines of
-128 bytes, whose eight pieces of 16 bytes are swizzled from line to line (PTX ISA, "128-byte swizzle
-mode"), and are named by descriptors. Only 9.0 has these instructions (`sm_90a`).
+Input: statements of the loop IR for an asynchronous unit.  Output: their text, and `WARPGROUPS`,
+the functions that this text calls, which follow those of units.py.  Descriptors name the operands,
+which lie in shared memory in lines of 128 bytes; the eight 16-byte pieces of a line are swizzled
+from line to line (PTX ISA, "128-byte swizzle mode").  Only compute capability 9.0 has these
+instructions (`sm_90a`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tilewright.kernel.loops import (
 )
 from tilewright.targets.text import at
 
-#: Columns of a product that there is text for, and rows.
+#: Column counts of a product that there is text for; its rows.
 COLUMNS, ROWS = (64, 128, 256), 64
-#: Bytes of a line, of eight of them, and of a line of a panel.
+#: Bytes of a line, of eight lines, and of a panel's line.
 LINE, LINES, PANEL = 128, 1024, 16
 
 
@@ -53,7 +54,7 @@ def statement(s: MatrixStmt, unit: MatrixUnit) -> str:
 
 
 def _product(columns: int) -> str:
-    """The instruction for so many columns."""
+    """Text of the instruction for this number of columns."""
     count = columns // 2
     sums = ", ".join(f"%{n}" for n in range(count))
     regs = ", ".join(f'"+f"(c[{n}])' for n in range(count))
@@ -69,8 +70,8 @@ __device__ inline void multiply_group(Part<float, {count}> &sums, Place<p> left,
 }}"""
 
 
-#: How an operand lies: lines of the depth; of steps, each with 64 rows or columns; panels of eight
-#: of these, whose lines of 16 bytes are in no other order.
+#: Layouts of an operand, by name: lines along the depth, swizzled; lines of steps, each with 64
+#: rows or columns, swizzled; or panels of eight rows or columns, whose 16-byte lines are in order.
 WARPGROUPS = f"""
 enum Lie {{ ALONG, ACROSS, PANELS }};
 __device__ inline unsigned swizzled(unsigned at) {{ return at ^ (at >> 7 & 7u) << 4; }}

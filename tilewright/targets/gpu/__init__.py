@@ -1,5 +1,5 @@
-"""What targets for GPUs share: lowerings in which several threads compute one tile together.
+"""Shared by GPU targets: lowerings in which several threads compute one tile together.
 
-Here belong loop nests with a thread's number, shared scratch and barriers.  Text of a language, and
-what one thread with vectors does (`targets/simd`), do not.
+These are loop nests with thread numbers, shared memory and barriers.  The text of a language is in
+the target's own folder; loops of one thread with vectors are in `targets/simd`.
 """
