@@ -1,8 +1,9 @@
 """The tile sizes worth trying for a matrix product: nnJIT's lite space by its formulas.
 
-Input: a product's sizes and what one core of the device has.  Output: tiles in their order of
-trial; equal input gives equal tiles, in every process.  It makes no schedules and no code.
-Symbols, formulas and the numbers of heuristics are those of nnJIT, section 5.2, table 1.
+Input: a product's sizes, and the figures of one core of the device.  Output: tiles in the order in
+which they are tried; equal input gives equal tiles, in every process.  This module makes no
+schedules and no code.  Symbols, formulas and the numbers of heuristics are those of nnJIT, section
+5.2, table 1.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Product:
 
 
 def product_of(kernel: Kernel) -> Product | None:
-    """The matrix product that a kernel is, or None.  A step of integers is one word of them."""
+    """The matrix product that a kernel computes, or None.  For integers a step is one word."""
     roles = product(kernel)
     if roles is None:
         return None
@@ -51,12 +52,13 @@ def product_of(kernel: Kernel) -> Product | None:
 
 @dataclass(frozen=True)
 class Core:
-    """What the threads of one core share.
+    """The resources that the threads of one core share.
 
     registers: words of 32 bits in all registers that kernels can use (TOTAL_REGS_PER_CORE)
     l1:        bytes of the fastest cache or shared memory (L1_SIZE_PER_CORE)
-    warps, warp_width: groups of threads that are kept going, and threads that run in step; a CPU
-               core runs one thread, which is a group of one
+    warps, warp_width: resident groups of threads, and threads of a group that run in lockstep; a
+        CPU
+        core runs one thread, which is a group of one
     """
 
     kind: Kind
@@ -68,7 +70,8 @@ class Core:
 
 @dataclass(frozen=True, order=True)
 class Tile(Schedule):
-    """x rows, r reduction steps, y columns; 0: what a thread keeps in registers, 1: a block in L1.
+    """x rows, r reduction steps, y columns.  0: the part of one thread, in registers; 1: a block in
+    L1.
 
     cache_read: a block is copied to shared memory before use
     """
@@ -100,7 +103,7 @@ class Tile(Schedule):
 
 
 def tile_of(schedule: Schedule, matrix: Product) -> Tile:
-    """The tile that a schedule of a product walks, as the formulas see it."""
+    """The tile of a product's schedule, in the terms of the formulas."""
     told = schedule.to_json()
     x0, r0, y0, x1, y1 = (
         of_kind(told[name], int, "a schedule of a product has no such number", name=name)
@@ -112,7 +115,7 @@ def tile_of(schedule: Schedule, matrix: Product) -> Tile:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many blocks of a tile a core has room for, by what runs out first."""
+    """How many blocks of a tile fit on a core, by each resource."""
 
     registers: float
     l1: float
@@ -124,7 +127,7 @@ class Limits:
 
 
 def limits(tile: Tile, core: Core) -> Limits:
-    """RegLimit, L1Limit and WarpLimit; a warp that is not full takes a whole one's place."""
+    """RegLimit, L1Limit and WarpLimit.  A partly filled warp counts as a whole one."""
     threads = tile.thread_block(core)
     return Limits(
         registers=core.registers / (tile.reg_thread * threads),
@@ -133,14 +136,15 @@ def limits(tile: Tile, core: Core) -> Limits:
     )
 
 
-#: Part of a resource that may stay unused, for what else a kernel keeps there: of R words, a tile
-#: that takes R / RELAXATION or more counts as one that takes them all.
+#: A margin for what else a kernel keeps in a resource: with R registers, a tile that uses at least
+#: R / RELAXATION counts as using all of them.
 RELAXATION = 1.25
 
 
 @dataclass(frozen=True)
 class Heuristic:
-    """One rule of the table, and which sizes it looks at: most tiles go before they are made."""
+    """One rule of the table, and the sizes that it tests; most tiles are rejected before they are
+    made."""
 
     number: int
     sizes: Literal["outer", "inner", "both"]
@@ -149,13 +153,13 @@ class Heuristic:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the formulas take for one kind of core.
+    """The inputs of the formulas for one kind of core.
 
-    inner, columns, outer: smallest and largest size per level: heuristic 2 takes the powers of two
-                between them
-    cache_read: settings of that primitive which are tried per tile
-    heuristics: of the seven, all but 1 and 2, which are in the ranges
-    shared:     whether the threads of a block share its work
+    inner, columns, outer: smallest and largest size of each level; heuristic 2 takes the powers of
+                two between them
+    cache_read: values of `Tile.cache_read` that are tried
+    heuristics: heuristics 3 to 7; 1 and 2 are part of the ranges
+    shared:     True if the threads of a block share its work
     """
 
     inner: tuple[int, int]
@@ -171,14 +175,14 @@ def _all_registers(tile: Tile, core: Core, relaxation: float) -> bool:
 
 
 def _bound_by_registers(tile: Tile, core: Core, relaxation: float) -> bool:
-    """Registers run out first, and there is room for one block at least."""
+    """True if registers are the scarcest resource, and at least one block fits."""
     found = limits(tile, core)
     return 1 <= found.registers <= found.block_core * relaxation
 
 
-#: Table 2 of the paper has a GPU's ranges; for Wasm it gives none: a vector has at least four
-#: columns (heuristic 1: 128 bits), and one row or one step is possible.  Whether blocks are copied
-#: is not tried per tile there: what was found about this primitive decides (docs/primitives.md).
+#: The GPU ranges are those of the paper's table 2.  It has none for Wasm, so they are ours: a
+#: vector has at least four columns (heuristic 1: 128 bits), and one row or one step is allowed.
+#: `cache_read` is fixed there: docs/primitives.md has the measurement that decided it.
 KINDS: Mapping[Kind, Figures] = {
     "simd": Figures(
         inner=(1, 32),
@@ -205,7 +209,7 @@ KINDS: Mapping[Kind, Figures] = {
 
 
 def lite(matrix: Product, core: Core, relaxation: float = RELAXATION) -> tuple[Tile, ...]:
-    """The candidates in their order of trial: most blocks per core first."""
+    """The candidates in the order in which they are tried: most blocks per core first."""
     kind = KINDS[core.kind]
 
     def suits(tile: Tile, sizes: str) -> bool:
@@ -245,5 +249,5 @@ def _powers(ends: tuple[int, int]) -> list[int]:
 
 
 def _between(ends: tuple[int, int], size: int) -> list[int]:
-    """The powers of two of which `size` holds no two; at least one."""
+    """The powers of two in a range that are less than twice `size`; at least one."""
     return [p for p in _powers(ends) if p < 2 * size] or [ends[0]]

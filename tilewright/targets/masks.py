@@ -1,8 +1,8 @@
-"""Masks that hide all keys from some number on: those of causal attention and of caches.
+"""Recognises masks that hide all keys after some number, as causal attention and caches use.
 
-Input: an attention.  Output: the last key that a row sees, as an expression of the row; None if
-its mask is of another kind, or later rows may see less.  Keys behind it add nothing to a sum, so
-that loops may end there.
+Input: an attention.  Output: the last visible key as an expression of the row, or None if the mask
+has another form or if a later row may see fewer keys.  Keys after it add nothing to a sum, so loops
+may end there.
 
     where(key <= past[0] + row, score, -inf)   ->   past[0] + row
 """
@@ -18,7 +18,8 @@ from tilewright.kernel.index import Index, Var, index
 
 
 def last_seen(form: Attention) -> Expr | None:
-    """The last key of a row, an i32 from -1 to the number of keys; later rows see no less."""
+    """The last key that a row sees, an i32 from -1 to the last key; it never falls from row to
+    row."""
     mask = form.argument
     if not isinstance(mask, Call) or mask.fn != "where":
         return None
@@ -30,7 +31,7 @@ def last_seen(form: Attention) -> Expr | None:
 
 
 def _all_of(e: Expr) -> Iterator[Expr]:
-    """The conditions that hold where `e` does."""
+    """Conditions that hold whenever `e` does."""
     if isinstance(e, Call) and e.fn == "and":
         for part in e.operands:
             yield from _all_of(part)
@@ -39,7 +40,8 @@ def _all_of(e: Expr) -> Iterator[Expr]:
 
 
 def _last(e: Expr, keys: Var) -> Expr | None:
-    """`end` of key <= end, kept within what keys there are."""
+    """The `end` of a condition key <= end, clamped to the keys that exist; None for other
+    conditions."""
     less = isinstance(e, Call) and e.fn in ("le", "lt")
     if not isinstance(e, Call) or not less or keys in e.operands[1].variables:
         return None
@@ -54,14 +56,14 @@ def _last(e: Expr, keys: Var) -> Expr | None:
 
 
 def _place(e: Expr) -> Index | None:
-    """The index that an integer is."""
+    """The index whose value an integer expression is; None for other expressions."""
     while isinstance(e, Call) and e.fn == "cast" and dtype_of(e).kind == "int":
         e = e.operands[0]
     return e.index if isinstance(e, IndexValue) else None
 
 
 def _grows(e: Expr, row: Var) -> bool:
-    """Whether an integer is no smaller at later rows."""
+    """True if an integer expression never falls from a row to a later one."""
     if row not in e.variables:
         return True
     if isinstance(e, IndexValue):

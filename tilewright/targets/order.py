@@ -1,10 +1,11 @@
-"""The places of the smallest integers of a row, in order, by one thread: a tree of winners.
+"""The positions of a row's smallest integers in order (top-k), by one thread: a tournament tree.
 
 Input: a kernel of the form `Ordering`.  Output: the loop nest of one tile, which is a row.  A node
-has the smallest of 16 below it and its place.  The top is the next result; then only the nodes
-above that place look for the next one, which comes behind it in the order.
+holds the smallest of the 16 entries below it, with its position.  The root is the next result.
+Then only the nodes above that position are recomputed, from the entries that come later in the
+order.
 
-    24,000 numbers -> 1,500 nodes -> 94 -> 6 -> 1;  each result looks at 16 + 16 + 16 + 6
+    24,000 numbers -> 1,500 nodes -> 94 -> 6 -> 1;  each result reads 16 + 16 + 16 + 6 entries
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ FAN = 16
 
 
 def lower(kernel: Kernel) -> TileFn:
-    """One tile for each row; work is n + 16 log n for each result."""
+    """Loops with one tile for each row.  Work: n to build the tree, and 16 log n for each
+    result."""
     form = form_as(kernel, Ordering)
     rows = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, rows), kernel)
@@ -42,13 +44,14 @@ def lower(kernel: Kernel) -> TileFn:
 
 
 def before(key: Expr, place: Expr, other: Expr, there: Expr) -> Expr:
-    """Whether a number comes before another one: it is smaller, or equal and its place is."""
+    """Whether a number comes before another one: it is smaller, or equal with a smaller
+    position."""
     earlier = Call("and", (Call("eq", (key, other), BOOL), Call("lt", (place, there), BOOL)), BOOL)
     return Call("or", (Call("lt", (key, other), BOOL), earlier), BOOL)
 
 
 def _levels(count: int) -> tuple[int, ...]:
-    """Numbers, then nodes of each level, up to the one at the top."""
+    """The sizes of the tree's levels: numbers first, then nodes, up to the root."""
     found = [count]
     while found[-1] > 1:
         found.append(-(-found[-1] // FAN))
@@ -57,9 +60,10 @@ def _levels(count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Tree:
-    """Level 0 is the row itself; each level above has two areas, of numbers and of their places.
+    """The tree of one row.  Level 0 is the row; each higher level has areas of numbers and
+    positions.
 
-    at:     the row
+    at:     index values of the row
     counts: nodes of each level
     first:  number of the first area
     """
@@ -84,7 +88,7 @@ class _Tree:
         return tuple(area for pair in pairs for area in pair)
 
     def node(self, level: int, number: Index) -> tuple[Expr, Expr]:
-        """The number that a node has, and its place."""
+        """The number that a node holds, and its position in the row."""
         if level == 0:
             value = self.form.value.substitute({**self.at, self.form.along: number})
             return value, IndexValue(number, I32)
@@ -97,7 +101,7 @@ class _Tree:
         self.b.store(area + 1, number, self.place)
 
     def grow(self) -> None:
-        """All nodes, from below; of equal numbers the first one stays."""
+        """Computes all nodes from the lowest level up; among equal numbers the first one wins."""
         b = self.b
         for level, count in enumerate(self.counts[1:]):
             with b.loop("node", Index(), index(count)) as number:
@@ -108,7 +112,7 @@ class _Tree:
                 self.store(level + 1, number)
 
     def take(self) -> Reg:
-        """The place of the smallest number; it and the number are in registers from here on."""
+        """The position of the smallest number; it and the number stay in registers."""
         key, place = self.node(len(self.counts) - 1, Index())
         last, won = self._last
         self.b.set(last.name, key)
@@ -116,7 +120,8 @@ class _Tree:
         return won
 
     def replace(self, won: Reg) -> None:
-        """The nodes above that place, from below, have the smallest that comes after it."""
+        """Recomputes the nodes above a position, from below, with the smallest number that comes
+        after."""
         b, count = self.b, self.counts[0]
         at = b.read(won, count) if count > FAN else Index()
         for level in range(len(self.counts) - 1):
@@ -136,7 +141,7 @@ class _Tree:
         return before(key, place, self.key, self.place)
 
     def _next(self, key: Expr, place: Expr) -> Expr:
-        """The same of numbers that have not been taken."""
+        """Whether a number comes before the best so far, among those that are not results yet."""
         return Call("and", (before(*self._last, key, place), self._earlier(key, place)), BOOL)
 
     def _children(self, level: int, number: Index) -> tuple[Index, Index]:
@@ -148,7 +153,7 @@ class _Tree:
             self.b.set(reg.name, value)
 
     def _better(self, level: int, child: Index, wins: Callable[[Expr, Expr], Expr]) -> None:
-        """A child's number and place, if it wins."""
+        """Takes a child's number and position if `wins` says so."""
         key, place = self.node(level, child)
         read = Reg("child", self.key.dtype)
         self.b.set(read.name, key)

@@ -1,7 +1,7 @@
-"""The plainest lowering: scalar loops, one tile per row, in the order of the specification.
+"""The plain lowering: scalar loops, one tile per row, in the order of the specification.
 
 Input: any kernel.  Output: the loop nest of one tile.  A target that starts from here supports
-every kernel at once and has no schedule to choose; it is correct, not fast.
+every kernel at once and has no schedules to choose from; its code is correct, not fast.
 
     matmul:   tile = (m, n);  r0 := sum over k;  store r0
     softmax:  tile = row;     r0 := max, r1 := sum over the row;  store each column
@@ -31,15 +31,14 @@ from tilewright.targets.device import DeviceClass
 from tilewright.targets.protocol import Candidate, Code
 from tilewright.targets.schedule import Schedule
 
-#: What to do where only a target with schedules can measure.
-#: Steps of a reduction, about, between two places where a tile may be left: some microseconds where
-#: a thread of a GPU does one after the other.
+#: Reduction steps, about, between two points at which a worker may leave a tile: some microseconds
+#: for one GPU thread.
 CHUNK = 64
 
 
 @dataclass(frozen=True)
 class Plain(Schedule):
-    """The only schedule there is; its JSON is {}."""
+    """The only schedule of plain targets; its JSON is {}."""
 
     form = "plain"
 
@@ -49,7 +48,7 @@ class Plain(Schedule):
 
 @dataclass(frozen=True)
 class PlainVariant:
-    """The only variant there is."""
+    """The only code variant of plain targets."""
 
     name: str
     features: frozenset[str] = frozenset()
@@ -57,7 +56,7 @@ class PlainVariant:
 
 
 class PlainTarget(ABC):
-    """A target with one variant whose code is text; unless it adds others, with one schedule."""
+    """A target with one variant whose code is text, and with one schedule unless it adds others."""
 
     name: str
     variant: PlainVariant
@@ -120,7 +119,7 @@ class PlainTarget(ABC):
 
     @abstractmethod
     def emit(self, kernel: Kernel, fn: TileFn, needs: frozenset[str] = frozenset()) -> str:
-        """The text of one kernel; kernels of equal text share a slot.  needs: features it uses"""
+        """The text of one kernel; kernels with equal text share a slot.  needs: features it uses"""
 
     @abstractmethod
     def encode(
@@ -148,7 +147,7 @@ class PlainTarget(ABC):
         return code.loops.tiles * code.loops.threads
 
     def grain(self, kernel: Kernel, tiles: int) -> int:
-        """Tiles are not shared out: a step is one call."""
+        """Tiles per ticket: all, since one call runs a whole step."""
         return max(1, tiles)
 
     def text(self, code: Code, variant: str, stage: str) -> str:
@@ -156,8 +155,11 @@ class PlainTarget(ABC):
 
 
 def numbers_of(fn: TileFn, place: int | None = None) -> list[int | list[int]]:
-    """Invocations (one per tile and thread) and run-time scalars as data: a number, or the fields
-    of a `Count`.  place: of the step, which comes last where the function tells it"""
+    """Invocations (tiles times threads) and run-time scalars as data: numbers, or fields of a
+    `Count`.
+
+    place: the step's number, added at the end if the function reports index errors
+    """
     told = [] if place is None or not checks(fn) else [place]
     if not fn.counts:
         return [fn.tiles * fn.threads, *told]
@@ -170,7 +172,7 @@ def numbers_of(fn: TileFn, place: int | None = None) -> list[int | list[int]]:
 
 
 def lower(kernel: Kernel) -> TileFn:
-    """One tile per point of the leading axes.  Reductions that keep axes are staged per tile."""
+    """Loops with one tile per point of the leading axes.  Reductions that keep axes use scratch."""
     if isinstance(classify(kernel), Ordering):
         return order.lower(kernel)
     rows = limited_first(kernel, kernel.rows)
@@ -196,7 +198,7 @@ def lower(kernel: Kernel) -> TileFn:
 
 
 def _value(e: Expr, kernel: Kernel, at: Values, numbers: Mapping[int, int]) -> Expr:
-    """The expression at a point: variables replaced, results of stages read."""
+    """The expression at a point: variables are replaced, results of stages are read."""
 
     def change(node: Expr) -> Expr:
         if not isinstance(node, Acc):
@@ -210,5 +212,5 @@ def _value(e: Expr, kernel: Kernel, at: Values, numbers: Mapping[int, int]) -> E
 
 
 def _place(stage: Stage, at: Values) -> Index:
-    """Where the result of a stage is, among the results that it keeps."""
+    """The offset of a stage's result in its scratch area."""
     return flatten((at.get(v, index(v)) for v in stage.keep), (v.extent for v in stage.keep))

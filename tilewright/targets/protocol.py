@@ -1,8 +1,8 @@
-"""What a target is: the interface by which everything above the waist makes code.
+"""The interface of a target: how everything above the waist makes code.
 
-Input: kernels and plans that say what is computed.  Output: what hosts of this target run, as plain
-data and bytes.  Compiler, tuning, store, server and command line speak to `Target` alone; which
-targets there are is told by name (`targets/__init__.py`).
+Input: kernels and plans that say what is computed.  Output: plain data and bytes that a host of the
+target runs.  Compiler, tuning, store, server and command line use only `Target`; the registry in
+`targets/__init__.py` finds a target by name.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tilewright.targets.schedule import Schedule
 
 T = TypeVar("T")
 Mark = Literal["default", "lite", "extended"]
-#: Why nothing but the default schedule of a kernel is tried; "" if more is.
+#: Why only the default schedule of a kernel is tried; "" if others are, too.
 Fixed = Literal["", "extents"]
-#: The same in words.
+#: The reason as a sentence.
 FIXED: Mapping[Fixed, str] = {
     "extents": "kernels that end at run time are not tuned (extents): times at one length say "
     "little about another"
@@ -38,8 +38,8 @@ def fixed(kernel: Kernel) -> Fixed:
 class Variant(Protocol):
     """Code for one kind of devices, such as those with 15 vector registers and fused multiply-add.
 
-    features: what a host must have, beyond what the target asks of all
-    usual:    whether bundles have it that name no variants
+    features: features that a host needs beyond the target's minimum
+    usual:    True if a bundle has this variant when the user names none
     """
 
     @property
@@ -54,17 +54,17 @@ class Variant(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What a target can do, whatever the device.
+    """What a target can do on any device.
 
     address_bits: the largest memory of one model is 2 ** address_bits bytes
     dtypes:       names of the element types that its kernels read and write
-    features:     names that variants may ask of a host
+    features:     names of features that variants may require of a host
     binding_bytes: the largest tensor that a kernel can be given; 0: any that fits the memory
-    group:        the most threads of one tile; 1: one thread computes it
-    subnormals:   whether f32 numbers below 2^-126 survive arithmetic
-    packing:      how it asks weights to lie
-    halves:       whether values may lie in memory as f16
-    banks:        whether large weights may lie in buffers of their own, as the setting `bank` says
+    group:        the most threads of one tile; 1: one thread computes a tile
+    subnormals:   True if f32 numbers below 2^-126 survive arithmetic
+    packing:      the layouts of weights that it wants
+    halves:       True if values may be stored as f16
+    banks:        True if large weights may be in buffers of their own (the setting `bank`)
     """
 
     address_bits: int
@@ -80,12 +80,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Code:
-    """One kernel as one variant runs it, before it is linked with others.
+    """One kernel for one variant, before it is linked with others.
 
-    loops:   what it does, as the interpreter of the loop IR understands it
+    loops:   its loop nest, which the interpreter of the loop IR can run
     scratch: bytes of staging memory that it needs
-    needs:   features that its instructions ask of a host
-    body:    the target's own: kernels with equal bodies share a slot
+    needs:   features that its instructions require of a host
+    body:    the target's own representation; kernels with equal bodies share a slot
     """
 
     kernel: Kernel
@@ -97,7 +97,7 @@ class Code:
 
 
 def slots_of(codes: Mapping[str, Sequence[Code]]) -> tuple[int, ...]:
-    """A slot per kernel; kernels with equal bodies in all variants share one."""
+    """A slot number for each kernel; kernels with equal bodies in all variants share one."""
     found: dict[Hashable, int] = {}
     bodies = zip(*([code.body for code in listed] for listed in codes.values()), strict=True)
     return tuple(found.setdefault(body, len(found)) for body in bodies)
@@ -108,10 +108,10 @@ class Candidate:
     """A schedule that is worth trying on a class of devices.
 
     mark:    "default", "lite" (the paper's space) or "extended" (our own)
-    cost:    what the target's model expects; smaller is better
-    scratch: bytes of scratch memory per worker, as far as they depend on the schedule
+    cost:    the cost that the target's model expects; smaller is better
+    scratch: bytes of scratch memory per worker, the part that depends on the schedule
     words:   words loaded and stored beyond L1
-    family:  the model compares costs well within one, and less well between two
+    family:  a group of candidates whose costs compare well; costs of two families compare less well
     """
 
     schedule: Schedule
@@ -123,7 +123,7 @@ class Candidate:
 
 
 def setting(settings: Mapping[str, object], name: str, usual: T) -> T:
-    """A setting of a target, which is of the same type as what is usual.  Raises UsageError."""
+    """A setting of a target; it must have the same type as its default.  Raises UsageError."""
     found = settings.get(name, usual)
     if isinstance(found, type(usual)):
         return found
@@ -132,13 +132,11 @@ def setting(settings: Mapping[str, object], name: str, usual: T) -> T:
 
 
 class Target(Protocol):
-    """A way to run kernels.
+    """A kind of code and the devices that run it.  The methods by purpose:
 
-    What it is:          name, facts, variants, classes, stages
-    Schedules, spaces:   default, schedule, objection, candidates, slow
-    Code and its text:   codes, text
-    Bundles:             encode, exchange
-    How hosts time it:   module, tiles and grain (a candidate)
+    Description:         name, facts, variants, classes, stages Schedules, spaces:   default,
+    schedule, objection, candidates, slow Code and its text:   codes, text Bundles:
+    encode, exchange Timing a candidate:  module, tiles and grain
     """
 
     @property
@@ -152,17 +150,18 @@ class Target(Protocol):
 
     @property
     def classes(self) -> Sequence[DeviceClass]:
-        """Classes of devices that run it, the most exact first; () where nobody tunes it."""
+        """Classes of devices that run it, the most specific first; () if it is not tuned."""
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of what `text` can show, in the order of making."""
+        """Names of the forms that `text` can show, in the order of compilation."""
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
-        """The schedule that a kernel starts with, from arithmetic alone."""
+        """The schedule that a kernel starts with, computed without measurements."""
 
     def schedule(self, data: Mapping[str, object]) -> Schedule:
-        """The schedule whose `to_json` gave `data`; `InputError` if it is none of this target."""
+        """The schedule whose `to_json` gave `data`; `InputError` if the target has no such
+        schedule."""
 
     def objection(self, kernel: Kernel, schedule: Schedule) -> str:
         """What is wrong with a schedule from outside; "" if code can be made from it."""
@@ -177,8 +176,11 @@ class Target(Protocol):
         """
 
     def slow(self, kernel: Kernel, default: Schedule) -> Schedule | None:
-        """A schedule beyond the space that is much slower than the default on any device, or None:
-        for questions whose answer is known."""
+        """A schedule outside the space that is much slower than the default on every device, or
+        None.
+
+        It is used for control questions, whose answer is known.
+        """
 
     def codes(
         self,
@@ -190,20 +192,22 @@ class Target(Protocol):
     ) -> dict[str, Code]:
         """A kernel's code by variant.
 
-        alone:   for this one shape; otherwise kernels of other shapes may turn out to be equal
-        without: names of optional passes that do not run
+        alone:   code for this one shape; otherwise kernels of several shapes may share code
+        without: names of optional passes to skip
         """
 
     def module(self, code: Code, variant: str) -> File:
-        """One kernel that was made alone, as engines exchange it."""
+        """A kernel that was compiled alone, as a file for engines."""
 
     def tiles(self, code: Code) -> int:
-        """How many there are of what hosts count in a step of it; it has no run-time extents."""
+        """The number of items that a host counts in a step of this code, which has no run-time
+        extents."""
 
     def grain(self, kernel: Kernel, tiles: int) -> int:
-        """Tiles per ticket of a kernel's steps that have `tiles`; all where one worker runs them.
+        """Tiles per ticket of a kernel's steps that have `tiles`; all if one worker is to run the
+        step.
 
-        A step that is serial in the plan's image stays so: engines see to that.
+        A step that is serial in the plan's image stays serial: engines ensure that.
         """
 
     def encode(
@@ -223,9 +227,9 @@ class Target(Protocol):
         changed: frozenset[int],
         settings: Mapping[str, object],
     ) -> Section:
-        """A section whose `variant` runs other code in the same memory; all else stays.
+        """A section in which `variant` runs other code in the same memory; the rest is unchanged.
 
-        codes: of all kernels, of which those numbered in `changed` are not those of before
+        codes: of all kernels; only those numbered in `changed` differ from the old section
         """
 
     def text(self, code: Code, variant: str, stage: str) -> str:

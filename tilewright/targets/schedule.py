@@ -1,8 +1,9 @@
 """Schedules: the choices of how one kernel runs, as small frozen records.
 
-Each target has types of its own, one for each way to run a form of kernels.  What all share is
-here: a schedule is hashable, comparable, printable data, and its JSON has the name of its form.
-The same kernel with another schedule is another candidate; results may differ only in rounding.
+Each target has its own types, one for each strategy of computing a form of kernels.  Their common
+base is here: a schedule is hashable, comparable, printable data, and its JSON has the name of its
+form.  The same kernel with another schedule is another candidate; results may differ only in
+rounding.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tilewright.kernel.spec import Kernel
 #: The largest size in a schedule.
 MOST = 1 << 20
 
-#: What fields that are no sizes may be.
+#: Allowed values of fields that are not sizes.
 _SETTINGS: dict[str, tuple[object, ...]] = {
     "order": ("nm", "mn"),
     "lanes": (1, 4),
@@ -29,7 +30,7 @@ _SETTINGS: dict[str, tuple[object, ...]] = {
     "types": ("i8-i32", "f16-f32", "u8-i32", "tf32-f32"),
 }
 
-#: Sizes that may be 0: "all at once", "any".
+#: Sizes that may be 0, for "all at once" or "any".
 _OPTIONAL = frozenset({"r1", "width"})
 
 
@@ -42,13 +43,13 @@ class Schedule:
     x0, y0: rows and columns of a register tile
     r0:     reduction steps per pass of the innermost loop ("unroll")
     x1, y1: rows and columns of one tile
-    r1:     reduction steps after which a tile starts over with the next block of them ("split");
-            0 = all steps at once
-    order:  "nm" walks the rows of a tile inside its columns, "mn" the other way ("reorder")
+    r1:     reduction steps of a block; a tile is computed block by block ("split"); 0: all at once
+    order:  "nm" visits the rows of a tile inside its columns, "mn" the columns inside its rows
+        ("reorder")
     stage:  copy each block of columns into scratch memory first ("cache read")
     lanes:  elements per vector ("vectorize"); 1 = scalar code
     cache:  operands whose blocks are copied to scratch memory before use ("cache read")
-    types:  of what a matrix unit multiplies and adds up
+    types:  operand and result types of a matrix unit
     dot:    how bytes are multiplied: "pair" (4 products per lane) or "wide" (2, in 16 bits)
     """
 
@@ -56,7 +57,7 @@ class Schedule:
 
     @property
     def features(self) -> frozenset[str]:
-        """What a device must have to run it, beyond what its class and variant say."""
+        """Features that a device must have beyond those of its class and variant."""
         return frozenset()
 
     def to_json(self) -> dict[str, object]:

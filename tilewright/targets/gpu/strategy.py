@@ -25,40 +25,39 @@ from tilewright.targets.strategy import Alternative, Search, Strategy
 
 S = TypeVar("S", bound=Schedule)
 
-#: Candidates of a kernel, with the default: what a device tries in a few seconds.
+#: The most candidates of a kernel, with the default; a device tries these in a few seconds.
 MOST = 45
 
-#: Groups of fewer threads leave most of a core's lanes without work.
+#: The least threads of a group; with fewer, most lanes of a core are idle.
 LEAST_THREADS = 16
 
-#: How much worse an unusual setting is expected to be, so that other shapes come in between.
+#: The expected relative cost of an unusual setting, so that other shapes come before it.
 UNUSUAL = 1.1
 
 
 class GroupAlternative(Alternative[S, Group], ABC):
-    """An alternative by groups of threads."""
+    """An alternative strategy that uses workgroups."""
 
     kinds: tuple[type[S], ...]
 
     @abstractmethod
     def suits(self, kernel: Kernel) -> bool:
-        """Whether it can compute a kernel; nothing else is asked of it otherwise."""
+        """True if it can compute a kernel.  The other methods expect such a kernel."""
 
     @abstractmethod
     def space(self, kernel: Kernel, core: Core, group: Group) -> Sequence[tuple[S, float]]:
-        """Schedules that are worth trying with their costs, the likely best first."""
+        """Schedules to try, with their costs, best expected first."""
 
     @abstractmethod
     def traffic(self, kernel: Kernel, schedule: S) -> tuple[int, float]:
-        """Bytes of shared memory; words loaded and stored beyond it."""
+        """Bytes of shared memory, and words loaded and stored beyond it."""
 
     @abstractmethod
     def lower(self, kernel: Kernel, schedule: S) -> TileFn:
-        """The loop nest of one tile; what lies beyond the ends of a kernel is not stored."""
+        """The loop nest of one tile.  It stores nothing beyond the ends of a kernel."""
 
     def usual(self, kernel: Kernel) -> tuple[S, ...]:
-        """What is tried first where nothing was tuned, the likely best first; () where it does not
-        suit."""
+        """Defaults for untuned kernels, best expected first; () if the strategy does not suit."""
         return ()
 
     def objection(self, kernel: Kernel, schedule: S) -> str:
@@ -68,28 +67,31 @@ class GroupAlternative(Alternative[S, Group], ABC):
     def candidates(
         self, kernel: Kernel, usual: Schedule, machine: Group, search: Search
     ) -> Iterator[Candidate]:
-        """Those of the space.  The relaxation is the paper's: these tiles keep sums in registers,
-        which is another count."""
+        """The candidates of the space.
+
+        The search's relaxation is not used: it is a share of the paper's count of registers, and
+        these tiles are counted otherwise.
+        """
         for schedule, cost in self.space(kernel, search.core, machine):
             yield Candidate(schedule, "lite", cost, *self.traffic(kernel, schedule))
 
 
 def limits_of(device: DeviceClass) -> Group:
-    """What a group may have on devices of a class."""
+    """The limits of a workgroup on devices of a class."""
     return of_kind(device.machine, Group, "no group of this target", device=device.id)
 
 
-#: One of any schedules: who has found it by a schedule's type gives it no other.
+#: An alternative with any type of schedule.  A table by schedule type pairs each with its own type.
 AnyAlternative: TypeAlias = "GroupAlternative[Any]"
 AnyStrategy: TypeAlias = "GroupStrategy[Any]"
 
 
 class GroupStrategy(GroupAlternative[S], Strategy[S, Group]):
-    """A strategy by groups of threads."""
+    """A strategy that uses workgroups."""
 
     @abstractmethod
     def first(self, kernel: Kernel) -> S:
-        """The schedule that a kernel starts with, on any device."""
+        """The default schedule of a kernel, the same for every device."""
 
     def default(self, kernel: Kernel, machine: Group) -> S:
         return self.first(kernel)
@@ -98,8 +100,8 @@ class GroupStrategy(GroupAlternative[S], Strategy[S, Group]):
 def nearby(
     usual: S, settings: Mapping[str, Sequence[int]], fits: Callable[[S], bool]
 ) -> tuple[tuple[S, float], ...]:
-    """The usual schedule, then others of these settings: for want of a model of such kernels, those
-    nearest to it first."""
+    """The default schedule, then others with these settings, nearest first.  It serves kernels
+    without a cost model."""
 
     def distance(s: S) -> float:
         return sum(abs(log2(getattr(s, name) / getattr(usual, name))) for name in settings)

@@ -26,11 +26,10 @@ from tilewright.targets.protocol import Candidate, Code, Facts
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.strategy import Search, kinds_by_form, schedule_of
 
-#: Threads of a group where nothing asks for another number.
+#: Threads of a group where a kernel does not need another number.
 GROUP = 64
 
-#: How groups of threads compute kernels: of several strategies that suit a kernel the first has its
-#: default.
+#: Strategies that use groups of threads.  A kernel gets the default of the first one that suits it.
 STRATEGIES: tuple[AnyStrategy, ...] = (
     product.REGISTERS,
     product.FEW_ROWS,
@@ -39,7 +38,7 @@ STRATEGIES: tuple[AnyStrategy, ...] = (
     pointwise.REDUCTIONS,
     pointwise.MAPS,
 )
-#: What adds candidates to those, in this order.
+#: Strategies that only add candidates, in this order.
 ALTERNATIVES: tuple[AnyAlternative, ...] = (
     matrix.MATRICES,
     product.HALVES_BY_TILES,
@@ -51,12 +50,13 @@ ALTERNATIVES: tuple[AnyAlternative, ...] = (
 
 
 def group_of(fn: TileFn) -> int:
-    """Threads of a group: those of a tile, or one for each of several tiles."""
+    """Threads of a group: those of one tile, or one for each of several tiles."""
     return fn.threads if fn.thread else GROUP
 
 
 def halves_of(program: Program) -> frozenset[int]:
-    """The weights that lie as halves, two in a word: all readers say so (fusion/halves.py)."""
+    """Weights that are stored as f16, two in a word: those all of whose readers allow it
+    (fusion/halves.py)."""
     return frozenset(
         plan.values[access.value].tensor
         for plan in program.plans
@@ -67,11 +67,11 @@ def halves_of(program: Program) -> frozenset[int]:
 
 
 class GroupTarget(PlainTarget):
-    """A target whose kernels are computed by groups of threads where that pays.
+    """A target that computes kernels by groups of threads where that is faster.
 
-    strategies:   the first that suits a kernel has its default
-    alternatives: they add candidates
-    others:       they run where a schedule says so, and are no candidates
+    strategies:   a kernel gets the default of the first one that suits it
+    alternatives: strategies that add candidates
+    others:       strategies that only an explicit schedule selects; they add no candidates
     """
 
     strategies: tuple[AnyStrategy, ...] = STRATEGIES
@@ -81,12 +81,12 @@ class GroupTarget(PlainTarget):
 
     @cached_property
     def table(self) -> Mapping[type[Schedule], AnyAlternative]:
-        """The strategies by the types of their schedules."""
+        """The strategy of each type of schedule."""
         every = (*self.strategies, *self.alternatives, *self.others)
         return {kind: strategy for strategy in every for kind in strategy.kinds}
 
     def strategy_of(self, kernel: Kernel) -> AnyStrategy | None:
-        """How groups of threads compute a kernel; None if a thread does it alone."""
+        """The strategy for a kernel; None if one thread computes a tile."""
         return next((s for s in self.strategies if s.suits(kernel)), None)
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
@@ -95,15 +95,16 @@ class GroupTarget(PlainTarget):
         return schedule
 
     def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
-        """What runs instead of the default where a device has all that it needs, best first."""
+        """Schedules to use instead of the default on devices with their features, best first."""
         return tuple(s for strategy in self.alternatives for s in strategy.usual(kernel))
 
     def able(
         self, code: Code, fits: Callable[[TileFn], bool], everywhere: frozenset[str]
     ) -> tuple[Code, ...]:
-        """How steps of a kernel can run, best first; the last needs nothing that is not everywhere.
+        """Codes for a kernel's step, best first.  The last needs only features that are
+        `everywhere`.
 
-        fits: whether their buffers begin where loops need them to
+        fits: true if the step's buffers have the alignment that the loops need
         """
         usual = self.default(code.kernel, self.variant.name)
         further = self.better(code.kernel) if code.schedule == usual else ()
@@ -135,7 +136,7 @@ class GroupTarget(PlainTarget):
         return f"the target {self.name} has no {', '.join(missing)}" if missing else ""
 
     def lacking(self, needs: frozenset[str]) -> frozenset[str]:
-        """Which of the features that a kernel needs no device of the target has for it."""
+        """The features of `needs` that no device of the target offers to such a kernel."""
         return needs - self.facts.features
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
@@ -147,7 +148,7 @@ class GroupTarget(PlainTarget):
     def candidates(
         self, kernel: Kernel, device: DeviceClass, relaxation: float
     ) -> Sequence[Candidate]:
-        """What groups of threads compute; other kernels have the default alone."""
+        """The candidates of kernels that groups compute; any other kernel has only its default."""
         first, usual = self.strategy_of(kernel), self.default(kernel, device.variant)
         if first is None:
             return [Candidate(usual, "default", 0.0, 0, 0.0)]

@@ -1,4 +1,4 @@
-"""Which buffers a kernel reads or writes as vectors, and the alignment that this needs.
+"""Finds the buffers that a kernel reads or writes as vectors, and the alignment that they need.
 
 Input: the loops of a kernel. Output: numbers of buffers. Such a buffer must begin at a whole
 vector.
@@ -13,17 +13,17 @@ from tilewright.kernel.expr import Dot, Load, lanes_of
 from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, each
 from tilewright.kernel.tree import walk
 
-#: Bytes of a word, elements of a vector of memory.
+#: Bytes of a word; elements of a vector in memory.
 WORD = LANES = 4
 
 
 def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:
-    """All that compute a value, or copy some."""
+    """All statements that compute a value or copy one."""
     return (s for s in each(stmts) if isinstance(s, Set | Store | CopyAhead))
 
 
 def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
-    """The buffers that are read or written in vectors, and of how many lanes at most."""
+    """The buffers that are read or written as vectors, with their largest number of lanes."""
     found: dict[int, int] = {}
 
     def note(buffer: int, lanes: int) -> None:
@@ -43,29 +43,28 @@ def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:
 
 
 def stored_singly(fn: TileFn) -> frozenset[int]:
-    """Numbers of the buffers whose elements it stores one by one."""
+    """The buffers to which single elements are written."""
     found = (s for s in statements(fn.body) if isinstance(s, Store) and s.buffer < len(fn.buffers))
     return frozenset(s.buffer for s in found if lanes_of(s.value) == 1)
 
 
 def alignments(fn: TileFn) -> dict[int, int]:
-    """The bytes of which the begin of a buffer is a multiple, where more is asked of it than of its
-    elements."""
+    """The alignment in bytes of each buffer that needs more than its elements' alignment."""
     found = {n: lanes for n, lanes in vectors(fn.body).items() if n < len(fn.buffers)}
     sizes = {n: F16.size if fn.buffers[n].halves else fn.buffers[n].dtype.size for n in found}
     return {n: min(lanes * sizes[n], 4 * WORD) for n, lanes in found.items()}
 
 
 def in_vectors(fn: TileFn) -> bool:
-    """Whether the kernel needs its buffers to begin at whole vectors."""
+    """True if a buffer of the kernel must begin at a whole vector."""
     return any(n < len(fn.buffers) for n in vectors(fn.body))
 
 
 def wholes(fn: TileFn) -> dict[int, int]:
-    """How many elements the vectors have of which a buffer, or a shared area, consists in WGSL.
+    """The vector length, in elements, with which WGSL declares a buffer or shared area.
 
-    There who writes to one element of a vector may touch all of it.  So memory consists of vectors
-    only where it is written in vectors.
+    In WGSL a write to one element of a vector may touch the whole vector.  So memory is declared as
+    vectors only where all writes are vectors.
     """
     found = vectors(fn.body)
     memory = range(len(fn.buffers)) if in_vectors(fn) and not stored_singly(fn) else ()
@@ -77,6 +76,6 @@ def wholes(fn: TileFn) -> dict[int, int]:
 
 
 def packs_bytes(fn: TileFn) -> bool:
-    """Whether it computes on vectors of bytes, which are then words."""
+    """True if the kernel computes on vectors of bytes, which are then words."""
     values = (s.value for s in statements(fn.body) if not isinstance(s, CopyAhead))
     return any(isinstance(x, Dot) for value in values for x in walk(value))

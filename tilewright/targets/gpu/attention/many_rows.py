@@ -1,19 +1,20 @@
-"""Attention of many query rows by matrix units; scores are computed twice instead of rescaling
-sums.
+"""Attention of many query rows by matrix units.
+
+Scores are computed twice, so that sums need not be rescaled when a larger score is found.
 
 Input: an attention, and a schedule (schedule.py). Output: the loop nest of one tile.
 
-    queries to shared memory, from there to matrices that stay
+    queries to shared memory, from there to matrices that stay in registers
     for block of y1 keys:       keys to shared memory;  scores := queries * keys
                                 each thread:  maximum of a part of a row
-    maxima of rows
+    maximum of each row
     context := 0
-    for block of y1 keys:       the same scores;  powers := exp(scores - maximum), as halves
-                                values to where the keys were;  context += powers * values
-    context by way of shared memory, times what the sums of powers give, to where it is stored
+    for block of y1 keys:       the same scores;  powers := exp(scores - maximum), as f16
+                                values replace the keys;  context += powers * values
+    context to shared memory, divided by the sum of its row's powers, to the output
 
-Operands of the next part are read from memory while this one computes. Scores and sums are f32.
-docs/decisions/0036-attention-by-matrices.md explains the two passes.
+A block's operands are read from memory while the block before it is computed. Scores and sums are
+f32. docs/decisions/0036-attention-by-matrices.md explains the two passes.
 """
 
 from __future__ import annotations
@@ -50,21 +51,22 @@ from tilewright.targets.gpu.attention.scores import (
 )
 from tilewright.targets.gpu.tile.staging import LANES, guarded, in_vectors, inside, shared_out
 
-#: Four elements at a line and a place in it.
+#: Gives the four elements from a line and an offset in it.
 Vector = Callable[[Index, Index], Expr]
 
-#: Where an element lies in shared memory, by its line and its place in it.
+#: Gives an element's offset in shared memory from its line and its offset in that line.
 Place = Callable[[Index, Index], Index]
 
 
 def lower(kernel: Kernel, schedule: HeadMatrixSchedule) -> TileFn:
-    """Tiles of x1 query rows of one head; what lies beyond the ends is no key and not stored."""
+    """Loops for tiles of x1 query rows of one head.  Keys beyond the end count as masked; rows
+    beyond the end are not stored."""
     areas = Areas.of(form_as(kernel, Attention), schedule)
     return _Tile(kernel, schedule, areas).emit()
 
 
 class _Tile:
-    """One tile: its parts in their order."""
+    """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, kernel: Kernel, s: HeadMatrixSchedule, areas: Areas) -> None:
         self.kernel, self.s, self.areas = kernel, s, areas
@@ -72,7 +74,7 @@ class _Tile:
         first = len(kernel.buffers)
         self.left, self.right, self.scores, self.rows = range(first, first + 4)
         self.depth, self.columns = form.depth.extent, form.n.extent
-        #: Results of a subgroup in a row: of scores, and of the context.
+        #: Matrices in a row of a subgroup's results: of scores, and of the context.
         self.keys_across = s.y1 // (s.n * s.along)
         self.across = self.columns // (s.n * s.along)
         outer, tiles = tuple(v.extent for v in form.outer), ceil(form.m.extent / s.x1)
@@ -83,7 +85,8 @@ class _Tile:
         subgroup = b.let(b.thread // s.width, "t")
         self.subgroup = subgroup
         self.down, self.along = (b.let(i, "t") for i in unflatten(subgroup, (s.down, s.along)))
-        #: The row whose scores this thread looks at, and which of the threads it is that do.
+        #: The number of threads that share a row of scores; this thread's number among them, and
+        #: its row.
         self.sharing = s.threads // s.x1
         self.part, self.row = (b.let(i, "t") for i in unflatten(b.thread, (self.sharing, s.x1)))
         self.blocks = ceil(form.keys.extent / s.y1)
@@ -128,17 +131,19 @@ class _Tile:
         return replace(b.finish(self.kernel, self.areas.all), unit=s.unit)
 
     def _next(self, block: Index, seen: Index) -> Index:
-        """The last block is read once more, and not used."""
+        """The number of the next block; after the last block that block is read again and not
+        used."""
         return self.b.let_min(block + 1, seen + -1)
 
     def _results(self, across: int) -> list[tuple[int, int]]:
-        """Numbers of a subgroup's results, so many in a row."""
+        """Row and column numbers of a subgroup's matrices, `across` in a row."""
         return list(every(range(self.s.rows), range(across)))
 
     # ---- operands to shared memory ---------------------------------------------------------------
 
     def _load_queries(self) -> None:
-        """Matrices := the subgroup's rows, by way of shared memory, y1 of the depth at a time."""
+        """Loads the subgroup's query rows as matrices through shared memory, `y1` of the depth at a
+        time."""
         b, s, form, pitch = self.b, self.s, self.form, self.areas.left_pitch
         for begin in range(0, self.depth, s.y1):
             width = min(s.y1, self.depth - begin)
@@ -156,7 +161,7 @@ class _Tile:
             for step, i in every(range(width // s.k), range(s.rows)):
                 at = self.down * self.areas.left.part + (i * s.m * pitch + step * s.k)
                 b.add(LoadMatrix(_query(i, begin // s.k + step), False, self.left, at, pitch))
-        # powers come to where they are
+        # Powers will be written to this area.
         b.add(Barrier())
 
     def _left_at(self, row: Index, at: Index) -> Index:
@@ -186,7 +191,8 @@ class _Tile:
         _write_eights(self.b, "values", self.s.y1, self.columns, self.right, place)
 
     def _of_block(self, block: Index, load: Load) -> Vector:
-        """Elements of a block's keys, or values; 0 beyond the last."""
+        """A function that reads four elements of a block's keys or values; 0 beyond the last
+        key."""
         form = self.form
         axis = form.depth if load == form.k else form.n
 
@@ -200,7 +206,7 @@ class _Tile:
     # ---- scores ----------------------------------------------------------------------------------
 
     def _score(self) -> None:
-        """Shared memory := the subgroup's scores"""
+        """Computes the subgroup's scores and stores them in shared memory."""
         b, s, areas = self.b, self.s, self.areas
         results = self._results(self.keys_across)
         for i, j in results:
@@ -215,7 +221,7 @@ class _Tile:
             self._put(_score(i, j), i, j)
 
     def _put(self, name: str, i: int, j: int) -> None:
-        """A result to the subgroup's part of the scores."""
+        """Stores a result matrix in the subgroup's part of the scores."""
         s, pitch = self.s, self.areas.score_pitch
         at = self.subgroup * self.areas.scores.part + (i * s.m * pitch + j * s.n)
         self.b.add(StoreMatrix(self.scores, at, name, pitch))
@@ -227,15 +233,16 @@ class _Tile:
         return subgroup * areas.scores.part + row % s.own * areas.score_pitch + key % each
 
     def _own_scores(self) -> Iterator[tuple[Index, Index]]:
-        """The units of eight keys of a block that this thread looks at: where powers lie, and the
-        first key."""
+        """The groups of eight keys of a block that this thread handles: the offset of their powers
+        in shared memory, and the first key."""
         count = self.s.y1 // (EIGHT * self.sharing)
         for n in range(count):
             key = self.part * (count * EIGHT) + n * EIGHT
             yield self._left_at(self.row, key), key
 
     def _named(self) -> Attention:
-        """The attention; what softmax is applied to has names for all that is read for a row."""
+        """The attention, with registers for those parts of softmax's argument that are read once a
+        row."""
         b, form, named = self.b, self.form, dict[Expr, Reg]()
 
         def name(e: Expr) -> Expr:
@@ -253,12 +260,12 @@ class _Tile:
 
     @property
     def _row(self) -> Values:
-        """Where this thread's row is: the last one, if it lies beyond."""
+        """Index values of this thread's row; a row beyond the end is replaced by the last one."""
         row = self.b.let_min(self.first + self.row, index(self.form.m.extent - 1))
         return self.at | {self.form.m: row}
 
     def _set_values(self, block: Index, first: Index, form: Attention) -> None:
-        """value0 ... := the argument at eight keys; -inf where there is no key"""
+        """Sets value0 to value7 to softmax's argument at eight keys; -inf beyond the last key."""
         b = self.b
         for i in range(EIGHT):
             if i % LANES == 0:
@@ -270,7 +277,7 @@ class _Tile:
             b.set(f"value{i}", argument(form, score, there, (Bound(key, form.keys.extent),)))
 
     def _share(self, name: str, op: Callable[[Expr, Expr], Expr]) -> None:
-        """The register := what `op` makes of those of all threads that look at a row."""
+        """Combines a register over all threads that share a row; each of them gets the result."""
         if self.sharing == 1:
             return
         b, x1 = self.b, self.s.x1
@@ -280,13 +287,13 @@ class _Tile:
             found = Load(self.rows, self.row + other * x1, F32)
             b.set("other", found)
             b.set(name, op(Reg(name, F32), Reg("other", F32)) if other else Reg("other", F32))
-        # others must have read it before it is written again
+        # All threads must have read the area before it is written again.
         b.add(Barrier())
 
     # ---- context ---------------------------------------------------------------------------------
 
     def _store_powers(self, at: Index) -> None:
-        """Shared memory := exp(value - top) of eight keys;  total += them"""
+        """Stores exp(value - top) of eight keys in shared memory, and adds them to `total`."""
         b, total = self.b, Reg("total", F32)
         for i in range(EIGHT):
             b.set(f"value{i}", power(Reg(f"value{i}", F32), Reg("top", F32)))
@@ -295,7 +302,7 @@ class _Tile:
         b.store(self.left, at, _eight(Lanes(tuple(powers[:LANES])), Lanes(tuple(powers[LANES:]))))
 
     def _mix(self) -> None:
-        """context += powers * values"""
+        """Adds powers * values to the context."""
         b, s, areas = self.b, self.s, self.areas
         for step in range(s.y1 // s.k):
             for i in range(s.rows):
@@ -310,7 +317,8 @@ class _Tile:
                 b.add(MultiplyMatrices(_context(i, j), f"power{i}_{step}", f"column{j}_{step}"))
 
     def _store(self) -> None:
-        """The context over its row's total, as many columns at a time as there are scores."""
+        """Divides the context by its row's total and stores it, a scores area of columns at a
+        time."""
         b, s = self.b, self.s
         self._share("total", add)
         with inside(b, (Bound(self.part, 1),)):
@@ -324,7 +332,7 @@ class _Tile:
             self._store_columns(begin * s.n, count * s.n)
 
     def _store_columns(self, begin: int, width: int) -> None:
-        """Of each part of the columns so many from there on."""
+        """Stores `width` columns, from `begin` on, of each subgroup's part of the columns."""
         b, s, form = self.b, self.s, self.form
         shape = (s.x1, s.along, width // LANES)
         for _, (line, along, four) in shared_out(b, shape):
@@ -367,29 +375,30 @@ def _context(i: int, j: int) -> str:
     return f"context{i}_{j}"
 
 
-# ---- lines of f32 to shared memory as halves, eight at a time: four whole words ------------------
+# ---- lines of f32 to shared memory as f16, eight at a time: four whole words ---------------------
 
 
 def _read_eights(b: Builder, name: str, lines: int, width: int, four: Vector) -> None:
-    """Registers := this thread's units of so many lines, each with `width` elements."""
+    """Reads this thread's units of eight elements to registers, from lines of `width` elements."""
     for n, line, at in _units(b, lines, width):
         for half in range(2):
             b.set(f"{name}{n}_{half}", four(line, at + half * LANES))
 
 
 def _write_eights(b: Builder, name: str, lines: int, width: int, area: int, place: Place) -> None:
-    """Shared memory := these registers, as halves."""
+    """Writes these registers to shared memory as f16."""
     for n, line, at in _units(b, lines, width):
         first, second = (Reg(f"{name}{n}_{half}", F32, LANES) for half in range(2))
         b.store(area, place(line, at), _eight(first, second))
 
 
 def _eight(first: Expr, second: Expr) -> Expr:
-    """Two vectors of four numbers as eight halves."""
+    """Two vectors of four numbers as one vector of eight f16."""
     return Join(tuple(Call("cast", (x,), F16, LANES) for x in (first, second)))
 
 
 def _units(b: Builder, lines: int, width: int) -> Iterator[tuple[int, Index, Index]]:
-    """Number, line and first element of each unit; neighbours read neighbours."""
+    """Number, line and first element of each of this thread's units.  Neighbouring threads have
+    neighbouring units."""
     for n, (line, at) in shared_out(b, (lines, width // EIGHT)):
         yield n, line, at * EIGHT

@@ -1,15 +1,15 @@
-"""Attention of a single query row: all scores at once, sums by subgroup exchange.
+"""Attention of a single query row: all scores at once, and sums by exchange within subgroups.
 
 Input: an attention, and a schedule (schedule.py). Output: the loop nest of one tile.
 
     query to registers
-    for block of keys:     several threads share a key: products of its parts, added up by swaps
-                           scores to shared memory;  each thread: maximum
-    barrier                maximum of all: by swaps, then of each subgroup by way of shared memory
+    for block of keys:     neighbouring threads share a key: each multiplies its part, and exchanges
+                           add the parts up;  scores to shared memory;  each thread: maximum
+    barrier                maximum of all: exchange in each subgroup, then through shared memory
     each thread:           some powers := exp(score - maximum), in place;  their sum
     barrier                sum of all, in the same way
-    for block of values:   context += powers * values: a thread has a slice of them, 4 columns
-    context of all slices added up by swaps, then by way of shared memory;  slice 0 stores
+    for block of values:   context += powers * values: a thread has some of the keys and 4 columns
+    add up the contexts of all slices by exchange, then through shared memory;  slice 0 stores
 
 The next block is read as soon as registers are free; the first values are read while threads wait
 for the maximum. Reads beyond the last key repeat the last key and do not count.
@@ -43,12 +43,12 @@ from tilewright.targets.gpu.attention.scores import (
 from tilewright.targets.gpu.tile.staging import guarded, in_vectors, inside
 from tilewright.targets.masks import last_seen
 
-#: Two numbers to one.
+#: A function of two numbers.
 Op = Callable[[Expr, Expr], Expr]
 
 
 def lower(kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
-    """Tiles of one query row of one head."""
+    """Loops for tiles of one query row of one head."""
     keys = form_as(kernel, Attention).keys.extent
     dealt = Dealt.of(kernel, schedule)
     areas = dealt.areas(keys, schedule.threads // schedule.width)
@@ -56,7 +56,7 @@ def lower(kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
 
 
 class _Tile:
-    """One tile: its parts in their order."""
+    """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, kernel: Kernel, s: HeadRowSchedule, dealt: Dealt) -> None:
         self.kernel, self.s, self.dealt = kernel, s, dealt
@@ -68,12 +68,12 @@ class _Tile:
         *others, row, share = unflatten(b.tile, shape)
         self.at: Values = dict(zip(form.outer, others, strict=True)) | {form.m: row}
         self.subgroups = s.threads // s.width
-        #: Which of the threads that share a key, or a subgroup, this is.
+        #: This thread's number among those that share a key, or a subgroup.
         self.lane = b.let(b.thread % dealt.each, "t")
         self.slice, unit = (
             b.let(i, "t") for i in unflatten(b.thread, (dealt.slices, dealt.owners))
         )
-        #: Which of its own columns' vectors a thread has: those without any read the last one.
+        #: The vector of columns that this thread computes; surplus threads read the last one.
         self.unit = b.let_min(unit, index(dealt.units - 1), "unit")
         self.column = (share * dealt.units + self.unit) * dealt.lanes
         #: The last key that the row sees.
@@ -106,18 +106,18 @@ class _Tile:
 
     @contextmanager
     def _blocks(self, step: int) -> Iterator[Index]:
-        """A loop over blocks of so many keys: those that hold one which the row sees."""
+        """A loop over blocks of `step` keys, as far as the row sees any of their keys."""
         blocks = ceil(self.form.keys.extent / step)
         with self.b.loop("block", Index(), self.last // step + 1, 1, blocks) as block:
             yield block
 
     def _read_next(self, read: Callable[[Index], None], block: Index, step: int) -> None:
-        """Reads for the next block; after the last one what is not used."""
+        """Reads the next block; after the last block, reads a block that is not used."""
         if self.form.keys.extent > step:
             read(block + 1)
 
     def _last_seen(self) -> Index:
-        """The last key that the row sees; the first one if it sees none."""
+        """The last key that the row sees; key 0 if it sees none."""
         last = last_seen(self.form)
         if last is None:
             return self.last
@@ -129,7 +129,7 @@ class _Tile:
     # ---- scores ----------------------------------------------------------------------------------
 
     def _read_query(self) -> None:
-        """This thread's vectors of the query."""
+        """Reads this thread's vectors of the query."""
         q, width = self.form.q, width_of(self.form)
         for v in range(self.dealt.vectors):
             first = self._depth(v)
@@ -139,11 +139,11 @@ class _Tile:
             self.b.set(self._query(v).name, found)
 
     def _depth(self, v: int) -> Index:
-        """Where the elements of a key begin that this thread reads as its vector number v."""
+        """The offset in a key of the elements that this thread reads as its vector number `v`."""
         return (self.lane + v * self.dealt.each) * width_of(self.form)
 
     def _read_keys(self, block: Index) -> None:
-        """This thread's vectors of its keys, which lie side by side."""
+        """Reads this thread's vectors of its keys, which are contiguous."""
         k, sharing = self.form.k, self.s.threads // self.dealt.each
         first = (block * sharing + self.b.thread // self.dealt.each) * self.s.keys
         for u in range(self.s.keys):
@@ -154,7 +154,7 @@ class _Tile:
                 self.b.set(reg.name, Load(k.buffer, at, F32, reg.lanes))
 
     def _multiply(self) -> None:
-        """dots := the sums of this thread's products, of each key"""
+        """Sets `dots` to the sums of this thread's products, one for each of its keys."""
         for u in range(self.s.keys):
             total: Expr = Const(0.0, F32)
             for v in range(self.dealt.vectors):
@@ -164,9 +164,10 @@ class _Tile:
                     total = _dot(u)
 
     def _add_up_keys(self) -> None:
-        """dot0 := the sum of all threads that share a key, of key number thread % keys
+        """Sets `dot0` to the dot product of key number thread % keys, summed over all threads that
+        share it.
 
-        While threads have several keys, each gives half of them away and adds up the others.
+        In each step a thread passes on the sums of half of its keys and adds up the other half.
         """
         b, count, bits = self.b, self.s.keys, 1
         while count > 1:
@@ -181,7 +182,8 @@ class _Tile:
         self._over_lanes(_dot(0), add, bits, self.dealt.each)
 
     def _score(self, block: Index) -> None:
-        """Shared memory := the score of this thread's key;  high := the maximum"""
+        """Stores the score of this thread's key in shared memory, and updates `high`, the
+        maximum."""
         b, keys, each = self.b, self.s.keys, self.dealt.each
         first = block * self.dealt.block + b.thread // each * keys
         key = first + b.thread % keys
@@ -194,7 +196,7 @@ class _Tile:
     # ---- softmax ---------------------------------------------------------------------------------
 
     def _powers(self) -> None:
-        """scores := exp(score - maximum);  total := the sum of this thread's"""
+        """Replaces scores by exp(score - maximum), and sets `total` to the sum of this thread's."""
         b, score = self.b, Reg("score", F32)
         b.set("total", Const(0.0, F32))
         with self._blocks(b.threads) as block:
@@ -205,9 +207,9 @@ class _Tile:
                 b.set("total", add(Reg("total", F32), score))
 
     def _over_group(self, name: str, op: Op, area: int) -> None:
-        """The register := what `op` makes of those of all threads.
+        """Combines a register over all threads of the group; each of them gets the result.
 
-        area: where in shared memory subgroups put what they have
+        area: the shared memory through which subgroups pass their partial results
         """
         b, reg = self.b, Reg(name, F32)
         self._over_lanes(reg, op, 1, self.s.width)
@@ -219,8 +221,7 @@ class _Tile:
             b.set(name, op(reg, Reg("other", F32)) if n else Reg("other", F32))
 
     def _over_lanes(self, reg: Reg, op: Op, bits: int, end: int) -> None:
-        """The register := what `op` makes of those of threads whose numbers differ in these bits
-        alone."""
+        """Combines a register over threads whose numbers differ only in these bits."""
         while bits < end:
             self.b.set("other", Swapped(reg, bits))
             self.b.set(reg.name, op(reg, Reg("other", F32)))
@@ -229,12 +230,13 @@ class _Tile:
     # ---- context ---------------------------------------------------------------------------------
 
     def _own_keys(self, block: Index) -> list[Index]:
-        """The keys of a block whose values this thread reads: neighbours read neighbouring ones."""
+        """The keys of a block whose values this thread reads; neighbouring threads have
+        neighbouring keys."""
         numbers = (block * self.s.values + u for u in range(self.s.values))
         return [n * self.dealt.slices + self.slice for n in numbers]
 
     def _read_values(self, block: Index) -> None:
-        """This thread's columns of its keys' values."""
+        """Reads this thread's columns of its keys' values."""
         v = self.form.v
         for u, number in enumerate(self._own_keys(block)):
             key = self.b.let_min(number, self.last, "key")
@@ -242,7 +244,7 @@ class _Tile:
             self.b.set(self._value(u).name, Load(v.buffer, at, F32, self.dealt.lanes))
 
     def _add_values(self, block: Index) -> None:
-        """context += powers * values"""
+        """Adds powers * values to the context."""
         for u, key in enumerate(self._own_keys(block)):
             self.b.set("power", guarded(Load(self.scores, key, F32), self._seen(key)))
             for c in range(self.dealt.lanes):
@@ -250,7 +252,7 @@ class _Tile:
                 self.b.set(_context(c).name, Call("fma", factors, F32))
 
     def _add_up(self) -> None:
-        """context of slice 0 := the sum of all slices"""
+        """Adds the contexts of all slices into that of slice 0."""
         b, dealt = self.b, self.dealt
         own = [_context(c) for c in range(dealt.lanes)]
         for reg in own:

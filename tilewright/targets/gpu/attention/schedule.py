@@ -1,8 +1,8 @@
 """Schedules of attention: how a workgroup computes query rows of a head, and its shared memory.
 
-Input: an attention. Output: a schedule for some rows, for one row, and for many rows by matrix
-units; how keys and columns are assigned to threads; the areas of shared memory. strategies.py says
-which schedules are tried; some_rows.py, one_row.py and many_rows.py make loops of them.
+Input: an attention. Output: three kinds of schedule (some rows; one row; many rows by matrix
+units), how each assigns keys and columns to threads, and its areas of shared memory. strategies.py
+chooses the schedules to try; some_rows.py, one_row.py and many_rows.py make their loops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tilewright.targets.gpu.tile.places import may_trap
 from tilewright.targets.gpu.tile.staging import LANES, PAD, in_vectors
 from tilewright.targets.schedule import Schedule
 
-#: Threads of a group, unless a schedule says otherwise.
+#: The default number of threads in a group.
 THREADS = 128
 
 
@@ -42,8 +42,9 @@ THREADS = 128
 class HeadSchedule(Schedule):
     """Tiles of x1 query rows, 1 or a multiple of 4; blocks of y1 keys; threads of a group.
 
-    parts:  threads that share the score of a key, so that neighbours read neighbouring elements
-    across: groups that share the columns of a head, each with all its scores: work for more cores
+    parts:  threads that share the dot product of a key, so that they read neighbouring elements
+    across: groups that divide the columns of a head; each computes all scores, so more cores have
+            work
     """
 
     form = "head"
@@ -71,14 +72,14 @@ class HeadSchedule(Schedule):
         return beyond(self.threads, self.shared(kernel))
 
     def shared(self, kernel: Kernel) -> int:
-        """Bytes of shared memory; a vector of it holds the number that all threads share."""
+        """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
         return WORD * (sum(areas_of(kernel, self)) + LANES)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a head that a group has are dealt: units of `width`, each to `slices`
-    threads."""
+    """How a group divides its columns of a head: `units` vectors of `width` columns.  `slices`
+    threads share a unit, each with a part of the keys."""
 
     width: int
     units: int
@@ -94,7 +95,8 @@ class Columns:
 
 
 def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
-    """Elements of shared memory: queries, scores (later contexts), a maximum of each thread."""
+    """Elements of shared memory: queries, scores (later contexts), and a maximum for each
+    thread."""
     form = form_as(kernel, Attention)
     columns = Columns.of(form, s)
     contexts = columns.slices // 2 * columns.units * columns.width
@@ -102,12 +104,12 @@ def areas_of(kernel: Kernel, s: HeadSchedule) -> tuple[int, int, int]:
 
 
 def width_of(form: Attention) -> int:
-    """Elements of a key that are read at a time."""
+    """Elements of a key that one load reads."""
     return LANES if in_vectors(form.k.index, form.depth) else 1
 
 
 def vectors_of(form: Attention) -> int:
-    """How often a key is read from."""
+    """The number of loads that read a whole key."""
     return form.depth.extent // width_of(form)
 
 
@@ -119,22 +121,21 @@ def computed(kernel: Kernel) -> bool:
     return not HeadSchedule(x1=1, threads=THREADS, y1=THREADS).objection(kernel)
 
 
-#: Vectors of keys, or of values, that a thread reads together at most: they wait in registers.
+#: The most vectors of keys or values that a thread loads before it uses them; they take registers.
 MOST_READ = 32
 
-#: Keys and values that a thread reads together, of one row: what is tried first, in this order.
+#: Default numbers of keys and values that a thread loads together for one row, most wanted first.
 KEYS, VALUES = (16, 8, 4, 2, 1), (16, 8, 4)
 
 
 @dataclass(frozen=True)
 class HeadRowSchedule(Schedule):
-    """Tiles of one query row and a part of a head's columns, whose scores all stay in shared
-    memory.
+    """Tiles of one query row and a part of a head's columns.  All scores stay in shared memory.
 
-    width:  threads of a subgroup, which add up by swapping what they have
-    keys:   keys of which a thread reads its part together
-    values: values of which a thread reads its part together
-    across: as of `HeadSchedule`
+    width:  threads of a subgroup, which exchange registers to add up
+    keys:   keys whose parts a thread loads together
+    values: values whose parts a thread loads together
+    across: groups that divide the columns of a head, as in `HeadSchedule`
     """
 
     form = "head-row"
@@ -169,14 +170,15 @@ class HeadRowSchedule(Schedule):
 
 @dataclass(frozen=True)
 class Dealt:
-    """How keys and columns are dealt to the threads of a group.
+    """How keys and columns are assigned to the threads of a group.
 
-    each:    neighbouring threads that share a key;  vectors: how often each reads from it
+    each:    neighbouring threads that share a key;  vectors: loads of each of them from a key
     block:   keys that the group reads together
-    lanes:   elements of a vector of columns;  units: such vectors that the group has of a head
-    owners:  neighbouring threads for them, a power of two: the last ones may have none
-    slices:  parts of the values, each of which as many threads add up
-    parts:   of them come to shared memory what subgroups have not added up
+    lanes:   elements of a vector of columns;  units: such vectors in the group's part of a head
+    owners:  neighbouring threads with a unit each, a power of two; the last ones may have none
+    slices:  parts of the keys, whose contexts are added up at the end
+    parts:   partial contexts that go through shared memory, after each subgroup has added up its
+             own
     """
 
     each: int
@@ -201,26 +203,26 @@ class Dealt:
         )  # fmt: skip
 
     def areas(self, keys: int, subgroups: int) -> tuple[int, int, int]:
-        """Elements of shared memory: scores, a maximum and a sum of each subgroup, contexts."""
+        """Elements of shared memory: scores, a maximum and a sum of each subgroup, and contexts."""
         contexts = self.parts * self.units * self.lanes
         return ceil(keys / self.block) * self.block, 2 * subgroups, contexts
 
 
 def shared_of_row(kernel: Kernel, s: HeadRowSchedule) -> int:
-    """Bytes of shared memory; a vector of it holds the number that all threads share."""
+    """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     keys = form_as(kernel, Attention).keys.extent
     return WORD * (sum(Dealt.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
 
 
-#: What matrices multiply and add up, as the features name it.
+#: Types of the matrix unit, as feature names have them: f16 operands, f32 results.
 TYPES = "f16-f32"
 
-#: Query rows from which on a tile of matrices is worth it.
+#: The least number of query rows for which matrix units are tried.
 LEAST_ROWS = 16
 
 
 def in_matrices(kernel: Kernel) -> bool:
-    """True for attention of many rows, of operands that may be rounded and lie in vectors."""
+    """True for attention of many rows whose operands may be rounded to f16 and load as vectors."""
     if not computed(kernel) or not in_halves(kernel):
         return False
     form = form_as(kernel, Attention)
@@ -235,13 +237,13 @@ def in_matrices(kernel: Kernel) -> bool:
 
 @dataclass(frozen=True)
 class HeadMatrixSchedule(Schedule):
-    """Tiles of down x along subgroups: down has rows of the tile each, along shares keys and then
-    columns of the head.
+    """Tiles of down x along subgroups.  Each of `down` has rows of the tile; `along` subgroups with
+    the same rows divide first the keys of a block, then the columns of the head.
 
     m, n, k: sizes of the unit's matrices;  width: threads of a subgroup
-    rows:    matrices that a subgroup's query rows consist of
+    rows:    matrices that cover a subgroup's query rows
     y1:      keys of a block
-    room:    bytes of shared memory that a group may take
+    room:    bytes of shared memory that a group may use
     """
 
     form = "head-matrix"
@@ -309,14 +311,13 @@ class HeadMatrixSchedule(Schedule):
 
 @dataclass(frozen=True)
 class Areas:
-    """How shared memory is dealt.
+    """The areas of shared memory.
 
-    left:   what matrices have as rows, in parts for the rows of a subgroup: queries, then powers
-    right:  the same of columns, in parts for the subgroups beside each other: keys and values by
-            turns
-    scores: results, in parts for each subgroup
-    rows:   a number of each thread, which others of its row read; in the end one of each row
-    *_pitch: elements from line to line
+    left:   left operands, a part for the rows of each subgroup: queries, later powers
+    right:  right operands, a part for each subgroup beside another: keys and values in turn
+    scores: results, a part for each subgroup
+    rows:   a number of each thread that the others of its row read; at the end one number per row
+    *_pitch: elements from one line to the next
     """
 
     left: Scratch
@@ -347,6 +348,6 @@ class Areas:
 
 
 def shared_of_matrices(kernel: Kernel, s: HeadMatrixSchedule) -> int:
-    """Bytes of shared memory; a vector of it holds the number that all threads share."""
+    """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     areas = Areas.of(form_as(kernel, Attention), s).all
     return sum(area.size * area.dtype.size for area in areas) + WORD * LANES

@@ -1,8 +1,8 @@
 """Formulas that all attention tiles share: scale and mask, exponentials, normalisation.
 
-Input: an attention, and results of its stages as expressions. Output: expressions at a point, and
-the blocks of keys that a tile sees. some_rows.py, one_row.py and many_rows.py decide how threads
-share the work.
+Input: an attention, and the results of earlier stages as expressions. Output: expressions at a row
+and key, and the number of key blocks that a tile needs. some_rows.py, one_row.py and many_rows.py
+divide the work among threads.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tilewright.targets.masks import last_seen
 
 
 def argument(form: Attention, dot: Expr, at: Values, ends: tuple[Bound, ...]) -> Expr:
-    """What softmax is applied to at a row and a key; -inf where these ends do not hold.
+    """Softmax's argument at a row and a key; -inf where one of the bounds `ends` does not hold.
 
-    dot: the product of both
+    dot: the dot product of query and key
     """
     return guarded(_with({form.scores: dot}, form.argument, at), ends, float("-inf"))
 
@@ -46,16 +46,20 @@ def power(score: Expr, top: Expr) -> Expr:
 
 
 def scale(kernel: Kernel, total: Expr) -> Expr:
-    """The sum of a row's powers, by which its context is divided; where operands may be rounded to
-    halves its reciprocal, since an exact division takes many operations (product/division.py)."""
-    # no finite score: exp(-inf - -inf) is what the specification says; all other sums are 1 or more
+    """The sum of a row's powers, by which its context is divided.
+
+    It is the sum's reciprocal where operands may be rounded to f16, since an exact division takes
+    many operations (product/division.py).
+    """
+    # A row without a finite score gives exp(-inf - -inf), as specified; any other sum is at least
+    # 1.
     none = Call("eq", (total, Const(0.0, F32)), BOOL)
     found = Reciprocal(total) if in_halves(kernel) else total
     return Call("where", (none, Const(float("nan"), F32), found), F32)
 
 
 def result(kernel: Kernel, form: Attention, scaled: Expr, context: Expr, at: Values) -> Expr:
-    """What is stored of a column.  scaled: as `scale` gives it"""
+    """The value that is stored for a column.  scaled: the result of `scale`"""
     if not in_halves(kernel):
         return _with({form.total: scaled, form.context: context}, kernel.value, at)
 
@@ -65,23 +69,23 @@ def result(kernel: Kernel, form: Attention, scaled: Expr, context: Expr, at: Val
                 return Call("mul", (over, scaled), F32)
         return e
 
-    # else the sum is asked for where 0 is stored of rows without any key, whose sum is NaN
+    # Keep the sum where the kernel tests it, to store 0 in rows without a key: their sum is NaN.
     known = {form.total: Reciprocal(scaled), form.context: context}
     return _with(known, rewrite(kernel.value, times), at)
 
 
 def _with(known: Mapping[int, Expr], value: Expr, at: Values) -> Expr:
-    """The value at a point, where results of these stages are known."""
+    """The value at a point, with these results of earlier stages put in."""
     return rewrite(value, lambda e: known[e.stage] if isinstance(e, Acc) else e, at)
 
 
 def lane(e: Reg, i: int) -> Expr:
-    """A number of a vector, or the number itself."""
+    """A lane of a vector, or the number itself if it has one lane."""
     return Lane(e, i) if e.lanes > 1 else e
 
 
 def vector(values: Sequence[Expr]) -> Expr:
-    """The vector of several numbers; a number alone stays one."""
+    """The vector of several numbers; a single number is returned as it is."""
     return Lanes(tuple(values)) if len(values) > 1 else values[0]
 
 
@@ -91,7 +95,7 @@ def add(a: Expr, b: Expr) -> Expr:
 
 
 def blocks_seen(b: Builder, form: Attention, at: Values, last_row: Index, y1: int) -> Index:
-    """The blocks of y1 keys that hold one which this row sees, and so all that rows before it do.
+    """The number of blocks of y1 keys that this row, or a row before it, sees a key of.
 
     at: values of the other axes
     """
@@ -99,7 +103,7 @@ def blocks_seen(b: Builder, form: Attention, at: Values, last_row: Index, y1: in
     if last is None or blocks == 1:
         return index(blocks)
     row = {form.m: b.let_min(last_row, index(form.m.extent - 1))}
-    # a last key of -1 gives no block
+    # A last key of -1 gives 0 blocks.
     key, size = last.substitute(at | row), Const(y1, I32)
     whole = Call("div", (Call("add", (key, size), I32), size), I32)
     return b.uniform(whole, blocks + 1, "blocks")

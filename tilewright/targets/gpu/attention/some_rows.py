@@ -1,14 +1,14 @@
 """Attention of some query rows of a head; scores stay in shared memory (online softmax).
 
-Input: an attention of fixed size, and a schedule. Output: the loop nest of one tile. Rows are the
-lanes of vectors, so values that all threads share are read as whole vectors.
+Input: an attention of fixed size, and a schedule. Output: the loop nest of one tile. The lanes of a
+vector are rows, so the threads read whole vectors of what they share.
 
     queries to shared memory
     for block of y1 keys:
         each thread:  scores of some keys, to shared memory;  their maximum over all threads
         powers := exp(scores - maximum), in place;  their sum over all threads
-        context := context * factor + powers * values:  a thread has a slice of the keys, 4 columns
-    context of all slices added up;  slice 0 stores
+        context := context * factor + powers * values:  a thread has some of the keys and 4 columns
+    add up the contexts of all slices;  slice 0 stores
 
 The maximum, the sum and the context are updated from block to block, as in targets/simd.
 """
@@ -47,23 +47,24 @@ from tilewright.targets.gpu.attention.scores import (
 from tilewright.targets.gpu.tile.places import add_up
 from tilewright.targets.gpu.tile.staging import LANES, guarded, in_vectors, inside, shared_out
 
-#: Two numbers to one.
+#: A function of two numbers.
 Op = Callable[[Expr, Expr], Expr]
 
-#: Vectors of values that a thread reads together where tiles have one row, and of each key.
+#: Vectors of values that a thread loads together where tiles have one row; keys it loads together.
 TOGETHER, KEYS_TOGETHER = 8, 2
 
-#: Maxima and sums of so many threads are combined by one.
+#: The number of threads whose maxima or sums one thread combines.
 FAN = 4
 
 
 def lower(kernel: Kernel, schedule: HeadSchedule) -> TileFn:
-    """Tiles of x1 query rows of one head; what lies beyond the ends is no key and not stored."""
+    """Loops for tiles of x1 query rows of one head.  Keys beyond the end count as masked; rows
+    beyond the end are not stored."""
     return _Tile(kernel, schedule).emit()
 
 
 class _Tile:
-    """One tile: its parts in their order."""
+    """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, kernel: Kernel, schedule: HeadSchedule) -> None:
         self.kernel, self.s = kernel, schedule
@@ -107,7 +108,8 @@ class _Tile:
     # ---- scores ----------------------------------------------------------------------------------
 
     def _stage_queries(self) -> None:
-        """Shared memory := the tile's rows, depth outermost; rows beyond the end are 0."""
+        """Copies the tile's query rows to shared memory, depth outermost; rows beyond the end are
+        0."""
         b, form, shape = self.b, self.form, (len(self.groups), self.form.depth.extent)
         for _, (group, d) in shared_out(b, shape):
             rows = [self.first + group * self.lanes + i for i in range(self.lanes)]
@@ -124,7 +126,8 @@ class _Tile:
         return [start + (self.b.thread + j * self.s.threads) for j in own_keys]
 
     def _score(self, start: Index) -> None:
-        """Shared memory := scores of this thread's keys;  high := their maximum"""
+        """Stores the scores of this thread's keys in shared memory; sets `high` to their
+        maximum."""
         b, form, keys = self.b, self.form, self._keys(start)
         for j in range(len(keys) * self.s.parts):
             for g in self.groups:
@@ -161,7 +164,8 @@ class _Tile:
                 self._each(self._reg("high", g), larger, self._reg("high", g), self._reg("score"))
 
     def _add_parts(self, dealt: Sequence[Index], part: Index) -> None:
-        """dots := of this thread's own keys, from what `parts` threads have of each"""
+        """Sets `dots` to the dot products of this thread's own keys, from the partial sums of
+        `parts` threads."""
         b, s = self.b, self.s
 
         def place(part: Index, key: Index, g: int) -> Index:
@@ -177,20 +181,21 @@ class _Tile:
                 b.set(total.name, add(total, found) if other else found)
 
     def _argument(self, j: int, key: Index, g: int, i: int) -> Expr:
-        """What softmax is applied to; -inf where there is no key or row."""
+        """Softmax's argument; -inf beyond the last key or row."""
         form, row = self.form, self.first + (g * self.lanes + i)
         dot = lane(self._reg(f"dot{j}_", g), i)
         ends = (Bound(key, form.keys.extent), Bound(row, form.m.extent))
         return argument(form, dot, self.at | {form.m: row, form.keys: key}, ends)
 
     def _place(self, j: int, g: int) -> Index:
-        """Where the scores of this thread's key number j are."""
+        """The offset in shared memory of the scores of this thread's key number `j`."""
         return (self.b.thread + j * self.s.threads) * self.s.x1 + g * self.lanes
 
     # ---- softmax ---------------------------------------------------------------------------------
 
     def _softmax(self) -> None:
-        """scores := exp(scores - maximum);  total := total * factor + their sum"""
+        """Replaces scores by exp(score - maximum), and updates `total` to total * factor + their
+        sum."""
         b = self.b
         self._combine("high", larger)
         for g in self.groups:
@@ -211,7 +216,7 @@ class _Tile:
             b.set(total.name, Call("fma", (total, factor, found), F32, self.lanes))
 
     def _combine(self, name: str, op: Op) -> None:
-        """The registers of this name := what `op` makes of those of all threads."""
+        """Combines the registers of this name over all threads; each of them gets the result."""
         b, count = self.b, self.s.threads
 
         def place(number: Index, g: int) -> Index:
@@ -236,13 +241,13 @@ class _Tile:
             b.add(Barrier())
         for g in self.groups:
             b.set(self._reg(name, g).name, shared(Index(), g))
-        # others must have read it before it is written again
+        # All threads must have read the area before it is written again.
         b.add(Barrier())
 
     # ---- context ---------------------------------------------------------------------------------
 
     def _add_context(self, start: Index) -> None:
-        """context := context * factor + powers * values, over this thread's slice of the keys"""
+        """Updates the context to context * factor + powers * values, over this thread's keys."""
         b, form, own_columns = self.b, self.form, self.columns
         keys = min(self.s.y1, form.keys.extent) if self.blocks == 1 else self.s.y1
         count = ceil(keys / own_columns.slices)
@@ -252,7 +257,8 @@ class _Tile:
                     for g in self.groups:
                         both = (self._context(c, g), self._reg("factor", g))
                         b.set(both[0].name, Call("mul", both, F32, self.lanes))
-            # a tile of one row waits for its reads, and no other group of its core hides that
+            # With one row a tile waits for its loads, and no other group on the core hides the
+            # wait.
             together = gcd(count, TOGETHER) if self.s.x1 == 1 else 1
             with b.loop("n", Index(), index(count), together, count) as n:
                 numbers = [(n + u) * own_columns.slices + self.part for u in range(together)]
@@ -269,7 +275,7 @@ class _Tile:
                         self._multiply(self._context(c, g), lane(value, c), self._reg("power"))
 
     def _add_up(self) -> None:
-        """context of slice 0 += those of all others"""
+        """Adds the contexts of all slices into that of slice 0."""
         owned = [(c, g) for c in range(self.columns.width) for g in self.groups]
 
         def place(number: Index, i: int) -> Index:
@@ -322,5 +328,5 @@ class _Tile:
         self.b.set(total.name, Call("fma", (splat, vector, total), F32, self.lanes))
 
     def _each(self, to: Reg, op: Op, a: Reg, b: Reg) -> None:
-        """to := op(a, b), lane by lane: languages have few functions of vectors"""
+        """Sets `to` to op(a, b) lane by lane, since the languages have few functions of vectors."""
         self.b.set(to.name, vector([op(lane(a, i), lane(b, i)) for i in range(self.lanes)]))

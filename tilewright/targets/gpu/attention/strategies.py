@@ -1,8 +1,8 @@
-"""The strategies of attention: which kernels each suits, its default, and its search space.
+"""The strategies of attention: the kernels that each suits, its default and its search space.
 
 Input: an attention, the figures of one core, the limits of a workgroup. Output: schedules with
-expected costs. Without a cost model, schedules nearest to the default come first. The file of each
-kind of tile makes the loops.
+expected costs. Where there is no cost model, schedules nearest to the default come first. Each kind
+of tile has a file of its own that makes the loops.
 """
 
 from __future__ import annotations
@@ -43,55 +43,56 @@ from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.lite import Core
 from tilewright.targets.masks import last_seen
 
-#: Query rows of a tile, keys of a block, threads, threads of a score, and groups of a head's
-#: columns that are tried of some rows.
+#: Values tried for some rows: query rows of a tile, keys of a block, threads, threads that share a
+#: dot product, and groups that divide a head's columns.
 SOME_ROWS = {
     "x1": (1, 4, 8), "y1": (64, 128, 256, 512, 1024), "threads": (64, 128, 256), "parts": (1, 8),
     "across": (1, 4),
 }  # fmt: skip
 
-#: Threads of several rows, and keys of a block for each vector of them; elements of a head beyond
-#: which there are two.
+#: For several rows: threads, and keys of a block for each vector of rows.  `WIDE`: elements of a
+#: head beyond which a tile has two vectors of rows.
 FEW_THREADS, WIDE = 64, 64
 
-#: Threads that share a score where a tile has one row: vectors of a cache line.
+#: Threads that share a dot product where a tile has one row: the vectors of a cache line.
 SHARED = 8
 
-#: Groups that share the columns of a head, where there is a core for each.
+#: Numbers of groups that may divide the columns of a head, if each group gets a core.
 ACROSS = (4, 2)
 
-#: Query rows at most that are computed one by one, which read all keys each: heads that share a
-#: head of keys are such rows.
+#: The most query rows that are computed one by one, each reading all keys.  Query heads that share
+#: one key head count as such rows.
 FEW_ROWS = 8
 
-#: Groups that share the columns of a head, of which the most for which there are cores, in this
-#: order; fields that are varied.
+#: Numbers of groups that may divide a head's columns: the first for which there are enough cores is
+#: the default.  `ONE_ROW`: values that are tried.
 ROW_ACROSS = (4, 2, 1)
 ONE_ROW = {
     "threads": (64, 128, 256), "keys": (4, 8, 16, 32), "values": (4, 8, 16), "across": (1, 2, 4, 8)
 }  # fmt: skip
 
-#: Candidates of a device's own subgroups, and how much faster than without they are expected to be.
+#: Candidates with the device's own subgroup size; their expected speed over tiles without
+#: subgroups.
 ROW_EACH, ROW_PACE = 16, 3.0
 
-#: Rows of a tile, matrices of a subgroup's rows, subgroups that share rows, keys of a block: what
-#: is tried first by matrices, each in this order.
+#: Defaults for matrix units, most wanted first: rows of a tile, matrices over a subgroup's rows,
+#: subgroups that share rows, keys of a block.
 TILE_ROWS, ROWS, ALONG, BLOCK_KEYS = (64, 32, 16, 128, 8), (1, 2), (2, 1, 4), (64, 32, 128)
 
-#: Query rows of a subgroup, about.
+#: The wanted number of query rows of a subgroup.
 OWN_ROWS = 16
 
-#: Fields that are varied.
+#: Values that are tried.
 MANY_ROWS = {
     "rows": ROWS, "down": (1, 2, 4, 8), "along": ALONG, "y1": BLOCK_KEYS, "room": SHARED_SIZES
 }  # fmt: skip
 
-#: Candidates of each unit, and how much faster than attention in f32 they are expected to be.
+#: Candidates for each unit; their expected speed over attention in f32.
 MATRIX_EACH, MATRIX_PACE = 6, 8.0
 
 
 class SomeRows(GroupStrategy[HeadSchedule]):
-    """Some query rows of a head, whose scores stay in shared memory."""
+    """Attention of some query rows; scores stay in shared memory, a block of keys at a time."""
 
     kinds = (HeadSchedule,)
 
@@ -99,11 +100,14 @@ class SomeRows(GroupStrategy[HeadSchedule]):
         return computed(kernel)
 
     def first(self, kernel: Kernel) -> HeadSchedule:
-        """A vector of rows, two where heads are wide, for a small group: many run, and a large one
-        waits for its own barriers.  A row alone has all keys in one block if they fit."""
+        """The default: one vector of rows, or two where heads are wide, and a small group.
+
+        Many small groups run at once, while threads of a large group wait at its barriers.  A
+        single row takes all keys in one block if they fit.
+        """
         form = form_as(kernel, Attention)
         rows, heads = form.m.extent, prod(v.extent for v in form.outer)
-        # what no row sees falls away in whole blocks
+        # Masked keys are skipped by whole blocks.
         ends = last_seen(form) is not None
         vectors = 2 if form.depth.extent > WIDE else 1
         x1 = 1 if rows == 1 else vectors * LANES
@@ -139,7 +143,7 @@ class SomeRows(GroupStrategy[HeadSchedule]):
         form = form_as(kernel, Attention)
         rows, width = form.m.extent, form.depth.extent + form.n.extent
         tiles = ceil(rows / schedule.x1)
-        # every group of a head reads all keys
+        # Each group of a head reads all keys.
         width += (schedule.across - 1) * form.depth.extent
         words = prod(v.extent for v in form.outer) * width * (rows + tiles * form.keys.extent)
         return schedule.shared(kernel), float(words)
@@ -149,7 +153,7 @@ class SomeRows(GroupStrategy[HeadSchedule]):
 
 
 class OneRow(GroupAlternative[HeadRowSchedule]):
-    """Single query rows by subgroups."""
+    """Single query rows, with exchange within subgroups."""
 
     kinds = (HeadRowSchedule,)
 
@@ -158,14 +162,14 @@ class OneRow(GroupAlternative[HeadRowSchedule]):
         return computed(kernel) and form_as(kernel, Attention).m.extent <= FEW_ROWS
 
     def usual(self, kernel: Kernel) -> tuple[HeadRowSchedule, ...]:
-        """What is tried first where nothing was tuned, by subgroups as most GPUs have them."""
+        """Defaults for untuned kernels, for the subgroup size that most GPUs have."""
         return _first_of_row(kernel, WARP) if self.suits(kernel) else ()
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[HeadRowSchedule, float], ...]:
-        """With subgroups of the class the first choice and what is nearest to it; of other sizes
-        the first choice."""
+        """With the class's own subgroup size: the default and schedules nearest to it.  With other
+        sizes: only the default."""
 
         def fits(s: HeadRowSchedule) -> bool:
             within = s.threads <= group.threads and shared_of_row(kernel, s) <= group.shared
@@ -179,7 +183,7 @@ class OneRow(GroupAlternative[HeadRowSchedule]):
         return tuple((s, cost / ROW_PACE) for s, cost in found if fits(s))
 
     def traffic(self, kernel: Kernel, schedule: HeadRowSchedule) -> tuple[int, float]:
-        """As if all keys were seen."""
+        """Scratch bytes and words moved, as if every row saw all keys."""
         form = form_as(kernel, Attention)
         width = schedule.across * form.depth.extent + form.n.extent
         rows = form.m.extent * prod(v.extent for v in form.outer)
@@ -198,7 +202,7 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
         return in_matrices(kernel)
 
     def usual(self, kernel: Kernel) -> tuple[HeadMatrixSchedule, ...]:
-        """What is tried first where nothing was tuned: of common units, for each size of memory."""
+        """Defaults for untuned kernels: for common units, one for each size of shared memory."""
         if not self.suits(kernel):
             return ()
         units = [unit for unit in UNITS[TYPES] if unit in USUAL]
@@ -209,7 +213,7 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[HeadMatrixSchedule, float], ...]:
-        """Of each unit the first choice and what is nearest to it."""
+        """For each unit the default and the schedules nearest to it."""
         found = list[tuple[HeadMatrixSchedule, float]]()
 
         def fits(s: HeadMatrixSchedule) -> bool:
@@ -222,7 +226,7 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
         return tuple((s, cost / MATRIX_PACE) for s, cost in found)
 
     def traffic(self, kernel: Kernel, schedule: HeadMatrixSchedule) -> tuple[int, float]:
-        """As if all keys were seen."""
+        """Scratch bytes and words moved, as if every row saw all keys."""
         form, s = form_as(kernel, Attention), schedule
         rows, depth, columns = form.m.extent, form.depth.extent, form.n.extent
         each = rows * (depth + columns) + ceil(rows / s.x1) * form.keys.extent * (
@@ -235,7 +239,7 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
 
 
 def _first_of_row(kernel: Kernel, width: int) -> tuple[HeadRowSchedule, ...]:
-    """The likely best with subgroups of this size, if there is one."""
+    """The best expected schedule for subgroups of this size; () if none fits."""
     form = form_as(kernel, Attention)
     rows = form.m.extent * prod(v.extent for v in form.outer)
     made = (
@@ -250,7 +254,8 @@ def _first_of_row(kernel: Kernel, width: int) -> tuple[HeadRowSchedule, ...]:
 def _of_unit(
     kernel: Kernel, unit: tuple[int, int, int, int], room: int
 ) -> Iterator[HeadMatrixSchedule]:
-    """Those of a unit, the likely best first: no more rows than the kernel has, and few tiles."""
+    """Schedules for one unit, best expected first: no more rows than the kernel has, and few
+    tiles."""
     (m, n, k, width), rows = unit, form_as(kernel, Attention).m.extent
     owned = sorted(ROWS, key=lambda own: abs(m * own - OWN_ROWS))
     for x1, along, y1, own in every(TILE_ROWS, ALONG, BLOCK_KEYS, owned):

@@ -1,1 +1,1 @@
-"""Joints: several steps of a plan in one dispatch (horizontal fusion, and chains of products)."""
+"""Joints: one dispatch for several steps of a plan (horizontal fusion, and chains of products)."""

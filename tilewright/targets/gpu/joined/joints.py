@@ -1,11 +1,11 @@
-"""Joints: neighbouring steps of a plan that one dispatch computes.
+"""Finds joints: neighbouring steps of a plan that one dispatch computes.
 
 Input: a plan and its kernels. Output: for each joint its steps and their common loops. The plan
-itself does not change: a host may still run each step by itself, for example to time it, or while
-another kernel is in use for it. Why: docs/decisions/0027-joined-steps.md.
+itself does not change. A host may still run each step alone, for example to time it, or after a
+step got another kernel. docs/decisions/0027-joined-steps.md gives the reasons. Two kinds of joint:
 
     k written   v written        side by side: short maps that do not depend on each other
-    norm   gate   up · gate      a chain (product/chains.py): products of few rows, what makes these
+    norm   gate   up · gate      a chain (product/chains.py): products of few rows, and their norm
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tilewright.targets.gpu.tile.staging import LANES, in_vectors
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
 
-#: Steps side by side at most, each of them short: what takes longer gains nothing.
+#: The most steps side by side.  All are short: a long step gains nothing from being joined.
 MOST_BESIDE = 8
 
-#: Functions of a norm that every group may compute again.
+#: Functions of a norm that are cheap enough for every group to compute again.
 CHEAP = frozenset(("add", "sub", "mul", "neg", "div", "min", "max"))
 
 
 @dataclass(frozen=True)
 class Joint:
-    """Steps from `first` to `last`, both included.  chain: how; None: side by side"""
+    """Steps from `first` to `last`, both included.  chain: the chain; None: steps side by side"""
 
     first: int
     last: int
@@ -48,7 +48,7 @@ class Joint:
 
 
 def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
-    """The joints of a plan in order; no step is in two."""
+    """The joints of a plan in order; a step is in at most one."""
     found: list[Joint] = []
     at = 0
     while at < len(plan.steps):
@@ -59,8 +59,8 @@ def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
 
 
 def lasting(plan: Plan, found: Sequence[Joint]) -> Plan:
-    """The plan with the lives of values as long as joints need them: what one of its steps reads or
-    writes must keep its place during all of them."""
+    """The plan with longer lifetimes: a value that a step of a joint reads or writes keeps its
+    memory during all steps of the joint."""
     ends = {n: joint for joint in found for n in range(joint.first, joint.last + 1)}
 
     def first(step: int) -> int:
@@ -74,9 +74,9 @@ def lasting(plan: Plan, found: Sequence[Joint]) -> Plan:
 
 
 def ways_of(joint: Joint, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn, Schedule]]:
-    """The loops of a joint, best first, and the schedule that says what they need of a device.
+    """Loops of a joint, best first, each with the schedule that says which features it needs.
 
-    codes: for each step how it can run, best first
+    codes: the codes of each step, best first
     """
     if joint.chain is None:
         usual = [ways[-1] for ways in codes]
@@ -91,7 +91,8 @@ def ways_of(joint: Joint, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn,
 
 
 def _beside(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
-    """As many short maps from there on as do not wait for each other."""
+    """The longest joint of independent short maps that begins at step `at`; None if there is
+    none."""
     end = at
     while end < min(len(plan.steps), at + MOST_BESIDE):
         step = plan.steps[end]
@@ -107,7 +108,7 @@ def _is_short(kernel: Kernel) -> bool:
 
 
 def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
-    """The longest chain from there on."""
+    """The longest chain that begins at step `at`; None if there is none."""
     norms = 1 if _is_norm(kernels[plan.steps[at].kernel]) else 0
     for products in (2, 1):
         steps = plan.steps[at : at + norms + products]
@@ -122,7 +123,7 @@ def _chain(plan: Plan, kernels: Sequence[Kernel], at: int) -> Joint | None:
 
 @dataclass(frozen=True)
 class _Linked:
-    """Steps that may be a chain.  norms: 1 if the first one makes the rows, else 0"""
+    """Steps that may form a chain.  norms: 1 if the first step normalises the rows, else 0"""
 
     plan: Plan
     steps: Sequence[Step]
@@ -130,7 +131,7 @@ class _Linked:
     norms: int
 
     def chain(self, last: int) -> Chain | None:
-        """last: the number of the last step"""
+        """The chain up to step number `last`; None if these steps form none."""
         products = self.kernels[self.norms :]
         if not all(FEW_ROWS.suits(k) and not operands(k).outer for k in products):
             return None
@@ -145,13 +146,13 @@ class _Linked:
         return found if for_chain(found, FEW_ROWS.first(products[-1])) else None
 
     def _is_hidden(self, step: Step, kernel: Kernel, last: int) -> bool:
-        """True for results that nobody reads but the steps of the chain."""
+        """True for results that only steps of the chain read."""
         value = self.plan.values[step.write.value]
         whole = value.size == kernel.buffers[0].size and not value.halves
         return value.kind == "temporary" and whole and value.last <= last
 
     def _reads_norm(self) -> bool:
-        """True if products read what the norm makes as their rows, and nowhere else."""
+        """True if the products read the norm's result as their rows, and nowhere else."""
         norm, made = self.kernels[0], self.steps[0].write
         for step, kernel in zip(self.steps[1:], self.kernels[1:], strict=True):
             ops = operands(kernel)
@@ -169,8 +170,11 @@ class _Linked:
         return True
 
     def _given(self) -> int | None:
-        """The buffer from which the second product reads the first one's results, each where it
-        stores its own; None if it does not, or if their rows or the kinds of weights differ."""
+        """The buffer through which the second product reads the first one's results.
+
+        None if it does not read each result where it stores its own, or if their rows or kinds of
+        weights differ.
+        """
         (a, b), (first, second) = self.steps[self.norms :], self.kernels[self.norms :]
         numbers = [n for n, read in enumerate(b.accesses) if read == a.write]
         rows = [s.accesses[operands(k).row.buffer] for s, k in ((a, first), (b, second))]
@@ -187,7 +191,8 @@ class _Linked:
 
 @lru_cache(maxsize=1024)
 def _is_norm(kernel: Kernel) -> bool:
-    """True for kernels that make rows element by element of cheap reductions over the same rows."""
+    """True for kernels that compute each element of a row from cheap reductions over the same
+    row."""
     cols = kernel.axes[len(kernel.rows) :]
     fixed = not kernel.extents and not may_trap(kernel) and kernel.dtype == F32
     if not kernel.stages or len(cols) != 1 or not fixed or any(s.keep for s in kernel.stages):
@@ -206,12 +211,12 @@ def _is_norm(kernel: Kernel) -> bool:
 
 @lru_cache(maxsize=1024)
 def _are_alike(a: Kernel, b: Kernel) -> bool:
-    """Whether two products differ in nothing but what becomes of their sums."""
+    """True if two products differ only in what they do with their sums."""
     return a.axes == b.axes and a.store == b.store and _sums(a) == _sums(b)
 
 
 def _sums(kernel: Kernel) -> object:
-    """The sums of a product, with its operands numbered as they occur."""
+    """A key for the sums of a product: operands are numbered in the order in which they occur."""
     numbers: dict[int, int] = {}
 
     def numbered(e: Expr) -> Expr:

@@ -1,7 +1,7 @@
 """Horizontal fusion: one function with the tiles of several independent kernels.
 
-Input: functions whose tiles one thread computes. Output: a function with the buffers of all, in
-order. Its tiles are those of the first function, then those of the second, and so on.
+Input: functions whose tiles are computed by one thread each. Output: a function with all their
+buffers, in order. Its tiles are those of the first function, then those of the second, and so on.
 
     if tile < 32:  (the first, tile)  else:  if tile < 96:  (the second, tile - 32)  else:  …
 """
@@ -31,12 +31,12 @@ from tilewright.kernel.tree import rewrite
 
 
 def suits(fn: TileFn) -> bool:
-    """True for functions of a fixed number of tiles, each by one thread without scratch."""
+    """True for functions with a fixed number of tiles, one thread per tile, and no scratch."""
     return fn.thread is None and not fn.counts and not fn.scratch and fn.unit is None
 
 
 def together(functions: Sequence[TileFn]) -> TileFn:
-    """They must not depend on each other: their tiles are computed in any order."""
+    """One function with the tiles of all.  They must be independent: tiles run in any order."""
     ends = list(accumulate(fn.tiles for fn in functions))
     firsts = list(accumulate((len(fn.buffers) for fn in functions), initial=0))
     tile = Var("tile", ends[-1])
@@ -53,14 +53,14 @@ def together(functions: Sequence[TileFn]) -> TileFn:
 
 
 class _Part:
-    """One of the functions with names of its own, and buffers from number `first` on."""
+    """One of the functions, with its names made unique and its buffers numbered from `first` on."""
 
     def __init__(self, number: int, first: int, tile: Var, fn: TileFn) -> None:
         self.number, self.first, self.tile, self.fn = number, first, tile, fn
         self.at: Mapping[Var, Index] = {fn.tile: index(tile)}
 
     def statements(self, tile: Index) -> tuple[Stmt, ...]:
-        """Those that compute a tile of it."""
+        """The statements that compute a tile of this function."""
         own = self._all((*self.fn.prologue, *self.fn.body))
         return (Let(self.tile, tile), *own)
 

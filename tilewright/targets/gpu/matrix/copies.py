@@ -6,7 +6,7 @@ operand whose layout does not allow this is staged by tiles.py instead.
 
     copy blocks 0 .. stages - 2;  await the first;  barrier
     for block:
-        copy block + stages - 1 to where block - 1 was;  multiply;  await block + 1;  barrier
+        copy block + stages - 1 over block - 1;  multiply;  await block + 1;  barrier
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tilewright.targets.gpu.tile.staging import Piece, inside, shared_out
 class Copied:
     """One operand's blocks in shared memory, in lines of steps or of rows (or columns).
 
-    Panels stay panels: what lies side by side in memory does so in shared memory.  Copies of 128
-    bytes to eight lines are four times as slow as copies to one.
+    Panels of the memory layout stay panels in shared memory: a copy of 128 adjacent bytes to eight
+    lines takes four times as long as a copy to one line.
 
     panel: columns of a panel;  run: elements of its line, 0: lines have all columns
     apart: elements from a panel to the next one
@@ -48,7 +48,7 @@ class Copied:
         self.size = (width if lie.along else depth) * self.stride * (width // (self.panel or width))
 
     def within(self, place: Index, step: Index) -> Index:
-        """Where a step begins, in a block."""
+        """The offset in a block of a step of one row (or column)."""
         if self.panel:
             at = place % self.panel * self.lie.group
             return place // self.panel * self.apart + step * self.stride + at
@@ -59,7 +59,7 @@ class Copied:
         return Scratch(self.lie.dtype, self.s.stages * self.size)
 
     def copy(self, stage: Index, block: Index) -> None:
-        """This thread's copies; nothing is read beyond the ends."""
+        """Adds this thread's copies of a block; nothing is read beyond the ends."""
         b, piece, lie = self.b, self.piece, self.lie
         ragged = piece.steps % self.s.depth != 0
         for place, step in self._units():
@@ -71,7 +71,7 @@ class Copied:
             )  # fmt: skip
 
     def _units(self) -> Iterator[tuple[Index, Index]]:
-        """First place and step of each copy; neighbours read neighbours."""
+        """First row (or column) and step of each copy; neighbouring threads copy adjacent bytes."""
         lie, width, depth = self.lie, self.piece.width, self.s.depth
         if lie.along:
             shape: tuple[int, ...] = (width, depth // lie.units)
@@ -86,11 +86,11 @@ class Copied:
 
 
 class CopiedTile(MatrixTile):
-    """One tile whose operands are copied as they lie."""
+    """One tile whose operands are copied without change."""
 
     sides: tuple[Copied, Copied]
     kind: type[Copied] = Copied
-    #: Copies follow the products, which go on by themselves.
+    #: False: copies are issued before the products, which the threads wait for.
     late = False
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
@@ -104,7 +104,7 @@ class CopiedTile(MatrixTile):
     def blocks(self) -> Iterator[None]:
         b, s, steps = self.b, self.s, self.places.ops.steps
         blocks, behind = ceil(steps / s.depth), AwaitCopies(s.stages - 2)
-        # who goes on with the tile later begins at another block (cuda/chunks.py)
+        # A worker that resumes the tile begins at a later block (cuda/chunks.py).
         first = b.within(Index(), blocks, "first")
         for n in range(s.stages - 1):
             self._copy(first + n, blocks)
@@ -124,7 +124,7 @@ class CopiedTile(MatrixTile):
             self.copy_next()
 
     def _copy(self, block: Index, blocks: int) -> None:
-        """Copies a block, if there is one."""
+        """Copies a block, if it exists."""
         with inside(self.b, (Bound(block, blocks),)):
             stage = self.b.let(block % self.s.stages, "stage")
             for side in self.sides:
@@ -147,8 +147,11 @@ class CopiedTile(MatrixTile):
 
 
 class Swizzled(Copied):
-    """The same in lines of 128 bytes, for a detached unit: of steps, or 64 rows (or columns) of a
-    step, then those of the next step.  Panels are what such a unit reads, too."""
+    """Blocks in swizzled lines of 128 bytes, as a detached unit reads them.
+
+    A line has steps, or 64 rows (or columns) of a step, after which those of the next step follow.
+    Panels keep their layout: such a unit reads them, too.
+    """
 
     def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
         super().__init__(b, piece, lie, s)
@@ -165,7 +168,7 @@ class Swizzled(Copied):
 
 
 class WarpgroupTile(CopiedTile):
-    """One tile by detached units, which multiply while the next block is copied."""
+    """One tile by detached units (warp groups), which multiply while the next block is copied."""
 
     kind = Swizzled
     late = True

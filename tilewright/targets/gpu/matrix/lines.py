@@ -1,8 +1,9 @@
 """Stages f16 operands of matrix units without transposing them, eight elements at a time.
 
 Input: an operand of a tile (tile/staging.py). Output: an operand that copies whole vectors of words
-where the memory layout allows it. If it is contiguous along the reduction, it stays so in shared
-memory: a line of steps for each row. Matrix units read row-major and column-major matrices alike.
+where the memory layout allows it. If the operand is contiguous along the reduction, it stays so in
+shared memory: each row has a line of steps. Matrix units read row-major and column-major matrices
+equally fast.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from tilewright.targets.gpu.tile.staging import (
 
 
 def side_in_lines(side: Side, kernel: Kernel, part: int, own: int, gap: int) -> Side:
-    """The same operand as halves, in parts of so many rows or columns and so many steps, with a gap
-    from line to line."""
+    """The same operand as f16, in parts.
+
+    part, own: rows (or columns) and steps of a part;  gap: unused elements between two lines
+    """
     if isinstance(side, Integers) and side.each == EIGHT:
         side = _IntegerLines(side.b, side.piece, side.weights, panel=side.panel)
     elif isinstance(side, Floats) and side.deep:
@@ -40,7 +43,7 @@ def side_in_lines(side: Side, kernel: Kernel, part: int, own: int, gap: int) -> 
 
 
 class _Eights(Floats):
-    """Rows or columns side by side: eight at a time, where all of them lie so as halves."""
+    """Adjacent rows or columns, copied eight at a time where eight of them are one f16 vector."""
 
     def in_parts(self, part: int, own: int, gap: int) -> None:
         super().in_parts(part, own, gap)
@@ -50,7 +53,7 @@ class _Eights(Floats):
 
 
 class _InLines(Side):
-    """Shared memory has a line of steps for each row or column; `stride` is from line to line."""
+    """In shared memory each row or column has a line of steps; `stride` is from line to line."""
 
     along = True
 
@@ -65,7 +68,7 @@ class _InLines(Side):
 
 
 class _IntegerLines(_InLines, Integers):
-    """A word of a column has eight of its steps, which lie together in its line."""
+    """Weights of few bits: a word has eight steps of a column, which are adjacent in its line."""
 
     def write(self, depth: int) -> None:
         for n, place, step in self._units(depth):
@@ -80,7 +83,8 @@ class _IntegerLines(_InLines, Integers):
 
 
 class _Lines(_InLines, Floats):
-    """A unit is eight steps of one row."""
+    """Floats that are contiguous along the reduction: a thread copies eight steps of a row at a
+    time."""
 
     def as_halves(self, kernel: Kernel) -> None:
         super().as_halves(kernel)
@@ -97,7 +101,7 @@ class _Lines(_InLines, Floats):
             self.b.set(self.reg(n, i, self.load.dtype).name, steps)
 
     def taken(self, n: int, i: int) -> Expr:
-        """All steps of unit n."""
+        """All eight steps of unit number `n`."""
         return self.reg(n, i, self.load.dtype)
 
     def write(self, depth: int) -> None:
@@ -116,6 +120,6 @@ class _Lines(_InLines, Floats):
         return Lanes(tuple(self.element(self.load, place, step + i) for i in range(LANES)))
 
     def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, row and first step of each; neighbours read neighbours."""
+        """Number, row and first step of each unit; neighbouring threads have neighbouring units."""
         for n, (place, step) in shared_out(self.b, (self.piece.width, depth // EIGHT)):
             yield n, place, step * EIGHT

@@ -19,24 +19,24 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.places import Places, operands
 from tilewright.targets.gpu.tile.staging import Piece, multiple, side_by_side
 
-#: Bytes of one copy, and stages that are tried.
+#: Bytes of one copy; the numbers of stages that are tried.
 COPIED, STAGES = 16, (2, 3, 4)
 
 #: Bytes of a line that a detached unit reads.
 LINE = 128
 
-#: Bytes of a word, of which matrices of other elements than halves consist.
+#: Bytes of a word: one step of operands that are not f16.
 WORD = 4
 
 
 @dataclass(frozen=True)
 class Lie:
-    """How an operand lies.
+    """The memory layout of an operand.
 
-    load, dtype: where an element is, and its type in memory
-    axis:  along the bytes of a step; None where a step is an element, not a word of bytes
-    along: the depth is contiguous; else rows (or columns) of a step are
-    panel: of how many columns; 0: of all
+    load, dtype: the load of an element, and the element's type in memory
+    axis:  the axis of the bytes within a step; None if a step is a single element
+    along: True if the depth is contiguous; False if the rows (or columns) of a step are
+    panel: columns of a panel; 0: there are no panels
     """
 
     load: Load
@@ -52,18 +52,18 @@ class Lie:
 
     @property
     def lanes(self) -> int:
-        """Elements of a copy."""
+        """Elements that one copy moves."""
         return COPIED // self.dtype.size
 
     @property
     def units(self) -> int:
-        """Steps of a copy, or its rows or columns."""
+        """Steps that one copy moves, or rows (or columns) of a step."""
         return self.lanes // self.group
 
 
 @lru_cache(maxsize=4096)
 def lies(kernel: Kernel) -> tuple[Lie, Lie] | None:
-    """How both operands of a product lie; None if one cannot be copied as it is."""
+    """The layouts of both operands of a product; None if one of them cannot be copied directly."""
     ops, form = operands(kernel), classify(kernel)
     axis = kernel.stages[0].axes[-1] if isinstance(form, ByteContraction) else None
     places = Places(ops, {})
@@ -97,7 +97,7 @@ def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> Lie | No
 
 
 def element(lie: Lie, piece: Piece, place: Index, step: Index, part: int = 0) -> Index:
-    """Where in its buffer an element is, by row or column, step and number in the step."""
+    """The index in its buffer of an element, by row or column, step, and number in the step."""
     values = piece.point(place, step)
     if lie.axis is not None:
         values = values | {lie.axis: index(part)}
@@ -105,15 +105,15 @@ def element(lie: Lie, piece: Piece, place: Index, step: Index, part: int = 0) ->
 
 
 def stride_of(along: bool, width: int, depth: int, size: int, group: int) -> int:
-    """Elements from line to line in shared memory: a few more than a line has, so that the eight
-    lines of a matrix, or the four steps of words, lie in different banks."""
+    """Elements from line to line in shared memory.  A gap after each line puts the eight lines of a
+    matrix, or the four steps of words, in different banks."""
     if along:
         return depth * group + COPIED // size
     return width * group + (COPIED if size == F16.size else 2 * COPIED) // size
 
 
 def most_bytes(width: int, depth: int, size: int, group: int) -> int:
-    """Bytes of a block, however it lies."""
+    """Bytes of a block with the larger of the two layouts."""
     return size * max(
         width * stride_of(True, width, depth, size, group),
         depth * stride_of(False, width, depth, size, group),

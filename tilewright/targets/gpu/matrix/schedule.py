@@ -1,11 +1,11 @@
 """Schedules of matrix-unit products, and the element types of their operands.
 
-Input: nothing, or a product. Output: `MatrixSchedule`, and the types in which a product is
-computed. strategies.py says which schedules are tried; tiles.py and copies.py make loops of them.
+Input: none, or a product. Output: `MatrixSchedule`, and the types in which a product is computed.
+strategies.py chooses the schedules to try; tiles.py and copies.py make their loops.
 
-There are two kinds of products. Products of u8 by i8 with a depth packed in groups of four
-(product/bytes.py) are exact. Other products round their operands to f16 when they are staged, with
-sums in f32; the model itself must compute in f16, or the user must allow it
+There are two kinds of products. Products of u8 by i8 whose depth is packed in groups of four
+(product/bytes.py) are exact. Other products round their operands to f16 when they are staged, and
+sum in f32. They are used only if the model itself computes in f16, or the user allows it
 (docs/decisions/0023-products-of-halves.md).
 """
 
@@ -37,18 +37,18 @@ from tilewright.targets.gpu.product.schedule import GROUP, of_bytes, of_floats, 
 from tilewright.targets.gpu.tile.staging import LANES, PAD
 from tilewright.targets.schedule import Schedule
 
-#: Threads of a warp group of Hopper, and what lies between rows of its results in shared memory.
+#: Threads of a warp group of Hopper; elements between rows of its results in shared memory.
 WARPGROUP, WIDE_PAD = 128, 8
 
 
 @dataclass(frozen=True)
 class Types:
-    """Of operands and results.
+    """The types of operands and results that a matrix unit multiplies.
 
-    group: elements of a step of the product;  feature: beside matrices
-    suits: whether a product may be computed so
-    staged: whether operands may come by way of registers; they are always copied ahead otherwise
-    fraction: as of `MatrixUnit`
+    group: elements of a step of the product;  feature: what it needs besides matrix units
+    suits: whether a product may be computed in these types
+    staged: True if operands may be staged through registers; otherwise they are always copied
+    fraction: bits of an operand's fraction that the unit uses (`MatrixUnit`)
     """
 
     operand: DType
@@ -64,7 +64,7 @@ def _of_tf32(kernel: Kernel) -> bool:
     return of_floats(kernel, in_tf32)
 
 
-#: By `MatrixSchedule.types`, the middle of a feature's name.
+#: By `MatrixSchedule.types`, which is also the middle of a feature's name.
 TYPES = {
     "i8-i32": Types(I8, I32, GROUP, limits.PACKED, of_bytes, staged=True),
     "f16-f32": Types(F16, F32, 1, limits.F16, of_halves, staged=True),
@@ -75,16 +75,16 @@ TYPES = {
 
 @dataclass(frozen=True)
 class MatrixSchedule(Schedule):
-    """Tiles of down x along subgroups with rows x columns results each.
+    """Tiles of down x along subgroups, each with rows x columns result matrices.
 
     m, n, k: sizes of the unit's matrices;  types: of operands and results
     width:   threads of a subgroup
-    r1:      matrices of the depth in a block
-    slices:  parts of each block's depth, each computed by down x along subgroups of its own, which
-             add up their sums in the end: work for more threads where tiles are few ("split-K")
-    band, ahead, apart: as of `GroupSchedule`
-    stages:  blocks that shared memory has room for, all but one copied ahead (copies.py); 1: by way
-             of registers
+    r1:      matrices along the depth of a block
+    slices:  parts of a block's depth ("split-K"): each part has its own down x along subgroups,
+             whose sums are added up at the end, so that a few tiles still give many threads work
+    band, ahead, apart: as in `GroupSchedule`
+    stages:  blocks in shared memory, all but one of them copied ahead (copies.py); 1: blocks are
+             staged through registers
     """
 
     form = "matrix"
@@ -139,13 +139,13 @@ class MatrixSchedule(Schedule):
 
     @property
     def gap(self) -> int:
-        """Groups between rows of bytes in shared memory."""
+        """Unused groups between two rows of bytes in shared memory."""
         return LANES if self.apart else 0
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: blocks, of bytes also sums of columns, a result of each
-        subgroup."""
+        """Bytes of shared memory: blocks, a result matrix of each subgroup, and for bytes the
+        column sums."""
         patches = WORD * self.subgroups * self.m * self.pitch
         if self.detached:
             step = TYPES[self.types].operand.size * TYPES[self.types].group
@@ -156,7 +156,7 @@ class MatrixSchedule(Schedule):
                       for width in (self.x1, self.y1))  # fmt: skip
             return max(self.stages * sum(widths), patches)
         if TYPES[self.types].operand == F16:
-            # a gap follows each step of a part, or each of its rows or columns
+            # A gap follows each step of a part, or each of its rows or columns.
             rows = max(self.x1 * self.slices, self.depth * self.down)
             columns = max(self.y1 * self.slices, self.depth * self.along)
             return F16.size * (self.depth * (self.x1 + self.y1) + PAD * (rows + columns)) + patches
@@ -170,7 +170,7 @@ class MatrixSchedule(Schedule):
 
     @property
     def detached(self) -> bool:
-        """Whether subgroups are whole warp groups, whose units read shared memory themselves."""
+        """True if subgroups are whole warp groups, whose units read operands from shared memory."""
         return self.width == WARPGROUP
 
     @property
@@ -216,13 +216,13 @@ class MatrixSchedule(Schedule):
 
 
 def types_of(kernel: Kernel) -> str:
-    """In which types matrix units compute a product without stages; "" if in none."""
+    """The types in which matrix units compute a product without stages; "" if they cannot."""
     found = (name for name, types in TYPES.items() if types.staged and types.suits(kernel))
     return next(found, "")
 
 
 def copied_as(types: str, kernel: Kernel) -> bool:
-    """Whether both operands lie so that they can be copied as what these types multiply."""
+    """True if both operands can be copied directly as operands of these types."""
     found = lies(kernel)
     want = (U8, I8) if types == "u8-i32" else (TYPES[types].operand,) * 2
     return found is not None and tuple(lie.dtype for lie in found) == want

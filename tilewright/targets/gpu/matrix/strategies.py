@@ -1,14 +1,13 @@
 """The strategy of products by matrix units: tiles of result matrices, staged in shared memory.
 
-Input: a product, and a schedule. Output: schedules that are worth trying, and the loop nest of one
-tile (tiles.py, copies.py). A tile has down x along subgroups, each with rows x columns result
-matrices:
+Input: a product, and a schedule. Output: schedules to try, and the loop nest of one tile (tiles.py,
+copies.py). A tile has down x along subgroups, each with rows x columns result matrices:
 
     for block of r1 matrices of the depth:
         copy the tile's rows and columns to shared memory;  barrier
         for matrix of the depth:  load rows left, columns right;  results += left * right
         barrier
-    for result:  to a patch of shared memory;  barrier;  its elements, as they are stored
+    for result:  to shared memory;  barrier;  store its elements
 """
 
 from __future__ import annotations
@@ -33,10 +32,11 @@ from tilewright.targets.gpu.tile.places import operands, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.lite import Core
 
-#: The unit that is faster on NVIDIA's GPUs with weights of few bits where tiles have no slices.
+#: The unit that is faster on NVIDIA's GPUs for weights of few bits where tiles have no slices.
 FEW_BITS = (16, 8, 16, 32)
 
-#: Results of a subgroup; subgroups of a tile; bytes of the depth in a slice of a block; slices.
+#: Values that are tried: result matrices of a subgroup; subgroups of a tile; bytes of the depth in
+#: a slice of a block; slices.
 RESULTS = ((1, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (4, 8))
 
 SUBGROUPS_OF = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
@@ -45,27 +45,27 @@ BLOCKS = (32, 64)
 
 SLICES = (1, 2)
 
-#: Candidates of each unit, and how much faster than products of f32 large tiles are.
+#: Candidates of each unit; the expected speed of large tiles over f32 products.
 EACH, PACE = 8, 8.0
 
-#: Threads with which a core is busy; what half of them take for the same work; what it costs that
-#: they are of one group, and all wait for its barriers.  Not of bytes: what they read takes four
-#: times the room, and a larger tile saves more than it waits.
+#: Threads that keep a core busy; the time that half of them take for the same work; the extra cost
+#: if they are one group, since all of it waits at a barrier.  That cost is not counted for bytes: a
+#: larger tile of bytes saves more reads than it waits.
 BUSY, HALF_BUSY, ONE_GROUP = 256, 0.9, 1.2
 
-#: The time of a multiply-add by large tiles: what it is alone, what reads of memory and of shared
-#: memory add for each row and column; bytes of a slice's depth that barriers take as long as.
+#: Parts of a multiply-add's time in large tiles: the arithmetic; reads from memory, and from shared
+#: memory, for each row and column; `WAIT`: bytes of a slice's depth that take as long as a barrier.
 ALONE, READ, LOAD, WAIT = 0.1, 25.6, 16.0, 64
 
-#: What it takes to read columns of bytes, which are added up, over rows.
+#: Relative cost of reading columns of bytes over rows, since columns are also summed.
 SUMMED = 1.1
 
-#: Elements that a thread copies in a block, beyond which registers do not last.
+#: The most elements of a block that a thread may copy; with more, registers spill.
 MOST_COPIED = 64
 
 
 class Matrices(GroupAlternative[MatrixSchedule]):
-    """Products of bytes or halves with rows for a matrix."""
+    """Products of bytes or f16 with enough rows to fill a matrix."""
 
     kinds = (MatrixSchedule,)
 
@@ -75,7 +75,7 @@ class Matrices(GroupAlternative[MatrixSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[MatrixSchedule, float], ...]:
-        """Of each unit the likely best: large tiles that leave no core without work."""
+        """The best expected schedules of each unit: large tiles that leave no core without work."""
         found, most = list[tuple[MatrixSchedule, float]](), max(group.shared, SHARED_SIZES[-1])
         for ranked in each_unit(kernel):
             able = [p for p in ranked if p[0].threads <= group.threads and p[0].shared <= most]
@@ -83,7 +83,7 @@ class Matrices(GroupAlternative[MatrixSchedule]):
         return tuple(found)
 
     def usual(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
-        """The likely best of each unit in `USUAL`: what is tried first where nothing was tuned."""
+        """Defaults for untuned kernels: the best expected schedule of each unit in `USUAL`."""
         if not self.suits(kernel):
             return ()
         ranked = {_unit(found[0][0]): [s for s, _ in found] for found in each_unit(kernel) if found}
@@ -91,7 +91,7 @@ class Matrices(GroupAlternative[MatrixSchedule]):
         few_bits = isinstance(classify(kernel), BlockContraction)
         if few_bits and ranked.get(FEW_BITS) and ranked[FEW_BITS][0].slices == 1:
             units = [FEW_BITS, *units]
-        # devices that share less have one, too
+        # Devices with less shared memory get a default, too.
         limits = SHARED_SIZES[::-1]
         best = (
             next((s for s in ranked[u] if s.shared <= m), None) for u, m in every(units, limits)
@@ -99,7 +99,7 @@ class Matrices(GroupAlternative[MatrixSchedule]):
         return tuple(dict.fromkeys(s for s in best if s is not None))
 
     def traffic(self, kernel: Kernel, schedule: MatrixSchedule) -> tuple[int, float]:
-        """Beyond it a byte takes a word."""
+        """Scratch bytes, and words moved; beyond shared memory each byte counts as a word."""
         sizes, s = Sizes.of(kernel), schedule
         tiles = sizes.tiles(s)
         loads = TYPES[s.types].group * tiles * sizes.steps * (s.x1 + s.y1)
@@ -119,7 +119,7 @@ def _unit(s: MatrixSchedule) -> tuple[int, int, int, int]:
 
 
 def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
-    """All that may be tried with their costs, unit by unit, the likely best first."""
+    """For each unit all schedules that may be tried with their costs, best expected first."""
     types, sizes = types_of(kernel), Sizes.of(kernel)
     for unit in UNITS[types]:
         able = (s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel))
@@ -143,9 +143,9 @@ def _of_unit(
 
 
 def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
-    """In the unit of product/space.py: multiply-adds with their words, as if all cores were busy.
+    """The expected cost in the unit of product/space.py: f32 multiply-adds of all cores.
 
-    A core has several groups at a time, and is not busy with the last ones if these are few.
+    A core runs several groups at once, and is partly idle in the last round if few are left.
     """
     most = ceil(sizes.tiles(s) / CORES)
     together = max(1, BUSY // s.threads)

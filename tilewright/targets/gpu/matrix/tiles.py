@@ -1,10 +1,10 @@
 """The loops of one tile by matrix units, for operands of bytes and of f16.
 
-Each subgroup has its own part of shared memory for rows and for columns. The subgroup's number
-selects the part, and a matrix has a constant offset within it.
+Each subgroup has its own part of shared memory for its rows and for its columns. The subgroup's
+number selects the part, and a matrix has a constant offset within it.
 
-Input: a tile of a product, and a `MatrixSchedule`. Output: its loop nest, whose parts strategies.py
-shows. Operands of another type need another `MatrixTile`.
+Input: a tile of a product, and a `MatrixSchedule`. Output: its loop nest; strategies.py shows the
+structure. Each operand type has its own `MatrixTile`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Area(Protocol):
     """An operand in shared memory."""
 
     def scratch(self, depth: int) -> Scratch:
-        """The shared area for so many steps."""
+        """The shared area for a block of `depth` steps."""
 
 
 class MatrixTile(ABC):
@@ -62,25 +62,27 @@ class MatrixTile(ABC):
 
     @abstractmethod
     def blocks(self) -> AbstractContextManager[None]:
-        """A loop over blocks of the steps: what is added happens while one is in shared memory."""
+        """A loop over blocks of the depth; its body runs while a block is in shared memory."""
 
     def meanwhile(self) -> None:
-        """What is done while detached units multiply: nothing, unless a tile says so."""
+        """Adds work to do while detached units multiply.  None by default."""
         return
 
     def count(self) -> None:
-        """What else is done with a block in shared memory: nothing, unless a tile says so."""
+        """Adds other work on a block in shared memory.  None by default."""
         return
 
     @abstractmethod
     def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
-        """The subgroup's rows, or columns, with this number, at a matrix of the slice's depth.
+        """Loads the subgroup's left (rows) or right (columns) matrix `number` at a step of its
+        slice.
 
-        Where an area has parts, the place has the part's number as it is (`Scratch`).
+        Where an area has parts, the offset includes the part's number (`Scratch`).
         """
 
     def settle(self, area: int) -> list[Scratch]:
-        """What is left to do before sums are stored, and its shared areas, from this number on."""
+        """Adds the work before sums are stored; returns its shared areas, numbered from `area`
+        on."""
         return []
 
     def whole(self, total: Reg, col: Index) -> Reg:
@@ -114,7 +116,8 @@ class MatrixTile(ABC):
         return replace(b.finish(self.kernel, tuple(areas)), unit=self.unit)
 
     def _store(self, patches: int) -> None:
-        """Each result by way of the subgroup's patch; those of all slices are added up by turns."""
+        """Stores each result through the subgroup's area; the slices' results are added up in
+        turn."""
         b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
         each, others = s.m * s.pitch, s.down * s.along
         place = self.down * s.along + self.along
@@ -144,14 +147,14 @@ def _result(i: int, j: int) -> str:
 
 
 class PartsTile(MatrixTile):
-    """One tile whose operands come to parts of shared memory by way of registers."""
+    """One tile whose operands are staged through registers, in parts of shared memory."""
 
     sides: tuple[Side, Side]
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         b = self.b
-        #: The numbers of the parts of shared memory with this subgroup's rows and its columns.
+        #: The parts of shared memory with this subgroup's rows, and with its columns.
         self.parts = (
             b.let(self.slice * s.down + self.down, "part"),
             b.let(self.slice * s.along + self.along, "part"),
@@ -163,7 +166,7 @@ class PartsTile(MatrixTile):
 
 
 class HalfTile(PartsTile):
-    """Operands as halves, each step with all rows or columns; sums in f32."""
+    """Operands as f16, each step with all rows or columns; sums in f32."""
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
@@ -180,7 +183,8 @@ class HalfTile(PartsTile):
 
 
 class _Words(Bytes):
-    """Bytes whose rows (or columns) are contiguous along the depth; a thread copies groups."""
+    """Bytes that are contiguous along the depth for each row (or column); copied in groups of
+    four."""
 
     def in_parts(self, part: int, own: int, gap: int) -> None:
         self.part, self.own, self.stride = part, own, own + gap
@@ -200,7 +204,7 @@ class _Words(Bytes):
         return self.part * self.stride
 
     def place(self, place: Index, step: Index) -> Index:
-        """Where a group lies in shared memory, in bytes."""
+        """The byte offset of a group in shared memory."""
         return self.where(place, step) * GROUP
 
     def scratch(self, depth: int) -> Scratch:
@@ -208,7 +212,8 @@ class _Words(Bytes):
         return Scratch(I8, groups.size * GROUP, groups.part * GROUP)
 
     def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, place and step of each group of this thread; neighbours read neighbours."""
+        """Number, row (or column) and step of each of this thread's groups; neighbours' are
+        adjacent."""
         panel = self.panel or 1
         shape = (self.piece.width // panel, depth, panel)
         for n, (major, step, minor) in shared_out(self.b, shape):
@@ -243,7 +248,7 @@ class ByteTile(PartsTile):
         return [Scratch(I32, self.s.y1)]
 
     def whole(self, total: Reg, col: Index) -> Reg:
-        """What the sum lacks is added."""
+        """Adds the correction for signed bytes to four sums."""
         lack = Reg("lack", I32, LANES)
         self.b.set(lack.name, ColumnCounts.four(self.lacks, col))
         self.b.set(total.name, Call("add", (total, lack), I32, LANES))

@@ -2,9 +2,9 @@
 stores.
 
 Input: an elementwise kernel and its schedule. Output: its loop nest. An operand whose four elements
-are adjacent is one vector load; one that is the same for all four is loaded once; others are
-computed element by element. Kernels that would read a second operand in scalars, such as transposed
-ones, have a thread for each result (targets/plain.py).
+are adjacent is read by one vector load. An operand that is the same for all four is loaded once.
+Other operands are computed element by element. A kernel that would read a second operand in
+scalars, such as a transposition, has a thread for each result instead (targets/plain.py).
 
     tile = four elements of the last axis;  v0 := b1[4*tile .. 4*tile + 3];  store v0 * b2[0]
 """
@@ -29,7 +29,7 @@ from tilewright.targets.gpu.tile.staging import LANES, multiple
 
 @dataclass(frozen=True)
 class _Read:
-    """An operand's elements at four points side by side: one vector, or the same one."""
+    """An operand's indices at four adjacent points: one vector, or the same element four times."""
 
     load: Load
     places: tuple[Index, ...]
@@ -46,7 +46,7 @@ class _Read:
 
 
 def suits(kernel: Kernel) -> bool:
-    """True for maps with results enough whose operands are read in vectors, or once."""
+    """True for large maps each of whose operands is read as vectors, or once for four points."""
     points = prod(v.extent for v in kernel.axes)
     if kernel.stages or kernel.extents or not kernel.axes or points <= SHORT:
         return False
@@ -82,13 +82,13 @@ def lower(kernel: Kernel, schedule: VectorMapSchedule) -> TileFn:
 
 
 def _at(value: Expr, point: Values, known: dict[Expr, Expr]) -> Expr:
-    """The value at a point, with what was read already."""
+    """The value at a point; loads that were done already are replaced by their registers."""
     return rewrite(value, lambda e: known.get(e, e), point)
 
 
 @lru_cache(maxsize=1024)
 def _reads(kernel: Kernel) -> Sequence[_Read]:
-    """Each load of a kernel once, at four points whose first is a multiple of four."""
+    """Each distinct load of a kernel, at four points of which the first is a multiple of four."""
     loads = dict.fromkeys(_operands(kernel.value))
     return tuple(
         _Read(load, tuple(load.index.substitute(at) for at in _points(kernel))) for load in loads
@@ -96,14 +96,15 @@ def _reads(kernel: Kernel) -> Sequence[_Read]:
 
 
 def _points(kernel: Kernel) -> Sequence[Values]:
-    """Four points of a kernel side by side."""
+    """Four adjacent points of a kernel."""
     axis = kernel.axes[-1]
     part = index(Var(axis.name, axis.extent // LANES)) * LANES
     return [{axis: part + n} for n in range(LANES)]
 
 
 def _there(kernel: Kernel, first: Index, load: Load, lanes: int) -> Expr:
-    """So many elements, read before any condition of the kernel is asked: zeros beyond the ends."""
+    """A vector load that ignores the kernel's conditions, so it reads zeros beyond the buffer's
+    ends."""
     read = Load(load.buffer, first, load.dtype, lanes)
     inside = Bound(first, kernel.buffers[load.buffer].size - lanes + 1)
     if inside.always or not _asks(kernel):
@@ -116,12 +117,13 @@ def _asks(kernel: Kernel) -> bool:
 
 
 def _waits(kernel: Kernel, load: Load) -> bool:
-    """True for what is read where memory says and only under a condition: none may ask before."""
+    """True for conditional loads at an index read from memory: they must not run before the
+    condition."""
     return _asks(kernel) and any(isinstance(atom, Gathered) for atom, _ in load.index.terms)
 
 
 def _operands(e: Expr) -> Iterator[Load]:
-    """Loads of a value; those of its gathered indices are read where the index is."""
+    """Loads of a value, without those inside its gathered indices."""
     if isinstance(e, Load):
         yield e
         return

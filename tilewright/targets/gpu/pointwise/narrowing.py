@@ -1,8 +1,8 @@
 """Copies f32 to f16 in memory: each thread writes eight numbers, which are four whole words.
 
-Input: a kernel whose output is stored as f16 (fusion/rounding.py; fusion/divided.py divides rows by
-a number of each, if their length is a multiple of eight). Output: its loop nest. Two threads never
-write to one word.
+Input: a kernel whose output is stored as f16 (fusion/rounding.py), or whose rows fusion/divided.py
+divides, if their length is a multiple of eight. Output: its loop nest. Two threads never write to
+the same word.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.targets.gpu.tile.staging import LANES
 
 
 def lower(kernel: Kernel) -> TileFn | None:
-    """None for kernels that store no halves."""
+    """The loops of such a kernel; None for kernels whose output is not stored as f16."""
     if not kernel.buffers[0].halves:
         return None
     (axis,), copied, size = kernel.axes, kernel.value, None

@@ -1,9 +1,11 @@
 """The positions of a row's smallest integers in sorted order, by a workgroup (top-k).
 
-Input: a kernel of the form `Ordering`. Output: the loop nest of one tile, which is a row. There are
-three parts with barriers between them. First the largest wanted number, two bits at a time, by
-counting. Then the positions of all smaller numbers, and of equal ones up to the count, go to the
-output. Then a bitonic network sorts these positions by the numbers there.
+Input: a kernel of the form `Ordering`. Output: the loop nest of one tile, which is one row. Three
+parts have barriers between them:
+
+    bound:   finds the largest wanted number, two bits at a time, by counting
+    choose:  writes the positions of all smaller numbers, and of equal ones until enough are chosen
+    sort:    a bitonic network sorts these positions by their numbers
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from tilewright.targets.gpu.pointwise.reductions import FEWEST, MOST, TOGETHER, 
 from tilewright.targets.gpu.tile.staging import inside
 from tilewright.targets.order import before
 
-#: What two bits of a number can be.
+#: The number of values of two bits.
 DIGITS = 4
 
 
 def lower(kernel: Kernel) -> TileFn:
-    """One tile for each row."""
+    """Loops with a tile for each row."""
     form = form_as(kernel, Ordering)
     length = form.along.extent
     threads = min(MOST, max(FEWEST, 1 << (length - 1).bit_length() - 1))
@@ -52,7 +54,7 @@ def _i32(fn: str, *args: Expr | int) -> Call:
 
 @dataclass(frozen=True)
 class _Row:
-    """One row.  at: which"""
+    """Builds the loops of one row.  at: index values of the row"""
 
     b: Builder
     kernel: Kernel
@@ -73,7 +75,7 @@ class _Row:
 
     @property
     def most(self) -> Reg:
-        """The largest number that is wanted."""
+        """The register with the largest wanted number."""
         return Reg("most", self.dtype)
 
     @property
@@ -84,20 +86,21 @@ class _Row:
         return self.form.value.substitute({**self.at, self.form.along: at})
 
     def result(self, place: Index) -> Index:
-        """Where in the output a place is."""
+        """The offset in the output of a place in the sorted row."""
         return self.kernel.store.substitute({**self.at, self.form.first: place})
 
-    # ---- the largest that is wanted --------------------------------------------------------------
+    # ---- the largest wanted number ---------------------------------------------------------------
 
     def bound(self) -> None:
-        """most := the smallest number with as many as are wanted up to it, by two bits at a time"""
+        """Sets `most` to the smallest number with at least `wanted` numbers up to it, two bits a
+        step."""
         b, dtype = self.b, self.dtype
         step, counts = Reg("step", dtype), [Reg(f"reached{n}", I32) for n in range(1, DIGITS)]
         b.set(self.most.name, identity("max", dtype, 1))
         b.set(step.name, Const((1 << 8 * dtype.size) // DIGITS, dtype))
         with b.loop("digit", Index(), index(8 * dtype.size // (DIGITS - 1).bit_length())):
             limits = [Reg(f"limit{n}", dtype) for n in range(1, DIGITS)]
-            for n, limit in enumerate(limits, 1):  # up to this one: most + step * n - 1
+            for n, limit in enumerate(limits, 1):  # limit = most + step * n - 1
                 last = limits[n - 2] if n > 1 else Call("sub", (self.most, Const(1, dtype)), dtype)
                 b.set(limit.name, Call("add", (last, step), dtype))
             self._count(counts, limits)
@@ -108,7 +111,7 @@ class _Row:
             b.set(step.name, Call("div", (step, Const(DIGITS, dtype)), dtype))
 
     def _count(self, counts: Sequence[Reg], limits: Sequence[Reg]) -> None:
-        """counts := how many numbers are not larger than each of the limits"""
+        """Sets each count to how many numbers of the row are at most its limit."""
         b = self.b
         for count in counts:
             b.set(count.name, Const(0, I32))
@@ -124,8 +127,10 @@ class _Row:
     def _numbers(
         self, begin: Index, end: Index, apart: int = 1
     ) -> Iterator[list[tuple[Index, Reg]]]:
-        """A loop over the places of numbers, several at a time, so that their reads are under way
-        together; behind the end of the row each is the largest there is, which no limit is."""
+        """A loop over numbers of the row, several at a time so that their loads overlap.
+
+        Beyond the end of the row a number is the dtype's largest, which exceeds every limit.
+        """
         b = self.b
         many = min(TOGETHER, -(-self.length // b.threads))
         with b.loop("i", begin, end, apart * many, self.length + apart * many) as first:
@@ -137,10 +142,11 @@ class _Row:
                 b.set(number.name, value if bound.always else Guard((bound,), value, most))
             yield list(zip(places, numbers, strict=True))
 
-    # ---- the places of these ---------------------------------------------------------------------
+    # ---- the positions of the wanted numbers -----------------------------------------------------
 
     def choose(self) -> None:
-        """The output := their places: of smaller numbers, then of equal ones, as they follow."""
+        """Writes the positions of the wanted numbers: smaller ones, then equal ones, each in row
+        order."""
         b = self.b
         smaller, equal = Reg("smaller", I32), Reg("equal", I32)
         found = {smaller: "lt", equal: "eq"}
@@ -167,7 +173,7 @@ class _Row:
         b.add(Barrier())
 
     def _own(self) -> Iterator[tuple[Index, Reg]]:
-        """Statements for each number of this thread's part of the row, which lie side by side."""
+        """A loop over the numbers of this thread's part of the row, which are contiguous."""
         b, each = self.b, -(-self.length // self.b.threads)
         begin = b.let(b.thread * each, "begin")
         end = b.let_min(begin + each, index(self.length))
@@ -177,8 +183,8 @@ class _Row:
                     yield at, number
 
     def _begin(self, smaller: Reg, equal: Reg) -> None:
-        """Where this thread's numbers go: behind those of the threads before it; equal ones behind
-        all that are smaller."""
+        """Sets where this thread writes: after the numbers of the threads before it, and equal
+        numbers after all smaller ones."""
         b, total = self.b, Reg("total", I32)
         for reg in (total, smaller, equal):
             b.set(reg.name, Const(0, I32))
@@ -190,12 +196,15 @@ class _Row:
             b.set(equal.name, _i32("add", equal, _i32("where", earlier, same, 0)))
         b.set(equal.name, _i32("add", equal, total))
 
-    # ---- in order --------------------------------------------------------------------------------
+    # ---- sorting ---------------------------------------------------------------------------------
 
     def sort(self) -> None:
-        """Runs of 2, 4, 8, … become sorted: two runs by comparing from their outer ends inwards,
-        then ever nearer neighbours.  The first of each two is the smaller one then, so what lies
-        behind the end would stay there, and is left out."""
+        """A bitonic network: merges sorted runs of 1, 2, 4, … elements.
+
+        A merge first compares two runs from their outer ends inwards, then ever nearer neighbours.
+        The smaller element always goes first, so elements beyond the end would never move and are
+        left out.
+        """
         b = self.b
         levels = (self.wanted - 1).bit_length()
         half, span = Reg("half", I32), Reg("span", I32)
@@ -209,7 +218,8 @@ class _Row:
             b.set(half.name, _i32("mul", half, 2))
 
     def _compare(self, span: Reg, pairs: int, outer: bool) -> None:
-        """Each two elements of runs of twice `span`, exchanged where they are not in order."""
+        """Compares pairs at distance `span` (or from the outer ends inwards) and exchanges
+        unordered ones."""
         b, block, first, second = self.b, *(Reg(n, I32) for n in ("block", "first", "second"))
         with b.loop("pair", b.thread, index(pairs), b.threads, pairs) as pair:
             number = IndexValue(pair, I32)

@@ -6,8 +6,8 @@ None where one thread per tile is as fast. The order of a sum is the same in eve
     softmax:  r0 := max over columns t, t + 64, …;  b3[t] := r0;  barrier
               r0 := max over b3[0..63];  the same for the sum;  store columns t, t + 64, …
 
-Threads of subgroups of a known size exchange values first, so that shared memory has one part for
-each subgroup, or is not needed.
+If the subgroup size is known, threads first exchange values within their subgroup. Shared memory
+then has one part for each subgroup, or is not needed.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.tile.staging import inside, spread
 
-#: Parts that a thread adds up between two barriers.
+#: The number of parts that a thread combines between two barriers.
 FAN = 4
 
-#: Threads of a row: at least, at most, and as many where a thread reads a line of its own.
+#: Threads of a row: the least; the most; the default where rows are not contiguous.
 FEWEST, MOST, USUAL = 32, 256, 64
 
-#: Steps of each of them; with fewer tiles than this, each row should be computed by many.
+#: The least steps of a thread, and the least with few tiles: with at most `FEW_TILES` rows, more
+#: threads share each row.
 STEPS, FEW_STEPS, FEW_TILES = 3, 2, 256
 
-#: Elements side by side that make it worth while: a quarter of a line.
+#: The least number of contiguous elements for neighbouring threads to share a row: a quarter of a
+#: cache line.
 SIDE_BY_SIDE = 8
 
-#: Points of a thread whose reads are under way together: at most, and at least where there are
-#: more.
+#: Points of a thread whose loads overlap: the most, and the least if there are that many.
 TOGETHER, LEAST_TOGETHER = 8, 3
 
-#: With more tiles than this a thread for each fills the device, if their reads lie side by side.
+#: With more tiles than this, one thread per tile fills the device if rows are not contiguous.
 MOST_TILES = 4096
 
-#: Values of a kernel's variables, and the conditions that the point exists.
+#: Values of a kernel's variables, and the conditions under which the point exists.
 Point = tuple[Values, tuple[Bound, ...]]
 
 
@@ -57,10 +58,10 @@ def _shortest(kernel: Kernel) -> int:
 
 
 def _usual_threads(kernel: Kernel) -> int:
-    """Threads of a row; 0: a thread has a row of its own.
+    """The default number of threads for a row; 0: one thread computes a whole row.
 
-    Threads that each read a line of their own have all of its memory moved for one element.  So
-    neighbours share a line, however many rows there are.
+    If each thread read another cache line, the memory system would move a whole line for one
+    element. So neighbouring threads share contiguous rows, whatever the number of rows.
     """
     tiles, steps = prod(v.extent for v in kernel.rows), _shortest(kernel)
     if steps < FEWEST:
@@ -73,7 +74,7 @@ def _usual_threads(kernel: Kernel) -> int:
 
 
 def _along_lines(kernel: Kernel) -> bool:
-    """True if steps of each reduction lie side by side, several at least, in all that it reads."""
+    """True if all reads of each reduction are contiguous or constant along its last axis."""
     if any(stage.axes[-1].extent < SIDE_BY_SIDE for stage in kernel.stages):
         return False
     reads = [
@@ -87,10 +88,10 @@ def _along_lines(kernel: Kernel) -> bool:
 
 @lru_cache(maxsize=1024)
 def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | None:
-    """One tile per point of the leading axes, computed by `threads` threads, a power of two.
+    """Loops with one tile per point of the leading axes, computed by `threads` threads.
 
-    threads: 0: as many as are usual for such rows
-    width:   threads of a subgroup that swap what they have, 0: none do
+    threads: a power of two; 0: the default for such rows
+    width:   threads of a subgroup that exchange values; 0: threads use shared memory only
     """
     kept = any(stage.keep for stage in kernel.stages)
     if kept or not kernel.stages:
@@ -101,7 +102,7 @@ def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | Non
     cols = kernel.axes[len(kernel.rows) :]
     dealt = [cols, *(stage.axes for stage in kernel.stages)]
     if any(sum(is_limited(kernel, (v,)) for v in axes) > 1 for axes in dealt):
-        return None  # points of two axes that end at run time cannot be counted through
+        return None  # points of two run-time axes cannot be enumerated
     outer = limited_first(kernel, kernel.rows)
     b = Builder({}, points(kernel, outer), kernel, threads)
     shape = tuple(v.extent for v in outer)
@@ -112,7 +113,8 @@ def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | Non
         reduce_stage(b, stage, axes, reg, area, rows, width)
     settled = b.hoist(kernel.value, frozenset(cols), lambda e: _value(e, rows))
     with _dealt(b, limited_first(kernel, cols), rows) as points_of:
-        # values first: a store could change what a later one reads, for all that compilers know
+        # All loads come before all stores: a compiler must assume that a store changes what is
+        # loaded.
         for n, (at, bounds) in enumerate(points_of):
             with inside(b, bounds):
                 b.compute(f"value{n}", _value(settled, at))
@@ -123,7 +125,7 @@ def lower_rows(kernel: Kernel, threads: int = 0, width: int = 0) -> TileFn | Non
     parts = threads // max(1, width)
     areas = tuple(Scratch(dtype_of(stage.value), parts) for stage in kernel.stages if parts > 1)
     fn = replace(b.finish(kernel, areas), subgroup=width)
-    # A trap ends one thread, and the others would wait for it.
+    # A thread that traps returns, and the others would wait for it at the barrier.
     return None if any(gathers(fn.body)) else fn
 
 
@@ -136,9 +138,9 @@ def reduce_stage(
     rows: Values,
     width: int = 0,
 ) -> None:
-    """reg := the part of this thread;  area[thread] := reg;  reg := over the whole area
+    """Reduces to `reg` over all threads, through the shared memory `area`.
 
-    rows: values of the other variables;  width: as of `lower_rows`
+    rows: values of the other variables;  width: as in `lower_rows`
     """
     b.set(reg.name, identity(stage.op, reg.dtype, 1))
     settled = b.hoist(stage.value, frozenset(axes), lambda e: _value(e, rows))
@@ -153,7 +155,7 @@ def reduce_stage(
 
 
 def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
-    """area[thread] := reg;  reg := over the whole area, which others may still read then"""
+    """Combines `reg` over all threads.  Others may still read the area when a thread continues."""
     b.store(area, b.thread, reg)
     b.add(Barrier())
     count = b.threads
@@ -170,7 +172,7 @@ def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
 
 
 def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
-    """reg := over the subgroup;  area[subgroup] := reg;  barrier;  reg := over the area"""
+    """Combines `reg` within subgroups by exchange, then over subgroups through the area."""
     other, bits = Reg(f"{reg.name}_other", reg.dtype), 1
     while bits < width:
         b.set(other.name, Swapped(reg, bits))
@@ -188,8 +190,8 @@ def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -
 
 @contextmanager
 def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Point]]:
-    """A loop over this thread's points of the axes, every `threads`-th one: some at a time, so that
-    what they read is under way together.
+    """A loop over this thread's points of the axes: every `threads`-th point, several at a time so
+    that their loads overlap.
 
     Only the outermost axis may end at run time.
     """
@@ -211,11 +213,11 @@ def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Poi
 
 
 def _together(count: int) -> int:
-    """How many of so many points: all in equal parts, if these are not too small."""
+    """The number of points to load together: a divisor of `count`, if it has a large enough one."""
     most = max(n for n in range(1, TOGETHER + 1) if count % n == 0)
     return TOGETHER if most < LEAST_TOGETHER < count else most
 
 
 def _value(e: Expr, at: Values) -> Expr:
-    """The expression at a point: variables replaced, results of stages in registers."""
+    """The expression at a point: variables are replaced, results of stages are in registers."""
     return rewrite(e, lambda n: Reg(f"r{n.stage}", n.dtype) if isinstance(n, Acc) else n, at)

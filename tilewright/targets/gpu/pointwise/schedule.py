@@ -1,7 +1,7 @@
 """Schedules of elementwise kernels and long reductions by workgroups.
 
-Input: nothing. Output: schedule types. strategies.py says which are tried; the other files make
-loops of them.
+Input: none. Output: schedule types. strategies.py chooses the schedules to try; the other files
+make their loops.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.limits import MOST_THREADS, SIZES, SUBGROUPS, size_of
 from tilewright.targets.schedule import Schedule
 
-#: Elements of a map that takes so little time that its launch counts.
+#: Elements of a map that is so short that its launch takes most of the time.
 SHORT = 2**16
 
 
 @dataclass(frozen=True)
 class VectorMapSchedule(Schedule):
-    """Four elements of a thread, and no thread waits for another."""
+    """Each thread computes four elements; threads do not wait for each other."""
 
     form = "map"
     threads: ClassVar[int] = 64
@@ -27,8 +27,7 @@ class VectorMapSchedule(Schedule):
 
 @dataclass(frozen=True)
 class ReductionSchedule(Schedule):
-    """So many threads for a tile; width: threads of a subgroup that swap what they have, 0: none
-    do."""
+    """Several threads for a tile.  width: threads of a subgroup that exchange values; 0: none do"""
 
     form = "rows"
     threads: int = 64
@@ -50,7 +49,7 @@ class ReductionSchedule(Schedule):
 
 @dataclass(frozen=True)
 class SingleSchedule(Schedule):
-    """A thread for each tile, on purpose, as simple CUDA is written by hand: nothing is shared out,
-    nothing is staged."""
+    """A thread for each tile and no shared memory, as in simple hand-written CUDA.  Used for
+    comparison."""
 
     form = "single"

@@ -1,7 +1,7 @@
 """The strategies of elementwise kernels and long reductions.
 
 Input: a kernel, the figures of one core, the limits of a workgroup. Output: schedules with expected
-costs. `lower_otherwise` computes kernels that suit no strategy.
+costs. `lower_otherwise` computes kernels that no strategy suits.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tilewright.targets.lite import Core
 from tilewright.targets.plain import Plain
 from tilewright.targets.schedule import Schedule
 
-#: How much faster maps in vectors are than with a thread for each element.
+#: Expected speed of vector maps over maps with a thread for each element.
 PACE = 2.0
 
-#: Threads that are tried; beside none, the size of subgroups that a class's GPUs have.
+#: Numbers of threads that are tried, without subgroups and with subgroups of the class's size.
 THREADS = (32, 64, 128, 256)
 
 LEAST_THREADS = min(THREADS)
 
 
 class Maps(GroupStrategy[Schedule]):
-    """Four results of a thread, as vectors."""
+    """Maps with four results per thread, as vectors."""
 
     kinds = (VectorMapSchedule,)
 
@@ -53,7 +53,7 @@ class Maps(GroupStrategy[Schedule]):
         return (self.first(kernel), 1.0), (Plain(), PACE)
 
     def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
-        """Nothing is shared; words beyond that are the same for both."""
+        """Scratch bytes, none, and words moved, which are the same for both schedules."""
         return 0, 0.0
 
     def lower(self, kernel: Kernel, schedule: Schedule) -> TileFn:
@@ -62,16 +62,16 @@ class Maps(GroupStrategy[Schedule]):
 
 
 class Reductions(GroupStrategy[Schedule]):
-    """Other numbers of threads for long reductions; the default is the target's own choice."""
+    """Long reductions by various numbers of threads; by default `lower_rows` chooses the number."""
 
     kinds = (ReductionSchedule,)
 
     def suits(self, kernel: Kernel) -> bool:
-        """True for kernels of fixed size whose reductions several threads share out."""
+        """True for kernels of fixed size whose reductions several threads can share."""
         return not kernel.extents and lower_rows(kernel, LEAST_THREADS) is not None
 
     def first(self, kernel: Kernel) -> Schedule:
-        """What the target does with any reduction."""
+        """The schedule that leaves the number of threads to `lower_rows`."""
         return Plain()
 
     def objection(self, kernel: Kernel, schedule: Schedule) -> str:
@@ -81,8 +81,8 @@ class Reductions(GroupStrategy[Schedule]):
         return found
 
     def space(self, kernel: Kernel, core: Core, group: Group) -> tuple[tuple[Schedule, float], ...]:
-        """The default, then other numbers of threads, with and without subgroups: the latter are
-        expected to be better, with as many threads as are usual."""
+        """The default, then other numbers of threads, without and with subgroups.  The expected
+        cost is lower with subgroups and near the default number of threads."""
         same = lower_rows(kernel)
         usual = ReductionSchedule() if same is None else ReductionSchedule(same.threads)
         every_one = (
@@ -102,7 +102,7 @@ class Reductions(GroupStrategy[Schedule]):
         return (self.first(kernel), 1.0), *found
 
     def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
-        """Bytes of shared memory; words beyond it are the same for all."""
+        """Bytes of shared memory, and words moved, which are the same for all schedules."""
         if not isinstance(schedule, ReductionSchedule):
             return 0, 0.0
         return WORD * len(kernel.stages) * schedule.threads // max(1, schedule.width), 0.0
@@ -113,14 +113,17 @@ class Reductions(GroupStrategy[Schedule]):
 
 
 def _threads(schedule: Schedule) -> tuple[int, int]:
-    """Of a tile, and those of them that swap what they have."""
+    """Threads of a tile, and threads of a subgroup."""
     own = of_kind(schedule, ReductionSchedule, "no schedule of a reduction")
     return own.threads, own.width
 
 
 class Single(GroupAlternative[SingleSchedule]):
-    """A thread for each tile of any kernel, for comparison.  It has no candidates, since with it
-    kernels leave most of a GPU idle.  The loops are those of targets/plain.py."""
+    """A thread for each tile of any kernel, for comparison.
+
+    It has no candidates, since it leaves most of a GPU idle.  The loops are those of
+    targets/plain.py.
+    """
 
     kinds = (SingleSchedule,)
 
@@ -143,7 +146,7 @@ MAPS, REDUCTIONS, SINGLE = Maps(), Reductions(), Single()
 
 
 def lower_otherwise(kernel: Kernel) -> TileFn:
-    """The loop nest of one tile of a kernel that no strategy computes."""
+    """The loop nest of one tile of a kernel that no strategy suits."""
     if isinstance(classify(kernel), Ordering):
         return order.lower(kernel)
     return narrowing.lower(kernel) or lower_rows(kernel) or plain.lower(kernel)

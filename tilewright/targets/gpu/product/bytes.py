@@ -2,12 +2,12 @@
 bytes.
 
 Input: a product of u8 by i8 whose depth is packed in groups of four (graph/passes/pack_dot.py), and
-a schedule. Output: the loop nest of one tile. A step is a group: one instruction multiplies and
-adds its four bytes, exactly, in i32.
+a schedule. Output: the loop nest of one tile. A step is a group of four bytes: one instruction
+multiplies them and adds the products, exactly, in i32.
 
-The instruction takes bytes of one signedness, so rows become x - 128 when they are staged. The sums
-then lack 128 times the sum of each column; the first y1 threads compute this correction beside the
-blocks.
+The instruction needs both operands signed, so rows become x - 128 when they are staged. Each sum is
+then too small by 128 times the sum of its column. The first y1 threads compute this correction
+while the blocks are in shared memory.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from tilewright.targets.gpu.tile.staging import (
     own,
 )
 
-#: What rows are less in shared memory.
+#: Subtracted from each row element when it is staged.
 SHIFT = 128
 
 
 def lower(kernel: Kernel, schedule: DotSchedule) -> TileFn:
-    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
+    stored there."""
     return lower_tile(kernel, schedule, _Dots)
 
 
 class Bytes(Side):
-    """Registers of a unit: a group of each of four rows or columns."""
+    """Stages a byte operand: a thread's unit is one group of each of four rows or columns."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Bytes(Side):
         apart: bool = False,
         panel: int = 1,
     ) -> None:
-        """group: the axis along a group;  apart, panel: as of `Floats`"""
+        """group: the axis within a group;  apart, panel: as in `Floats`"""
         super().__init__(b, piece, panel)
         self.load, self.group = load, group
         self.deep = not self.panel
@@ -71,7 +72,7 @@ class Bytes(Side):
             self.b.set(self.reg(n, i, I8).name, self._word(place + i, step))
 
     def taken(self, n: int, i: int) -> Expr:
-        """Four groups, one after the other."""
+        """Four groups as one vector."""
         return Join(tuple(self.reg(n, row, I8) for row in range(LANES)))
 
     def vector(self, n: int, i: int) -> Expr:
@@ -85,7 +86,7 @@ class Bytes(Side):
         return Scratch(I8, self.size(depth) * GROUP)
 
     def _word(self, place: Index, step: Index) -> Expr:
-        """The group of one row or column as bytes with a sign; 0 beyond the ends."""
+        """A group of one row or column as signed bytes; 0 beyond the ends."""
         load, ends = self.load, self.ends(place, step)
         values: Values = self.piece.point(place, step) | {self.group: Index()}
         at = load.index.substitute(values)
@@ -97,7 +98,7 @@ class Bytes(Side):
 
 
 def _signed(word: Expr) -> Expr:
-    """u8 less `SHIFT`, as i8."""
+    """u8 minus `SHIFT`, as i8."""
     less = Call("sub", (word, Const(SHIFT, U8, GROUP)), U8, GROUP)
     return Call("cast", (less,), I8, GROUP)
 
@@ -108,7 +109,7 @@ B = TypeVar("B", bound=Bytes)
 def sides_of_bytes(
     tile: Placed, widths: tuple[int, int], apart: bool, kind: type[B]
 ) -> tuple[B, B]:
-    """So many rows and columns of a tile, in the first two shared areas."""
+    """This number of rows and of columns of a tile, staged in the first two shared areas."""
     b, kernel, ops = tile.b, tile.kernel, tile.places.ops
     group = kernel.stages[0].axes[-1]
     layout = kernel.buffers[ops.col.buffer].layout
@@ -122,8 +123,8 @@ def sides_of_bytes(
 
 
 class ColumnCounts:
-    """What is in each column of a tile, counted by the first threads: the rest of a sum whose rows
-    are less by `SHIFT`."""
+    """Sums each column of a tile, by the first threads, to correct for rows that are less by
+    `SHIFT`."""
 
     def __init__(self, b: Builder, columns: int) -> None:
         self.b, self.columns = b, columns
@@ -132,7 +133,8 @@ class ColumnCounts:
             b.set(reg.name, identity("sum", I32, 1))
 
     def add(self, area: int, depth: int, place: Callable[[Index, Index], Index]) -> None:
-        """counts += so many groups of each column.  place: of a column and a step, in bytes"""
+        """Adds the groups of a block to each column's sum.  place: byte offset of a column and a
+        step"""
         b, ones, unrolled = self.b, Const(1, I8, GROUP), gcd(depth, LANES)
         for n, reg in enumerate(self.regs):
             steps = b.loop("step", Index(), index(depth), unrolled, depth)
@@ -142,7 +144,7 @@ class ColumnCounts:
                     b.set(reg.name, Dot(reg, ones, word))
 
     def put(self, area: int) -> None:
-        """shared := SHIFT * counts;  barrier"""
+        """Stores SHIFT * the sum of each column in shared memory; ends with a barrier."""
         b = self.b
         for n, reg in enumerate(self.regs):
             with own(b, b.thread + n * b.threads, self.columns) as col:
@@ -151,7 +153,7 @@ class ColumnCounts:
 
     @staticmethod
     def four(area: int, col: Index) -> Expr:
-        """What was put there of four columns, whose threads do not share a vector."""
+        """Loads the corrections of four columns, one by one: different threads wrote them."""
         return Lanes(tuple(Load(area, col + i, I32) for i in range(LANES)))
 
 
@@ -181,7 +183,7 @@ class _Dots(ProductTile):
         return total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP))
 
     def _settle(self, area: int) -> list[Scratch]:
-        """sums += what they lack"""
+        """Adds the corrections to the sums."""
         b, s = self.b, self.s
         self.counts.put(area)
         for v in range(s.y0 // LANES):

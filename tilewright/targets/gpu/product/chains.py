@@ -1,12 +1,13 @@
 """Chains: a norm, the products that read its rows, and a gate, in one dispatch.
 
-Input: kernels that follow each other. Output: `Chain`, which gives them one list of buffers, and
-the rows that its products read. These rows either lie in memory, or each workgroup computes them.
-joined/joints.py says which steps of a plan are chains; few_rows.py and rounded.py make their loops.
+Input: consecutive kernels. Output: `Chain`, which gives them one list of buffers, and the rows that
+its products read. These rows are either in memory, or each workgroup computes them.
+joined/joints.py finds the chains of a plan; few_rows.py and rounded.py make their loops.
 
-    norm, product       each group reduces whole rows, and makes the elements where it uses them
-    product, product    half of a group has columns of the one, half the same of the other; what
-                        the second reads of the first's results comes by shared memory
+    norm, product       each group reduces whole rows, and computes elements where it uses them
+    product, product    half of a group computes columns of the first product, the other half the
+                        same columns of the second, which gets the first one's results through
+                        shared memory
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ from tilewright.targets.gpu.tile.staging import (
 
 @dataclass(frozen=True)
 class Chain:
-    """Kernels whose buffers are those of all of them, one after the other.
+    """Kernels that share one list: the buffers of all of them, in order.
 
-    products: one, or two of equal shape with the same rows
-    norm:     makes the rows; None: they lie in memory
-    output:   number of the buffer that the last product stores to
-    given:    of the one that it would read the first product's results from; 0: there is none
+    products: one, or two of equal shape that read the same rows
+    norm:     computes the rows; None: they are in memory
+    output:   number of the buffer that the last product writes
+    given:    number of the buffer through which the second product would read the first one's
+              results; 0: it reads none
     """
 
     products: tuple[Kernel, ...]
@@ -57,18 +59,19 @@ class Chain:
 
     @property
     def own_areas(self) -> int:
-        """How many shared areas the norm has: one, of one element for each thread.  It is apart,
-        since vectors of an area must not be written by several threads."""
+        """The number of shared areas for the norm: one with an element for each thread, or none.
+        It is an area of its own, since several threads must not write to one vector."""
         return 1 if self.norm else 0
 
     @property
     def area(self) -> int:
-        """The number of the first shared area beside these."""
+        """The number of the first shared area after the norm's."""
         return len(self.last.buffers) + self.own_areas
 
 
 def chained(products: Sequence[Kernel], norm: Kernel | None = None, given: int = 0) -> Chain:
-    """A chain of kernels with buffers of their own.  given: as the last one counts its buffers"""
+    """A chain of kernels that number their buffers separately.  given: as the last kernel numbers
+    it"""
     kernels = [norm, *products] if norm else list(products)
     buffers = tuple(buffer for kernel in kernels for buffer in kernel.buffers)
     moved, start = [], 0
@@ -83,7 +86,7 @@ def chained(products: Sequence[Kernel], norm: Kernel | None = None, given: int =
 
 
 def _moved(kernel: Kernel, buffers: tuple[Buffer, ...], start: int) -> Kernel:
-    """The kernel with its buffers from number `start` on among these."""
+    """The kernel on this common list of buffers, in which its own begin at number `start`."""
 
     def moved(e: Expr) -> Expr:
         return replace(e, buffer=e.buffer + start) if isinstance(e, Load) else e
@@ -93,21 +96,21 @@ def _moved(kernel: Kernel, buffers: tuple[Buffer, ...], start: int) -> Kernel:
 
 
 class OperandRows:
-    """The row operand of products of few rows, as it lies in memory."""
+    """The row operand of products of few rows, read from memory."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
 
     def make_ready(self, b: Builder) -> None:
-        """What all threads do before the first element is read."""
+        """Adds what all threads do before the first element is read."""
 
     def in_vectors(self, row: Index, step: Index) -> bool:
-        """Whether four steps from there on can be read at once."""
+        """True if one vector load reads four steps, beginning at `step`."""
         ats = [self._at(row, step + n) for n in range(LANES)]
         return side_by_side(ats) and multiple(ats[0])
 
     def read(self, row: int, step: Index, lanes: int = 1) -> Expr:
-        """One step, or the four from there on."""
+        """One step of a row, or four steps as a vector."""
         return Load(self.places.ops.row.buffer, self._at(index(row), step), F32, lanes)
 
     def _at(self, row: Index, step: Index) -> Index:
@@ -115,12 +118,12 @@ class OperandRows:
 
 
 class MadeRows(OperandRows):
-    """OperandRows that a norm makes, element by element, of what its reductions gave."""
+    """Rows that a norm computes element by element, from the results of its reductions."""
 
     def __init__(self, places: Places, norm: Kernel) -> None:
         super().__init__(places)
         self.norm, (self.col,) = norm, norm.axes[len(norm.rows) :]
-        #: For each row what its elements are, given the results of reductions in registers.
+        #: For each row the expression of an element, with the reductions' results in registers.
         self.elements: list[Expr] = []
 
     def make_ready(self, b: Builder) -> None:
@@ -142,12 +145,12 @@ class MadeRows(OperandRows):
 
 
 def rows_of(chain: Chain, places: Places) -> OperandRows:
-    """places: of its first product"""
+    """The rows that a chain's products read.  places: those of its first product"""
     return OperandRows(places) if chain.norm is None else MadeRows(places, chain.norm)
 
 
 def _reduced(e: Expr, row: int) -> Expr:
-    """The expression with the results of reductions in registers."""
+    """The expression with the reductions' results in registers."""
     return rewrite(e, lambda x: _result(x.stage, row, x.dtype) if isinstance(x, Acc) else x)
 
 
@@ -159,14 +162,15 @@ S = TypeVar("S", bound=FewRowsSchedule)
 
 
 def for_chain(chain: Chain, schedule: S) -> S | None:
-    """The schedule with whole panels for each product, by as many threads; None if none fits."""
+    """The schedule for the chain's products, each with whole panels; None if no such schedule
+    fits."""
     ops, count = operands(chain.last), len(chain.products)
     schedule = replace(schedule, r0=min(schedule.r0, schedule.chained))
     least = count * max(LANES, panel_of(chain.last, ops))
     if count == 1:
         found = schedule
     else:
-        # each product has as many columns as alone: groups are fewer, and each reduces the row once
+        # Each product has as many columns as it would have alone, so fewer groups reduce the row.
         y1 = ceil(schedule.y1 * count / least) * least
         slices = 1 << max(1, schedule.threads * LANES // y1).bit_length() - 1
         found = replace(schedule, y1=y1, slices=slices)

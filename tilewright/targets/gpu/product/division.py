@@ -1,10 +1,10 @@
-"""Divisions of results that are rounded anyway, by the device's own instruction.
+"""Fast divisions for results that are rounded anyway, by the device's own instruction.
 
-Input: a kernel.  Output: the same with fast divisions.  WGSL's division may be wrong by 2.5 ULP,
-so elsewhere quotients are computed exactly, in some 150 operations; but what a product of halves
-or bytes gives is wrong by far more.
+Input: a kernel. Output: the same kernel with fast divisions. WGSL's division may be off by 2.5 ULP,
+so other kernels compute quotients exactly, in about 150 operations. The error of a product of f16
+or bytes is much larger, so there the fast division is accurate enough.
 
-    x / y   ->   x / 4 * reciprocal(y / 4),   0 for that of an infinity
+    x / y   ->   x / 4 * reciprocal(y / 4),   where the reciprocal of an infinity is 0
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tilewright.kernel.expr import Call, Const, Expr, Reciprocal
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 
-#: WGSL's accuracy holds for divisors from 2^-126 to 2^126, and beyond them devices may take a
-#: reciprocal, a subnormal number, for 0.  A quarter of the largest number is within these.
+#: WGSL guarantees its accuracy for divisors from 2^-126 to 2^126.  The reciprocal of a larger one
+#: is subnormal, and devices may flush it to 0.  A quarter of the largest f32 is within that range.
 QUARTER, SMALL, LARGEST = 0.25, 2.0**-124, 3.4028234663852886e38
 
 
 def fast_division(kernel: Kernel) -> Kernel:
-    """The same kernel; what it stores is divided by sums of exponentials and constants with
-    multiplications.  Infinities and NaN give what an exact division gives."""
+    """The same kernel, with fast divisions by sums of exponentials and constants in what it stores.
+    Infinities and NaN give the results of an exact division."""
     return replace(kernel, value=rewrite(kernel.value, _fast))
 
 
@@ -53,7 +53,7 @@ def _positive(e: Expr) -> bool:
 
 
 def _away_from_zero(e: Expr) -> bool:
-    """True if such a sum has a constant: exponentials alone may be 0."""
+    """True if such a sum has a constant; exponentials alone may be 0."""
     match e:
         case Const():
             return True

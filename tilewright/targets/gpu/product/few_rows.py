@@ -1,13 +1,13 @@
 """Products of few rows (GEMV and the like): threads of a workgroup split the reduction.
 
 Input: a contraction with fewer rows than a tile has, and a schedule. Output: the loop nest of one
-tile, which is some columns. The speed of reading the columns bounds such products. Each thread has
-4 columns, all rows and every `slices`-th step. At the end the partial sums of the slices are added
-up in shared memory, half of the slices at a time (a tree reduction).
+tile, which is some columns. The time to read the columns bounds such products. Each thread has 4
+columns, all rows and every `slices`-th step. At the end the partial sums of the slices are added up
+in shared memory, half of the slices at a time (a tree reduction).
 
     tile (y1 columns):
         for every slices-th step:  sums of each row += row * 4 columns
-        slices from the middle on:  shared := sums;  barrier;  the others:  sums += shared;  …
+        the upper half of slices:  shared := sums;  barrier;  the lower half:  sums += shared;  …
         slice 0 stores
 """
 
@@ -31,24 +31,24 @@ from tilewright.targets.gpu.tile.staging import LANES, Side, columns, guarded, i
 
 
 def columns_alone(kernel: Kernel) -> Side:
-    """The column operand, to ask how it lies in memory."""
+    """The column operand outside a tile, to query its memory layout."""
     ops = operands(kernel)
     return _columns(Builder({}, 1, kernel), kernel, Places(ops, {v: index(v) for v in ops.outer}))
 
 
 def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> Side:
-    """The column operand: vectors of `width` columns."""
+    """The column operand of a tile: vectors of `width` columns."""
     ops = places.ops
     piece = places.columns(width, Index(), 0)
     return columns(b, kernel, ops, piece, widest=ops.n.extent)
 
 
 class FewRowsTile:
-    """One tile of a chain: where this thread's columns lie, its sums, and what becomes of them.
+    """One tile of a chain: the columns of this thread, their sums and the final stores.
 
-    Of y1 columns each product has an equal part, the same columns.
+    The products have equal parts of the y1 columns, and the same column numbers.
     which: the product whose columns this thread has;  part: its slice;  col: its first column
-    spot:  where that is in the tile
+    spot:  the offset of that column in the tile
     """
 
     def __init__(self, chain: Chain, s: FewRowsSchedule) -> None:
@@ -65,7 +65,7 @@ class FewRowsTile:
             for kernel, places in zip(kernels, self.places, strict=True)
         ]
         self.input = rows_of(chain, self.places[0])
-        # neighbouring threads read neighbouring vectors: those of a panel, then its next steps
+        # Neighbouring threads read adjacent vectors: those of a panel, then its next steps.
         run = self.sides[0].run
         shape = (len(every), self.width // LANES // run, s.slices, run)
         which, major, part, unit = unflatten(b.thread, shape)
@@ -77,11 +77,12 @@ class FewRowsTile:
 
     @property
     def side(self) -> Side:
-        """Columns as those of all products are."""
+        """The first product's columns; all products' columns have the same layout."""
         return self.sides[0]
 
     def by_product(self) -> Iterator[Side]:
-        """The columns of each product: what is added meanwhile is done by those who have them."""
+        """The columns of each product, in turn.  Statements added meanwhile run only in its
+        threads."""
         for n, side in enumerate(self.sides):
             with inside(self.b, self._having(n)):
                 yield side
@@ -90,7 +91,7 @@ class FewRowsTile:
         return (Bound(self.which - number, 1),)
 
     def finish(self, *areas: Scratch) -> TileFn:
-        """Slices are added up, in an area after these, and slice 0 stores."""
+        """Adds up the slices in an area after these; then slice 0 stores."""
         b, s, chain, count = self.b, self.s, self.chain, len(self.rows)
         area, first, last = chain.area + len(areas), (Bound(self.part, 1),), len(self.sides) - 1
 
@@ -120,12 +121,13 @@ class FewRowsTile:
 
 
 def lower(kernel: Kernel, schedule: FewRowsSchedule) -> TileFn:
-    """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
+    """Loops for tiles of y1 columns and all rows.  Operands are 0 beyond the ends, and nothing is
+    stored there."""
     return lower_chain(Chain((kernel,)), schedule)
 
 
 def lower_chain(chain: Chain, s: FewRowsSchedule) -> TileFn:
-    """The same of a chain; each product has an equal part of the columns."""
+    """The same loops for a chain; its products have equal parts of the columns."""
     tile = FewRowsTile(chain, s)
     b, steps = tile.b, tile.places[0].ops.steps
     tile.input.make_ready(b)
@@ -142,7 +144,8 @@ def lower_chain(chain: Chain, s: FewRowsSchedule) -> TileFn:
 
 
 def _multiply(b: Builder, rows: OperandRows, side: Side, i: int, unit: int, step: Index) -> None:
-    """sum of row i += row * columns, for each step of a unit; their factor comes in once"""
+    """Adds row * columns to the sums of row i, over the steps of a unit.  A scale that the columns
+    share is applied once."""
     factor = side.factor(unit)
     to = total(i) if factor is None else _part(i)
     if factor is not None:
@@ -155,7 +158,7 @@ def _multiply(b: Builder, rows: OperandRows, side: Side, i: int, unit: int, step
 
 
 def _row(b: Builder, rows: OperandRows, i: int, step: Index, count: int) -> Iterator[Expr]:
-    """Row i at each of `count` steps, read when it is asked for: in vectors where it lies so."""
+    """Row i at each of `count` steps, loaded as vectors where its memory layout allows it."""
     steps = rows.places.ops.steps
     lanes = LANES if count % LANES == 0 and rows.in_vectors(index(i), step) else 1
     for j in range(0, count, lanes):

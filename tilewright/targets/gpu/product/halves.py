@@ -20,12 +20,13 @@ from tilewright.targets.gpu.tile.staging import LANES, Side
 
 
 def lower(kernel: Kernel, schedule: HalfSchedule) -> TileFn:
-    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
+    stored there."""
     return lower_tile(fast_division(kernel), schedule, _Halves)
 
 
 class _Halves(ProductTile):
-    """One tile whose operands are halves."""
+    """One tile whose operands are f16."""
 
     operand = F16
 

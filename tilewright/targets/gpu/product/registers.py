@@ -31,21 +31,22 @@ from tilewright.targets.gpu.tile.staging import LANES, Side, inside, staged
 
 
 def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
-    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
+    stored there."""
     return lower_tile(kernel, schedule, ProductTile)
 
 
 def lower_tile(kernel: Kernel, schedule: GroupSchedule, tile: type[ProductTile]) -> TileFn:
-    """The same of elements that a type of tiles computes."""
+    """The same loops, with the element types of the class `tile`."""
     s = schedule
     return tile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
 
 
 class RegisterTile:
-    """One tile: where it is, the rows and columns that a thread has of it, their sums.
+    """One tile: its position, this thread's rows and columns, and their sums.
 
-    dtype: of the sums;  operand: of what is multiplied
-    slice: the part of the steps that this thread has;  down, along: which rows and columns
+    dtype: type of the sums;  operand: type of the factors
+    slice: this thread's part of the steps;  down, along: the numbers of its register tile
     """
 
     dtype = operand = F32
@@ -63,23 +64,24 @@ class RegisterTile:
         return sides(self.tile, (self.sizes.x1, self.sizes.y1))
 
     def _clear(self) -> None:
-        """sums := 0"""
+        """Sets the sums to 0."""
         for i, v in self._sums:
             self.b.set(self.total(i, v).name, identity("sum", self.dtype, LANES))
 
     def _more(self, i: int, v: int) -> tuple[str, Expr]:
-        """The sums of row i and four columns, and these with one more product."""
+        """Name of the sums of row i and four columns, and their value with one more product
+        added."""
         total = self.total(i, v)
         return total.name, Call("fma", (*self._factors(i, v), total), total.dtype, LANES)
 
     def _factors(self, i: int, v: int) -> tuple[Expr, Expr]:
-        """Row i, in each lane, and four columns."""
+        """Row i, repeated in each lane, and four columns."""
         left = Lane(Reg(f"left{i // LANES}", self.operand, LANES), i % LANES)
         return Splat(left, LANES), Reg(f"right{v}", self.operand, LANES)
 
     @property
     def _sums(self) -> Iterator[tuple[int, int]]:
-        """Row, and vector of columns, of each sum of this thread."""
+        """Row number and column vector of each of this thread's sums."""
         return every(range(self.sizes.x0), range(self.sizes.y0 // LANES))
 
     def total(self, i: int, v: int) -> Reg:
@@ -94,7 +96,8 @@ class RegisterTile:
         return self.b.let(self.col0 + self._four(v), "col")
 
     def _four(self, v: int) -> Index:
-        """The same from the tile's first column on: beside those of the neighbours."""
+        """The first of four columns, counted from the tile's first; neighbours' vectors are
+        adjacent."""
         return self.along * LANES + v * (self.sizes.y1 // self.sizes.y0 * LANES)
 
     def _store(self) -> None:
@@ -106,7 +109,7 @@ class RegisterTile:
 
 
 class ProductTile(RegisterTile):
-    """One tile by way of shared memory: the copies, the product and the stores of one thread."""
+    """One tile staged in shared memory: the copies, the product and the stores of one thread."""
 
     def __init__(self, tile: Placed, schedule: GroupSchedule) -> None:
         self.s = schedule
@@ -130,12 +133,13 @@ class ProductTile(RegisterTile):
         return b.finish(self.kernel, tuple(areas))
 
     def _settle(self, area: int) -> list[Scratch]:
-        """What is left to do before sums are stored, and the shared areas for it, from this number
+        """Adds the work before sums are stored; returns its shared areas, numbered from `area`
         on."""
         return []
 
     def _multiply(self) -> None:
-        """sums += rows * columns, for each step of this slice of the block in shared memory"""
+        """Adds rows * columns to the sums, over this slice's steps of the block in shared
+        memory."""
         b, s = self.b, self.s
         (rows, cols), own = self.sides, s.r1 // s.slices
         with b.loop("step", Index(), index(own), s.r0, own) as first:
@@ -150,11 +154,11 @@ class ProductTile(RegisterTile):
                     b.set(name, value)
 
     def _held(self, side: Side, at: Index) -> Load:
-        """Four rows or columns of a step in shared memory."""
+        """Loads four rows or columns of a step from shared memory."""
         return Load(side.piece.area, at, self.operand, LANES)
 
     def _add_up(self, area: int) -> None:
-        """sums of slice 0 += those of the others, one row of each thread at a time"""
+        """Adds the sums of all slices into those of slice 0, one row of each thread at a time."""
         b, s = self.b, self.s
         others = s.slices - 1
 

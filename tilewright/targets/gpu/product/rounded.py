@@ -5,11 +5,12 @@ i8 (docs/decisions/0025-products-of-rounded-rows.md); a schedule. Output: the lo
 It reads the weights in their stored layout. One instruction multiplies and adds four of them:
 
     for block of r1 steps:
-        rows := 8 or 16 steps at a time:  bytes, 127 for the largest;  its size;  minus their sum
+        for each unit of 8 or 16 steps of a row:
+            bytes := the unit, scaled so that the largest is 127;  the scale;  minus the bytes' sum
         barrier
-        for every slices-th of these:
+        for every slices-th unit:
             part := (lower nibbles * even bytes + upper nibbles * odd bytes) - zero * sum of bytes
-            sums of each row += part * (scale of the weights * size of a byte)
+            sums of each row += part * (scale of the weights * scale of the bytes)
     slices are added up as in few_rows.py, eight at a time
 """
 
@@ -49,30 +50,31 @@ from tilewright.targets.gpu.product.few_rows import FewRowsTile, total
 from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, RoundedSchedule
 from tilewright.targets.gpu.tile.staging import LANES, Integers, guarded, inside, own
 
-#: The largest byte, and the least size of what it stands for.
+#: The largest byte; the least scale of a unit.
 LARGEST, TINY = 127.0, 2.0**-100
 
 
 def lower(kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
-    """Tiles of y1 columns and all rows; what lies beyond the ends is read as 0 and not stored."""
+    """Loops for tiles of y1 columns and all rows.  Operands are 0 beyond the ends, and nothing is
+    stored there."""
     return lower_chain(Chain((kernel,)), schedule)
 
 
 def lower_chain(chain: Chain, schedule: RoundedSchedule) -> TileFn:
-    """The same of a chain; each product has an equal part of the columns."""
+    """The same loops for a chain; its products have equal parts of the columns."""
     products = tuple(map(fast_division, chain.products))
     return _Tile(replace(chain, products=products), schedule).emit()
 
 
 class _Tile:
-    """One tile: its parts in their order."""
+    """Builds the loops of one tile; its methods each build one part."""
 
     def __init__(self, chain: Chain, s: RoundedSchedule) -> None:
         self.tile, self.s = FewRowsTile(chain, s), s
         self.b, self.rows = self.tile.b, self.tile.rows
         self.centred = form_as(chain.last, BlockContraction).weights.centred
         self.units, self.steps = s.units(chain.last), self.tile.places[0].ops.steps
-        #: Numbers of the shared areas: bytes, sizes with sums.
+        #: Numbers of the shared areas: of bytes, and of scales and sums.
         self.bytes, self.numbers = range(chain.area, chain.area + 2)
 
     def emit(self) -> TileFn:
@@ -88,14 +90,14 @@ class _Tile:
         return self.tile.finish(bytes_, numbers)
 
     def by_product(self) -> Iterator[Integers]:
-        """As of `FewRowsTile`."""
+        """The columns of each product, as in `FewRowsTile`."""
         for side in self.tile.by_product():
             own = of_kind(side, Integers, "its columns are no integers")
             own.each = self.s.unit
             yield own
 
     def _block(self, first: Index, alone: bool) -> None:
-        """sums += products of the units from there on: r0 are always on their way"""
+        """Adds the products of a block's units, from `first` on; loads run `r0` units ahead."""
         b, each, rest = self.b, *divmod(self.units, self.s.slices)
         ring = min(self.s.r0, max(1, each))
         whole, left = divmod(each, ring)
@@ -126,13 +128,13 @@ class _Tile:
                     self._multiply(side, 0, index(each))
 
     def _own(self, number: Index) -> Index:
-        """The place in a block of this thread's unit with a number."""
+        """The position in a block of this thread's unit number `number`."""
         return number * self.s.slices + self.tile.part
 
     # ---- rows ------------------------------------------------------------------------------------
 
     def _round(self, first: Index) -> None:
-        """Shared memory := the units of a block, rounded; 0 beyond the end."""
+        """Rounds the units of a block to shared memory; 0 beyond the end."""
         for i in self.rows:
             for n in range(ceil(self.units / self.b.threads)):
                 number = self.b.thread + n * self.b.threads
@@ -147,7 +149,7 @@ class _Tile:
         high, size = Reg("high", F32, LANES), Reg("size", F32)
         b.set(high.name, reduce(_larger, map(_abs, fours)))
         b.set(size.name, reduce(_larger, [_abs(Lane(high, n)) for n in range(LANES)]))
-        # of what is 0 everywhere, too, bytes are 0
+        # A unit of zeros gets this scale, too, so that its bytes are 0.
         b.set(size.name, _larger(_abs(size), Const(TINY, F32)))
         b.set("times", Call("mul", (Const(LARGEST, F32), Reciprocal(size)), F32))
         count, words = Reg("sum_of_bytes", I32), list[Reg]()
@@ -178,17 +180,17 @@ class _Tile:
     # ---- products --------------------------------------------------------------------------------
 
     def _take_rings(self, first: Index, count: int) -> None:
-        """The first units of a block, as many of them."""
+        """Loads the first `count` of this thread's units of a block."""
         for side in self.by_product() if count else ():
             for u in range(count):
                 self._take(side, u, first, index(u))
 
     def _take(self, side: Integers, u: int, first: Index, number: Index) -> None:
-        """Registers u := this thread's unit with a number."""
+        """Loads this thread's unit number `number` to registers `u`."""
         side.take(u, self.tile.col, (first + self._own(number)) * self.s.unit)
 
     def _multiply(self, side: Integers, u: int, number: Index) -> None:
-        """sums of each row += products of the unit in registers u"""
+        """Adds the products of the unit in registers `u` to the sums of each row."""
         for j in range(side.words):
             words = side.reg(u, j, I32)
             for upper in (False, True):
@@ -221,7 +223,8 @@ def _nibbles(j: int, upper: bool) -> Reg:
 
 
 def _bytes(a: Reg, c: Reg, odd: int) -> Expr:
-    """The bytes that meet the lower nibbles of a word, or the upper ones: every other step."""
+    """Every other byte of a unit: those that the lower, or upper, nibbles of a word are multiplied
+    by."""
     lanes = Lanes((Lane(a, odd), Lane(a, 2 + odd), Lane(c, odd), Lane(c, 2 + odd)))
     scaled = Call("mul", (lanes, Splat(Reg("times", F32), LANES)), F32, LANES)
     return Call("cast", (Call("round", (scaled,), F32, LANES),), I8, LANES)

@@ -1,7 +1,7 @@
 """Schedules of products by workgroups, and the tests whether a product suits one.
 
-Input: nothing, or a product. Output: the schedule types of this folder, a product's `Sizes`, and
-its kind. strategies.py says which schedules are tried; the other files make loops of them.
+Input: none, or a product. Output: the schedule types of this folder, a product's `Sizes`, and its
+kind. strategies.py chooses the schedules to try; the other files make their loops.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.targets.gpu.tile.places import fixed_product, may_trap, operands
 from tilewright.targets.gpu.tile.staging import LANES, MOST_GAP
 from tilewright.targets.schedule import Schedule
 
-#: Words of registers that a thread needs for addresses and counts.
+#: Registers of a thread, in words, for addresses and counters.
 OVERHEAD = 24
 
 
@@ -39,14 +39,16 @@ OVERHEAD = 24
 class GroupSchedule(Schedule):
     """Tiles of x1 by y1 in blocks of r1 steps, register tiles of x0 by y0, r0 steps unrolled.
 
-    band:   rows of tiles that are walked together, column by column, so that what they read is
-            still in the cache ("swizzle"); the largest part that divides their number
-    ahead:  a block is read into registers while the one before is computed ("prefetch")
-    early:  that block is asked for before the barrier, since behind it a compiler may put the reads
-            off to the end of the pass; of many sums of a thread some would wait for them
-    apart:  steps lie apart in shared memory, so that threads write to different banks ("padding")
-    slices: parts of each block's steps, each computed by threads of its own, which add up their
-            sums in the end: work for more threads where tiles are few ("split-K")
+    band:   rows of tiles that are visited together, column by column, so that their operands stay
+            in the cache ("swizzle"); the largest possible number that divides the rows of tiles
+    ahead:  a block is loaded to registers while the block before is computed ("prefetch")
+    early:  these loads come before the barrier.  After it, a compiler may delay them to the end of
+            the pass.  With many sums per thread, early loads cost registers and some sums wait for
+            them.
+    apart:  a gap separates steps in shared memory, so that threads write to different banks
+            ("padding")
+    slices: parts of a block's steps, each computed by its own threads, whose sums are added up at
+            the end, so that a few tiles still give many threads work ("split-K")
     """
 
     form = "group"
@@ -68,7 +70,7 @@ class GroupSchedule(Schedule):
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory, at most."""
+        """The most bytes of shared memory."""
         gaps = MOST_GAP + LANES if self.apart else 0
         sums = (self.slices - 1) * (self.x1 // self.x0) * self.y1
         return WORD * (self.r1 * (self.x1 + self.y1 + gaps) + sums)
@@ -97,7 +99,7 @@ class Covering(Protocol):
 
 
 class Tiled(Covering, Protocol):
-    """Those of which threads have register tiles of x0 by y0."""
+    """Schedules whose threads have register tiles of x0 by y0."""
 
     @property
     def x0(self) -> int: ...
@@ -108,7 +110,7 @@ class Tiled(Covering, Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """A product as its tiles see it: batches of rows by columns, and steps of the reduction."""
+    """The sizes of a product: batches, rows, columns, and steps of the reduction."""
 
     batch: int
     rows: int
@@ -126,7 +128,7 @@ class Sizes:
 
     @property
     def stored(self) -> int:
-        """Sums that are stored."""
+        """The number of sums that are stored."""
         return self.batch * self.rows * self.cols
 
     def words(self, s: GroupSchedule) -> float:
@@ -134,14 +136,14 @@ class Sizes:
         return float(self.tiles(s) * self.steps * (s.x1 + s.y1) + self.stored)
 
     def band(self, most: int, x1: int) -> int:
-        """The band that comes of it with tiles of x1 rows (`GroupSchedule.band`)."""
+        """The band of at most `most` for tiles of x1 rows (`GroupSchedule.band`)."""
         return gcd(most, ceil(self.rows / x1))
 
 
-#: Rows of tiles that are walked together.
+#: Bands that are tried.
 BANDS = (1, 8)
 
-#: Bytes of a group: a word.
+#: Bytes of a group of a packed depth: one word.
 GROUP = WORD
 
 
@@ -157,7 +159,7 @@ class DotSchedule(GroupSchedule):
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory, at most: the sum of each column too."""
+        """The most bytes of shared memory, with a sum for each column."""
         return super().shared + WORD * self.y1
 
 
@@ -171,7 +173,7 @@ def of_bytes(kernel: Kernel) -> bool:
 
 @dataclass(frozen=True)
 class HalfSchedule(GroupSchedule):
-    """The same tiles of halves."""
+    """The same tiles with operands in f16."""
 
     form = "half"
 
@@ -181,7 +183,7 @@ class HalfSchedule(GroupSchedule):
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory, at most; sums of slices are f32."""
+        """The most bytes of shared memory; the slices' sums are f32."""
         sums = WORD * (self.slices - 1) * (self.x1 // self.x0) * self.y1
         return (super().shared - sums) * F16.size // WORD + sums
 
@@ -192,26 +194,26 @@ class HalfSchedule(GroupSchedule):
 
 
 def of_halves(kernel: Kernel) -> bool:
-    """True for products of f32 whose operands may be rounded to halves."""
+    """True for products of f32 whose operands may be rounded to f16."""
     return of_floats(kernel, in_halves)
 
 
 def of_floats(kernel: Kernel, allowed: Callable[[Kernel], bool]) -> bool:
-    """True for products of f32 with columns enough, fixed extents and no traps, where this is
-    allowed."""
+    """True for products of f32 with enough columns, fixed extents and no traps, that `allowed`
+    accepts."""
     ops = fixed_product(kernel)
     return ops is not None and ops.n.extent >= LANES and allowed(kernel)
 
 
 @dataclass(frozen=True)
 class FewRowsSchedule(Schedule):
-    """Tiles of y1 columns; each of `slices` groups of threads has a part of the steps, r0 of which
+    """Tiles of y1 columns.  Each of `slices` groups of threads has a part of the steps, of which r0
     are unrolled."""
 
     form = "thin"
-    #: Slices of which one adds up all, at a time.
+    #: Slices that one slice adds up at a time, with its own.
     fan: ClassVar[int] = 2
-    #: r0 at most where the same group reduces the row first, or computes two products.
+    #: The largest r0 where the same group also reduces the row, or computes two products.
     chained: ClassVar[int] = 8
     r0: int = 4
     y1: int = 8
@@ -233,27 +235,28 @@ class FewRowsSchedule(Schedule):
         return WORD * self.sums(operands(kernel).m.extent)
 
     def sums(self, rows: int) -> int:
-        """Sums of all slices that come to others to be added up."""
+        """Sums of all slices that go through shared memory."""
         return rows * self.y1 * (self.slices - self.slices // self.fan)
 
 
-#: Integers of a word, bytes of a row that are read as one vector, where a unit has so many.
+#: Weights in a word; bytes of a row that one vector load reads if a unit is that large.
 WEIGHTS, VECTOR = 8, 16
 
-#: Steps that are rounded together.  With 32, neighbours read too far apart: 1.3 times the time.
+#: Steps that are rounded together.  With 32, neighbouring threads read too far apart, which takes
+#: 1.3 times as long.
 UNITS = (8, 16)
 
-#: Beside its bytes, two numbers of a unit of a row are shared.
+#: Numbers in shared memory for each unit of a row, beside its bytes: scale and sum.
 NUMBERS = 2
 
 
 @dataclass(frozen=True)
 class RoundedSchedule(FewRowsSchedule):
-    """Tiles of y1 columns; each of `slices` groups of threads has a part of the units of steps, r0
-    of which are read ahead; r1 steps of the rows lie in shared memory at a time (0: all).
+    """Tiles of y1 columns.  Each of `slices` groups of threads has a part of the units of steps, of
+    which r0 are loaded ahead.  r1 steps of the rows are in shared memory at a time (0: all).
 
     unit:  steps that are rounded together, and that a thread multiplies at a time
-    ahead: the first units are read before the rows are rounded
+    ahead: the first units of weights are loaded before the rows are rounded
     """
 
     form = "rounded"
@@ -271,7 +274,7 @@ class RoundedSchedule(FewRowsSchedule):
         return frozenset({PACKED})
 
     def units(self, kernel: Kernel) -> int:
-        """Units that lie in shared memory at a time."""
+        """Units that are in shared memory at a time."""
         return min(self.r1 or MOST_SHARED, operands(kernel).steps) // self.unit
 
     def shared(self, kernel: Kernel) -> int:
@@ -290,7 +293,7 @@ class RoundedSchedule(FewRowsSchedule):
 
 
 def may_round(kernel: Kernel) -> bool:
-    """True for products with weights of 4 bits whose other operand may be i8."""
+    """True for products with 4-bit weights whose other operand may be rounded to i8."""
     form = classify(kernel)
     if not isinstance(form, BlockContraction):
         return False
@@ -299,18 +302,18 @@ def may_round(kernel: Kernel) -> bool:
     return loose and weights.word == WEIGHTS and weights.size % max(UNITS) == 0
 
 
-#: Multiply-adds of vectors in a text: with more a driver compiles for long, and pages refuse it.
+#: The most vector multiply-adds in a text.  Drivers take long to compile more, and pages refuse it.
 MOST_UNROLLED = 1024
 
 
 @dataclass(frozen=True)
 class ShuffleSchedule(Schedule):
-    """Tiles of x1 by y1, register tiles of x0 by y0; the columns of r0 steps are read together.
+    """Tiles of x1 by y1, register tiles of x0 by y0.  The columns of r0 steps are loaded together.
 
     width:    threads of a subgroup, and steps of a block
-    band:     as of `GroupSchedule`
-    unrolled: the whole block is, so that the text names each thread by a constant: some GPUs then
-              read its register, and need no instruction to send it
+    band:     as in `GroupSchedule`
+    unrolled: the whole block is unrolled, so that a constant names the thread that sends a value;
+              on some GPUs the others then read its register without a further instruction
     """
 
     form = "shuffle"
@@ -333,7 +336,7 @@ class ShuffleSchedule(Schedule):
 
     @property
     def registers(self) -> int:
-        """Words that a thread keeps: sums, its own step of each row, and columns."""
+        """Words of a thread's registers: sums, its own step of each row, and columns."""
         return self.x0 * self.y0 + self.x0 + self.r0 * self.y0 + OVERHEAD
 
     def objection(self, kernel: Kernel) -> str:
@@ -356,6 +359,6 @@ class ShuffleSchedule(Schedule):
 
 @lru_cache(maxsize=1024)
 def read_together(kernel: Kernel) -> int:
-    """Steps of the columns that come with one read."""
+    """Steps of the columns that one load reads."""
     tile = tile_of(kernel, 1, LANES, 1, 2)
     return sides(tile, (1, LANES))[1].each

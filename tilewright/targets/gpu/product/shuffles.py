@@ -1,14 +1,15 @@
-"""GEMM by subgroup broadcasts: threads of a subgroup exchange rows; no shared memory, no barriers.
+"""GEMM by subgroup broadcasts: threads of a subgroup exchange rows, without shared memory or
+barriers.
 
 Input: an f32 product and a schedule. Output: the loop nest of one tile. It is never a default; it
-adds candidates beside the tiles of registers.py.
+adds candidates to the tiles of registers.py.
 
     tile (x1 rows, y1 columns), x0 rows and y0 columns of each thread; a subgroup has the same rows:
         for block of `width` steps:
-            own := of each row one step, that of the thread's number in the subgroup
+            own := one step of each row: the step with the thread's number in the subgroup
             for step of the block:
                 right := the columns at this step
-                for row:  left := what thread number `step` has as own;  sums += left * right
+                for row:  left := `own` of thread number `step`;  sums += left * right
         store sums
 """
 
@@ -30,13 +31,14 @@ from tilewright.targets.gpu.tile.staging import LANES
 
 
 def lower(kernel: Kernel, schedule: ShuffleSchedule) -> TileFn:
-    """Tiles of x1 rows by y1 columns; what lies beyond the ends is read as 0 and not stored."""
+    """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
+    stored there."""
     s = schedule
     return ShuffledTile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
 
 
 class ShuffledTile(RegisterTile):
-    """One tile: what a thread reads, and what it has of others."""
+    """One tile: what a thread loads itself, and what it gets from other threads."""
 
     def __init__(self, tile: Placed, schedule: ShuffleSchedule) -> None:
         super().__init__(tile, schedule)
@@ -55,14 +57,15 @@ class ShuffledTile(RegisterTile):
                 for first in range(0, s.width, s.r0):
                     self._multiply(begin, index(first))
             else:
-                # a number of passes, not of steps, so that the last step is seen to be in the block
+                # The loop counts passes, not steps: index bounds then prove that the last step is
+                # in the block.
                 with b.loop("part", Index(), index(s.width // s.r0)) as part:
                     self._multiply(begin, part * s.r0)
         self._store()
         return replace(b.finish(self.kernel), subgroup=s.width)
 
     def _multiply(self, begin: Index, first: Index) -> None:
-        """sums += rows * columns, for r0 steps of the block"""
+        """Adds rows * columns to the sums, for r0 steps of the block."""
         b, s, cols = self.b, self.s, self.sides[1]
         vectors = s.y0 // LANES
         for u, v in every(range(0, s.r0, cols.each), range(vectors)):
@@ -81,7 +84,7 @@ class ShuffledTile(RegisterTile):
 
 
 def _own(i: int) -> Reg:
-    """The step of row i that this thread has read."""
+    """The step of row i that this thread has loaded."""
     return Reg(f"own{i}", F32)
 
 

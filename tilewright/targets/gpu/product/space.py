@@ -2,17 +2,17 @@
 
 Input: a product, the figures of one core, the limits of a workgroup. Output: schedules with their
 modelled costs, the default first, then the others in order of cost. Equal input gives equal
-schedules in every process. It measures nothing and makes no code.
+schedules in every process. This module measures nothing and makes no code.
 
 The default is the tile with the fewest cycles on a large GPU, within the limits that every device
 has. The figures were fitted to runs on one NVIDIA H200 (benchmarks/results):
 
-    time = blocks * (tiles of a core * (multiply-adds + copies) + what no other tile can hide)
+    time = blocks * (tiles of a core * (multiply-adds + copies) + latency that no other tile hides)
 
 The other tiles are nnJIT's lite space, applied to workgroups. Of the paper's heuristics
-(targets/lite.py) 2 and 5 hold unchanged. Heuristic 6 counts shared memory: blocks of both operands,
-since sums stay in registers. Heuristic 7, that registers run out first, is only a part of the cost,
-because phone GPUs have no tile that meets it.
+(targets/lite.py) 2 and 5 hold unchanged. Heuristic 6 counts shared memory: the blocks of both
+operands, since sums stay in registers. Heuristic 7, that registers are the scarcest resource, is
+only a part of the cost, because no tile for phone GPUs meets it.
 """
 
 from __future__ import annotations
@@ -37,39 +37,40 @@ from tilewright.targets.lite import Core
 
 G = TypeVar("G", bound=GroupSchedule)
 
-#: Multiply-adds that a core does in a cycle, and the parts of it among which its warps are dealt.
+#: Multiply-adds of a core in a cycle; the number of schedulers that share a core's warps.
 LANES_OF_CORE, PARTS = 128, 4
 
-#: The part of its multiply-adds that a core does, by the elements of a register tile: the others
-#: wait for shared memory.
+#: The share of its peak multiply-adds that a core reaches, by elements of a register tile; the rest
+#: is waiting for shared memory.
 PACE = {64: 0.70, 32: 0.61, 16: 0.44}
 
-#: Words that a core copies in a cycle: more of rows, which fewer threads copy in larger units.
+#: Words of rows and of columns that a core copies in a cycle.  Rows are faster, since fewer threads
+#: copy them in larger units.
 ROW_WORDS, COLUMN_WORDS = 44, 22
 
-#: Cycles that nothing hides: of a block; of adding up slices, for each element of a register tile.
+#: Cycles that no other tile hides: of a block; of adding up slices, per element of a register tile.
 WAIT, ADD_UP = 230, 38
 
-#: Waves of tiles of which the last one counts as a whole.
+#: With at most this number of waves of tiles, the last wave counts as a whole.
 FEW_WAVES = 4
 
-#: The pace of slices, where whole tiles keep the card busy anyway.
+#: Expected speed of slices where whole tiles keep the GPU busy anyway.
 SLICED = 0.8
 
-#: How much longer tiles take that reach beyond an end, where every read asks for it.
+#: Relative time of tiles that reach beyond an end, where every load is checked.
 EDGES = 1.4
 
-#: Multiply-adds of a thread that are unrolled at most: more need registers that there are not.
+#: The most unrolled multiply-adds of a thread; more need too many registers.
 MOST_UNROLLED = 1024
 
-#: Sums of a thread with which the next block is asked for early: with 32 products gained 4 to 20 %
-#: by it on an H100, with 64 they lost 6 to 16 %.
+#: The most sums of a thread with which the next block is loaded early.  On an H100, early loads
+#: made products with 32 sums 4 to 20 % faster, and products with 64 sums 6 to 16 % slower.
 FEW_SUMS = 32
 
-#: Best shapes that are also tried with other settings, beside the default.
+#: The number of best shapes that are also tried with other settings, besides the default.
 VARIED = 2
 
-#: Rows and columns of a register tile; of a tile; steps of a block.
+#: Values that are tried: rows and columns of a register tile, and of a tile; steps of a block.
 REGISTERS = (4, 8)
 
 ROWS = (8, 16, 32, 64, 128)
@@ -82,20 +83,22 @@ SETTINGS: Mapping[str, Sequence[Any]] = {
     "r0": (4, 8, 16), "ahead": (False, True), "early": (False, True), "slices": (1, 2, 4)
 }  # fmt: skip
 
-#: Threads in flight below which a core waits for its memory.
+#: Threads in flight that a core needs to hide memory latency.
 BUSY = 256
 
-#: Multiply-adds in the time of a word: from shared memory, and from the memory beyond.
+#: Multiply-adds in the time of one word: from shared memory, and from memory beyond it.
 SHARED, BEYOND = 2.0, 16.0
 
-#: Cores of a usual GPU: small ones have 6, large ones 130.
+#: Cores of a common GPU; small GPUs have 6, large ones 130.
 USUAL_CORES = 48
 
 
 @cache
 def _tiles() -> tuple[GroupSchedule, ...]:
-    """What may be chosen; of equals the largest and tallest is taken.  In WGSL none of 128 rows was
-    better than the same of 64."""
+    """Tiles among which the default is chosen; among equals the largest and tallest wins.
+
+    No tile of 128 rows is among them: in WGSL none was faster than the same tile with 64 rows.
+    """
     sizes = every((64, 48, 32, 16), (128, 96, 64, 48, 32, 16), (8, 4), (8, 4))
     found = []
     for (x1, y1, x0, y0), r1, slices in every(sizes, (16, 32), (1, 2, 4)):
@@ -104,7 +107,7 @@ def _tiles() -> tuple[GroupSchedule, ...]:
             x0, y0, r0, x1, y1, r1, 8,
             ahead=True, apart=True, slices=slices, early=x0 * y0 <= FEW_SUMS,
         )  # fmt: skip
-        # no warp has threads of two slices, which would read from the same banks
+        # A warp must not have threads of two slices: they would read from the same banks.
         warps, rest = divmod(s.threads // slices, WARP)
         full = warps and not rest and warps * slices % 2 == 0
         if full and s.threads <= MOST_THREADS and s.shared <= MOST_SHARED:
@@ -113,9 +116,9 @@ def _tiles() -> tuple[GroupSchedule, ...]:
 
 
 def cycles(s: GroupSchedule, sizes: Sizes) -> float:
-    """What a core is expected to need."""
+    """The cycles that a core is expected to take."""
     waves = sizes.tiles(s) / CORES
-    # of many waves the last one overlaps the others
+    # With many waves, the last one overlaps those before it.
     tiles = ceil(waves) if waves <= FEW_WAVES else (waves + ceil(waves)) / 2
     warps = ceil(tiles) * ceil(s.threads / WARP)
     busy = tiles * s.threads / (WARP * PARTS * ceil(warps / PARTS))
@@ -128,7 +131,7 @@ def cycles(s: GroupSchedule, sizes: Sizes) -> float:
 
 
 def fastest(kernel: Kernel, kind: type[G]) -> G:
-    """The tile with the fewest cycles, of a type that may need more than those of f32."""
+    """The tile with the fewest cycles, as a schedule of type `kind`, which may need more memory."""
     sizes = Sizes.of(kernel)
     found = (kind(**vars(s)) for s in _tiles())
     return min((s for s in found if not s.objection(kernel)), key=lambda s: cycles(s, sizes))
@@ -136,13 +139,13 @@ def fastest(kernel: Kernel, kind: type[G]) -> G:
 
 @lru_cache(maxsize=64)
 def tiles_of(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:
-    """At most `MOST` schedules with their costs: the default, then the others, the likely best
+    """At most `MOST` schedules with their costs: the default, then the others, best expected
     first."""
     return tiles_around(kernel, fastest(kernel, GroupSchedule), core, group)
 
 
 def tiles_around(kernel: Kernel, usual: G, core: Core, group: Group) -> tuple[tuple[G, float], ...]:
-    """The same for a default of any type of tiles."""
+    """The same for a given default, of any type of tiles."""
     sizes = Sizes.of(kernel)
 
     def fits(s: GroupSchedule) -> bool:
@@ -167,7 +170,7 @@ def tiles_around(kernel: Kernel, usual: G, core: Core, group: Group) -> tuple[tu
 
 
 def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
-    """Time in no unit: multiply-adds with their loads, over how much of the device is at work."""
+    """Relative time: multiply-adds and loads, divided by the share of the device that is busy."""
     s = schedule
     work = sizes.tiles(s) * s.x1 * s.y1 * -(-sizes.steps // s.r1) * s.r1
     each = 1 + SHARED * (1 / s.x0 + 1 / s.y0) + BEYOND * (1 / s.x1 + 1 / s.y1)
@@ -176,7 +179,7 @@ def cost(schedule: GroupSchedule, sizes: Sizes, core: Core) -> float:
 
 
 def at_work(tiles: int, threads: int, registers: int, shared: int, core: Core) -> float:
-    """How much of the device is: cores that have a tile, and what these have in flight.
+    """The share of the device that is busy: cores with a tile, times the occupancy of these cores.
 
     registers: words of a thread;  shared: bytes of a group
     """
@@ -185,15 +188,18 @@ def at_work(tiles: int, threads: int, registers: int, shared: int, core: Core) -
 
 
 def registers(schedule: GroupSchedule) -> int:
-    """Words that a thread keeps: sums, one step of both operands, and what it copies ahead."""
+    """Words of a thread's registers: sums, one step of both operands, and the block it copies
+    ahead."""
     s = schedule
     copied = s.r1 * (s.x1 + s.y1) // s.threads
     return s.x0 * s.y0 + s.x0 + s.y0 + copied + OVERHEAD
 
 
 def _flight(threads: int, registers: int, shared: int, core: Core, most: float) -> float:
-    """The part of the threads that a core needs in flight for which it has room and work: groups,
-    at most so many; warps that are not full count as far as they are."""
+    """The share of the threads a core needs in flight that it can hold and has work for.
+
+    most: the number of groups there is work for.  A partly filled warp counts in proportion.
+    """
     warps = -(-threads // core.warp_width)
     lanes = threads / (warps * core.warp_width)
     room = core.registers / (registers * threads), core.l1 / max(shared, 1), core.warps / warps
@@ -201,7 +207,8 @@ def _flight(threads: int, registers: int, shared: int, core: Core, most: float) 
 
 
 def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:
-    """Every tile of the ranges that is not twice as large as the product, with usual settings."""
+    """Every tile of the ranges, with default settings, that is less than twice as large as the
+    product."""
     slices = sorted({1, usual.slices})
     for x0, y0, x1, y1, r1, parts in every(REGISTERS, REGISTERS, ROWS, COLUMNS, STEPS, slices):
         oversized = x1 >= 2 * max(sizes.rows, ROWS[0]) or y1 >= 2 * max(sizes.cols, COLUMNS[0])
@@ -212,12 +219,12 @@ def _shapes(usual: G, sizes: Sizes) -> Iterator[G]:
 
 
 def _varied(s: G) -> Iterator[G]:
-    """The same shape, and each with one other setting."""
+    """The same shape, and variations that differ in one setting."""
     yield from (replace(s, band=band) for band in BANDS)
     for name, values in SETTINGS.items():
         yield from (replace(s, **{name: value}) for value in values)
 
 
 def _walked(s: G, sizes: Sizes) -> G:
-    """The same with the band that comes of it, so that equal walks are one candidate."""
+    """The schedule with its effective band, so that equal orders of tiles are one candidate."""
     return replace(s, band=sizes.band(s.band, s.x1))

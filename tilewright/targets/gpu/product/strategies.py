@@ -1,7 +1,7 @@
-"""The strategies of products: which kernels each suits, its default, and its search space.
+"""The strategies of products: the kernels that each suits, its default, and its search space.
 
 Input: a product, the figures of one core, the limits of a workgroup. Output: schedules with
-expected costs. The file of each kind of tile makes the loops.
+expected costs. Each kind of tile has a file of its own that makes the loops.
 """
 
 from __future__ import annotations
@@ -54,27 +54,29 @@ from tilewright.targets.gpu.tile.staging import LANES, LINE, panel_of
 from tilewright.targets.lite import Core
 from tilewright.targets.schedule import Schedule
 
-#: Rows that fill a device with tiles.
+#: The number of rows that fills a device with tiles.
 MANY_ROWS = 4096
 
-#: Steps that a thread must have, so that adding up does not count.
+#: The least steps of a thread, so that adding up slices takes little of the time.
 LEAST_STEPS = 2
 
-#: Products with steps for fewer slices are computed by a thread for each sum.
+#: Products with too few steps for this number of slices are computed by a thread for each sum.
 LEAST_SLICES = 16
 
-#: Products of so many rows are tiles (registers.py).
+#: Products with at least this number of rows use tiles (registers.py).
 ENOUGH_ROWS = 4
 
 
 class Registers(GroupStrategy[GroupSchedule]):
-    """Tiles whose operands shared memory stages."""
+    """Register tiles whose operands are staged in shared memory."""
 
     kinds = (GroupSchedule,)
 
     def suits(self, kernel: Kernel) -> bool:
-        """True for products with rows and columns enough, whose extents are fixed and which cannot
-        trap.  Of many rows a few columns are enough: images, as convolutions make them."""
+        """True for products with enough rows and columns, fixed extents and no traps.
+
+        With many rows, as convolutions of images have, a few columns are enough.
+        """
         ops = fixed_product(kernel)
         if ops is None or ops.m.extent < LANES:
             return False
@@ -95,13 +97,13 @@ class Registers(GroupStrategy[GroupSchedule]):
         return registers.lower(kernel, schedule)
 
 
-#: Steps unrolled, columns of a tile, and slices of the depth that are tried of few rows.
+#: Values tried for few rows: unrolled steps, columns of a tile, slices of the depth.
 FEW_ROWS_SETTINGS = {"r0": (1, 2, 4, 8), "y1": (8, 16, 32, 64), "slices": (8, 16, 32, 64, 128)}
 
 
 @lru_cache(maxsize=1024)
 def _has_few_rows(kernel: Kernel) -> bool:
-    """True for products of few rows whose columns lie side by side in memory, if they are long."""
+    """True for products of few rows and many steps whose columns are contiguous in memory."""
     ops = fixed_product(kernel)
     if ops is None or ops.m.extent >= ENOUGH_ROWS or ops.n.extent < LANES:
         return False
@@ -111,7 +113,8 @@ def _has_few_rows(kernel: Kernel) -> bool:
 
 @lru_cache(maxsize=1024)
 def _usual_of_few_rows(kernel: Kernel) -> FewRowsSchedule:
-    """Columns of a panel, or of a cache line, and a whole group of threads for them."""
+    """The default: columns of a panel, or of a cache line, and a whole group of threads for
+    them."""
     ops, side = operands(kernel), columns_alone(kernel)
     panel = panel_of(kernel, ops)
     y1 = panel if panel % LANES == 0 else LINE
@@ -122,13 +125,14 @@ def _usual_of_few_rows(kernel: Kernel) -> FewRowsSchedule:
 
 
 def _fits(kernel: Kernel, group: Group, s: FewRowsSchedule) -> bool:
-    """Whether such groups can have a schedule, which is not twice as wide as the product."""
+    """True if the group's limits allow the schedule and it is less than twice as wide as the
+    product."""
     within = LEAST_THREADS <= s.threads <= group.threads and s.shared(kernel) <= group.shared
     return within and s.y1 < 2 * operands(kernel).n.extent and not s.objection(kernel)
 
 
 class FewRows(GroupStrategy[FewRowsSchedule]):
-    """Columns of a tile whose steps are dealt to threads."""
+    """Tiles of some columns whose steps are divided among threads."""
 
     kinds = (FewRowsSchedule,)
 
@@ -163,17 +167,17 @@ class PackedDots(GroupStrategy[DotSchedule]):
         return of_bytes(kernel)
 
     def first(self, kernel: Kernel) -> DotSchedule:
-        """That of a product of f32 with a quarter of the steps."""
+        """The default of an f32 product with a quarter of the steps."""
         return fastest(kernel, DotSchedule)
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[DotSchedule, float], ...]:
-        """As of a product of f32."""
+        """The space of such an f32 product."""
         return tiles_around(kernel, self.first(kernel), core, group)
 
     def traffic(self, kernel: Kernel, schedule: DotSchedule) -> tuple[int, float]:
-        """Beyond it a byte takes a word."""
+        """Scratch bytes, and words moved; beyond shared memory each byte counts as a word."""
         sizes = Sizes.of(kernel)
         loaded = sizes.words(schedule) - sizes.stored
         return schedule.shared, GROUP * loaded + sizes.stored
@@ -182,10 +186,11 @@ class PackedDots(GroupStrategy[DotSchedule]):
         return bytes.lower(kernel, schedule)
 
 
-#: Steps of a block of halves: sums of more lose more, and fewer are often added to those of f32.
+#: Steps of a block in f16.  Longer blocks lose more accuracy; shorter ones add to f32 sums more
+#: often.
 DEPTH = 32
 
-#: Candidates of halves, and how much faster than f32 they are expected to be.
+#: The number of f16 candidates; their expected speed over f32.
 HALVES, HALVES_PACE = 12, 1.5
 
 
@@ -200,7 +205,7 @@ class Halves(GroupAlternative[HalfSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[HalfSchedule, float], ...]:
-        """The likely best: those of a product of f32, in long blocks that are unrolled."""
+        """The best expected schedules of an f32 product, with long blocks that are unrolled."""
         usual = fastest(kernel, HalfSchedule)
         long = replace(usual, r0=DEPTH // usual.slices, r1=DEPTH, ahead=False)
         found = tiles_around(kernel, usual if long.objection(kernel) else long, core, group)
@@ -213,11 +218,11 @@ class Halves(GroupAlternative[HalfSchedule]):
         return halves.lower(kernel, schedule)
 
 
-#: With so many times as many columns as a tile has, there are tiles for every core.
+#: With at least this number of tiles' columns, every core has a tile.
 MANY_COLUMNS = 256
 
-#: Settings that are tried of rounded rows, how many candidates there are, and how much faster than
-#: products of f32 they are expected to be.
+#: For rounded rows: the values that are tried; the number of candidates; their expected speed over
+#: f32 products.
 ROUNDED_SETTINGS = {
     "unit": UNITS, "r0": (1, 2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)
 }  # fmt: skip
@@ -233,10 +238,10 @@ class Rounded(GroupAlternative[RoundedSchedule]):
         return FEW_ROWS.suits(kernel) and may_round(kernel)
 
     def first(self, kernel: Kernel) -> RoundedSchedule:
-        """A whole group of threads; more columns for each where there are many."""
+        """The default: a whole group of threads; each has more columns if the product has many."""
         ops = operands(kernel)
         y1 = next((y for y in (32, 16) if ops.n.extent >= MANY_COLUMNS * y), 8)
-        # small units keep more threads at work where there are many slices
+        # With many slices, small units give more threads work.
         unit = max(UNITS) if y1 == 32 else min(UNITS)
         slices = MOST_THREADS * LANES // y1
         parts = 1
@@ -254,7 +259,7 @@ class Rounded(GroupAlternative[RoundedSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[RoundedSchedule, float], ...]:
-        """The likely best, then those nearest to it."""
+        """The default, then the schedules nearest to it."""
         found = nearby(self.first(kernel), ROUNDED_SETTINGS, partial(_fits, kernel, group))
         return tuple((s, cost / ROUNDED_PACE) for s, cost in found[:ROUNDED_EACH])
 
@@ -265,24 +270,24 @@ class Rounded(GroupAlternative[RoundedSchedule]):
         return rounded.lower(kernel, schedule)
 
 
-#: What is tried by subgroups: register tiles; rows of them, and subgroups beside each other, in a
-#: tile.
+#: Values tried for subgroup broadcasts: register tiles; rows of register tiles, and subgroups
+#: beside each other, in a tile.
 TILES = ((4, 4), (8, 4), (16, 4), (4, 8), (8, 8), (16, 8))
 DOWN, ALONG = (1, 2, 4, 8), (1, 2)
 
-#: Steps read together, in units of what comes with one read.
+#: Steps that are loaded together, in units of what one load reads.
 TOGETHER = (4, 8)
 
-#: Candidates with subgroups of the class's size; of each other size there is one.
+#: The number of candidates with the class's subgroup size; each other size has one.
 SHUFFLED_EACH = 8
 
-#: Multiply-adds in the time of a word that another thread gives, and of one from a cache: NVIDIA's
-#: cores do four for each.  Nothing here was fitted to runs.
+#: Multiply-adds in the time of one word: from another thread, and from a cache.  NVIDIA's cores do
+#: four for each.  These two figures were not fitted to runs.
 GIVEN, CACHED = 4.0, 4.0
 
 
 class Shuffles(GroupAlternative[ShuffleSchedule]):
-    """Tiles whose rows the threads of a subgroup give each other."""
+    """Tiles whose threads exchange rows within a subgroup."""
 
     kinds = (ShuffleSchedule,)
 
@@ -292,9 +297,9 @@ class Shuffles(GroupAlternative[ShuffleSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[ShuffleSchedule, float], ...]:
-        """The likely best of each register tile, then the best one with other settings.
+        """For each register tile the best expected schedule, then the best one with other settings.
 
-        They are tried after all other tiles: nobody knows yet where they win.
+        They are tried after all other tiles, since no device is known on which they win.
         """
         sizes, found = Sizes.of(kernel), list[ShuffleSchedule]()
 
@@ -320,7 +325,7 @@ class Shuffles(GroupAlternative[ShuffleSchedule]):
         return tuple((s, last * c / min(costs)) for s, c in zip(found, costs, strict=True))
 
     def traffic(self, kernel: Kernel, schedule: ShuffleSchedule) -> tuple[int, float]:
-        """No shared memory; each subgroup reads its rows and columns."""
+        """No scratch bytes; words moved: each subgroup reads its rows and columns."""
         sizes, s = Sizes.of(kernel), schedule
         subgroups = sizes.tiles(s) * s.threads // s.width
         loads = subgroups * sizes.steps * (s.x0 + s.y0 * s.width)
@@ -331,7 +336,7 @@ class Shuffles(GroupAlternative[ShuffleSchedule]):
 
 
 def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[ShuffleSchedule]:
-    """Those not twice as large as the product."""
+    """Schedules that are less than twice as large as the product."""
     for (x0, y0), down, along, r0, unrolled in every(
         TILES, DOWN, ALONG, sorted({max(r, together) for r in TOGETHER}), (True, False)
     ):
@@ -342,13 +347,14 @@ def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[ShuffleSchedule
 
 
 def _varied(s: ShuffleSchedule) -> Iterator[ShuffleSchedule]:
-    """Each with one other setting."""
+    """Variations of a schedule, each with one other setting."""
     yield replace(s, unrolled=not s.unrolled)
     yield from (replace(s, r0=r0) for r0 in TOGETHER if r0 != s.r0)
 
 
 def _cost(s: ShuffleSchedule, sizes: Sizes, core: Core) -> float:
-    """In the unit of `cost` in space.py: multiply-adds with what others give and caches have."""
+    """The expected cost in the unit of `cost` in space.py, with words from other threads and
+    caches."""
     count = sizes.tiles(s)
     work = count * s.x1 * s.y1 * ceil(sizes.steps / s.width) * s.width
     each = 1 + GIVEN / s.y0 + CACHED / s.x0 + BEYOND * (1 / s.x1 + 1 / s.y1)
@@ -361,7 +367,8 @@ HALVES_BY_TILES, ROUNDED, SHUFFLES = Halves(), Rounded(), Shuffles()
 
 
 def lower_chain(chain: Chain, schedule: Schedule) -> tuple[TileFn, Schedule] | None:
-    """A chain under the schedule of its last product; None if that is not for chains."""
+    """The loops of a chain with the schedule of its last product; None if that kind has no
+    chains."""
     if isinstance(schedule, RoundedSchedule):
         bytes_ = for_chain(chain, schedule)
         return (rounded.lower_chain(chain, bytes_), bytes_) if bytes_ else None

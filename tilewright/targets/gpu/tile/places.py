@@ -33,15 +33,15 @@ from tilewright.targets.gpu.tile.staging import (
     spread,
 )
 
-#: Types that are stored in whole vectors.
+#: Types that are stored as whole vectors.
 VECTORS = (F32, I32, U8, I8)
 
 
 def fixed_product(kernel: Kernel) -> Operands | None:
-    """The operands of a product, with weights of f32 or of integers with scales, whose extents are
-    fixed and which cannot trap; else None.
+    """The operands of a product with fixed extents and no traps, or None.
 
-    A trap ends one thread, and the others would wait for it.
+    Its weights are f32, or integers with scales.  A trap would end one thread, and the others would
+    wait for it at a barrier.
     """
     form = classify(kernel)
     if not isinstance(form, (Contraction, BlockContraction)) or kernel.extents:
@@ -50,12 +50,12 @@ def fixed_product(kernel: Kernel) -> Operands | None:
 
 
 def may_trap(kernel: Kernel) -> bool:
-    """True if it reads at indices that it has read, which may lie outside of their table."""
+    """True if the kernel reads at an index loaded from memory, which may be out of range."""
     return any(isinstance(a, Gathered) for a in _atoms(kernel))
 
 
 def operands(kernel: Kernel) -> Operands:
-    """The operands of a product that is known to be one of those."""
+    """The operands of a product for which `fixed_product` is known to find them."""
     return required(product(kernel), "it is no product", kernel=kernel.name)
 
 
@@ -73,31 +73,32 @@ def _atoms(kernel: Kernel) -> list[object]:
 
 @dataclass(frozen=True)
 class Places:
-    """at: values of the axes that are neither rows, columns nor steps"""
+    """Index values of a product.  at: values of the axes that are neither rows, columns nor
+    steps"""
 
     ops: Operands
     at: Values
 
     def row(self, row: Index, step: Index) -> Values:
-        """What the row operand depends on."""
+        """Values of the variables in the row operand's index."""
         return self.at | self._rows(row) | self._step(step)
 
     def col(self, col: Index, step: Index) -> Values:
-        """What the column operand depends on."""
+        """Values of the variables in the column operand's index."""
         return self.at | {self.ops.n: col} | self._step(step)
 
     def rows(self, width: int, start: Index, area: int) -> Piece:
-        """So many rows from there on, in a shared area."""
+        """`width` rows from `start` on, in a shared area."""
         ops = self.ops
         return Piece("x", ops.m.extent, ops.steps, width, start, area, self.row)
 
     def columns(self, width: int, start: Index, area: int) -> Piece:
-        """So many columns."""
+        """`width` columns from `start` on, in a shared area."""
         ops = self.ops
         return Piece("y", ops.n.extent, ops.steps, width, start, area, self.col)
 
     def out(self, row: Index, col: Index) -> Values:
-        """What a sum depends on."""
+        """Values of the variables in the output's index."""
         return self.at | self._rows(row) | {self.ops.n: col}
 
     def _rows(self, row: Index) -> Values:
@@ -111,7 +112,8 @@ class Places:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where one tile of a product lies: its first row and column, the values of the other axes."""
+    """The position of one tile of a product: its first row and column, and the other axes'
+    values."""
 
     b: Builder
     kernel: Kernel
@@ -120,7 +122,7 @@ class Placed:
     col0: Index
 
     def pieces(self, rows: int, columns: int) -> tuple[Piece, Piece]:
-        """So many of each, in the first two shared areas."""
+        """These numbers of rows and columns, in the first two shared areas."""
         first = len(self.kernel.buffers)
         return (
             self.places.rows(rows, self.row0, first),
@@ -129,7 +131,8 @@ class Placed:
 
 
 def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Placed:
-    """Tiles of x1 rows by y1 columns, `band` rows of them walked together (`GroupSchedule`)."""
+    """Tiles of x1 rows by y1 columns, with `band` rows of tiles visited together
+    (`GroupSchedule`)."""
     ops = operands(kernel)
     rows, cols = ceil(ops.m.extent / x1), ceil(ops.n.extent / y1)
     outer = tuple(v.extent for v in ops.outer)
@@ -138,13 +141,13 @@ def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Placed
     band = gcd(band, rows)
     strip, col, row = unflatten(flat, (rows // band, cols, band))
     places = Places(ops, dict(zip(ops.outer, others, strict=True)))
-    # products, so that panels and vectors are seen to begin at whole ones
+    # Written as products, so that index analysis finds that panels and vectors begin here.
     row0 = b.let(strip * band + row, "row") * x1
     return Placed(b, kernel, places, row0, b.let(col, "col") * y1)
 
 
 def sides(tile: Placed, widths: tuple[int, int], *, apart: bool = False) -> tuple[Side, Side]:
-    """So many rows and columns of a tile, in the first two shared areas."""
+    """These numbers of rows and columns of a tile, staged in the first two shared areas."""
     ops = tile.places.ops
     rows, cols = tile.pieces(*widths)
     return (
@@ -162,9 +165,9 @@ def add_up(
     place: Callable[[Index, int], Index],
     fan: int = 2,
 ) -> None:
-    """sums of part 0 += those of all other parts: of every `fan` parts one adds up the others
+    """Adds the sums of all parts into those of part 0; one of every `fan` parts adds up the others.
 
-    place: where in the area a part, by its number, puts its sum number i
+    place: the offset in the area of a part's sum number i
     """
     count = slices
     while count > 1:
@@ -184,9 +187,9 @@ def add_up(
 
 
 class Sums:
-    """Stores four sums that are side by side: as a vector where memory allows it.
+    """Stores four adjacent sums, as a vector where memory allows it.
 
-    output: the number of the buffer;  given: registers with what the kernel would load of others
+    output: number of the buffer;  given: registers that replace the kernel's loads from a buffer
     """
 
     def __init__(
@@ -204,7 +207,7 @@ class Sums:
         self.vectors = kernel.dtype in VECTORS and from_whole_vectors(kernel.store, n)
 
     def put(self, row: Index, col: Index, total: Reg) -> None:
-        """Nothing is stored beyond the ends."""
+        """Stores four sums; nothing is stored beyond the ends."""
         ops = self.places.ops
         ends = (Bound(row, ops.m.extent), Bound(col, ops.n.extent))
         if self.vectors:
@@ -225,7 +228,7 @@ class Sums:
                     self._put_lane(row, col, total, lane)
 
     def vector(self, row: Index, col: Index, total: Reg, count: int = LANES) -> Expr:
-        """What is stored of four columns, the first `count` of which exist."""
+        """The values to store in four columns, the first `count` of which exist."""
         for lane in range(count):
             self.b.compute(f"o{lane}", self._value(total, lane, row, col))
         lanes = (min(lane, count - 1) for lane in range(LANES))

@@ -1,12 +1,12 @@
 """Stages an operand of a tile in shared memory; all threads of the workgroup copy.
 
-Input: a load, and where the tile's rows or columns begin. Output: statements that read a block of
+Input: a load, and the first of the tile's rows or columns. Output: statements that read a block of
 reduction steps into registers, and statements that write these registers to shared memory with the
-steps as the outermost axis. Columns of few bits are integers in memory: eight to a word for 4 bits,
-else bytes. They are dequantised to f32 in registers, where they are used.
+steps as the outermost axis. Weights of few bits are integers in memory: 4-bit weights eight to a
+word, others as bytes. They are dequantised to f32 in registers, where they are used.
 
 A thread copies units of 4 rows (or columns). It therefore writes whole vectors, even where the
-operand is contiguous along the reduction and is transposed by the copy. Neighbouring threads read
+operand is contiguous along the reduction and the copy transposes it. Neighbouring threads read
 neighbouring units, so reads are coalesced. This file does not choose tile sizes and does not
 multiply.
 """
@@ -46,23 +46,24 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 
-#: The values of a kernel's variables at a row (or column) and a step.
+#: Gives the values of a kernel's variables at a row (or column) and a step.
 Point = Callable[[Index, Index], Values]
 
 #: Elements of a vector.
 LANES = 4
 
-#: Elements of a row that neighbouring threads read: a cache line.  With more of them, more threads
-#: would write to the same banks.
+#: Elements of a row that neighbouring threads read: a cache line.  A longer run would make more
+#: threads write to the same banks.
 LINE = 32
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What a tile has of an operand.
+    """A tile's part of an operand.
 
-    extent, steps: of the whole operand;  width, start: rows or columns, and the first of them
-    area:          the number of the shared area;  point: where an element is
+    extent, steps: sizes of the whole operand;  width, start: the tile's rows or columns, and the
+        first
+    area:          number of the shared area;  point: the index values of an element
     """
 
     name: str
@@ -75,16 +76,17 @@ class Piece:
 
 
 class Side(ABC):
-    """One operand: how its block comes to shared memory, `width` rows or columns for each step.
+    """One operand: stages a block of it in shared memory, `width` rows or columns for each step.
 
     each:   steps of a unit;  lanes: its rows or columns
-    run:    units that lie side by side at one step: those of a panel, or all
-    deep:   it does not lie along its rows or columns, but along the depth
-    stride: elements from step to step in shared memory;  gap: more of them from unit to unit
+    run:    units that are adjacent at one step: those of a panel, or all
+    deep:   the operand is contiguous along the depth, not along its rows or columns
+    stride: elements from step to step in shared memory;  gap: further elements from unit to unit
     dtype:  of elements in shared memory, f32 or f16
-    part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), slice by
-               slice of the steps; 0: it is one
-    along:  in shared memory it lies along the depth (matrix/lines.py)
+    part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), one slice
+        of
+        the steps after another; 0: there is only one part
+    along:  shared memory is contiguous along the depth (matrix/lines.py)
     """
 
     each = 1
@@ -96,7 +98,7 @@ class Side(ABC):
     along = False
 
     def __init__(self, b: Builder, piece: Piece, panel: int = 1) -> None:
-        """panel: columns that lie together"""
+        """panel: columns that are adjacent in memory"""
         self.b, self.piece, self.stride = b, piece, piece.width
         in_panels = panel > 1 and panel % LANES == 0 and piece.width % panel == 0
         self.panel = panel if in_panels else 0
@@ -107,14 +109,14 @@ class Side(ABC):
 
     @abstractmethod
     def take(self, n: int, place: Index, step: Index) -> None:
-        """Registers of unit n := what begins at a place and a step, 0 beyond the ends."""
+        """Loads unit `n`, which begins at a place and a step, to registers; 0 beyond the ends."""
 
     @abstractmethod
     def taken(self, n: int, i: int) -> Expr:
-        """Step i of unit n, as a vector, without its factor."""
+        """Step i of unit n as a vector, before it is multiplied by `factor`."""
 
     def factor(self, n: int) -> Expr | None:
-        """What all steps of unit n are multiplied with; None if that is nothing."""
+        """The factor that all steps of unit n share; None if there is none."""
         return None
 
     def vector(self, n: int, i: int) -> Expr:
@@ -123,24 +125,26 @@ class Side(ABC):
         return taken if factor is None else Call("mul", (taken, factor), F32, LANES)
 
     def as_halves(self, kernel: Kernel) -> None:
-        """Elements come to shared memory as halves."""
+        """Stages elements as f16."""
         self.dtype = F16
 
     def in_parts(self, part: int, own: int, gap: int) -> None:
-        """Shared memory has parts of so many rows or columns and so many steps, with a gap from
-        line to line."""
+        """Divides shared memory into parts of `part` rows or columns and `own` steps.
+
+        gap: unused elements from line to line
+        """
         self.part, self.own, self.stride = part, own, part + gap
 
     def offset(self, step: Index) -> Index:
-        """Where a step of the block begins in shared memory, or in each part of it."""
+        """The offset of a block's step in shared memory, or in each part of it."""
         return step * self.stride + step // self.each * self.gap
 
     def within(self, place: Index, step: Index) -> Index:
-        """Where an element lies in shared memory, or in a part of it."""
+        """The offset of an element in shared memory, or in a part of it."""
         return self.offset(step) + place
 
     def where(self, place: Index, step: Index) -> Index:
-        """Where an element of the block lies in shared memory."""
+        """The offset of an element of the block in shared memory."""
         if not self.part:
             return self.within(place, step)
         number = step // self.own * (self.piece.width // self.part) + place // self.part
@@ -148,46 +152,46 @@ class Side(ABC):
         return number * self.size(self.own) + inside
 
     def size(self, depth: int) -> int:
-        """Elements of shared memory, or of a part of it, for so many steps."""
+        """Elements of shared memory, or of a part of it, for `depth` steps."""
         return depth * self.stride + ceil(depth / self.each) * self.gap
 
     def scratch(self, depth: int) -> Scratch:
-        """The shared area for so many steps."""
+        """The shared area for `depth` steps."""
         if not self.part:
             return Scratch(self.dtype, self.size(depth))
         size, parts = self.size(self.own), self.piece.width // self.part * (depth // self.own)
         return Scratch(self.dtype, parts * size, size)
 
     def read(self, block: Index, depth: int) -> None:
-        """Registers := this thread's units of the block, 0 beyond the ends."""
+        """Loads this thread's units of the block to registers; 0 beyond the ends."""
         for n, place, step in self._units(depth):
             self.take(n, self.piece.start + place, block + step)
 
     def write(self, depth: int) -> None:
-        """Shared memory := the registers, steps outermost."""
+        """Writes the registers to shared memory, steps outermost."""
         for n, place, step in self._units(depth):
             for i in range(self.each):
                 self.b.store(self.piece.area, self.where(place, step + i), self.kept(n, i))
 
     def kept(self, n: int, i: int) -> Expr:
-        """Step i of unit n as it lies in shared memory."""
+        """Step i of unit n, in the type that shared memory has."""
         vector = self.vector(n, i)
         same = dtype_of(vector) == self.dtype
         return vector if same else Call("cast", (vector,), self.dtype, LANES)
 
     def ends(self, place: Index, step: Index) -> tuple[Bound, ...]:
-        """The conditions that an element exists."""
+        """The conditions under which an element exists."""
         return Bound(place, self.piece.extent), Bound(step, self.piece.steps)
 
     def in_vectors(self, load: Load, lanes: int = LANES) -> bool:
-        """True if neighbouring rows or columns lie side by side, as whole vectors."""
+        """True if neighbouring rows or columns are adjacent in memory, as whole vectors."""
         q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
         k = index(Var("k", self.piece.steps))
         run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(lanes)]
         return self.piece.extent % lanes == 0 and side_by_side(run) and multiple(run[0], lanes)
 
     def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
-        """An element of each neighbouring row or column of a unit; as one load if `whole`."""
+        """The elements of neighbouring rows or columns of a unit, as one load if `whole`."""
         if whole:
             return self.element(load, place, step, self.lanes)
         return Lanes(tuple(self.element(load, place + i, step) for i in range(LANES)))
@@ -197,8 +201,12 @@ class Side(ABC):
         return guarded(Load(load.buffer, at, load.dtype, lanes), self.ends(place, step))
 
     def _shape(self, depth: int) -> tuple[int, int, int]:
-        """How threads are dealt the units, the last part to neighbours: of a deep operand parts of
-        the depth, places, units of such a part; else runs, steps, units of a run."""
+        """The shape in which units are assigned to threads; its last part goes to neighbouring
+        threads.
+
+        A deep operand: groups of steps, places, units of such a group.  Any other operand: runs,
+        steps, units of a run.
+        """
         places, along = self.piece.width // self.lanes, depth // self.each
         if self.deep:
             together = gcd(along, LINE // self.each)
@@ -206,7 +214,8 @@ class Side(ABC):
         return places // self.run, along, self.run
 
     def _units(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
-        """Number, first place and first step of each; what follows is done by who has one."""
+        """Number, first place and first step of each of this thread's units.  Statements added
+        meanwhile run only if the unit exists."""
         shape = self._shape(depth)
         for n, (major, middle, minor) in shared_out(self.b, shape):
             if self.deep:
@@ -220,12 +229,13 @@ class Side(ABC):
 
 
 class Floats(Side):
-    """An operand of f32.  Where vectors lie along the depth, a unit is 4 steps of 4 rows."""
+    """An operand of f32 or f16.  If it is contiguous along the depth, a unit is 4 steps of 4
+    rows."""
 
     def __init__(
         self, b: Builder, piece: Piece, load: Load, *, apart: bool = False, panel: int = 1
     ) -> None:
-        """apart: steps lie so that neighbouring threads write to other banks"""
+        """apart: steps are padded so that neighbouring threads write to different banks"""
         p = piece
         q, k = index(Var("q", -(-p.extent // LANES))), index(Var("k", p.steps))
         run = [load.index.substitute(p.point(q * LANES + i, k)) for i in range(LANES)]
@@ -244,8 +254,7 @@ class Floats(Side):
         self.gap = LANES if apart and self.each > 1 else 0
 
     def as_halves(self, kernel: Kernel) -> None:
-        """Elements come to shared memory as halves; those that lie as such are not widened on their
-        way."""
+        """Stages elements as f16; elements that are f16 in memory are not widened in between."""
         self.dtype = F16
         if kernel.buffers[self.load.buffer].halves:
             self.load = replace(self.load, dtype=F16)
@@ -267,20 +276,20 @@ class Floats(Side):
         return Lanes(tuple(Lane(self.reg(n, row, dtype), i) for row in range(LANES)))
 
 
-#: Halves between a line and the next one in shared memory, so that a matrix is read from all banks.
+#: Unused f16 elements between two lines of shared memory: a matrix is then read from all banks.
 PAD = 8
-#: Elements that steps of columns lie apart at most; those of rows LANES.
+#: The most elements between two steps of columns; for rows it is LANES.
 MOST_GAP = 8
 
 
 class Integers(Side):
-    """Registers of a unit: a word of each column, or of each step; the columns' scales and, where
-    there are any, zeros."""
+    """Weights of few bits.  Registers of a unit: a word of each column, or of each step, and the
+    columns' scales and zero points if there are any."""
 
     def __init__(
         self, b: Builder, piece: Piece, weights: Quantised, *, apart: bool = False, panel: int = 1
     ) -> None:
-        """apart: words lie so that neighbouring threads write to other banks"""
+        """apart: words are padded so that neighbouring threads write to different banks"""
         ops = weights.operands
         super().__init__(b, piece, panel)
         self.weights, self.each = weights, weights.together
@@ -290,7 +299,7 @@ class Integers(Side):
 
     @property
     def words(self) -> int:
-        """Elements of memory of a column in a unit."""
+        """Stored elements of a column in a unit."""
         return self.each // self.weights.word
 
     def take(self, n: int, place: Index, step: Index) -> None:
@@ -304,7 +313,7 @@ class Integers(Side):
             self.b.set(zero.name, self.across(self.weights.zero, place, step))
 
     def taken(self, n: int, i: int) -> Expr:
-        """quantum - zero"""
+        """The integers of step i minus their zero points."""
         w, (j, i) = self.weights, divmod(i, self.weights.word)
         words = self.reg(n, j, w.operands.col.dtype)
         whole = in_lanes(w.at(w.quantum, index(i)), lambda _: words)
@@ -325,7 +334,7 @@ class Integers(Side):
         return self.reg(n, self.words + 1)
 
     def across(self, e: Expr, place: Index, step: Index) -> Expr:
-        """A scale or a zero point of each of LANES neighbouring columns."""
+        """A scale or a zero point for each of LANES neighbouring columns."""
         return in_lanes(e, lambda x: self.neighbours(x, place, step, self.whole[x]))
 
 
@@ -338,8 +347,7 @@ def columns(
     apart: bool = False,
     widest: int,
 ) -> Side:
-    """The column operand, as it lies in memory; panels of more than `widest` columns count as
-    rows."""
+    """The column operand in its memory layout; panels wider than `widest` columns count as rows."""
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
     if isinstance(form, BlockContraction):
@@ -348,7 +356,7 @@ def columns(
 
 
 def panel_of(kernel: Kernel, ops: Operands) -> int:
-    """Columns that lie together in memory; 1 if these are not several panels."""
+    """Columns of a panel; 1 if the operand is not stored in several panels."""
     layout = kernel.buffers[ops.col.buffer].layout
     return layout.width if isinstance(layout, Blocks) else ops.panel
 
@@ -358,8 +366,8 @@ def _loads(e: Expr) -> list[Load]:
 
 
 def in_lanes(e: Expr, of_load: Callable[[Load], Expr]) -> Expr:
-    """The expression on LANES neighbours, given each of its loads; registers are the same for
-    all."""
+    """The expression on LANES neighbours: `of_load` replaces its loads, and registers are the same
+    for all."""
     match e:
         case Const(value, dtype, _):
             return Const(value, dtype, LANES)
@@ -373,7 +381,7 @@ def in_lanes(e: Expr, of_load: Callable[[Load], Expr]) -> Expr:
 
 
 def guarded(value: Expr, ends: tuple[Bound, ...], default: float = 0) -> Expr:
-    """The value where all bounds hold, else the default in all lanes."""
+    """The value if all bounds hold, else the default in all lanes."""
     unsure = _unsure(ends)
     dtype, lanes = dtype_of(value), lanes_of(value)
     if lanes > LANES:
@@ -389,7 +397,8 @@ def _unsure(ends: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 @contextmanager
 def inside(b: Builder, ends: tuple[Bound, ...]) -> Iterator[None]:
-    """What is added happens where all bounds hold; no question where that is certain."""
+    """Statements added meanwhile run only if all bounds hold; bounds that always hold cost
+    nothing."""
     unsure = _unsure(ends)
     if not unsure:
         yield
@@ -400,24 +409,25 @@ def inside(b: Builder, ends: tuple[Bound, ...]) -> Iterator[None]:
 
 
 def spread(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    """The multi-index of an offset that may lie beyond the end: only the first part grows."""
+    """The multi-index of an offset.  Beyond the end only its first part grows."""
     inner = prod(shape[1:])
     return (flat // inner, *unflatten(flat % inner, shape[1:])) if shape else ()
 
 
 def in_vectors(at: Index, axis: Var) -> bool:
-    """True if the elements along an axis lie side by side, as whole vectors."""
+    """True if elements along an axis are adjacent, as whole vectors."""
     return axis.extent % LANES == 0 and from_whole_vectors(at, axis)
 
 
 def from_whole_vectors(at: Index, axis: Var) -> bool:
-    """True if they lie side by side from the begin of a vector on; the last may be in part."""
+    """True if elements along an axis are adjacent and begin at a whole vector; the last vector may
+    be partly used."""
     q = index(Var("q", -(-axis.extent // LANES))) * LANES
     return stride(at, axis) == 1 and multiple(at.substitute({axis: q}))
 
 
 def multiple(at: Index, of: int = LANES) -> bool:
-    """True if an index is certainly a multiple of a number."""
+    """True if an index is certainly a multiple of `of`."""
     return at.const % of == 0 and all(
         c % of == 0 or (isinstance(atom, Mod) and atom.by % of == 0 and multiple(atom.value, of))
         for atom, c in at.terms
@@ -428,10 +438,10 @@ def multiple(at: Index, of: int = LANES) -> bool:
 def staged(
     b: Builder, sides: Sequence[Side], steps: int, depth: int, ahead: bool, early: bool = False
 ) -> Iterator[None]:
-    """A loop over blocks of the steps: what is added happens while one is in shared memory.
+    """A loop over blocks of the steps; statements added meanwhile run while a block is staged.
 
-    ahead: the next block is read meanwhile
-    early: it is asked for before the barrier (product/schedule.py)
+    ahead: the next block is loaded to registers meanwhile
+    early: these loads come before the barrier (product/schedule.py)
     """
 
     def read(first: Index) -> None:
@@ -450,7 +460,7 @@ def staged(
         if not (reads and early):
             b.add(Barrier())
         if reads:
-            # the last block is read once more, and not used
+            # After the last block, it is loaded once more and not used.
             read(b.let_min(block + 1, index(blocks - 1)) * depth)
         if reads and early:
             b.add(Barrier())
@@ -460,7 +470,7 @@ def staged(
 
 @contextmanager
 def own(b: Builder, number: Index, count: int) -> Iterator[Index]:
-    """What is added happens where the number is below the count; gives it as such a number."""
+    """Gives the number as an index below `count`; statements added meanwhile run only if it is."""
     bound = Bound(number, count)
     if bound.always:
         yield number
@@ -471,8 +481,11 @@ def own(b: Builder, number: Index, count: int) -> Iterator[Index]:
 
 
 def shared_out(b: Builder, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Index, ...]]]:
-    """This thread's number n, and where that is, of all places of a shape: neighbours have
-    neighbours.  What is added happens where there is such a place."""
+    """Assigns the points of a shape to threads: yields a number and this thread's point, in turn.
+
+    Neighbouring threads have neighbouring points.  Statements added meanwhile run only if the point
+    exists.
+    """
     for n in range(ceil(prod(shape) / b.threads)):
         with own(b, b.thread + n * b.threads, prod(shape)) as flat:
             yield n, unflatten(flat, shape)
