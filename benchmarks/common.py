@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import records
 from lab import bench_kernel
 from tilewright import __version__
 from tilewright.cli.tools import cpu
@@ -107,9 +108,7 @@ def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(record, indent=1) + "\n")
-    part.replace(path)
+    records.write(path, record)
     return path
 
 

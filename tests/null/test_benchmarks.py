@@ -3,6 +3,7 @@ is run."""
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -21,6 +22,16 @@ def test_a_benchmark_can_be_imported(name: str) -> None:
         if (FOLDER / f"{error.name}.py").exists() or str(error.name).startswith("tilewright"):
             raise
         pytest.skip(f"{error.name} is not installed")
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_stored_records_have_a_row_a_line() -> None:
+    """As the benchmarks write them, so that a change of one row is a change of one line."""
+    records = import_module("benchmarks.records")
+    for path in sorted((FOLDER / "results").glob("*.json")):
+        found = json.loads(path.read_text())
+        if isinstance(found, dict):  # the others are lists of the laboratory's
+            assert path.read_text() == records.text(found), path.name
 
 
 @pytest.mark.usefixtures("benchmarks")
