@@ -28,7 +28,7 @@ from tilewright.frontend import load
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.simd import space as simd
-from tilewright.targets.simd.table import default_schedule, strategy_of
+from tilewright.targets.simd.strategies import default_schedule, strategy_of
 from tilewright.targets.strategy import Search
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of

@@ -45,9 +45,9 @@ from tilewright.targets.simd.contraction import (
     walked,
 )
 from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.register_tiles import register_tile, register_tiles
 from tilewright.targets.simd.sizes import unroll
-from tilewright.targets.simd.table import default_schedule, strategy_of
-from tilewright.targets.simd.tiles import register_tile, register_tiles
+from tilewright.targets.simd.strategies import default_schedule, strategy_of
 from tilewright.tuning.candidates import space_of
 
 Row = dict[str, Any]

@@ -49,7 +49,7 @@ from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target as find_target
 from tilewright.targets.classes import CLASSES, DeviceClass
-from tilewright.targets.gpu.limits import F16, MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.workgroup_limits import F16, MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 

@@ -35,7 +35,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.table import default_schedule, schedule_from_json
+from tilewright.targets.simd.strategies import default_schedule, schedule_from_json
 from tilewright.tuning.candidates import key_of, space_of
 
 KEY = ("part", "host", "model", "device", "kernel", "seconds")

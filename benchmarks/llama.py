@@ -35,7 +35,7 @@ from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
-from tilewright.targets.wgsl.banks import BANK
+from tilewright.targets.wgsl.weight_buffers import BANK
 
 #: How it is built: what may be narrower than the model says, and whether steps are joined.
 BUILDING = ("halves", "bytes", "apart")

@@ -21,8 +21,8 @@ from tilewright.base.dtypes import F32, DType
 from tilewright.base.errors import HostError
 from tilewright.kernel.expr import Call
 from tilewright.kernel.loops import Scratch, TileFn
+from tilewright.targets.brace_text import lines, registers
 from tilewright.targets.c_family import TYPES, CDialect
-from tilewright.targets.text import lines, registers
 from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import FnType
 from tilewright.targets.wasm.isa import VALTYPES

@@ -32,7 +32,7 @@ from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.simd.contraction import ContractionSchedule, walked
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.strategies import default_schedule
 
 KEY = ("host", "kernel", "way", "device", "cpu")
 KERNELS = ("K0", "K1")

@@ -38,7 +38,7 @@ from tilewright.hosts.reference import ReferenceHost
 from tilewright.kernel.loops import TileFn
 from tilewright.targets import target, wasm
 from tilewright.targets.simd.contraction import ContractionSchedule
-from tilewright.targets.simd.table import lower
+from tilewright.targets.simd.strategies import lower
 
 HOSTS = ("chromium", "firefox", "node")
 KEY = ("host", "kernel", "set")

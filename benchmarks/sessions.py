@@ -28,7 +28,7 @@ from tilewright.server.workshop import Makers
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.strategies import default_schedule
 from tilewright.tuning.candidates import Space
 
 Row = dict[str, Any]

@@ -38,7 +38,7 @@ from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets.classes import DeviceClass, find, match
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.table import lower, schedule_from_json
+from tilewright.targets.simd.strategies import lower, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 
 KEY = ("host", "kernel", "device")

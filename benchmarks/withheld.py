@@ -46,7 +46,7 @@ from tilewright.compiler import Options
 from tilewright.fusion.steps import KernelStep
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass, find
-from tilewright.targets.lite import Objective
+from tilewright.targets.lite_space import Objective
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of

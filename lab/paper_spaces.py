@@ -2,8 +2,9 @@
 
 Input: a product, a kind of core or the core of a class of GPUs.  Output: how many candidates there
 are; a reading's tiles.  For comparison with the paper only: what is tried on devices is in
-targets/lite.py and targets/gpu/product/space.py.  Tables 1 and 2 print sizes without units, bind
-and vectorize x as the faster axis, and do not say whether blocks per core are whole numbers.
+targets/lite_space.py and targets/gpu/product/cost_model.py.  Tables 1 and 2 print sizes without
+units, bind and vectorize x as the faster axis, and do not say whether blocks per core are whole
+numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import product as every
 from math import comb, floor, prod
 from typing import Literal, get_args
 
-from tilewright.targets.lite import WORD, Core, Kind, Product, Tile, limits
+from tilewright.targets.lite_space import WORD, Core, Kind, Product, Tile, limits
 
 #: The paper's kernels; B and all sizes as it prints them.
 PAPER = {

@@ -34,7 +34,7 @@ from tilewright.targets.wasm.ir import (
     op,
 )
 from tilewright.targets.wasm.link import link
-from tilewright.targets.wasm.target import TARGETS, WasmTarget
+from tilewright.targets.wasm.wasm_target import TARGETS, WasmTarget
 
 #: Where the output of 16 bytes is: behind the control block, before the image.
 OUTPUT = align(CONTROL_BYTES)

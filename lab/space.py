@@ -27,8 +27,8 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES, USUAL, find, nearest
 from tilewright.targets.classes import table as class_table
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.lite import (
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.lite_space import (
     KINDS,
     RELAXATION,
     WORD,

@@ -18,13 +18,13 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
-from tilewright.targets.simd.depth import DepthSchedule
 from tilewright.targets.simd.elementwise import MapSchedule, ReduceSchedule, one_row
+from tilewright.targets.simd.inner_product import DepthSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.strategies import default_schedule
 from tilewright.targets.wasm.choices import CHOICES
 from tilewright.targets.wasm.passes import PASSES
-from tilewright.targets.wasm.target import TARGETS
+from tilewright.targets.wasm.wasm_target import TARGETS
 
 #: Rows, depth and columns of the product that is measured.  nnJIT takes 4096 each on a GPU; one CPU
 #: core would need 3 seconds for a single run of that, and needs 6 milliseconds for this.

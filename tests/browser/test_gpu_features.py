@@ -30,10 +30,10 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import HeadMatrixSchedule, HeadRowSchedule
 from tilewright.targets.gpu.attention.strategies import MANY
-from tilewright.targets.gpu.limits import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
 from tilewright.targets.gpu.product.schedule import ShuffleSchedule
 from tilewright.targets.gpu.product.strategies import BYTES
-from tilewright.targets.plain import Plain
+from tilewright.targets.gpu.workgroup_limits import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
+from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of

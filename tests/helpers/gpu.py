@@ -19,10 +19,10 @@ from tilewright.kernel.layout import Packing
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.gpu.limits import FEATURES, UNITS
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule, ShuffleSchedule
 from tilewright.targets.gpu.strategy import GroupAlternative
+from tilewright.targets.gpu.workgroup_limits import FEATURES, UNITS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule

@@ -38,7 +38,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.vectors import wholes
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 
 Inputs = dict[str, np.ndarray]
 

@@ -1,10 +1,10 @@
 """The protocol by which workers of a kernel take, leave and resume tiles, in all interleavings.
 
 Input: numbers of workers, tiles, chunks and launches.  Output: what can go wrong, or how many
-states there are.  It is a model of `TURNS` in targets/turns.py (docs/elastic-form.md): each
-step is one access to shared memory, and between two steps any other worker, or the one who changes
-the budget, may do any number of theirs.  The budget is read together with another word that its
-writer does not touch: whatever comes between the two could as well come before or after both.
+states there are.  It is a model of `TURNS` in targets/ticket_protocol.py (docs/elastic-form.md):
+each step is one access to shared memory, and between two steps any other worker, or the one who
+changes the budget, may do any number of theirs.  The budget is read together with another word that
+its writer does not touch: whatever comes between the two could as well come before or after both.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, objection, strategy_of
+from tilewright.targets.simd.strategies import default_schedule, objection, strategy_of
 
 #: What random schedules draw each field from.
 VALUES: dict[str, tuple[Any, ...]] = {

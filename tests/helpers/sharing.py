@@ -13,7 +13,7 @@ from tilewright.kernel.form import Contraction, classify
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.sharing import Costs
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.strategies import default_schedule
 from tilewright.targets.wasm import WasmTarget
 
 

@@ -9,7 +9,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import wasm
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.strategies import default_schedule
 
 FASTER, SLOWER = Finding(1.5, 1.4, 1.6, 9), Finding(0.7, 0.6, 0.8, 9)
 UNSURE = Finding(1.02, 0.98, 1.1, 9)

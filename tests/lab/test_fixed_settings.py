@@ -15,7 +15,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.strategies import default_schedule
 from tilewright.targets.wasm import choices
 from tilewright.tuning.candidates import space_of
 

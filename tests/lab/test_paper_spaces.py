@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab.paper_spaces import READINGS, Reading, block_tiles, tiles
-from tilewright.targets.lite import Core, Product, limits
+from tilewright.targets.lite_space import Core, Product, limits
 
 TABLE_2, K2 = Product(4096, 4096, 4096), Product(384, 384, 64, batch=12)
 AMPERE = Core("gpu", registers=65536, l1=131072, warps=48, warp_width=32)

@@ -30,7 +30,7 @@ from tilewright.kernel.form import product
 from tilewright.targets import wasm
 from tilewright.targets.packing import PACKING
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 
 every_primitive = pytest.mark.parametrize("primitive", MEASURED, ids=lambda p: p.name)
 # ---- the table -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from lab.paper_spaces import PAPER, RELAXATIONS, naive
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.lite import lite
+from tilewright.targets.lite_space import lite
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-dynamo.onnx"

@@ -42,7 +42,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 
 
 def values_of(graph: Graph, seed: int = 3) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.protocol import Candidate
 from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.space import SCRATCH
-from tilewright.targets.simd.table import default_schedule, objection
+from tilewright.targets.simd.strategies import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning import catalogue, offers
 from tilewright.tuning.candidates import _mixed, build, space_of

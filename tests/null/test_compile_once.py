@@ -26,12 +26,12 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.packing import PACKING
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 from tilewright.targets.wasm import TARGETS, emit
 from tilewright.targets.wasm.emit import compile_tiles
 from tilewright.targets.wasm.lower import Lowered
 from tilewright.targets.wasm.lower import lower as lower_trees
-from tilewright.targets.wasm.target import WasmTarget
+from tilewright.targets.wasm.wasm_target import WasmTarget
 
 NODES = [
     helper.make_node("Tanh", ["w"], ["t"]),

@@ -33,12 +33,12 @@ from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan
 from tilewright.kernel.spec import Kernel
+from tilewright.targets.cuda import clock_model
 from tilewright.targets.cuda import elastic as elastic_form
-from tilewright.targets.cuda import pace
 from tilewright.targets.cuda.elastic import FIELDS, Elastic, elastic
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.turns import TURNS
+from tilewright.targets.ticket_protocol import TURNS
 
 OPTIONS = Options(targets=("cuda",))
 NAIVE = Options(targets=("cuda",), schedule=naive(CUDA))
@@ -158,8 +158,8 @@ def _marked(name: str) -> Any:
 def subject(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    clocks = CLOCKS.get(request.param, 2 * pace.LATENCY)
-    monkeypatch.setattr(pace, "CLOCKS", clocks)
+    clocks = CLOCKS.get(request.param, 2 * clock_model.LATENCY)
+    monkeypatch.setattr(clock_model, "CLOCKS", clocks)
     write(SUBJECTS[request.param](), tmp_path)
     return tmp_path
 
@@ -236,7 +236,7 @@ def test_chunks_of_several_passes(
 ) -> None:
     """The leader asks once in several passes: in the first one where all can be told at the barrier
     of each, else in the middle of the chunk, which ends with a barrier of its own."""
-    monkeypatch.setattr(pace, "CLOCKS", CLOCKS[name])
+    monkeypatch.setattr(clock_model, "CLOCKS", CLOCKS[name])
     write(SUBJECTS[name](), tmp_path)
     text = "".join(form.text for form in CudaHost(tmp_path, CpuDevice(1)).forms)
     (place,) = set(re.findall(r"threadIdx.x == 0 && \w+ % \d+ == (\d+)", text))
@@ -250,7 +250,7 @@ def test_long_tiles_ask_again_when_they_end(monkeypatch: pytest.MonkeyPatch) -> 
     kernel = KERNELS["product"]()
     assert ", false);" in _form(kernel).text
     monkeypatch.setattr(elastic_form, "chunks_of", lambda fn: None)
-    monkeypatch.setattr(pace, "CLOCKS", 100)
+    monkeypatch.setattr(clock_model, "CLOCKS", 100)
     assert ", true);" in _form(kernel).text
 
 

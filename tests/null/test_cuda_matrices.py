@@ -39,17 +39,17 @@ from tilewright.kernel.layout import Packing
 from tilewright.kernel.loops import AwaitCopies, Barrier, EndProducts, For, If, Stmt
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.cuda import pace
+from tilewright.targets.cuda import clock_model
 from tilewright.targets.cuda.elastic import elastic
 from tilewright.targets.cuda.features import CONFIGURATIONS
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import WARPS
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.tile.places import operands
+from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.turns import TURNS
+from tilewright.targets.ticket_protocol import TURNS
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 
@@ -286,7 +286,9 @@ def test_left_with_sums_in_matrices(
 ) -> None:
     """Who goes on has the same bits, and copies what the next pass needs once more."""
     # of the one with u8 a chunk has two passes, in a loop of its own
-    monkeypatch.setattr(pace, "CLOCKS", 900 if schedule.types == "u8-i32" else pace.LATENCY)
+    monkeypatch.setattr(
+        clock_model, "CLOCKS", 900 if schedule.types == "u8-i32" else clock_model.LATENCY
+    )
 
     def choose(kernel: Kernel, variant: Variant) -> Schedule:
         objection = CUDA.objection(kernel, schedule)

@@ -1,4 +1,4 @@
-"""How elastic workers look for tiles (targets/turns.py), by the text itself on the CPU."""
+"""How elastic workers look for tiles, by the text itself on the CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tilewright.base.budget import EVERYBODY
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.targets.cuda.prelude import prelude
-from tilewright.targets.turns import TURNS
+from tilewright.targets.ticket_protocol import TURNS
 
 WALK = """
 extern "C" __global__ void walk(unsigned budget, unsigned places, unsigned *visits) {

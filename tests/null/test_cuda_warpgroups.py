@@ -24,7 +24,7 @@ from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.packing import PACKING
-from tilewright.targets.turns import TURNS
+from tilewright.targets.ticket_protocol import TURNS
 
 
 def of_groups(rng: Random) -> MatrixSchedule:

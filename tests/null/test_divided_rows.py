@@ -43,7 +43,7 @@ from tilewright.kernel.form import in_halves
 from tilewright.plan import Program, check
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRICES
-from tilewright.targets.gpu.pointwise import narrowing
+from tilewright.targets.gpu.pointwise import f16_copy
 from tilewright.targets.gpu.product.schedule import GroupSchedule, HalfSchedule
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
 from tilewright.targets.packing import PACKING
@@ -139,7 +139,7 @@ def test_a_thread_divides_whole_words() -> None:
     sizes, shares = np.zeros(M, np.float32), np.zeros(M * K, np.float32)
     run_kernel(sizes_of_rows(kernel), [sizes, rows])
     np.testing.assert_array_equal(sizes, np.abs(rows).reshape(M, K).max(1))
-    fn = narrowing.lower(dividing_rows(kernel))
+    fn = f16_copy.lower(dividing_rows(kernel))
     assert fn is not None
     assert fn.tiles == M * K // 8
     interpret(fn, [shares, rows, sizes])

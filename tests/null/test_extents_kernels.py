@@ -28,10 +28,10 @@ from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel, Limit, check
 from tilewright.kernel.stepper import Stepper
 from tilewright.targets.gpu.pointwise.reductions import lower_rows
-from tilewright.targets.plain import lower as plain
+from tilewright.targets.scalar_lowering import lower as plain
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 
 Array = np.ndarray[Any, np.dtype[Any]]
 POISONS = (77, 78)

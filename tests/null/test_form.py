@@ -47,7 +47,7 @@ from tilewright.kernel.layout import (
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import TABLE, default_schedule, strategy_of
+from tilewright.targets.simd.strategies import TABLE, default_schedule, strategy_of
 
 
 def x(*shape: int) -> Node:

@@ -1,4 +1,4 @@
-"""Which schedules products on GPUs start with (targets/gpu/product/space.py)."""
+"""Which schedules products on GPUs start with (targets/gpu/product/cost_model.py)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lab.subjects import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.limits import CORES, MOST_SHARED, MOST_THREADS
+from tilewright.targets.gpu.product.cost_model import cycles
 from tilewright.targets.gpu.product.schedule import Sizes
-from tilewright.targets.gpu.product.space import cycles
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, LEAST_STEPS, REGISTERS
+from tilewright.targets.gpu.workgroup_limits import CORES, MOST_SHARED, MOST_THREADS
 
 
 def matmul(m: int, k: int, n: int) -> Kernel:

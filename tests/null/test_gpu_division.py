@@ -1,4 +1,4 @@
-"""Fast divisions of rounded products (gpu/product/division.py): which there are, what they give
+"""Fast divisions of rounded products (fast_division.py): which there are, what they give
 at the ends of f32.
 """
 
@@ -22,7 +22,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.stepper import Stepper, convert
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.product.division import LARGEST, fast_division
+from tilewright.targets.gpu.product.fast_division import LARGEST, fast_division
 from tilewright.targets.gpu.product.schedule import HalfSchedule
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES
 from tilewright.targets.packing import PACKING

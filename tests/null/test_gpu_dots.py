@@ -1,4 +1,4 @@
-"""Products of bytes by groups of threads (gpu/product/bytes.py): any schedule gives the exact sums.
+"""Products of bytes by groups of threads (integer_gemm.py): any schedule gives the exact sums.
 
 Layers of random bytes, weights and epilogues (helpers/integers.py); the graph is the judge, and the
 interpreter finds races between threads.
@@ -18,11 +18,11 @@ from helpers.seeds import seeds
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.limits import PACKED
 from tilewright.targets.gpu.product.schedule import DotSchedule
 from tilewright.targets.gpu.product.strategies import BYTES
+from tilewright.targets.gpu.workgroup_limits import PACKED
 from tilewright.targets.packing import PACKING
-from tilewright.targets.plain import Plain
+from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
 

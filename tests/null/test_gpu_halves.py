@@ -1,4 +1,4 @@
-"""Products of halves (gpu/product/halves.py, gpu/matrix): any schedule, sums as exact as halves
+"""Products of halves (gpu/product/f16_gemm.py, gpu/matrix): any schedule, sums as exact as halves
 allow.
 
 Random products whose weights lie as halves, or have scales that do; float64 is the judge.
@@ -30,12 +30,12 @@ from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.limits import F16, FEATURES
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule, types_of
 from tilewright.targets.gpu.matrix.strategies import MATRICES
 from tilewright.targets.gpu.product.schedule import GroupSchedule, HalfSchedule
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
-from tilewright.targets.gpu.tile.places import operands
+from tilewright.targets.gpu.tile.addressing import operands
+from tilewright.targets.gpu.workgroup_limits import F16, FEATURES
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl

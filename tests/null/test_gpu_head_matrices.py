@@ -40,8 +40,8 @@ from tilewright.targets.gpu.attention.schedule import (
     shared_of_matrices,
 )
 from tilewright.targets.gpu.attention.strategies import MANY, ONE, SOME
-from tilewright.targets.gpu.limits import UNITS
 from tilewright.targets.gpu.strategy import GroupAlternative
+from tilewright.targets.gpu.workgroup_limits import UNITS
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of

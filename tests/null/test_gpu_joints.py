@@ -42,7 +42,7 @@ from tilewright.targets.gpu.product.chains import for_chain
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RoundedSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
 from tilewright.targets.gpu.vectors import vectors
-from tilewright.targets.plain import lower as plainly
+from tilewright.targets.scalar_lowering import lower as plainly
 from tilewright.targets.wgsl.emit import WORDS
 
 

@@ -30,7 +30,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import SHORT, VectorMapSchedule
 from tilewright.targets.gpu.pointwise.strategies import MAPS
 from tilewright.targets.packing import PACKING
-from tilewright.targets.plain import Plain
+from tilewright.targets.scalar_lowering import Plain
 from tilewright.tuning.candidates import build
 
 ROWS, COLUMNS = 132, 512

@@ -21,9 +21,9 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.loops import render
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.limits import MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRICES
+from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of

@@ -15,7 +15,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.pointwise.schedule import ReductionSchedule
 from tilewright.targets.packing import PACKING
-from tilewright.targets.plain import Plain
+from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 

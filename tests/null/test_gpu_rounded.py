@@ -1,4 +1,4 @@
-"""Products whose rows are rounded to bytes (gpu/product/rounded.py): any schedule, every kind of
+"""Products whose rows are rounded to bytes (few_rows_int8.py): any schedule, every kind of
 weight, as exact as bytes allow.
 
 The judge rounds as the decision says, in NumPy, and multiplies in float64.
@@ -38,9 +38,9 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.limits import PACKED
 from tilewright.targets.gpu.product.schedule import RoundedSchedule, may_round
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, ROUNDED, ROUNDED_EACH
+from tilewright.targets.gpu.workgroup_limits import PACKED
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl

@@ -1,4 +1,4 @@
-"""Products whose rows subgroups share (gpu/product/shuffles.py): any schedule gives the same sums.
+"""Products whose rows subgroups share (subgroup_gemm.py): any schedule gives the same sums.
 
 Whole numbers, so that any order of the reduction gives the same bits.  The loops run in the
 interpreter; CUDA's text also on the CPU, in warps of 32.  A software adapter runs WGSL in
@@ -28,10 +28,10 @@ from tilewright.kernel.layout import Packing, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.api import Cuda
-from tilewright.targets.gpu.limits import SUBGROUPS, size_of
 from tilewright.targets.gpu.pointwise.schedule import ReductionSchedule
 from tilewright.targets.gpu.product.schedule import GroupSchedule, ShuffleSchedule, read_together
 from tilewright.targets.gpu.product.strategies import SHUFFLED_EACH, SHUFFLES
+from tilewright.targets.gpu.workgroup_limits import SUBGROUPS, size_of
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl

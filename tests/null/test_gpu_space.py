@@ -27,7 +27,7 @@ from tilewright.targets.gpu.product.schedule import (
     Sizes,
 )
 from tilewright.targets.gpu.strategy import MOST
-from tilewright.targets.plain import Plain
+from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of

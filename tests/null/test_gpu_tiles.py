@@ -1,4 +1,4 @@
-"""Products by groups of threads (gpu/product/registers.py): any schedule gives the same sums.
+"""Products by groups of threads (gpu/product/register_gemm.py): any schedule gives the same sums.
 
 Whole numbers, so that any order of the reduction gives the same bits.  The interpreter finds races
 between threads.

@@ -26,7 +26,7 @@ from tilewright.kernel.loops import For, If, Set, Stmt, Store, TileFn
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.kernel.tree import walk
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.table import lower
+from tilewright.targets.simd.strategies import lower
 
 M, N, K = Var("m", 6), Var("n", 10), Var("k", 5)
 

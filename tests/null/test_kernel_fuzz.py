@@ -25,7 +25,7 @@ from tilewright.kernel.collapse import collapse
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import check, render
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 
 every_anchor = pytest.mark.parametrize("anchor", ANCHORS)
 

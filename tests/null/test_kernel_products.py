@@ -26,9 +26,9 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
-from tilewright.targets.simd.depth import DepthSchedule
+from tilewright.targets.simd.inner_product import DepthSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 
 #: (equation, shapes, whether the second operand is a weight)
 PRODUCTS = {

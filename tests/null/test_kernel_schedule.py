@@ -29,20 +29,20 @@ from tilewright.graph.node import (
 from tilewright.kernel import form
 from tilewright.kernel.collapse import collapse
 from tilewright.targets.simd.contraction import ContractionSchedule
-from tilewright.targets.simd.depth import DepthSchedule
 from tilewright.targets.simd.elementwise import MapSchedule
+from tilewright.targets.simd.inner_product import DepthSchedule
 from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.register_tiles import register_tile
 from tilewright.targets.simd.sizes import even
-from tilewright.targets.simd.table import (
+from tilewright.targets.simd.strategies import (
     SCHEDULES,
     TABLE,
     default_schedule,
     objection,
     schedule_from_json,
 )
-from tilewright.targets.simd.tiles import register_tile
 from tilewright.targets.simd.windows import WindowsSchedule
-from tilewright.targets.wasm.target import X86
+from tilewright.targets.wasm.wasm_target import X86
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)

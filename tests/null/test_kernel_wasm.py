@@ -15,7 +15,7 @@ from helpers.seeds import seeds
 from wasm_machine import run
 
 from tilewright.kernel.collapse import collapse
-from tilewright.targets.simd.table import lower
+from tilewright.targets.simd.strategies import lower
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)

@@ -201,11 +201,11 @@ def test_the_graph_knows_kernels_by_indices_and_layouts_alone() -> None:
 NEUTRAL = {
     "": "the registry by name",
     "protocol": "what a target is",
-    "device": "what a class of devices is",
+    "device_class": "what a class of devices is",
     "classes": "the classes of all targets",
     "schedule": "what all schedules are",
-    "lite": "the paper's space by formulas, for any kind of core",
-    "turns": "the text by which workers take turns, of our kernels and of foreign ones",
+    "lite_space": "the paper's space by formulas, for any kind of core",
+    "ticket_protocol": "the text by which workers take turns, of our kernels and of foreign ones",
 }
 
 #: Where else the name of a target is written down, and why.

@@ -63,7 +63,7 @@ def test_the_digest_is_of_all_that_makes_kernels(tmp_path: Path) -> None:
     (root / "server" / "app.py").write_text("other")
     compiler_digest.cache_clear()
     assert compiler_digest(root) == same
-    with (root / "targets" / "simd" / "table.py").open("a") as file:
+    with (root / "targets" / "simd" / "strategies.py").open("a") as file:
         file.write("\n")
     compiler_digest.cache_clear()
     assert compiler_digest(root) != same

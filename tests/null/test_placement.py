@@ -14,7 +14,7 @@ from tilewright.compiler import Options
 from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.kernel.loops import Let, Stmt
 from tilewright.targets import wasm
-from tilewright.targets.simd.table import default_schedule, lower
+from tilewright.targets.simd.strategies import default_schedule, lower
 from tilewright.targets.wasm import TARGETS, emit_text
 from tilewright.targets.wasm.naive import written_out
 

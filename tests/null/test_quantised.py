@@ -31,12 +31,12 @@ from tilewright.kernel.form import BlockContraction, Contraction, classify, form
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.lite import Core
+from tilewright.targets.lite_space import Core
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.quantised import BlocksSchedule
-from tilewright.targets.simd.table import default_schedule, lower, strategy_of
+from tilewright.targets.simd.strategies import default_schedule, lower, strategy_of
 from tilewright.targets.strategy import Search
 
 CORE = Core("simd", registers=60, l1=32768)

@@ -20,7 +20,7 @@ from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
-from tilewright.targets.simd.table import schedule_from_json
+from tilewright.targets.simd.strategies import schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.relink import relink

@@ -17,7 +17,7 @@ from tilewright.graph.node import Node, contract, elementwise, graph_input, node
 from tilewright.kernel.loops import TileFn
 from tilewright.plan import Program, check, plan_from_data, plan_to_data
 from tilewright.targets import target
-from tilewright.targets.gpu.pointwise import narrowing
+from tilewright.targets.gpu.pointwise import f16_copy
 
 M, K, N = LEAST_ROWS, 16, LEAST_COLUMNS
 
@@ -84,7 +84,7 @@ def test_all_who_read_a_value_say_how_it_lies() -> None:
 
 def test_a_thread_copies_whole_words() -> None:
     kernel = rounding_of(80)
-    fn = narrowing.lower(kernel)
+    fn = f16_copy.lower(kernel)
     assert isinstance(fn, TileFn)
     assert (fn.tiles, fn.thread) == (10, None)
     x, y = np.arange(80, dtype=np.float32), np.zeros(80, np.float32)

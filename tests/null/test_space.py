@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.paper_spaces import naive
-from tilewright.targets.lite import Core, Product, Tile, limits, lite, traffic
+from tilewright.targets.lite_space import Core, Product, Tile, limits, lite, traffic
 
 K0, K2 = Product(384, 768, 768), Product(384, 384, 64, batch=12)
 X86 = Core("simd", registers=60, l1=32768)

@@ -22,7 +22,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.table import lower
+from tilewright.targets.simd.strategies import lower
 from tilewright.tuning.candidates import build, space_of
 
 DEVICES = [CLASSES[name] for name in ("wasm-x86-relaxed-32k", "wasm-arm-simd-64k")]

@@ -18,7 +18,7 @@ from lab.subjects import matmul_step
 from tilewright.targets.classes import find
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.table import default_schedule, schedule_from_json
+from tilewright.targets.simd.strategies import default_schedule, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
 
 DEVICE = find("wasm-x86-relaxed")
@@ -207,7 +207,7 @@ def test_a_wrong_candidate_stops_the_sweep(
     start = default_schedule(step.kernel, Machine())
     schedules = [start, untuned(step.kernel, Machine())]
     sweeps.check(sweeps.written(step, schedules, DEVICE, tmp_path / "good"))
-    broken = importlib.import_module("tilewright.targets.simd.micro").Micro
+    broken = importlib.import_module("tilewright.targets.simd.microkernel").Micro
     monkeypatch.setattr(broken, "_finish", _skips_last(broken._finish))
     bundle = sweeps.written(step, schedules, DEVICE, tmp_path / "bad")
     with pytest.raises(AssertionError, match="is off by"):

@@ -27,8 +27,8 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, cast, contract, graph_input, node
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.limits import MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
+from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.client import PageCompiler

@@ -13,7 +13,7 @@ from tuned_page import PAGE
 
 from lab.subjects import product_kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.lite import Objective
+from tilewright.targets.lite_space import Objective
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.offers import needs_of, ordered
 

@@ -30,7 +30,7 @@ from tilewright.server.tune import spread
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
-from tilewright.targets.simd.table import default_schedule
+from tilewright.targets.simd.strategies import default_schedule
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.messages import Done, KernelMessage, Objective, Welcome

@@ -14,7 +14,7 @@ import pytest
 
 from lab.subjects import matmul_step
 from tilewright.bundle import open_bundle
-from tilewright.targets.simd.table import schedule_from_json
+from tilewright.targets.simd.strategies import schedule_from_json
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from wasm_machine import engine
 
 from tilewright.base.errors import CompilerBug
-from tilewright.targets.wasm import check as checker
 from tilewright.targets.wasm import isa
-from tilewright.targets.wasm.check import Names, check
-from tilewright.targets.wasm.check import lanes_of as lane_limit
+from tilewright.targets.wasm import validate as checker
 from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import (
     FnType,
@@ -30,7 +28,9 @@ from tilewright.targets.wasm.encode import (
 )
 from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins, Row, uleb
 from tilewright.targets.wasm.module import Import, Module, encode_module
-from tilewright.targets.wasm.text import render, show
+from tilewright.targets.wasm.validate import Names, check
+from tilewright.targets.wasm.validate import lanes_of as lane_limit
+from tilewright.targets.wasm.wat import render, show
 
 PLAIN = [row for row in ISA.values() if row.pops is not None]
 TYPES = list(VALTYPES)

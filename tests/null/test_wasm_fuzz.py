@@ -16,7 +16,7 @@ from helpers.seeds import seeds
 from wasm_machine import run
 
 from tilewright.kernel.collapse import collapse
-from tilewright.targets.simd.table import lower
+from tilewright.targets.simd.strategies import lower
 from tilewright.targets.wasm import ALL
 
 SUBSETS = [frozenset(c) for n in range(len(ALL) + 1) for c in combinations(sorted(ALL), n)]

@@ -1,4 +1,4 @@
-"""Values and states in several buffers (targets/wgsl/annexes.py): no overlaps, errors."""
+"""Values and states in several buffers (targets/wgsl/value_buffers.py): no overlaps, errors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.plan.arena import Life, spread
 from tilewright.targets import target
 from tilewright.targets.wgsl.arenas import words_of
-from tilewright.targets.wgsl.banks import WORD
-from tilewright.targets.wgsl.layout import lay_out
+from tilewright.targets.wgsl.memory import lay_out
+from tilewright.targets.wgsl.weight_buffers import WORD
 
 #: Bytes of a buffer: two of the net's results do not fit.
 BANK = 5 * 2**14

@@ -15,7 +15,7 @@ from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
-from tilewright.targets.wgsl.bytes import in_bytes
+from tilewright.targets.wgsl.packed_bytes import in_bytes
 
 WGSL = Wgsl()
 BYTES = ["long bytes", "long signed bytes", "many rows of bytes", "bytes in odd blocks"]

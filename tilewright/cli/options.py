@@ -15,7 +15,7 @@ import typer
 from tilewright.base.errors import MemoryLimit, UsageError
 from tilewright.bundle import POINTER
 from tilewright.targets import DEFAULT, TARGETS, target
-from tilewright.targets.lite import WORD, Objective
+from tilewright.targets.lite_space import WORD, Objective
 
 if TYPE_CHECKING:
     from tilewright.bundle.signing import Signer

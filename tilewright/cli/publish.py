@@ -18,8 +18,8 @@ from tilewright.cli.output import Show
 
 if TYPE_CHECKING:
     from tilewright.bundle.signing import Signer
-    from tilewright.targets.device import DeviceClass
-    from tilewright.targets.lite import Objective
+    from tilewright.targets.device_class import DeviceClass
+    from tilewright.targets.lite_space import Objective
     from tilewright.tuning.folder import Written
 
 

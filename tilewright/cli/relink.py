@@ -21,7 +21,7 @@ from tilewright.cli.output import Answer, pairs, size
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import find
-from tilewright.targets.device import DeviceClass
+from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of

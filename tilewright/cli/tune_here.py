@@ -24,8 +24,8 @@ from tilewright.kernel.spec import Kernel
 from tilewright.server import BackgroundServer, Tuning, create_app
 from tilewright.server.tune import SOCKET
 from tilewright.targets.classes import CLASSES, match, of_capability
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.lite import Objective
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.lite_space import Objective
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.line import TuningLine
 from tilewright.tuning.loop import HostTuner

@@ -17,7 +17,7 @@ from tilewright.bundle import Bundle, Manifest
 from tilewright.kernel.spec import Kernel
 from tilewright.server.workshop import Best, Makers
 from tilewright.targets.classes import find
-from tilewright.targets.lite import Objective
+from tilewright.targets.lite_space import Objective
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Space, build, space_of
 from tilewright.tuning.relink import relink

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tilewright.base.dtypes import BOOL, DTYPES, F32, DType
 from tilewright.kernel.expr import Call, dtype_of
 from tilewright.kernel.loops import LetGather
-from tilewright.targets.text import Dialect
+from tilewright.targets.brace_text import Dialect
 
 #: The variable in which a kernel leaves an index that is out of range.
 FOUND = "index_found"

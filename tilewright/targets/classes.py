@@ -13,7 +13,7 @@ from tilewright.base.errors import UsageError
 from tilewright.targets import TARGETS
 from tilewright.targets.cuda.classes import KIND, VENDOR, architecture_of
 from tilewright.targets.cuda.features import features_of
-from tilewright.targets.device import DeviceClass
+from tilewright.targets.device_class import DeviceClass
 
 __all__ = ["CLASSES", "USUAL", "DeviceClass", "find", "match", "nearest", "of_capability", "table"]
 

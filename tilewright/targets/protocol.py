@@ -17,7 +17,7 @@ from tilewright.kernel.layout import Packing
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
-from tilewright.targets.device import DeviceClass
+from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.schedule import Schedule
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ class Target(Protocol):
     ) -> Sequence[Candidate]:
         """The space: the default first, then all others, each once; the same in every process.
 
-        relaxation: how much of a resource a lite tile may leave unused (targets/lite.py)
+        relaxation: how much of a resource a lite tile may leave unused (targets/lite_space.py)
         Raises `NoSpace` if nothing can be tried.
         """
 

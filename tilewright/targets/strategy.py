@@ -1,8 +1,8 @@
 """Strategies: the ways in which a target computes kernels, all with one interface.
 
 Input: a kernel.  Output: the schedule that it starts with, those that are worth trying with what is
-expected of each, and the loops of one.  A target's table (simd/table.py, gpu/target.py) lists its
-strategies; nobody else looks into one.
+expected of each, and the loops of one.  A target's table (simd/strategies.py, gpu/gpu_target.py)
+lists its strategies; nobody else looks into one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from tilewright.base.errors import InputError
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.lite import RELAXATION, Core
+from tilewright.targets.lite_space import RELAXATION, Core
 from tilewright.targets.protocol import Candidate
 from tilewright.targets.schedule import Schedule
 
@@ -30,7 +30,7 @@ def _alone(schedule: Schedule) -> Iterable[Schedule]:
 class Search:
     """What a space is searched with, beside what its schedules must fit.
 
-    core:       figures of the lite space's formulas (targets/lite.py)
+    core:       figures of the lite space's formulas (targets/lite_space.py)
     relaxation: how much of a resource a lite tile may leave unused
     settings:   the forms of a lite tile with all settings of what is no size
     """

@@ -19,8 +19,8 @@ from tilewright.base.source import compiler_digest
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target as find_target
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.lite import RELAXATION, Objective, product_of
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.lite_space import RELAXATION, Objective, product_of
 from tilewright.targets.protocol import Candidate, Fixed, Mark, Target, fixed
 from tilewright.targets.schedule import Schedule
 

@@ -20,7 +20,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.spec import check as check_kernel
 from tilewright.targets import TARGETS, Target, classes
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.device import DeviceClass
+from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning import offers
 from tilewright.tuning.candidates import Built, Needs, Space, key_of, number_of

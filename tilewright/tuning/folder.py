@@ -25,8 +25,8 @@ from tilewright.bundle.written import FolderPart, check
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
 from tilewright.targets import target as find_target
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.lite import Objective
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.lite_space import Objective
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Built, Space, build, space_of
 from tilewright.tuning.catalogue import opened

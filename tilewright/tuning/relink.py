@@ -24,7 +24,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.plan import Extent, Program, State, Tensor, check, plan_from_data
 from tilewright.targets import Code, Target
 from tilewright.targets import target as find_target
-from tilewright.targets.device import DeviceClass
+from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import making
 from tilewright.tuning.catalogue import kernels_of, slots_of

@@ -1,7 +1,7 @@
 """The extra parameters of elastic forms, as Python hands them over.
 
 Input: numbers and addresses.  Output: ctypes structures with the layout of the text's own
-(forms.py, targets/turns.py).
+(forms.py, targets/ticket_protocol.py).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tilewright.elastic.transform.module import Definition
 from tilewright.elastic.transform.rewrite import TILE, TW
 from tilewright.elastic.transform.rules import Verdict
 from tilewright.elastic.transform.source import Edit, Source, inside, name_of
-from tilewright.targets.turns import TURNS
+from tilewright.targets.ticket_protocol import TURNS
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -17,8 +17,8 @@ from tilewright.plan import Program
 from tilewright.targets.c.emit import function, prelude
 from tilewright.targets.c_family import FOUND, TYPES
 from tilewright.targets.packing import PACKING
-from tilewright.targets.plain import PlainTarget, PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
+from tilewright.targets.scalar_lowering import PlainTarget, PlainVariant, numbers_of
 
 
 class C(PlainTarget):

@@ -8,8 +8,8 @@ memory is on the function's stack.
 from __future__ import annotations
 
 from tilewright.kernel.loops import TileFn
+from tilewright.targets.brace_text import body
 from tilewright.targets.c_family import TYPES, CDialect, rules
-from tilewright.targets.text import body
 
 
 def prelude() -> str:

@@ -27,16 +27,16 @@ from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TALL, WARPS
 from tilewright.targets.gpu.attention.strategies import ONE
-from tilewright.targets.gpu.limits import MATRIX, size_of
+from tilewright.targets.gpu.gpu_target import GROUP, STRATEGIES, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.matrix.schedule import WARPGROUP
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import REGISTERS, ROUNDED, SHUFFLES
-from tilewright.targets.gpu.target import GROUP, STRATEGIES, GroupTarget, group_of, halves_of
 from tilewright.targets.gpu.vectors import alignments
+from tilewright.targets.gpu.workgroup_limits import MATRIX, size_of
 from tilewright.targets.packing import PACKING
-from tilewright.targets.plain import PlainVariant, numbers_of
 from tilewright.targets.protocol import Code, Facts, slots_of
-from tilewright.targets.turns import TURNS
+from tilewright.targets.scalar_lowering import PlainVariant, numbers_of
+from tilewright.targets.ticket_protocol import TURNS
 
 #: Bytes of the longest vector load.
 WHOLE = 16

@@ -23,16 +23,16 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.expr import Expr, Load, Reg
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.tree import walk
-from tilewright.targets.cuda.pace import passes
-from tilewright.targets.text import registers
+from tilewright.targets.brace_text import registers
+from tilewright.targets.cuda.clock_model import passes
 
 
 @dataclass(frozen=True)
 class Chunks:
     """A tile whose reduction is split into chunks of several passes.
 
-    refill: statements that depend on the block at which the loop begins, a variable
-    every: passes of a chunk, that is, between two checks of the budget (pace.py).  Where passes end
+    refill: statements that depend on the block at which the loop begins, a variable every: passes
+    of a chunk, that is, between two checks of the budget (clock_model.py).  Where passes end
         with barriers and nothing is copied ahead, threads may also leave between two passes.
     live: name, type and lanes of each register that a pass, or `after`, reads before it writes it
     matrices: the same for matrix results: name, type, and the number of elements that a thread has

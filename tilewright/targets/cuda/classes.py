@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.targets.cuda.features import WARP, Capability, shared_of
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu.limits import Group
-from tilewright.targets.lite import Core
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.gpu.workgroup_limits import Group
+from tilewright.targets.lite_space import Core
 
 KIND, VENDOR = "cuda", "nvidia"
 #: The only code variant.  A kernel that needs more than compute capability 7.0 states it itself.

@@ -1,6 +1,6 @@
 """Writes the elastic form of a kernel: persistent workers take tiles and leave on request.
 
-Input: a `TileFn`.  Output: text that follows prelude.py and turns.py:
+Input: a `TileFn`.  Output: text that follows prelude.py and ticket_protocol.py:
 
     KERNEL void k(… as the plain form …, unsigned *trap, blocks and fields of `Turn`)
 
@@ -17,12 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.kernel.loops import TileFn
+from tilewright.targets.brace_text import at, body, declarations, lines
 from tilewright.targets.cuda.chunks import Chunks, chunks_of
+from tilewright.targets.cuda.clock_model import is_long, passes
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
-from tilewright.targets.cuda.pace import is_long, passes
 from tilewright.targets.cuda.units import part_of
-from tilewright.targets.gpu.target import group_of
-from tilewright.targets.text import at, body, declarations, lines
+from tilewright.targets.gpu.gpu_target import group_of
 
 #: Parameters of the elastic form beyond those of the plain form: the fields of `Turn`, in order.
 FIELDS = (

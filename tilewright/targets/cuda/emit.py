@@ -32,11 +32,11 @@ from tilewright.kernel.loops import (
     checks,
 )
 from tilewright.kernel.spec import EIGHT
+from tilewright.targets.brace_text import at, body, condition
 from tilewright.targets.c_family import FLOAT, TYPES, CDialect
 from tilewright.targets.cuda import units, warpgroups
-from tilewright.targets.gpu.target import group_of
+from tilewright.targets.gpu.gpu_target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes
-from tilewright.targets.text import at, body, condition
 
 #: Tensors with fewer elements have 32-bit indices.
 MOST_ELEMENTS = 2**31

@@ -1,15 +1,15 @@
 """GPU features by compute capability.
 
-Input: feature names of targets/gpu/limits.py.  Output: the least capability that has a feature, and
-the features of a given capability.  For older GPUs a plan also has a kernel without the feature
-(api.py).
+Input: feature names of targets/gpu/workgroup_limits.py.  Output: the least capability that has a
+feature, and the features of a given capability.  For older GPUs a plan also has a kernel without
+the feature (api.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tilewright.targets.gpu.limits import (
+from tilewright.targets.gpu.workgroup_limits import (
     COPIES,
     EVERYWHERE,
     F16,

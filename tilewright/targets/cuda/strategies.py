@@ -23,16 +23,16 @@ from tilewright.targets.cuda.features import (
     WARP,
     features_of,
 )
-from tilewright.targets.gpu.limits import CORES, Group
 from tilewright.targets.gpu.matrix.operands import LINE, STAGES
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import MOST_COPIED, Matrices
+from tilewright.targets.gpu.product.cost_model import tiles_around
 from tilewright.targets.gpu.product.schedule import BANDS, GroupSchedule, Sizes
-from tilewright.targets.gpu.product.space import tiles_around
 from tilewright.targets.gpu.product.strategies import Registers
-from tilewright.targets.gpu.tile.places import operands
+from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.lite import Core
+from tilewright.targets.gpu.workgroup_limits import CORES, Group
+from tilewright.targets.lite_space import Core
 
 #: Rows, columns and threads of the f32 tile that `Tall` transposes.
 WIDE = (64, 128, 128)
@@ -168,7 +168,7 @@ def _banded(s: MatrixSchedule, sizes: Sizes) -> MatrixSchedule:
 
 
 def cost(s: MatrixSchedule, kernel: Kernel) -> float:
-    """The expected cost in the unit of product/space.py: f32 multiply-adds of all cores."""
+    """The expected cost in the unit of product/cost_model.py: f32 multiply-adds of all cores."""
     return cycles(s, Sizes.of(kernel)) * CORES * PACE
 
 

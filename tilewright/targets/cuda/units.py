@@ -22,7 +22,7 @@ from tilewright.kernel.loops import (
     StoreMatrix,
     ZeroMatrix,
 )
-from tilewright.targets.text import at
+from tilewright.targets.brace_text import at
 
 #: Bytes of every matrix's depth, and the rows (or columns) that one word of a fragment covers.
 DEPTH, ROWS = 32, 8

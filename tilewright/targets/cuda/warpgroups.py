@@ -20,7 +20,7 @@ from tilewright.kernel.loops import (
     StoreMatrix,
     ZeroMatrix,
 )
-from tilewright.targets.text import at
+from tilewright.targets.brace_text import at
 
 #: Column counts of a product that there is text for; its rows.
 COLUMNS, ROWS = (64, 128, 256), 64

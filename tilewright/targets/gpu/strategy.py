@@ -16,9 +16,9 @@ from typing import Any, TypeAlias, TypeVar
 from tilewright.base.invariants import of_kind
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu.limits import Group
-from tilewright.targets.lite import Core
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.gpu.workgroup_limits import Group
+from tilewright.targets.lite_space import Core
 from tilewright.targets.protocol import Candidate
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.strategy import Alternative, Search, Strategy

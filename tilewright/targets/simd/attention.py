@@ -13,9 +13,9 @@ from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.register_tiles import register_tile, usual_tiles
+from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.simd.sizes import SHORT, aligned, even, whole
-from tilewright.targets.simd.tiles import register_tile, usual_tiles
 from tilewright.targets.simd.vectorize import LANES
 
 #: Query rows of one tile: a head of 384 rows makes 8 tiles.

@@ -28,7 +28,7 @@ from tilewright.kernel.loops import Scratch
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.targets.simd.attention import AttentionSchedule
-from tilewright.targets.simd.micro import Micro, Panel
+from tilewright.targets.simd.microkernel import Micro, Panel
 from tilewright.targets.simd.vectorize import LANES
 
 #: Vectors of scores per pass of a softmax loop; rows in scratch are padded to whole passes.

@@ -1,8 +1,8 @@
 """Contractions: matmul, batched matmul and convolution as one register-tiled loop nest.
 
 Input: a kernel that sums products of two loads.  Output: a `TileFn`: the walk over blocks of the
-reduction and over register tiles, which `micro.py` emits.  Which of the operands is a weight, and
-how it is packed, is only in its index.
+reduction and over register tiles, which `microkernel.py` emits.  Which of the operands is a weight,
+and how it is packed, is only in its index.
 
     tile (rows x1, columns y1), order "nm":
         for block of r1 steps:                  # A's block stays in L2
@@ -41,9 +41,10 @@ from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd import depth
+from tilewright.targets.simd import inner_product
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.micro import Micro
+from tilewright.targets.simd.microkernel import Micro
+from tilewright.targets.simd.register_tiles import register_tile
 from tilewright.targets.simd.sizes import (
     ENOUGH_TILES,
     LONG,
@@ -53,7 +54,6 @@ from tilewright.targets.simd.sizes import (
     even,
     unroll,
 )
-from tilewright.targets.simd.tiles import register_tile
 
 #: Multiply-accumulates of a large tile: what it reads is used often, and there are tiles enough.
 LARGE_TILE_WORK = 1 << 20
@@ -94,10 +94,10 @@ class ContractionSchedule(WalkSchedule):
     lanes: int = 4
 
 
-def default(kernel: Kernel, machine: Machine) -> ContractionSchedule | depth.DepthSchedule:
+def default(kernel: Kernel, machine: Machine) -> ContractionSchedule | inner_product.DepthSchedule:
     roles = form_as(kernel, Contraction).operands
-    if not kernel.extents and depth.suits(roles, machine):
-        return depth.default(roles, machine)
+    if not kernel.extents and inner_product.suits(roles, machine):
+        return inner_product.default(roles, machine)
     tile = register_tile(roles.m.extent, roles.n.extent, machine, roles.panel)
     return walked(kernel, roles, tile, machine)
 

@@ -1,7 +1,7 @@
 """The spaces of matrix products: register tiles of any size, and every way to walk them.
 
-Input: a product and its roles.  Output: rules as in rules.py.  What the paper's heuristic 2 forbids
-is here: tiles that are no powers of two, such as 6 rows of 8 columns.
+Input: a product and its roles.  Output: rules as in search_rules.py.  What the paper's heuristic 2
+forbids is here: tiles that are no powers of two, such as 6 rows of 8 columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.lite import (
+from tilewright.targets.lite_space import (
     RELAXATION,
     Core,
     Product,
@@ -29,13 +29,13 @@ from tilewright.targets.lite import (
     traffic,
 )
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd import contraction, depth
+from tilewright.targets.simd import contraction, inner_product
 from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedule, walked
-from tilewright.targets.simd.depth import DepthSchedule
+from tilewright.targets.simd.inner_product import DepthSchedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, usual_tiles
+from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, unroll, whole
-from tilewright.targets.simd.tiles import register_tiles, tile_cycles, usual_tiles
 
 #: Of how many register tiles the walk is varied.
 VARIED = 3
@@ -108,7 +108,7 @@ Either: TypeAlias = ContractionSchedule | DepthSchedule
 def lower(kernel: Kernel, schedule: Either) -> TileFn:
     """The loop nest of one tile."""
     if isinstance(schedule, DepthSchedule):
-        return depth.lower(kernel, schedule)
+        return inner_product.lower(kernel, schedule)
     return contraction.lower(kernel, schedule)
 
 

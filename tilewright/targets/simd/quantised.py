@@ -32,14 +32,14 @@ from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.quantised import Quantised
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.lite import Tile
+from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import COLUMNS, WalkSchedule, tiled
 from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.micro import Micro, Panel, TileRows, moved
+from tilewright.targets.simd.microkernel import Micro, Panel, TileRows, moved
 from tilewright.targets.simd.products import VARIED, ProductRules
+from tilewright.targets.simd.register_tiles import register_tiles
 from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, even
-from tilewright.targets.simd.tiles import register_tiles
 from tilewright.targets.simd.vectorize import LANES, vector
 
 #: TileRows up to which integers are used as they come: more share the work of making them f32.

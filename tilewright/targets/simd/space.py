@@ -1,10 +1,10 @@
 """The space of one kernel: every schedule that is worth trying on a device, and in which order.
 
 Input: the rules of a kernel's schedules, what is searched with.  Output: `Candidate`s, each once,
-the default first; equal input gives equal candidates in every process.
-Two parts: "lite" are the tiles of targets/lite.py, for matrix products; "extended" are our own:
-what a change or two make of the default, and of what it would be with other register tiles.
-It lowers nothing.  docs/spaces.md explains what is varied and why.
+the default first; equal input gives equal candidates in every process. Two parts: "lite" are the
+tiles of targets/lite_space.py, for matrix products; "extended" are our own: what a change or two
+make of the default, and of what it would be with other register tiles. It lowers nothing.
+docs/spaces.md explains what is varied and why.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tilewright.targets.protocol import Candidate, Mark, fixed
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.strategy import Search
 
 S = TypeVar("S", bound=Schedule)

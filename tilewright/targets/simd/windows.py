@@ -26,7 +26,7 @@ from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.simd.sizes import TILE_WORK, around, even, whole
 from tilewright.targets.simd.vectorize import storable, vector
 

@@ -8,7 +8,7 @@ from tilewright.targets.wasm.driver import driver
 from tilewright.targets.wasm.emit import CompiledKernel, compile_tile, emit_text
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.passes import ALL, PASSES
-from tilewright.targets.wasm.target import SPECIAL, TARGETS, WasmTarget
+from tilewright.targets.wasm.wasm_target import SPECIAL, TARGETS, WasmTarget
 
 __all__ = [
     "ALL",

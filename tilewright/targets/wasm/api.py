@@ -17,15 +17,15 @@ from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import settled
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
-from tilewright.targets.device import DeviceClass
+from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Candidate, Code, Facts, setting, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
-from tilewright.targets.simd.gold import slow_schedule
+from tilewright.targets.simd.gold_questions import slow_schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.space import SCRATCH
-from tilewright.targets.simd.table import (
+from tilewright.targets.simd.strategies import (
     default_schedule,
     lower,
     objection,
@@ -40,7 +40,7 @@ from tilewright.targets.wasm.emit import CompiledKernel, compile_tiles, emit_tex
 from tilewright.targets.wasm.link import link
 from tilewright.targets.wasm.memory import MemoryMap, memory_map, plan_image, with_scratch
 from tilewright.targets.wasm.passes import ALL
-from tilewright.targets.wasm.target import TARGETS, WasmTarget
+from tilewright.targets.wasm.wasm_target import TARGETS, WasmTarget
 
 
 @dataclass(frozen=True)

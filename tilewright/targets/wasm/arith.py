@@ -14,7 +14,7 @@ from functools import cache
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.invariants import ensure
-from tilewright.targets.wasm import longs
+from tilewright.targets.wasm import int64_math
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.encode import f32_bits, f64_bits
 from tilewright.targets.wasm.ir import Expr, Load, Op, const, is_const, op, times
@@ -189,7 +189,7 @@ def _where(_: FuncBuilder, c: Expr, x: Expr, y: Expr) -> Expr:
 def _rem(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
     """Of f32 by f64: what a remainder is of f32, is an f32."""
     wide = (op("f64.promote_f32", v) for v in (x, y))
-    return op("f32.demote_f64", longs.call(b, "rem", *wide))
+    return op("f32.demote_f64", int64_math.call(b, "rem", *wide))
 
 
 def _extreme(fn: str) -> Recipe:
@@ -218,7 +218,7 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
     ("max", "f32x4"): _extreme("max"),
     ("min", "f32x4"): _extreme("min"),
     ("rem", "f32"): _rem,
-    ("rem", "f64"): lambda b, x, y: longs.call(b, "rem", x, y),
+    ("rem", "f64"): lambda b, x, y: int64_math.call(b, "rem", x, y),
     ("bits", "f32"): lambda _, x: op("i32.reinterpret_f32", x),
     ("bits", "f32x4"): lambda _, x: x,
     ("bits", "f64"): lambda _, x: op("i32.reinterpret_f32", op("f32.demote_f64", x)),

@@ -27,7 +27,7 @@ from tilewright.targets.wasm.ir import (
     const,
     times,
 )
-from tilewright.targets.wasm.target import WasmTarget
+from tilewright.targets.wasm.wasm_target import WasmTarget
 
 #: A sum of i32 locals with coefficients, in a fixed order.
 Terms = tuple[tuple[Local, int], ...]

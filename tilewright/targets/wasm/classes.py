@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.lite import Core
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.lite_space import Core
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.wasm.target import ARM, TARGETS, X86
+from tilewright.targets.wasm.wasm_target import ARM, TARGETS, X86
 
 KIND = "wasm"
 

@@ -59,7 +59,21 @@ from tilewright.base.abi import (
     WORKERS,
 )
 from tilewright.targets.simd.machine import Machine
+from tilewright.targets.wasm.control_words import (
+    atomic,
+    bump,
+    get,
+    i32_locals,
+    i64,
+    least,
+    line_of,
+    or_default,
+    put,
+    sleep_on,
+    wake,
+)
 from tilewright.targets.wasm.emit import SLOT_TYPE, assemble, flatten
+from tilewright.targets.wasm.extent_change import resize
 from tilewright.targets.wasm.ir import (
     Assign,
     Block,
@@ -81,21 +95,7 @@ from tilewright.targets.wasm.ir import (
     times,
 )
 from tilewright.targets.wasm.module import Import, Module, encode_module
-from tilewright.targets.wasm.resize import resize
-from tilewright.targets.wasm.target import WasmTarget
-from tilewright.targets.wasm.words import (
-    atomic,
-    bump,
-    get,
-    i32_locals,
-    i64,
-    least,
-    line_of,
-    or_default,
-    put,
-    sleep_on,
-    wake,
-)
+from tilewright.targets.wasm.wasm_target import WasmTarget
 
 #: Looks at the state before a waiting worker sleeps: some 50 microseconds.
 DEFAULT_SPIN = 8192
@@ -361,7 +361,7 @@ def _serve() -> Func:
 
 
 def driver(slots: int, memory_pages_min: int = 1, extents: bool = False) -> bytes:
-    """The driver's module; with `extents`, plans can be resized (resize.py)."""
+    """The driver's module; with `extents`, plans can be resized (extent_change.py)."""
     target = WasmTarget("any", frozenset({"threads"}), Machine())
     inner = (_hold(), _stalled(), _rest(), _work(), _settle())
     exported = (_abort(), _run(), _serve(), *([resize()] if extents else []))

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.loops import TileFn
-from tilewright.targets.wasm import ir, mathlib, passes, text
-from tilewright.targets.wasm.check import Names, check
+from tilewright.targets.wasm import ir, mathlib, passes, wat
 from tilewright.targets.wasm.encode import FnType, Function, Parts, encode_body
 from tilewright.targets.wasm.ir import Expr, Func, Local, Stmt
 from tilewright.targets.wasm.isa import ISA, VALTYPES, Ins
 from tilewright.targets.wasm.lower import SCRATCH, Lowered, lower
 from tilewright.targets.wasm.passes import ALL
-from tilewright.targets.wasm.target import WasmTarget
+from tilewright.targets.wasm.validate import Names, check
+from tilewright.targets.wasm.wasm_target import WasmTarget
 
 #: What every slot of the function table holds: kernel(args, first, last).
 SLOT_TYPE = FnType(("i32", "i32", "i32"))
@@ -278,4 +278,4 @@ def _shared(made: Iterable[_Made[T]], target: WasmTarget) -> T | None:
 def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:
     """The kernel's functions as text, for people."""
     lowered = _lowered(fn, target, enabled)
-    return "\n\n".join(text.render(f) for f in _functions(lowered, target))
+    return "\n\n".join(wat.render(f) for f in _functions(lowered, target))

@@ -2,7 +2,7 @@
 
 Input: instructions as tuples (name, immediates...).  Output: byte strings, with holes where a
 function or type is named by symbol; `module.py` fills them once it has numbered everything.
-It checks nothing; `check.py` does, before.
+It checks nothing; `validate.py` does, before.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ instruction of its own.  It says nothing about modules or sections.
 
 A line is `name opcode immediates : pops > pushes`; several lines that differ only by a prefix are
 written once, with the alternatives listed in front.  `*` as signature marks the few instructions
-whose types depend on their place (locals, calls, control flow); `check.py` has a rule for each.
+whose types depend on their place (locals, calls, control flow); `validate.py` has a rule for each.
 """
 
 from __future__ import annotations

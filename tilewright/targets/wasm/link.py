@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilewright.targets.wasm import mathlib
 from tilewright.targets.wasm.emit import CompiledKernel, FuncCode, assemble, flatten
 from tilewright.targets.wasm.module import Import, Module, encode_module
-from tilewright.targets.wasm.target import WasmTarget
+from tilewright.targets.wasm.wasm_target import WasmTarget
 
 
 def _rename(kernel: CompiledKernel, prefix: str) -> list[FuncCode]:

@@ -37,8 +37,8 @@ from tilewright.targets.wasm.ir import (
     op,
 )
 from tilewright.targets.wasm.naive import written_out
-from tilewright.targets.wasm.target import WasmTarget
 from tilewright.targets.wasm.values import ValueLowering
+from tilewright.targets.wasm.wasm_target import WasmTarget
 
 STORES = {
     F32: "f32.store",

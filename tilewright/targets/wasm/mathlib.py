@@ -16,12 +16,12 @@ from tilewright.kernel import expr as k
 from tilewright.kernel import loops as l
 from tilewright.kernel.loops import For, LetGather, Set, Stmt, Store, TileFn
 from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
-from tilewright.targets.wasm import longs
+from tilewright.targets.wasm import int64_math
 from tilewright.targets.wasm.arith import choose, madd, nmadd
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Assign, Expr, Func, If, Invoke, Local, Op, const, op
 from tilewright.targets.wasm.nearest import bf16, f16
-from tilewright.targets.wasm.target import WasmTarget
+from tilewright.targets.wasm.wasm_target import WasmTarget
 
 #: The largest angle that is reduced by parts of pi / 2; `longs.angle` takes larger ones.
 FAR = 8192.0
@@ -197,7 +197,7 @@ def _reduced_far(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
     rest, quarters = b.let(r, "v128"), b.let(rounded, "v128")
     for lane in range(4):
         number = Op("f32x4.extract_lane", (x,), (lane,))
-        both = b.let(longs.call(b, "angle", number), "i64")
+        both = b.let(int64_math.call(b, "angle", number), "i64")
         high = op("i64.shr_u", both, Op("i64.const", (), (32,)))
         for vector, word in ((rest, both), (quarters, high)):
             low = op("i32.wrap_i64", word)
@@ -344,7 +344,7 @@ FEW = 4
 HELPERS: dict[str, tuple[Math, tuple[str, ...], str]] = {
     **{name: (make, ("v128",) * FUNCTIONS[name], "v128") for name, make in _MAKE.items()},
     **{FAR_NAME.format(name): (_of_far_angle(name), ("v128",), "v128") for name in ANGLES},
-    **longs.LONGS,
+    **int64_math.LONGS,
 }
 
 

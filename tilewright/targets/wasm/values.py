@@ -30,6 +30,7 @@ from tilewright.targets.wasm.arith import (
 )
 from tilewright.targets.wasm.build import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.casts import cast
+from tilewright.targets.wasm.control_words import left
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,
@@ -46,7 +47,6 @@ from tilewright.targets.wasm.ir import (
     times,
 )
 from tilewright.targets.wasm.loads import LOADS, vector_load
-from tilewright.targets.wasm.words import left
 
 #: V8 on x86 adds the offset of a splat load in an instruction of its own, and shares it between
 #: loads with equal offsets.  So rows of a matrix get a pointer each (as many as registers allow),

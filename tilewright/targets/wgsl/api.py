@@ -17,19 +17,19 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
-from tilewright.targets.gpu.limits import FEATURES
-from tilewright.targets.gpu.target import GROUP, GroupTarget
+from tilewright.targets.gpu.gpu_target import GROUP, GroupTarget
 from tilewright.targets.gpu.vectors import in_vectors
+from tilewright.targets.gpu.workgroup_limits import FEATURES
 from tilewright.targets.packing import PACKING
-from tilewright.targets.plain import PlainVariant
 from tilewright.targets.protocol import Code, Facts, slots_of
+from tilewright.targets.scalar_lowering import PlainVariant
 from tilewright.targets.wgsl.arenas import dense_of
-from tilewright.targets.wgsl.banks import WORD
-from tilewright.targets.wgsl.bytes import EACH
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
-from tilewright.targets.wgsl.layout import MemoryLayout, lay_out, layout_of
+from tilewright.targets.wgsl.memory import MemoryLayout, lay_out, layout_of
+from tilewright.targets.wgsl.packed_bytes import EACH
 from tilewright.targets.wgsl.steps import Steps
+from tilewright.targets.wgsl.weight_buffers import WORD
 
 
 class Wgsl(GroupTarget):

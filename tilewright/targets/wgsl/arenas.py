@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from tilewright.base.alignment import align
 from tilewright.plan import Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.arena import arena_of
+from tilewright.targets.gpu.gpu_target import halves_of
 from tilewright.targets.gpu.joined.joints import Joint, joints, lasting
-from tilewright.targets.gpu.target import halves_of
 from tilewright.targets.protocol import setting
-from tilewright.targets.wgsl.banks import Banks
-from tilewright.targets.wgsl.bytes import EACH, byte_tensors
 from tilewright.targets.wgsl.emit import WORDS
+from tilewright.targets.wgsl.packed_bytes import EACH, byte_tensors
+from tilewright.targets.wgsl.weight_buffers import Banks
 
 #: Words before everything else: the first tells of an index out of range.  All that follows begins
 #: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
@@ -28,7 +28,7 @@ HEAD = 64
 class Arena:
     """A plan's joints, and where its values lie then, in words; `words` of all.
 
-    of: of each value its annex (annexes.py); 0: the model's own buffer, of which `words` tell
+    of: of each value its annex (value_buffers.py); 0: the model's own buffer, of which `words` tell
     """
 
     joints: tuple[Joint, ...]

@@ -2,7 +2,7 @@
 
 Input: loops, and for buffers outside of the model's own array the name of theirs.  Output: the text
 of elements and declarations.  Each array consists of words, or of vectors of four.  Where values
-lie is decided in layout.py.
+lie is decided in memory.py.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tilewright.targets.device import DeviceClass
-from tilewright.targets.gpu.limits import Group
-from tilewright.targets.lite import Core
+from tilewright.targets.device_class import DeviceClass
+from tilewright.targets.gpu.workgroup_limits import Group
+from tilewright.targets.lite_space import Core
 
 KIND = "webgpu"
 #: The only variant of the code.

@@ -6,7 +6,7 @@ scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
     f32 of which all are halves        half a word, the first in its low bits
-    i8, u8 of packed weights           a quarter of a word (bytes.py)
+    i8, u8 of packed weights           a quarter of a word (packed_bytes.py)
 
 In a kernel of packed dot products, or of such weights, vectors of 4 bytes are one word, and of 16
 four: in registers, and in shared areas, of which every byte is read or written so.  Vectors of 8
@@ -27,15 +27,15 @@ from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import LetGather, MatrixStmt, MatrixUnit, Scratch, TileFn, checks
 from tilewright.kernel.spec import EIGHT
-from tilewright.targets.gpu.target import group_of
+from tilewright.targets.brace_text import Dialect, at, body, value_of
+from tilewright.targets.gpu.gpu_target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes, vectors
-from tilewright.targets.text import Dialect, at, body, value_of
 from tilewright.targets.wgsl.arrays import MEMORY, Arrays, entry
-from tilewright.targets.wgsl.bytes import as_floats, element, in_bytes
 from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG, PACK, UNPACK
 from tilewright.targets.wgsl.features import head
 from tilewright.targets.wgsl.magnitudes import larger
 from tilewright.targets.wgsl.nibbles import small
+from tilewright.targets.wgsl.packed_bytes import as_floats, element, in_bytes
 from tilewright.targets.wgsl.prelude import prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
 

@@ -1,4 +1,4 @@
-"""How the text of a kernel asks for features of the GPU (targets/gpu/limits.py).
+"""How the text of a kernel asks for features of the GPU (targets/gpu/workgroup_limits.py).
 
 Input: names that a schedule needs.  Output: the first lines of its text.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.targets.gpu.limits import F16, MATRIX, PACKED, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.workgroup_limits import F16, MATRIX, PACKED, SIZES, SUBGROUPS, size_of
 
 #: The lines of a text that ask for a feature; engines let no others through.
 LINES = {

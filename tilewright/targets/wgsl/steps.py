@@ -12,16 +12,16 @@ from functools import cache
 
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Step
+from tilewright.targets.gpu.gpu_target import group_of
 from tilewright.targets.gpu.joined.joints import Joint, ways_of
-from tilewright.targets.gpu.target import group_of
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.vectors import in_vectors
-from tilewright.targets.plain import numbers_of
 from tilewright.targets.protocol import Code
+from tilewright.targets.scalar_lowering import numbers_of
 from tilewright.targets.wgsl.arenas import each_of
 from tilewright.targets.wgsl.arrays import MOST, WEIGHTS, annex
-from tilewright.targets.wgsl.banks import Banks
 from tilewright.targets.wgsl.emit import WORDS, module
+from tilewright.targets.wgsl.weight_buffers import Banks
 
 #: How a kernel, by its number, can run, best first; and whether its buffers begin at whole vectors.
 Able = Callable[[int, bool], tuple[Code, ...]]

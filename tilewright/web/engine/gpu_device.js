@@ -32,7 +32,7 @@ const sharing = (/** @type {number} */ bytes) => `shared-memory-${bytes}`;
 /** How a text says that its subgroups have one size. */
 const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
-/** What kernels may use (targets/gpu/limits.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
+/** What kernels may use (targets/gpu/workgroup_limits.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
 function featuresOf({ features, limits }, info) {
   const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs = [] } = /** @type {any} */ (info);
   const language = navigator.gpu.wgslLanguageFeatures;

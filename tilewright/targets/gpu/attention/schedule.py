@@ -14,7 +14,9 @@ from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.form import Attention, classify, form_as, in_halves
 from tilewright.kernel.loops import MatrixUnit, Scratch
 from tilewright.kernel.spec import EIGHT, Kernel
-from tilewright.targets.gpu.limits import (
+from tilewright.targets.gpu.tile.addressing import may_trap
+from tilewright.targets.gpu.tile.staging import LANES, PAD, in_vectors
+from tilewright.targets.gpu.workgroup_limits import (
     EVERYWHERE,
     MATRIX,
     MOST_SUMS,
@@ -29,9 +31,7 @@ from tilewright.targets.gpu.limits import (
     shared_of,
     size_of,
 )
-from tilewright.targets.gpu.limits import F16 as HALVES
-from tilewright.targets.gpu.tile.places import may_trap
-from tilewright.targets.gpu.tile.staging import LANES, PAD, in_vectors
+from tilewright.targets.gpu.workgroup_limits import F16 as HALVES
 from tilewright.targets.schedule import Schedule
 
 #: The default number of threads in a group.

@@ -49,7 +49,7 @@ def scale(kernel: Kernel, total: Expr) -> Expr:
     """The sum of a row's powers, by which its context is divided.
 
     It is the sum's reciprocal where operands may be rounded to f16, since an exact division takes
-    many operations (product/division.py).
+    many operations (product/fast_division.py).
     """
     # A row without a finite score gives exp(-inf - -inf), as specified; any other sum is at least
     # 1.

@@ -44,7 +44,7 @@ from tilewright.targets.gpu.attention.scores import (
     scale,
     vector,
 )
-from tilewright.targets.gpu.tile.places import add_up
+from tilewright.targets.gpu.tile.addressing import add_up
 from tilewright.targets.gpu.tile.staging import LANES, guarded, in_vectors, inside, shared_out
 
 #: A function of two numbers.

@@ -28,7 +28,9 @@ from tilewright.targets.gpu.attention.schedule import (
     shared_of_matrices,
     shared_of_row,
 )
-from tilewright.targets.gpu.limits import (
+from tilewright.targets.gpu.strategy import GroupAlternative, GroupStrategy, nearby
+from tilewright.targets.gpu.tile.staging import LANES
+from tilewright.targets.gpu.workgroup_limits import (
     CORES,
     MOST_THREADS,
     SHARED_SIZES,
@@ -38,9 +40,7 @@ from tilewright.targets.gpu.limits import (
     WARP,
     Group,
 )
-from tilewright.targets.gpu.strategy import GroupAlternative, GroupStrategy, nearby
-from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.lite import Core
+from tilewright.targets.lite_space import Core
 from tilewright.targets.masks import last_seen
 
 #: Values tried for some rows: query rows of a tile, keys of a block, threads, threads that share a

@@ -26,7 +26,7 @@ from tilewright.targets.gpu.joined import side_by_side
 from tilewright.targets.gpu.pointwise.schedule import SHORT
 from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
-from tilewright.targets.gpu.tile.places import Places, may_trap, operands
+from tilewright.targets.gpu.tile.addressing import Places, may_trap, operands
 from tilewright.targets.gpu.tile.staging import LANES, in_vectors
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule

@@ -1,4 +1,4 @@
-"""The memory layout of a product's operands, for direct 16-byte copies (copies.py).
+"""The memory layout of a product's operands, for direct 16-byte copies (async_copies.py).
 
 Input: a product. Output: for each operand whether 16 consecutive bytes are adjacent elements, and
 along which axis; the sizes of its blocks in shared memory.
@@ -16,7 +16,7 @@ from tilewright.kernel.form import ByteContraction, classify
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.tile.places import Places, operands
+from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import Piece, multiple, side_by_side
 
 #: Bytes of one copy; the numbers of stages that are tried.

@@ -1,12 +1,12 @@
 """Schedules of matrix-unit products, and the element types of their operands.
 
 Input: none, or a product. Output: `MatrixSchedule`, and the types in which a product is computed.
-strategies.py chooses the schedules to try; tiles.py and copies.py make their loops.
+strategies.py chooses the schedules to try; tiles.py and async_copies.py make their loops.
 
 There are two kinds of products. Products of u8 by i8 whose depth is packed in groups of four
-(product/bytes.py) are exact. Other products round their operands to f16 when they are staged, and
-sum in f32. They are used only if the model itself computes in f16, or the user allows it
-(docs/decisions/0023-products-of-halves.md).
+(product/integer_gemm.py) are exact. Other products round their operands to f16 when they are
+staged, and sum in f32. They are used only if the model itself computes in f16, or the user allows
+it (docs/decisions/0023-products-of-halves.md).
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from tilewright.base.dtypes import F16, F32, I8, I32, U8, DType
 from tilewright.kernel.form import BlockContraction, classify, in_tf32
 from tilewright.kernel.loops import MatrixUnit
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu import limits
-from tilewright.targets.gpu.limits import (
+from tilewright.targets.gpu import workgroup_limits
+from tilewright.targets.gpu.matrix.operands import LINE, STAGES, lies, most_bytes
+from tilewright.targets.gpu.product.schedule import GROUP, of_bytes, of_floats, of_halves
+from tilewright.targets.gpu.tile.staging import LANES, PAD
+from tilewright.targets.gpu.workgroup_limits import (
     LARGER_SIZES,
     MATRIX,
     MOST_SUMS,
@@ -32,9 +35,6 @@ from tilewright.targets.gpu.limits import (
     shared_of,
     size_of,
 )
-from tilewright.targets.gpu.matrix.operands import LINE, STAGES, lies, most_bytes
-from tilewright.targets.gpu.product.schedule import GROUP, of_bytes, of_floats, of_halves
-from tilewright.targets.gpu.tile.staging import LANES, PAD
 from tilewright.targets.schedule import Schedule
 
 #: Threads of a warp group of Hopper; elements between rows of its results in shared memory.
@@ -66,10 +66,10 @@ def _of_tf32(kernel: Kernel) -> bool:
 
 #: By `MatrixSchedule.types`, which is also the middle of a feature's name.
 TYPES = {
-    "i8-i32": Types(I8, I32, GROUP, limits.PACKED, of_bytes, staged=True),
-    "f16-f32": Types(F16, F32, 1, limits.F16, of_halves, staged=True),
-    "u8-i32": Types(U8, I32, GROUP, limits.PACKED, of_bytes),
-    "tf32-f32": Types(F32, F32, 1, limits.COPIES, _of_tf32, fraction=10),
+    "i8-i32": Types(I8, I32, GROUP, workgroup_limits.PACKED, of_bytes, staged=True),
+    "f16-f32": Types(F16, F32, 1, workgroup_limits.F16, of_halves, staged=True),
+    "u8-i32": Types(U8, I32, GROUP, workgroup_limits.PACKED, of_bytes),
+    "tf32-f32": Types(F32, F32, 1, workgroup_limits.COPIES, _of_tf32, fraction=10),
 }
 
 
@@ -83,8 +83,8 @@ class MatrixSchedule(Schedule):
     slices:  parts of a block's depth ("split-K"): each part has its own down x along subgroups,
              whose sums are added up at the end, so that a few tiles still give many threads work
     band, ahead, apart: as in `GroupSchedule`
-    stages:  blocks in shared memory, all but one of them copied ahead (copies.py); 1: blocks are
-             staged through registers
+    stages:  blocks in shared memory, all but one of them copied ahead (async_copies.py); 1: blocks
+             are staged through registers
     """
 
     form = "matrix"
@@ -108,7 +108,7 @@ class MatrixSchedule(Schedule):
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{self.types}-{self.m}x{self.n}x{self.k}"
         own = {MATRIX, SUBGROUPS, TYPES[self.types].feature, size_of(self.width), sizes}
-        own |= {limits.COPIES} if self.stages > 1 else set()
+        own |= {workgroup_limits.COPIES} if self.stages > 1 else set()
         return frozenset(own | shared_of(self.shared))
 
     @property

@@ -1,7 +1,7 @@
 """The strategy of products by matrix units: tiles of result matrices, staged in shared memory.
 
 Input: a product, and a schedule. Output: schedules to try, and the loop nest of one tile (tiles.py,
-copies.py). A tile has down x along subgroups, each with rows x columns result matrices:
+async_copies.py). A tile has down x along subgroups, each with rows x columns result matrices:
 
     for block of r1 matrices of the depth:
         copy the tile's rows and columns to shared memory;  barrier
@@ -21,16 +21,16 @@ from tilewright.base.dtypes import F16
 from tilewright.kernel.form import BlockContraction, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.limits import CORES, SHARED_SIZES, UNITS, USUAL, Group
-from tilewright.targets.gpu.matrix.copies import CopiedTile, WarpgroupTile
+from tilewright.targets.gpu.matrix.async_copies import CopiedTile, WarpgroupTile
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule, types_of
 from tilewright.targets.gpu.matrix.tiles import ByteTile, HalfTile, MatrixTile
-from tilewright.targets.gpu.product.division import fast_division
+from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.schedule import BANDS, Sizes
 from tilewright.targets.gpu.strategy import UNUSUAL, GroupAlternative
-from tilewright.targets.gpu.tile.places import operands, tile_of
+from tilewright.targets.gpu.tile.addressing import operands, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.lite import Core
+from tilewright.targets.gpu.workgroup_limits import CORES, SHARED_SIZES, UNITS, USUAL, Group
+from tilewright.targets.lite_space import Core
 
 #: The unit that is faster on NVIDIA's GPUs for weights of few bits where tiles have no slices.
 FEW_BITS = (16, 8, 16, 32)
@@ -143,7 +143,7 @@ def _of_unit(
 
 
 def _cost(s: MatrixSchedule, sizes: Sizes) -> float:
-    """The expected cost in the unit of product/space.py: f32 multiply-adds of all cores.
+    """The expected cost in the unit of product/cost_model.py: f32 multiply-adds of all cores.
 
     A core runs several groups at once, and is partly idle in the last round if few are left.
     """

@@ -31,11 +31,11 @@ from tilewright.kernel.loops import (
     TileFn,
     ZeroMatrix,
 )
-from tilewright.targets.gpu.matrix.lines import side_in_lines
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.product.bytes import Bytes, ColumnCounts, sides_of_bytes
+from tilewright.targets.gpu.matrix.vector_staging import side_in_lines
+from tilewright.targets.gpu.product.integer_gemm import Bytes, ColumnCounts, sides_of_bytes
 from tilewright.targets.gpu.product.schedule import GROUP
-from tilewright.targets.gpu.tile.places import Placed, Sums, sides
+from tilewright.targets.gpu.tile.addressing import Placed, Sums, sides
 from tilewright.targets.gpu.tile.staging import LANES, PAD, Side, own, shared_out, staged
 
 

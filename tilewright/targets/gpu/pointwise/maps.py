@@ -4,7 +4,7 @@ stores.
 Input: an elementwise kernel and its schedule. Output: its loop nest. An operand whose four elements
 are adjacent is read by one vector load. An operand that is the same for all four is loaded once.
 Other operands are computed element by element. A kernel that would read a second operand in
-scalars, such as a transposition, has a thread for each result instead (targets/plain.py).
+scalars, such as a transposition, has a thread for each result instead (targets/scalar_lowering.py).
 
     tile = four elements of the last axis;  v0 := b1[4*tile .. 4*tile + 3];  store v0 * b2[0]
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.limits import MOST_THREADS, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.workgroup_limits import MOST_THREADS, SIZES, SUBGROUPS, size_of
 from tilewright.targets.schedule import Schedule
 
 #: Elements of a map that is so short that its launch takes most of the time.

@@ -14,9 +14,8 @@ from tilewright.base.invariants import of_kind, required
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import plain
-from tilewright.targets.gpu.limits import SIZES, WORD, Group
-from tilewright.targets.gpu.pointwise import maps, narrowing, order
+from tilewright.targets import scalar_lowering
+from tilewright.targets.gpu.pointwise import f16_copy, maps, top_k
 from tilewright.targets.gpu.pointwise.reductions import lower_rows
 from tilewright.targets.gpu.pointwise.schedule import (
     ReductionSchedule,
@@ -24,8 +23,9 @@ from tilewright.targets.gpu.pointwise.schedule import (
     VectorMapSchedule,
 )
 from tilewright.targets.gpu.strategy import UNUSUAL, GroupAlternative, GroupStrategy
-from tilewright.targets.lite import Core
-from tilewright.targets.plain import Plain
+from tilewright.targets.gpu.workgroup_limits import SIZES, WORD, Group
+from tilewright.targets.lite_space import Core
+from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
 
 #: Expected speed of vector maps over maps with a thread for each element.
@@ -122,7 +122,7 @@ class Single(GroupAlternative[SingleSchedule]):
     """A thread for each tile of any kernel, for comparison.
 
     It has no candidates, since it leaves most of a GPU idle.  The loops are those of
-    targets/plain.py.
+    targets/scalar_lowering.py.
     """
 
     kinds = (SingleSchedule,)
@@ -139,7 +139,7 @@ class Single(GroupAlternative[SingleSchedule]):
         return 0, 0.0
 
     def lower(self, kernel: Kernel, schedule: SingleSchedule) -> TileFn:
-        return narrowing.lower(kernel) or plain.lower(kernel)
+        return f16_copy.lower(kernel) or scalar_lowering.lower(kernel)
 
 
 MAPS, REDUCTIONS, SINGLE = Maps(), Reductions(), Single()
@@ -148,5 +148,5 @@ MAPS, REDUCTIONS, SINGLE = Maps(), Reductions(), Single()
 def lower_otherwise(kernel: Kernel) -> TileFn:
     """The loop nest of one tile of a kernel that no strategy suits."""
     if isinstance(classify(kernel), Ordering):
-        return order.lower(kernel)
-    return narrowing.lower(kernel) or lower_rows(kernel) or plain.lower(kernel)
+        return top_k.lower(kernel)
+    return f16_copy.lower(kernel) or lower_rows(kernel) or scalar_lowering.lower(kernel)

@@ -2,7 +2,7 @@
 
 Input: consecutive kernels. Output: `Chain`, which gives them one list of buffers, and the rows that
 its products read. These rows are either in memory, or each workgroup computes them.
-joined/joints.py finds the chains of a plan; few_rows.py and rounded.py make their loops.
+joined/joints.py finds the chains of a plan; few_rows.py and few_rows_int8.py make their loops.
 
     norm, product       each group reduces whole rows, and computes elements where it uses them
     product, product    half of a group computes columns of the first product, the other half the
@@ -24,10 +24,9 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier
 from tilewright.kernel.spec import Buffer, Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.gpu.limits import WORD, beyond
 from tilewright.targets.gpu.pointwise.reductions import reduce_stage
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
-from tilewright.targets.gpu.tile.places import Places, operands
+from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import (
     LANES,
     in_lanes,
@@ -35,6 +34,7 @@ from tilewright.targets.gpu.tile.staging import (
     panel_of,
     side_by_side,
 )
+from tilewright.targets.gpu.workgroup_limits import WORD, beyond
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.chains import Chain, OperandRows, rows_of
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
-from tilewright.targets.gpu.tile.places import Places, Sums, add_up, operands
+from tilewright.targets.gpu.tile.addressing import Places, Sums, add_up, operands
 from tilewright.targets.gpu.tile.staging import LANES, Side, columns, guarded, inside
 
 

@@ -15,8 +15,10 @@ from typing import ClassVar, Protocol
 from tilewright.base.dtypes import F16
 from tilewright.kernel.form import BlockContraction, ByteContraction, classify, in_halves
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.limits import F16 as HALVES
-from tilewright.targets.gpu.limits import (
+from tilewright.targets.gpu.tile.addressing import fixed_product, may_trap, operands, sides, tile_of
+from tilewright.targets.gpu.tile.staging import LANES, MOST_GAP
+from tilewright.targets.gpu.workgroup_limits import F16 as HALVES
+from tilewright.targets.gpu.workgroup_limits import (
     MOST_SHARED,
     MOST_SUMS,
     PACKED,
@@ -27,8 +29,6 @@ from tilewright.targets.gpu.limits import (
     none_of,
     size_of,
 )
-from tilewright.targets.gpu.tile.places import fixed_product, may_trap, operands, sides, tile_of
-from tilewright.targets.gpu.tile.staging import LANES, MOST_GAP
 from tilewright.targets.schedule import Schedule
 
 #: Registers of a thread, in words, for addresses and counters.

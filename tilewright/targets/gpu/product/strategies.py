@@ -14,16 +14,22 @@ from math import ceil
 
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.limits import MOST_SHARED, MOST_THREADS, SIZES, Group
 from tilewright.targets.gpu.product import (
-    bytes,
+    f16_gemm,
     few_rows,
-    halves,
-    registers,
-    rounded,
-    shuffles,
+    few_rows_int8,
+    integer_gemm,
+    register_gemm,
+    subgroup_gemm,
 )
 from tilewright.targets.gpu.product.chains import Chain, for_chain
+from tilewright.targets.gpu.product.cost_model import (
+    BEYOND,
+    at_work,
+    fastest,
+    tiles_around,
+    tiles_of,
+)
 from tilewright.targets.gpu.product.few_rows import columns_alone
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
@@ -41,7 +47,6 @@ from tilewright.targets.gpu.product.schedule import (
     of_halves,
     read_together,
 )
-from tilewright.targets.gpu.product.space import BEYOND, at_work, fastest, tiles_around, tiles_of
 from tilewright.targets.gpu.strategy import (
     LEAST_THREADS,
     UNUSUAL,
@@ -49,9 +54,10 @@ from tilewright.targets.gpu.strategy import (
     GroupStrategy,
     nearby,
 )
-from tilewright.targets.gpu.tile.places import fixed_product, operands
+from tilewright.targets.gpu.tile.addressing import fixed_product, operands
 from tilewright.targets.gpu.tile.staging import LANES, LINE, panel_of
-from tilewright.targets.lite import Core
+from tilewright.targets.gpu.workgroup_limits import MOST_SHARED, MOST_THREADS, SIZES, Group
+from tilewright.targets.lite_space import Core
 from tilewright.targets.schedule import Schedule
 
 #: The number of rows that fills a device with tiles.
@@ -63,7 +69,7 @@ LEAST_STEPS = 2
 #: Products with too few steps for this number of slices are computed by a thread for each sum.
 LEAST_SLICES = 16
 
-#: Products with at least this number of rows use tiles (registers.py).
+#: Products with at least this number of rows use tiles (register_gemm.py).
 ENOUGH_ROWS = 4
 
 
@@ -94,7 +100,7 @@ class Registers(GroupStrategy[GroupSchedule]):
         return schedule.shared, Sizes.of(kernel).words(schedule)
 
     def lower(self, kernel: Kernel, schedule: GroupSchedule) -> TileFn:
-        return registers.lower(kernel, schedule)
+        return register_gemm.lower(kernel, schedule)
 
 
 #: Values tried for few rows: unrolled steps, columns of a tile, slices of the depth.
@@ -183,7 +189,7 @@ class PackedDots(GroupStrategy[DotSchedule]):
         return schedule.shared, GROUP * loaded + sizes.stored
 
     def lower(self, kernel: Kernel, schedule: DotSchedule) -> TileFn:
-        return bytes.lower(kernel, schedule)
+        return integer_gemm.lower(kernel, schedule)
 
 
 #: Steps of a block in f16.  Longer blocks lose more accuracy; shorter ones add to f32 sums more
@@ -215,7 +221,7 @@ class Halves(GroupAlternative[HalfSchedule]):
         return REGISTERS.traffic(kernel, schedule)
 
     def lower(self, kernel: Kernel, schedule: HalfSchedule) -> TileFn:
-        return halves.lower(kernel, schedule)
+        return f16_gemm.lower(kernel, schedule)
 
 
 #: With at least this number of tiles' columns, every core has a tile.
@@ -267,7 +273,7 @@ class Rounded(GroupAlternative[RoundedSchedule]):
         return FEW_ROWS.traffic(kernel, schedule)
 
     def lower(self, kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
-        return rounded.lower(kernel, schedule)
+        return few_rows_int8.lower(kernel, schedule)
 
 
 #: Values tried for subgroup broadcasts: register tiles; rows of register tiles, and subgroups
@@ -332,7 +338,7 @@ class Shuffles(GroupAlternative[ShuffleSchedule]):
         return 0, float(loads + sizes.stored)
 
     def lower(self, kernel: Kernel, schedule: ShuffleSchedule) -> TileFn:
-        return shuffles.lower(kernel, schedule)
+        return subgroup_gemm.lower(kernel, schedule)
 
 
 def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[ShuffleSchedule]:
@@ -353,7 +359,7 @@ def _varied(s: ShuffleSchedule) -> Iterator[ShuffleSchedule]:
 
 
 def _cost(s: ShuffleSchedule, sizes: Sizes, core: Core) -> float:
-    """The expected cost in the unit of `cost` in space.py, with words from other threads and
+    """The expected cost in the unit of `cost` in cost_model.py, with words from other threads and
     caches."""
     count = sizes.tiles(s)
     work = count * s.x1 * s.y1 * ceil(sizes.steps / s.width) * s.width
@@ -371,7 +377,7 @@ def lower_chain(chain: Chain, schedule: Schedule) -> tuple[TileFn, Schedule] | N
     chains."""
     if isinstance(schedule, RoundedSchedule):
         bytes_ = for_chain(chain, schedule)
-        return (rounded.lower_chain(chain, bytes_), bytes_) if bytes_ else None
+        return (few_rows_int8.lower_chain(chain, bytes_), bytes_) if bytes_ else None
     if isinstance(schedule, FewRowsSchedule):
         own = for_chain(chain, schedule)
         return (few_rows.lower_chain(chain, own), own) if own else None

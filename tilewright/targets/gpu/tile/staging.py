@@ -86,7 +86,7 @@ class Side(ABC):
     part, own: rows or columns, and steps, of each part of shared memory (`Scratch.part`), one slice
         of
         the steps after another; 0: there is only one part
-    along:  shared memory is contiguous along the depth (matrix/lines.py)
+    along:  shared memory is contiguous along the depth (matrix/vector_staging.py)
     """
 
     each = 1

@@ -26,7 +26,7 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.schedule import GroupSchedule, Tiled
-from tilewright.targets.gpu.tile.places import Placed, Sums, sides, tile_of
+from tilewright.targets.gpu.tile.addressing import Placed, Sums, sides, tile_of
 from tilewright.targets.gpu.tile.staging import LANES, Side, inside, staged
 
 

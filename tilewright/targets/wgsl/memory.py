@@ -1,9 +1,9 @@
 """The memory layout of a model on a device: its own buffer, banks and annexes.
 
 Input: a program and the largest size of a buffer in bytes, or an old section. Output: for each
-value its buffer and first word. One buffer is the usual case. Weights go to banks (banks.py) before
-states and values go to annexes (annexes.py), since kernels with annexes cannot be exchanged in a
-page.
+value its buffer and first word. One buffer is the usual case. Weights go to banks
+(weight_buffers.py) before states and values go to annexes (value_buffers.py), since kernels with
+annexes cannot be exchanged in a page.
 """
 
 from __future__ import annotations
@@ -15,14 +15,6 @@ from tilewright.base.sections import Section
 from tilewright.plan import Plan, Program
 from tilewright.plan.arena import row
 from tilewright.targets.protocol import setting
-from tilewright.targets.wgsl.annexes import (
-    Annexes,
-    States,
-    arenas_apart,
-    of_section,
-    require_fits,
-    states_apart,
-)
 from tilewright.targets.wgsl.arenas import (
     HEAD,
     Arena,
@@ -32,7 +24,15 @@ from tilewright.targets.wgsl.arenas import (
     tensors_read,
     words_of,
 )
-from tilewright.targets.wgsl.banks import BANK, WORD, Banks, banks_of
+from tilewright.targets.wgsl.value_buffers import (
+    Annexes,
+    States,
+    arenas_apart,
+    of_section,
+    require_fits,
+    states_apart,
+)
+from tilewright.targets.wgsl.weight_buffers import BANK, WORD, Banks, banks_of
 
 
 @dataclass(frozen=True)

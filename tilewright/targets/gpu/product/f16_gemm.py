@@ -1,4 +1,4 @@
-"""GEMM with operands in f16: the tiles of registers.py.
+"""GEMM with operands in f16: the tiles of register_gemm.py.
 
 Input: a product that may be computed in f16, and a schedule. Output: the loop nest of one tile. A
 device does twice as many f16 multiply-adds, and reads half as many bytes of shared memory. Sums are
@@ -13,8 +13,8 @@ from tilewright.kernel.expr import Call, Expr, Reg
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.division import fast_division
-from tilewright.targets.gpu.product.registers import ProductTile, lower_tile
+from tilewright.targets.gpu.product.fast_division import fast_division
+from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import HalfSchedule
 from tilewright.targets.gpu.tile.staging import LANES, Side
 

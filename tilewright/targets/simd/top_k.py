@@ -1,4 +1,4 @@
-"""Top-k and sorting on one thread: the only schedule, and its loops (targets/order.py).
+"""Top-k and sorting on one thread: the only schedule, and its loops (targets/top_k.py).
 
 Input: a kernel of the form `Ordering`. Output: its schedule and loops. Nothing is tuned.
 """
@@ -11,10 +11,10 @@ from math import prod
 
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import order
+from tilewright.targets import top_k
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.search_rules import Rules
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ def rules(kernel: Kernel, usual: OrderSchedule, machine: Machine) -> OrderRules:
 
 def lower(kernel: Kernel, schedule: OrderSchedule) -> TileFn:
     del schedule
-    return order.lower(kernel)
+    return top_k.lower(kernel)

@@ -24,10 +24,10 @@ from tilewright.kernel.index import Index, Var, stride
 from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.lite import Tile
+from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import WalkSchedule, tiled
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.micro import Micro, Panel, TileRows, moved
+from tilewright.targets.simd.microkernel import Micro, Panel, TileRows, moved
 from tilewright.targets.simd.products import ProductRules
 from tilewright.targets.simd.sizes import TILE_WORK, around
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector

@@ -2,7 +2,7 @@
 barriers.
 
 Input: an f32 product and a schedule. Output: the loop nest of one tile. It is never a default; it
-adds candidates to the tiles of registers.py.
+adds candidates to the tiles of register_gemm.py.
 
     tile (x1 rows, y1 columns), x0 rows and y0 columns of each thread; a subgroup has the same rows:
         for block of `width` steps:
@@ -24,9 +24,9 @@ from tilewright.kernel.expr import Expr, Reg, Sent, Splat
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.registers import RegisterTile
+from tilewright.targets.gpu.product.register_gemm import RegisterTile
 from tilewright.targets.gpu.product.schedule import ShuffleSchedule
-from tilewright.targets.gpu.tile.places import Placed, tile_of
+from tilewright.targets.gpu.tile.addressing import Placed, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
 
 

@@ -1,4 +1,4 @@
-"""Integer GEMM (u8 by i8) by packed dot products: the tiles of registers.py with words of four
+"""Integer GEMM (u8 by i8) by packed dot products: the tiles of register_gemm.py with words of four
 bytes.
 
 Input: a product of u8 by i8 whose depth is packed in groups of four (graph/passes/pack_dot.py), and
@@ -24,9 +24,9 @@ from tilewright.kernel.layout import Groups
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.product.registers import ProductTile, lower_tile
+from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import GROUP, DotSchedule
-from tilewright.targets.gpu.tile.places import Placed
+from tilewright.targets.gpu.tile.addressing import Placed
 from tilewright.targets.gpu.tile.staging import (
     LANES,
     MOST_GAP,

@@ -2,7 +2,8 @@
 
 Input: a program, joints, the largest size of a buffer in words. Output: for each value and state
 its buffer and first word there. Annexes are read and written. A step binds up to six of them beside
-the model's own buffer, which keeps inputs, outputs and small tensors. banks.py places weights.
+the model's own buffer, which keeps inputs, outputs and small tensors. weight_buffers.py places
+weights.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewright.plan import Plan, Program, State, Value
 from tilewright.plan.arena import Life, lives_of, movable, spread
 from tilewright.targets.gpu.joined.joints import lasting
 from tilewright.targets.wgsl.arenas import Arena, words_of
-from tilewright.targets.wgsl.banks import WORD, small
+from tilewright.targets.wgsl.weight_buffers import WORD, small
 
 
 class Banked(TypedDict):

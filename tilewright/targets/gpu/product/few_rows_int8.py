@@ -45,7 +45,7 @@ from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.chains import Chain
-from tilewright.targets.gpu.product.division import fast_division
+from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.few_rows import FewRowsTile, total
 from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, RoundedSchedule
 from tilewright.targets.gpu.tile.staging import LANES, Integers, guarded, inside, own

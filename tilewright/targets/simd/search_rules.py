@@ -13,7 +13,7 @@ from math import log2
 from typing import Generic, TypeVar
 
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.lite import RELAXATION, Core
+from tilewright.targets.lite_space import RELAXATION, Core
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.sizes import ENOUGH_TILES

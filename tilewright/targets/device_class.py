@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewright.targets.lite import Core
+from tilewright.targets.lite_space import Core
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -24,7 +24,7 @@ class DeviceClass:
     target:   name of the target whose kernels the devices run
     kind:     the page's name for such devices; also the id of the widest class that admits them
     features: features that a device must have to belong to the class
-    core:     the figures of one core for the formulas of the lite space (targets/lite.py)
+    core:     the figures of one core for the formulas of the lite space (targets/lite_space.py)
     machine:  limits for the target's schedules, a dataclass of the target; None: not known
     variant:  the target's code variant that the devices run; "" if the class cannot be tuned
     fallback: id of the next wider class; "" for the widest

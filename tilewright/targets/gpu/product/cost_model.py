@@ -10,7 +10,7 @@ has. The figures were fitted to runs on one NVIDIA H200 (benchmarks/results):
     time = blocks * (tiles of a core * (multiply-adds + copies) + latency that no other tile hides)
 
 The other tiles are nnJIT's lite space, applied to workgroups. Of the paper's heuristics
-(targets/lite.py) 2 and 5 hold unchanged. Heuristic 6 counts shared memory: the blocks of both
+(targets/lite_space.py) 2 and 5 hold unchanged. Heuristic 6 counts shared memory: the blocks of both
 operands, since sums stay in registers. Heuristic 7, that registers are the scarcest resource, is
 only a part of the cost, because no tile for phone GPUs meets it.
 """
@@ -25,7 +25,6 @@ from math import ceil, gcd
 from typing import Any, TypeVar
 
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.limits import CORES, MOST_SHARED, MOST_THREADS, WARP, Group
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
     OVERHEAD,
@@ -33,7 +32,8 @@ from tilewright.targets.gpu.product.schedule import (
     Sizes,
 )
 from tilewright.targets.gpu.strategy import LEAST_THREADS, MOST, UNUSUAL
-from tilewright.targets.lite import Core
+from tilewright.targets.gpu.workgroup_limits import CORES, MOST_SHARED, MOST_THREADS, WARP, Group
+from tilewright.targets.lite_space import Core
 
 G = TypeVar("G", bound=GroupSchedule)
 

@@ -20,20 +20,20 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import (
     attention,
     attention_loops,
-    bytes,
     contraction,
-    depth,
+    depthwise_int8,
     elementwise,
-    order,
+    inner_product,
+    integer_gemm,
     products,
     quantised,
-    rows,
-    taps,
+    rowwise,
+    top_k,
     transpose,
     windows,
 )
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.rules import Rules
+from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.simd.space import candidates
 from tilewright.targets.strategy import Search, Strategy, kinds_by_form, schedule_of
 
@@ -70,7 +70,7 @@ class VectorStrategy(Generic[S]):
 #: Of maps and of reductions.
 Span: TypeAlias = elementwise.MapSchedule | elementwise.ReduceSchedule
 
-ROWS = VectorStrategy((rows.RowsSchedule,), rows.lower, rows.default, rows.rules)
+ROWS = VectorStrategy((rowwise.RowsSchedule,), rowwise.lower, rowwise.default, rowwise.rules)
 REDUCE = VectorStrategy[Span](
     (elementwise.ReduceSchedule,),
     elementwise.lower,
@@ -99,13 +99,23 @@ WINDOWS = VectorStrategy(
     otherwise=REDUCE,
 )
 TAPS = VectorStrategy(
-    (taps.TapsSchedule,), taps.lower, taps.default, taps.rules, taps.suits, otherwise=WINDOWS
+    (depthwise_int8.TapsSchedule,),
+    depthwise_int8.lower,
+    depthwise_int8.default,
+    depthwise_int8.rules,
+    depthwise_int8.suits,
+    otherwise=WINDOWS,
 )
 BYTES = VectorStrategy(
-    (bytes.BytesSchedule,), bytes.lower, bytes.default, bytes.rules, bytes.suits, otherwise=REDUCE
+    (integer_gemm.BytesSchedule,),
+    integer_gemm.lower,
+    integer_gemm.default,
+    integer_gemm.rules,
+    integer_gemm.suits,
+    otherwise=REDUCE,
 )
 CONTRACTION = VectorStrategy[products.Either](
-    (contraction.ContractionSchedule, depth.DepthSchedule),
+    (contraction.ContractionSchedule, inner_product.DepthSchedule),
     products.lower,
     contraction.default,
     products.rules,
@@ -116,7 +126,7 @@ BLOCKS = VectorStrategy(
 ATTENTION = VectorStrategy(
     (attention.AttentionSchedule,), attention_loops.lower, attention.default, attention.rules
 )
-ORDER = VectorStrategy((order.OrderSchedule,), order.lower, order.default, order.rules)
+ORDER = VectorStrategy((top_k.OrderSchedule,), top_k.lower, top_k.default, top_k.rules)
 
 TABLE: Mapping[type[form.Form], VectorStrategy[Any]] = {
     form.Contraction: CONTRACTION,

@@ -13,7 +13,7 @@ from tilewright.base.invariants import required
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import Call, Dot, Load
 from tilewright.kernel.tree import walk
-from tilewright.targets.gpu.target import group_of
+from tilewright.targets.gpu.gpu_target import group_of
 
 #: What a multiprocessor does in a clock: arithmetic operations; multiply-adds of a matrix unit with
 #: 8-bit operands; bytes read from L2 or memory.  Public figures of GPUs since 2017 are within a

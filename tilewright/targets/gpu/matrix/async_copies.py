@@ -25,7 +25,7 @@ from tilewright.kernel.loops import AwaitCopies, Barrier, EndCopies, LoadMatrix,
 from tilewright.targets.gpu.matrix.operands import LINE, Lie, element, lies, stride_of
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.tiles import MatrixTile
-from tilewright.targets.gpu.tile.places import Placed
+from tilewright.targets.gpu.tile.addressing import Placed
 from tilewright.targets.gpu.tile.staging import Piece, inside, shared_out
 
 

@@ -26,7 +26,7 @@ from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.pointwise.reductions import FEWEST, MOST, TOGETHER, over_threads
 from tilewright.targets.gpu.tile.staging import inside
-from tilewright.targets.order import before
+from tilewright.targets.top_k import before
 
 #: The number of values of two bits.
 DIGITS = 4

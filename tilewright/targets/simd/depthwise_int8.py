@@ -22,7 +22,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.packing import PACKING
-from tilewright.targets.simd.bytes import begun, store_vectors
+from tilewright.targets.simd.integer_gemm import begun, store_vectors
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.sizes import TILE_WORK, even
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector

@@ -15,14 +15,14 @@ from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
-from tilewright.targets.device import DeviceClass
+from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.gpu.attention import strategies as attention
 from tilewright.targets.gpu.matrix import strategies as matrix
 from tilewright.targets.gpu.pointwise import strategies as pointwise
 from tilewright.targets.gpu.product import strategies as product
 from tilewright.targets.gpu.strategy import AnyAlternative, AnyStrategy, limits_of
-from tilewright.targets.plain import Plain, PlainTarget
 from tilewright.targets.protocol import Candidate, Code, Facts
+from tilewright.targets.scalar_lowering import Plain, PlainTarget
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.strategy import Search, kinds_by_form, schedule_of
 

@@ -23,7 +23,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.micro import moved
+from tilewright.targets.simd.microkernel import moved
 from tilewright.targets.simd.sizes import TILE_WORK
 from tilewright.targets.simd.vectorize import scalar
 
