@@ -1,4 +1,4 @@
-"""What every benchmark shares: the facts of the machine, writing results, medians and spread.
+"""What every benchmark shares: the facts of the machine, and writing results.
 
 Input: measurements as plain data.  Output: JSON in benchmarks/results/, with machine, versions and
 commit, from which report.py makes tables and charts.
@@ -11,37 +11,55 @@ import importlib.metadata
 import json
 import os
 import platform
-import statistics
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import records
-from lab import bench_kernel
+from benchmarks.timing import spread, warm_up, warmed  # noqa: F401  (until all are in folders)
 from tilewright import __version__
 from tilewright.cli.tools import cpu
-from tilewright.hosts.browser import BrowserModel
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "onnx", "onnxruntime", "wasmtime")
 
-
-def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
-    """Runs until the engine has recompiled the hot functions."""
-    bench_kernel.warm_up(lambda count: model.time(count, 0).milliseconds, milliseconds, runs)
+#: A measurement, as it is stored: names and what JSON has.
+Row = dict[str, Any]
 
 
-def warmed(timer: Callable[[int], list[float]], milliseconds: float, batch: float) -> float:
-    """Runs so long, in batches of `batch` ms; the milliseconds of a run at the end."""
-    spent, runs = 0.0, 1
-    while True:
-        times = timer(runs)
-        spent += max(sum(times), 1.0)  # a coarse clock may show 0
-        usual = statistics.mean(times)
-        if spent > milliseconds:
-            return usual
-        runs = max(1, min(400, round(batch / max(usual, 0.01))))
+@dataclass(frozen=True)
+class Run:
+    """Where a benchmark's rows go.
+
+    commit: what is measured, where there is no git;  writes: else rows are only shown
+    """
+
+    commit: str = ""
+    writes: bool = True
+
+    def show(self, row: Row) -> None:
+        print(json.dumps(row), flush=True)
+
+    def save(self, name: str, rows: list[Row], **facts: object) -> None:
+        """Writes results/NAME.json anew."""
+        if self.writes:
+            print(save(name, rows, **self._told(facts)))
+
+    def merge(self, name: str, rows: list[Row], key: Sequence[str], **facts: object) -> None:
+        """Replaces the rows of results/NAME.json with the same `key`; the others stay."""
+        if self.writes:
+            print(merge(name, rows, key, **self._told(facts)))
+
+    def keep(self, name: str, row: Row, key: Sequence[str], **facts: object) -> None:
+        """Shows a row and merges it at once: the run may be ended before its last row."""
+        self.show(row)
+        if self.writes:
+            merge(name, [row], key, **self._told(facts))
+
+    def _told(self, facts: dict[str, object]) -> dict[str, object]:
+        return facts | ({"commit": self.commit} if self.commit else {})
 
 
 def machine() -> dict[str, Any]:
@@ -63,6 +81,10 @@ def nvidia_driver() -> dict[str, str]:
         return {}
     name, _, number = said.strip().splitlines()[0].partition(", ")
     return {"gpu": name, "driver": number}
+
+
+def nvidia_machine() -> dict[str, Any]:
+    return machine() | nvidia_driver()
 
 
 def nvidia_facts(measured: str) -> dict[str, Any]:
@@ -138,9 +160,3 @@ def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str], **facts: An
 
 def _replaces(row: dict[str, Any], old: dict[str, Any], key: Sequence[str]) -> bool:
     return all(old.get(k, row[k]) == row[k] for k in key)
-
-
-def spread(values: Sequence[float]) -> float:
-    """Interquartile range over the median."""
-    low, _, high = statistics.quantiles(values, n=4)
-    return (high - low) / statistics.median(values)

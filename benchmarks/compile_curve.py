@@ -21,8 +21,8 @@ from typing import Any
 
 import common
 import onnx
-from long_models import mixed
 
+from benchmarks.models.long_models import mixed
 from tilewright.base.collector import paused
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.frontend import load

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import common
-import rows as row_kernels
 import space as sweeps
 
+from benchmarks.models import row_kernels
 from lab.subjects import steps_of, weight_of
 from tilewright.cli.hosts import engine_of, open_timers
 from tilewright.fusion.steps import KernelStep

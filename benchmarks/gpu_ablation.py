@@ -39,8 +39,8 @@ import common
 from gpu import WGSL, facts
 from gpu_ablation_models import Whole, wholes
 from products import CASES, READERS, Case
-from rows import subject_graph
 
+from benchmarks.models.row_kernels import subject_graph
 from lab.subjects import CANDIDATE, candidates, product_step, steps_of
 from tilewright.bundle import open_bundle, write
 from tilewright.fusion.steps import KernelStep

@@ -27,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import onnx
 
-from benchmarks import common, nets
+from benchmarks import common
 from benchmarks.gpu import facts
+from benchmarks.models import nets
 from benchmarks.peers import models
 from benchmarks.peers.__main__ import Sessions, install, say, sessions
 from benchmarks.peers.cases import Case, Model

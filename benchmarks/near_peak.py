@@ -23,8 +23,8 @@ from typing import Any, cast
 
 import common
 import space as sweeps
-from kernels import Round, quiet
 
+from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak
 from tilewright.bundle import write
 from tilewright.cli.hosts import engine_of, open_timers

@@ -28,10 +28,10 @@ import common
 import numpy as np
 import onnx
 import torch
-from nets import GROUPS, WIDTHS
 from nvidia import CUDA, versions
 from torch import nn
 
+from benchmarks.models.nets import GROUPS, WIDTHS
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.hosts.cuda import CudaHost

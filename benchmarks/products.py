@@ -17,8 +17,8 @@ import common
 import numpy as np
 from cublas import KEPT_MS, WARM_MS, Cublas
 from onnx import TensorProto, helper, numpy_helper
-from rows import attention_graph
 
+from benchmarks.models.row_kernels import attention_graph
 from lab.subjects import BLOCK, Subject, alone, product, product_step, steps_of
 from lab.subjects import weight_of as random_weight
 from tilewright.base.dtypes import F32, I8, I16, U8

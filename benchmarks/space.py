@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import common
-import conv
 import numpy as np
-import rows as row_kernels
 
+from benchmarks.models import row_kernels
+from benchmarks.models.layers import LAYERS
 from lab.subjects import candidates, matmul_step, product_step, steps_of
 from tilewright.bundle import write
 from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
@@ -65,8 +65,8 @@ def product(batch: int, m: int, k: int, n: int) -> KernelStep:
 
 
 def layer(model: str, name: str) -> KernelStep:
-    """The convolution of a layer of conv.py, with its bias and ReLU."""
-    (found,) = (x for x in conv.LAYERS if (x.model, x.name) == (model, name))
+    """The convolution of a layer of models/layers.py, with its bias and ReLU."""
+    (found,) = (x for x in LAYERS if (x.model, x.name) == (model, name))
     compiled = compile_model(found.onnx(), Options(variants=("x86",)))
     return max(compiled.plans[0].steps, key=lambda s: s.kernel.flops)
 

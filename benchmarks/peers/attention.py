@@ -11,7 +11,7 @@ import math
 import onnx
 from onnx import TensorProto, helper
 
-from benchmarks.nets import Net
+from benchmarks.models.nets import Net
 
 from .cases import Attention
 

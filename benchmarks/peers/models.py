@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from benchmarks.nets import Net, unet
+from benchmarks.models.nets import Net, unet
 
 LOW = float(np.finfo(np.float32).min)
 #: Relative positions of T5: buckets, and the distance from which on they are one.

@@ -1,5 +1,5 @@
-"""Every benchmark can be started: what it imports from others is there.  One needs no browser, and
-is run."""
+"""Every benchmark is listed, can be started and says what its options are.  One needs no browser,
+and is run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 from test_layers import PACKAGE
+
+from benchmarks import __main__ as runner
 
 FOLDER = PACKAGE.parent / "benchmarks"
 
@@ -22,6 +24,40 @@ def test_a_benchmark_can_be_imported(name: str) -> None:
         if (FOLDER / f"{error.name}.py").exists() or str(error.name).startswith("tilewright"):
             raise
         pytest.skip(f"{error.name} is not installed")
+
+
+LISTED = runner.benchmarks()
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_benchmark_says_what_its_options_are(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        with pytest.raises(SystemExit) as ended:
+            runner.main([name, "--help"])
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith(("benchmarks", "tilewright", "lab")):
+            raise
+        pytest.skip(f"{error.name} is not installed")
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert f"python -m benchmarks {name}" in told.partition("[OPTIONS]")[2]
+    assert "--no-write" in told
+
+
+def test_benchmarks_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    runner.main(["--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(LISTED)
+    readme = (FOLDER / "README.md").read_text()
+    missing = [name for name in LISTED if f"python -m benchmarks {name}" not in readme]
+    assert not missing
+
+
+def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:
+    with pytest.raises(SystemExit, match=r"wasm\.kernels is near"):
+        runner.main(["wasm.kernel"])
 
 
 @pytest.mark.usefixtures("benchmarks")

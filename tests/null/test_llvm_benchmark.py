@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.wasm import llvm, passes
 from lab.subjects import alone, matmul_step, product_step
 from tilewright.base.errors import HostError
 from tilewright.bundle import write
@@ -17,8 +17,6 @@ from tilewright.hosts.wasmtime import WasmtimeHost
 from tilewright.targets.wasm import TARGETS, compile_tile, link
 from tilewright.targets.wasm.module import Import, Module, encode_module
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
-
 #: A packed weight; columns that are copied to scratch memory first.
 STEPS = {
     "weight": lambda: matmul_step(48, 32, 64),
@@ -26,35 +24,31 @@ STEPS = {
 }
 
 
-def module(name: str) -> Any:
-    return import_module(name)
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_module_gets_what_a_bundle_s_code_has(step: str) -> None:
     """Our own functions, in a module as a linker of C leaves it: our linker makes the same."""
-    fn = module("passes").loops(STEPS[step](), {})
+    fn = passes.loops(STEPS[step]())
     code = compile_tile(fn, TARGETS["x86"])
     imports = (Import("memory", "memory", 2), *([Import("scratch", "global")] * code.uses_scratch))
     foreign = encode_module(Module(imports, code.functions, (("k0", 1), ("other", 0))))
-    assert module("llvm").in_bundle(foreign, code.uses_scratch) == link([code], TARGETS["x86"], 1)
+    assert llvm.in_bundle(foreign, code.uses_scratch) == link([code], TARGETS["x86"], 1)
 
 
 def test_a_module_with_data_is_refused() -> None:
     with pytest.raises(HostError, match="more than functions"):
-        module("llvm").in_bundle(b"\0asm\x01\0\0\0" + bytes((11, 1, 0)), False)
+        llvm.in_bundle(b"\0asm\x01\0\0\0" + bytes((11, 1, 0)), False)
 
 
 def test_the_text_has_our_loops() -> None:
-    text = module("llvm").text_of(module("passes").loops(STEPS["weight"](), {}))
+    text = llvm.text_of(passes.loops(STEPS["weight"]()))
     assert text.count("relaxed_madd") == 6 * 2 * 8
-    plain = module("llvm").text_of(module("passes").loops(STEPS["weight"](), {"lanes": 1}))
+    plain = llvm.text_of(passes.loops(STEPS["weight"](), lanes=1))
     assert "f32x4)" not in plain.split("void tile")[1]
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_clang_s_code_runs_in_our_bundle(step: str, tmp_path: Path) -> None:
-    passes, llvm, made = module("passes"), module("llvm"), STEPS[step]()
+    made = STEPS[step]()
     try:
         llvm.clang()
     except HostError as error:
@@ -62,7 +56,7 @@ def test_clang_s_code_runs_in_our_bundle(step: str, tmp_path: Path) -> None:
     ours = alone(made, Options(variants=(passes.VARIANT,))).contents
     wanted = ran(ours, tmp_path / "ours")
     for name, text in passes.LLVM.items():
-        fn = passes.loops(made, text.changes)
+        fn = passes.loops(made, text.r0, text.lanes)
         found, _ = llvm.compiled(llvm.text_of(fn), tmp_path, text.flags)
         theirs = passes.exchanged(ours, llvm.in_bundle(found, bool(fn.scratch)))
         output = ran(theirs, tmp_path / name)
@@ -71,6 +65,6 @@ def test_clang_s_code_runs_in_our_bundle(step: str, tmp_path: Path) -> None:
 
 def ran(contents: Any, path: Path) -> np.ndarray[Any, Any]:
     write(contents, path)
-    inputs = module("passes").inputs_of(path)
+    inputs = passes.inputs_of(path)
     (output,) = WasmtimeHost(path, threads=1).run(inputs).outputs.values()
     return output

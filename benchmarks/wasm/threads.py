@@ -3,20 +3,22 @@
 Input: browsers, thread counts, model files.  Output: results/threads.json: empty steps, small
 dependent matmuls, K0 and K1, and whole models, each with its speed-up over one thread.
 
-    uv run python benchmarks/threads.py [--host chromium] [--threads 2] [--model roberta.onnx]
+    python -m benchmarks wasm.threads [--host chromium] [--threads 2] [--model roberta.onnx]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
+import typer
 
+from benchmarks.common import Row, Run
+from benchmarks.options import BROWSERS, Hosts, Only, Rounds, chosen
+from benchmarks.timing import by_turns, runs_in, spread, timer_of, warmed
 from lab.subjects import Subject, empty_steps, matmul, matmul_chain
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
@@ -54,22 +56,23 @@ def subjects(models: list[Path]) -> dict[str, Subject]:
 
 def measure(
     host: BrowserHost, name: str, subject: Subject, path: Path, threads: list[int], rounds: int
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     steps = len(subject.contents.manifest.plans[0].steps)
     models = [host.load(path, threads=count) for count in threads]
-    usual = max(common.warmed(_timer(model), WARM_MS, BATCH_MS) for model in models)
-    runs = max(3 if usual < SLOW_MS else 1, min(400, round(BATCH_MS / max(usual, 0.01))))
-    rounds = rounds * 5 if usual < TICKS_MS else rounds
-    times: list[list[float]] = [[] for _ in models]
-    for _ in range(rounds):
-        for found, model in zip(times, models, strict=True):
-            batch = model.time(runs, 1 if usual < SLOW_MS else 0).milliseconds
-            # a short run takes only a few ticks of a browser's clock: use the mean of several
-            found += batch if usual > TICKS_MS else [statistics.mean(batch)]
+    usual = max(warmed(timer_of(model), WARM_MS, BATCH_MS) for model in models)
+    runs = max(3 if usual < SLOW_MS else 1, runs_in(BATCH_MS, usual))
+
+    def batch(model: BrowserModel) -> list[float]:
+        times = model.time(runs, 1 if usual < SLOW_MS else 0).milliseconds
+        # a short run takes only a few ticks of a browser's clock: use the mean of several
+        return times if usual > TICKS_MS else [statistics.mean(times)]
+
+    timers = {number: partial(batch, model) for number, model in enumerate(models)}
+    times = by_turns(timers, rounds * 5 if usual < TICKS_MS else rounds)
     for model in models:
         model.dispose()
     rows = []
-    for count, model, found in zip(threads, models, times, strict=True):
+    for count, model, found in zip(threads, models, times.values(), strict=True):
         fast, middle = min(found), statistics.median(found)
         rows.append(
             {
@@ -83,7 +86,7 @@ def measure(
                 "gflops": round(subject.flops / fast / 1e6, 2),
                 "speedup": round(min(times[0]) / fast, 3),
                 "speedup_median": round(statistics.median(times[0]) / middle, 3),
-                "spread": round(common.spread(found), 3),
+                "spread": round(spread(found), 3),
                 "n": len(found),
                 "asked": count,
             }
@@ -91,35 +94,28 @@ def measure(
     return rows
 
 
-def _timer(model: BrowserModel) -> Callable[[int], list[float]]:
-    return lambda runs: model.time(runs, 0).milliseconds
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--threads", type=int, action="append")
-    parser.add_argument("--model", type=Path, action="append")
-    parser.add_argument("--only", action="append", help="names of subjects")
-    parser.add_argument("--rounds", type=int, default=12)
-    args = parser.parse_args()
-    threads = [1, *(args.threads or [2])]
+def main(
+    run: Run,
+    host: Hosts = None,
+    threads: Annotated[
+        list[int] | None, typer.Option(help="Numbers of threads beside one; repeatable.")
+    ] = None,
+    model: Annotated[list[Path] | None, typer.Option(help="ONNX files; repeatable.")] = None,
+    only: Only = None,
+    rounds: Rounds = 12,
+) -> None:
+    counts = [1, *(threads or [2])]
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
-        chosen = subjects(args.model or [])
-        chosen = {k: v for k, v in chosen.items() if not args.only or k in args.only}
-        for name, subject in chosen.items():
-            write(subject.contents, Path(folder) / name)
-        for host_name in args.host or ["chromium", "firefox"]:
-            with BrowserHost(host_name) as host:
-                browser = host.info.get("userAgent", "")
-                for name, subject in chosen.items():
-                    found = measure(host, name, subject, Path(folder) / name, threads, args.rounds)
-                    rows += [row | {"browser": browser} for row in found]
+        made = subjects(model or [])
+        for name in (names := chosen(made, only)):
+            write(made[name].contents, Path(folder) / name)
+        for host_name in host or BROWSERS:
+            with BrowserHost(host_name) as browser:
+                agent = browser.info.get("userAgent", "")
+                for name in names:
+                    found = measure(browser, name, made[name], Path(folder) / name, counts, rounds)
                     for row in found:
+                        rows.append(row | {"browser": agent})
                         print(*(row[key] for key in SHOWN), flush=True)
-    print(common.save("threads", rows))
-
-
-if __name__ == "__main__":
-    main()
+    run.save("threads", rows)

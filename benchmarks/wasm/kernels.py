@@ -4,23 +4,24 @@ Input: browsers.  Output: results/kernels.json.  Alternating (kernel, peak, kern
 thread; the first call of a fresh kernel is reported too.  Ends after enough undisturbed rounds, or
 when the time is up.
 
-    uv run python benchmarks/kernels.py [--host chromium --host firefox] [--seconds 40]
+    python -m benchmarks wasm.kernels [--host chromium --host firefox] [--seconds 40]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import common
 import numpy as np
+from numpy.typing import NDArray
 
+from benchmarks.common import Row, Run
+from benchmarks.options import BROWSERS, Hosts, Seconds
+from benchmarks.timing import spread, warm_up
 from lab.subjects import Subject, matmul, peak, product
 from tilewright.bundle import write
 from tilewright.hosts.browser import BrowserHost
@@ -42,7 +43,7 @@ QUIET = 1.03
 Round = tuple[list[float], list[float]]
 
 
-def subject_of(name: str) -> tuple[Subject, dict[str, np.ndarray], np.ndarray]:
+def subject_of(name: str) -> tuple[Subject, dict[str, NDArray[np.float32]], NDArray[np.float64]]:
     """The kernel, its inputs, and its result in float64."""
     batch, m, k, n = KERNELS[name]
     rng = np.random.default_rng(1)
@@ -56,7 +57,7 @@ def subject_of(name: str) -> tuple[Subject, dict[str, np.ndarray], np.ndarray]:
     return subject, {"a": a, "b": b}, a.astype(np.float64) @ b
 
 
-def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> dict[str, Any]:
+def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> Row:
     subject, inputs, expected = subject_of(name)
     limit = peak()
     models = []
@@ -69,7 +70,7 @@ def measure(host: BrowserHost, name: str, seconds: float, folder: Path) -> dict[
     (got,) = first.outputs.values()
     error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
     for model in models:
-        common.warm_up(model, WARM_MS)
+        warm_up(model, WARM_MS)
     rounds: list[Round] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end and len(quiet(rounds)) < QUIET_ROUNDS:
@@ -93,7 +94,7 @@ def quiet(rounds: Sequence[Round]) -> list[Round]:
     return [r for r, sides in zip(rounds[1:], pairwise(calm), strict=True) if all(sides)]
 
 
-def summary(rounds: Sequence[Round], subject: Subject, limit: Subject) -> dict[str, Any]:
+def summary(rounds: Sequence[Round], subject: Subject, limit: Subject) -> Row:
     """The fastest run, the median of undisturbed rounds and that of all, of kernel and peak alike.
 
     A neighbour on the same physical core takes up to half of it, for seconds or minutes; a kernel
@@ -102,7 +103,7 @@ def summary(rounds: Sequence[Round], subject: Subject, limit: Subject) -> dict[s
     calm = quiet(rounds)
     times, steady = ([[ms for r in of for ms in r[at]] for at in (0, 1)] for of in (rounds, calm))
     fast, middle = ([min(t) for t in times], [statistics.median(t) for t in times])
-    figures: dict[str, Any] = {"n_quiet": len(steady[0])}
+    figures: Row = {"n_quiet": len(steady[0])}
     found = {"": fast, "_median": middle}
     if calm:
         found["_quiet"] = [statistics.median(t) for t in steady]
@@ -116,26 +117,18 @@ def summary(rounds: Sequence[Round], subject: Subject, limit: Subject) -> dict[s
     return figures | {
         "fastest_ms": round(fast[0], 3),
         "median_ms": round(middle[0], 3),
-        "spread": round(common.spread(times[0]), 3),
-        "peak_spread": round(common.spread(times[1]), 3),
+        "spread": round(spread(times[0]), 3),
+        "peak_spread": round(spread(times[1]), 3),
         "n": len(times[0]),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--seconds", type=float, default=40.0, help="limit per kernel")
-    args = parser.parse_args()
+def main(run: Run, host: Hosts = None, seconds: Seconds = 40.0) -> None:
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
-        for name in args.host or ["chromium", "firefox"]:
-            with BrowserHost(name) as host:
+        for name in host or BROWSERS:
+            with BrowserHost(name) as browser:
                 for kernel in KERNELS:
-                    rows.append(measure(host, kernel, args.seconds, Path(folder)))
-                    print(rows[-1])
-    print(common.save("kernels", rows))
-
-
-if __name__ == "__main__":
-    main()
+                    rows.append(measure(browser, kernel, seconds, Path(folder)))
+                    run.show(rows[-1])
+    run.save("kernels", rows)

@@ -5,22 +5,23 @@ run takes many ticks of the browser's clock.  Alternating (all cases, the peak, 
 warm, one thread; results are compared with NumPy before anything is timed.  Cases that read each
 weight once are memory-bound: the bandwidth is reported too.
 
-    uv run python benchmarks/gemm.py [--host chromium] [--rounds 30] [--only square]
+    python -m benchmarks wasm.gemm [--host chromium] [--rounds 30] [--only square]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
 import numpy as np
+import typer
 
+from benchmarks.common import Row, Run
+from benchmarks.options import BROWSERS, Hosts, Rounds
 from lab.subjects import Subject, matmul_chain, peak, product, stream, weight_of
 from tilewright.bundle import write
 from tilewright.graph.node import evaluate
@@ -144,9 +145,7 @@ def fastest(model: BrowserModel, rounds: int) -> Iterator[list[float]]:
         yield times if min(times) > COARSE_MS else [statistics.mean(times)]
 
 
-def measure(
-    host: BrowserHost, batch: list[Case], rounds: int, folder: Path
-) -> list[dict[str, Any]]:
+def measure(host: BrowserHost, batch: list[Case], rounds: int, folder: Path) -> list[Row]:
     """The cases of one batch, alternating with the peak."""
     limit, memory = peak(PEAK_TILES), stream(1 << 24)
     subjects = [
@@ -180,7 +179,7 @@ def measure(
     return rows
 
 
-def measure_chain(host: BrowserHost, rounds: int, folder: Path) -> dict[str, Any]:
+def measure_chain(host: BrowserHost, rounds: int, folder: Path) -> Row:
     """100 dependent steps of 48x64x64: the overhead of a small step."""
     subjects = [peak(PEAK_TILES), matmul_chain(100, 48, 64)]
     models = [
@@ -201,24 +200,22 @@ def measure_chain(host: BrowserHost, rounds: int, folder: Path) -> dict[str, Any
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--only", action="append", help="only these groups; nothing is written")
-    args = parser.parse_args()
+def main(
+    run: Run,
+    host: Hosts = None,
+    rounds: Rounds = 30,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only these groups; nothing is written; repeatable.")
+    ] = None,
+) -> None:
     rows = []
-    for name in args.host or ["chromium", "firefox"]:
-        with tempfile.TemporaryDirectory(prefix="gemm-") as folder, BrowserHost(name) as host:
+    for name in host or BROWSERS:
+        with tempfile.TemporaryDirectory(prefix="gemm-") as folder, BrowserHost(name) as browser:
             for group in dict.fromkeys(c.group for c in cases()):
                 batch = [c for c in cases() if c.group == group]
-                if not args.only or group in args.only:
-                    rows += measure(host, batch, args.rounds, Path(folder))
-            if not args.only or "chain" in args.only:
-                rows.append(measure_chain(host, args.rounds, Path(folder)))
-    if not args.only:
-        print(common.save("gemm", rows))
-
-
-if __name__ == "__main__":
-    main()
+                if not only or group in only:
+                    rows += measure(browser, batch, rounds, Path(folder))
+            if not only or "chain" in only:
+                rows.append(measure_chain(browser, rounds, Path(folder)))
+    if not only:
+        run.save("gemm", rows)

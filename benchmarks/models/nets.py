@@ -30,7 +30,7 @@ class Net:
         self.stored: list[onnx.TensorProto] = []
         self._random = np.random.default_rng(0)
 
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         out = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [out], name=out, **attributes))
         return out

@@ -1,32 +1,18 @@
-"""Convolutions of ResNet-50, MobileNetV2, SqueezeNet, AlexNet against the peak, per browser.
+"""Convolutions of ResNet-50, MobileNetV2, SqueezeNet, AlexNet and others, as ONNX.
 
-Input: browsers.  Output: results/conv.json.  Each layer is one step of a small model (bias and
-ReLU included) and only that step is timed: the others give its input the layout that a previous
-layer would leave.  Alternating with the register-only multiply-add peak, warm, one thread.
-
-    uv run python benchmarks/conv.py [--host chromium --host firefox] [--rounds 20] [--only dw]
+Input: a layer.  Output: a small model with bias and ReLU.  The ReLU in front of the convolution
+gives its input the layout that a previous layer would leave.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import common
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from lab.subjects import Subject, peak
-from tilewright.bundle import write
-from tilewright.compiler import Compiled, compile_model
-from tilewright.hosts.browser import BrowserHost, BrowserModel
-
-WARM_MS = 600.0
-RUNS = 5
+from tilewright.compiler import Compiled
 
 
 @dataclass(frozen=True)
@@ -112,64 +98,3 @@ def step_of(compiled: Compiled) -> int:
     """The number of the convolution among the plan's steps: the one with the most arithmetic."""
     steps = compiled.manifest.plans[0].steps
     return max(range(len(steps)), key=lambda i: steps[i].flops)
-
-
-def measure(
-    host: BrowserHost, layer: Layer, limit: Subject, rounds: int, folder: Path
-) -> dict[str, Any]:
-    compiled = compile_model(layer.onnx())
-    number = step_of(compiled)
-    work = compiled.manifest.plans[0].steps[number].flops
-    bundle = Path(tempfile.mkdtemp(dir=folder))
-    write(compiled.contents, bundle)
-    model, reference = (host.load(p, threads=1) for p in (bundle, folder / "peak"))
-    times: list[float] = []
-    peaks: list[float] = []
-    for each in (model, reference):
-        common.warm_up(each, WARM_MS)
-    for _ in range(rounds):
-        times += [_profiled(model, number) for _ in range(RUNS)]
-        peaks += reference.time(RUNS, 0).milliseconds
-    model.dispose()
-    reference.dispose()
-    gflops, top = work / min(times) / 1e6, limit.flops / min(peaks) / 1e6
-    return {
-        "model": layer.model,
-        "layer": layer.name,
-        "host": host.browser.name,
-        "mflop": round(work / 1e6, 2),
-        "fastest_ms": round(min(times), 4),
-        "gflops": round(gflops, 2),
-        "peak_gflops": round(top, 2),
-        "share_of_peak": round(gflops / top, 3),
-        "n": len(times),
-    }
-
-
-def _profiled(model: BrowserModel, number: int) -> float:
-    """Milliseconds of one step, at least a tick of the clock."""
-    return max(float(model.profile(1)[number]["milliseconds"]), 0.005)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", default="", help="layers whose name or model contains this")
-    args = parser.parse_args()
-    chosen = [x for x in LAYERS if args.only in f"{x.model} {x.name}"]
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name:
-        folder, limit = Path(name), peak()
-        write(limit.contents, folder / "peak")
-        for browser in args.host or ["chromium", "firefox"]:
-            with BrowserHost(browser) as host:
-                for layer in chosen:
-                    rows.append(measure(host, layer, limit, args.rounds, folder))
-                    print(rows[-1], flush=True)
-    if len(chosen) == len(LAYERS):
-        print(common.save("conv", rows))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,27 +6,31 @@ come the three passes, one more each time, and each of the last two alone; then 
 placed.  LLVM compiles C that has our loops (llvm.py), with vectors and without; where clang is
 missing these rows are left out.  Sets of a kernel are timed by turns; outputs are checked.
 
-    uv run python benchmarks/passes.py [--host chromium --host firefox --host node] [--kernel K0]
+    python -m benchmarks wasm.passes [--host chromium --host firefox --host node] [--kernel K0]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
-import conv
-import llvm
 import msgspec
 import numpy as np
-from kernels import KERNELS
+import typer
+from numpy.typing import NDArray
 
+from benchmarks.common import Row, Run
+from benchmarks.models.layers import LAYERS, step_of
+from benchmarks.options import Rounds, among
+from benchmarks.timing import by_turns, timer_of
+from benchmarks.wasm import llvm
+from benchmarks.wasm.kernels import KERNELS
 from lab.subjects import alone, product_step
 from tilewright.base.errors import HostError
 from tilewright.bundle import Contents, add, open_bundle, write
@@ -44,20 +48,20 @@ HOSTS = ("chromium", "firefox", "node")
 KEY = ("host", "kernel", "set")
 VARIANT = "x86"
 #: The convolution: 64 channels, 56x56, windows of 3x3.
-LAYER = conv.LAYERS[1]
+LAYER = LAYERS[1]
 #: Relative error of an output's norm.  Sums of 3,072 terms in another order differ by less.
 TOLERANCE = 1e-5
 RUNS = 4
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
-Row = dict[str, Any]
+Arrays = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class Text:
-    """What clang is given.  changes: of our loops' schedule;  flags: additional ones"""
+    """What clang is given.  r0, lanes: of our loops' schedule, 0 as it is;  flags: more of them"""
 
-    changes: Mapping[str, int] = field(default_factory=dict)
+    r0: int = 0
+    lanes: int = 0
     flags: tuple[str, ...] = ()
 
 
@@ -67,9 +71,9 @@ class Text:
 LLVM: dict[str, Text] = {
     "LLVM": Text(),
     "LLVM, order of the source": Text(flags=llvm.ORDER),
-    "LLVM, one step per pass": Text({"r0": 1}),
-    "LLVM, one step, order of the source": Text({"r0": 1}, llvm.ORDER),
-    "LLVM, without vectors": Text({"lanes": 1}),
+    "LLVM, one step per pass": Text(r0=1),
+    "LLVM, one step, order of the source": Text(r0=1, flags=llvm.ORDER),
+    "LLVM, without vectors": Text(lanes=1),
 }
 
 
@@ -81,7 +85,7 @@ def steps() -> dict[str, Callable[[], KernelStep]]:
 
     def convolution() -> KernelStep:
         compiled = compile_model(LAYER.onnx())
-        return compiled.plans[0].steps[conv.step_of(compiled)]
+        return compiled.plans[0].steps[step_of(compiled)]
 
     made = {name: (lambda sizes=sizes: of(*sizes)) for name, sizes in KERNELS.items()}
     return {**made, LAYER.name: convolution}
@@ -133,7 +137,7 @@ def made(
     if not _has_clang():
         return
     for number, (name, text) in enumerate(LLVM.items()):
-        fn = loops(step, text.changes)
+        fn = loops(step, text.r0, text.lanes)
         source, times = llvm.text_of(fn), max(3, repeats // 3)
         found = [llvm.compiled(source, folder, text.flags) for _ in range(times)]
         module = llvm.in_bundle(found[-1][0], bool(fn.scratch))
@@ -161,11 +165,12 @@ def _compiled(step: KernelStep, without: frozenset[str]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def loops(step: KernelStep, changes: Mapping[str, int]) -> TileFn:
-    """The loops of the default schedule with these changes, which leave its tiles as they are."""
+def loops(step: KernelStep, r0: int = 0, lanes: int = 0) -> TileFn:
+    """The loops of the default schedule, but for these, which leave its tiles as they are."""
     schedule = target("wasm").default(step.kernel, VARIANT)
     assert isinstance(schedule, ContractionSchedule)
-    usual, fn = lower(step.kernel, schedule), lower(step.kernel, replace(schedule, **changes))
+    other = replace(schedule, r0=r0 or schedule.r0, lanes=lanes or schedule.lanes)
+    usual, fn = lower(step.kernel, schedule), lower(step.kernel, other)
     assert (usual.tiles, usual.values, usual.scratch) == (fn.tiles, fn.values, fn.scratch)
     return fn
 
@@ -184,7 +189,7 @@ def exchanged(contents: Contents, module: bytes) -> Contents:
 def inputs_of(path: Path) -> Arrays:
     rng = np.random.default_rng(1)
     told = open_bundle(path).manifest.inputs
-    return {i.name: rng.standard_normal(i.shape, np.float32) for i in told}
+    return {i.name: rng.standard_normal([int(d) for d in i.shape], np.float32) for i in told}
 
 
 def check(model: BrowserModel, one: Made, inputs: Arrays, expected: Arrays) -> float:
@@ -195,25 +200,18 @@ def check(model: BrowserModel, one: Made, inputs: Arrays, expected: Arrays) -> f
     return error
 
 
-def timed(models: list[BrowserModel], warm: int, rounds: int) -> list[list[float]]:
-    """Milliseconds of single runs per model, by turns, after `warm` rounds that do not count."""
-    times: list[list[float]] = [[] for _ in models]
-    for number in range(warm + rounds):
-        for found, model in zip(times, models, strict=True):
-            measured = model.time(RUNS, 0).milliseconds
-            if number >= warm:
-                found += measured
-    return times
-
-
-def measure(host: str, kernel: str, step: KernelStep, args: argparse.Namespace) -> list[Row]:
+def measure(
+    host: str, kernel: str, step: KernelStep, compiles: int, warm: int, rounds: int
+) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as name, BrowserHost(host) as h:
-        built = list(made(step, sets(kernel), Path(name), args.compiles))
+        built = list(made(step, sets(kernel), Path(name), compiles))
         inputs = inputs_of(built[0].path)
         expected = ReferenceHost(built[0].path).run(inputs).outputs
         models = [h.load(one.path, threads=1) for one in built]
         errors = [check(m, one, inputs, expected) for m, one in zip(models, built, strict=True)]
-        times = timed(models, args.warm, args.rounds)
+        timers = dict(enumerate(partial(timer_of(model), RUNS) for model in models))
+        by_turns(timers, warm)
+        times = list(by_turns(timers, rounds).values())
     engine = engine_of(host)
     base, flops = min(times[0]), step.kernel.flops
     return [
@@ -229,23 +227,17 @@ def measure(host: str, kernel: str, step: KernelStep, args: argparse.Namespace) 
     ]  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append", choices=HOSTS)
-    parser.add_argument("--kernel", action="append", choices=list(steps()))
-    parser.add_argument("--warm", type=int, default=20, help="rounds before those that count")
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--compiles", type=int, default=15)
-    args = parser.parse_args()
-    for name, step in steps().items():
-        if name not in (args.kernel or steps()):
-            continue
-        for host in args.host or HOSTS:
-            rows = measure(host, name, step(), args)
+def main(
+    run: Run,
+    host: Annotated[list[str] | None, among(HOSTS, "Engines; repeatable")] = None,
+    kernel: Annotated[list[str] | None, among(steps(), "Kernels; repeatable")] = None,
+    warm: Annotated[int, typer.Option(help="Rounds before those that count.")] = 20,
+    rounds: Rounds = 30,
+    compiles: Annotated[int, typer.Option(min=1, help="Compilations that are timed.")] = 15,
+) -> None:
+    for name in kernel or steps():
+        for engine in host or HOSTS:
+            rows = measure(engine, name, steps()[name](), compiles, warm, rounds)
             for row in rows:
-                print(row, flush=True)
-            print(common.merge("passes", rows, KEY))
-
-
-if __name__ == "__main__":
-    main()
+                run.show(row)
+            run.merge("passes", rows, KEY)

@@ -1,27 +1,15 @@
-"""Kernels bound by memory or by scalar functions: nanoseconds per element and GB/s.
+"""Row-wise kernels and those bound by memory or by scalar functions, as graphs.
 
-Input: browsers, names of subjects.  Output: results/rows.json.  Row-wise kernels, reductions along
-each axis, transposes, gathers, copies, elementwise functions and attention, on activations of a
-transformer's size; "copy" is the baseline.  The fastest of many runs, warm, one thread.
-
-    uv run python benchmarks/rows.py [--host chromium --host firefox] [--only softmax] [--rounds 60]
+Input: names.  Output: graphs of one kernel each: reductions along each axis, transposes, gathers,
+copies, elementwise functions and attention, on activations of a transformer's size.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import common
-import numpy as np
-
-from lab.subjects import compile_graph
-from tilewright.base.dtypes import F32, I64
-from tilewright.bundle import write
+from tilewright.base.dtypes import F32, I64, DType
 from tilewright.frontend.operators.activation import softmax as softmax_of
 from tilewright.frontend.operators.reduction import first_extreme
 from tilewright.graph.node import (
@@ -41,13 +29,11 @@ from tilewright.graph.node import (
     slice_,
     transpose,
 )
-from tilewright.hosts.browser import BrowserHost
 
 ROWS, COLS = 384, 768
-WARM_MS = 1500.0
 
 
-def given(name: str, *shape: int, dtype: Any = F32) -> Node:
+def given(name: str, *shape: int, dtype: DType = F32) -> Node:
     return graph_input(name, shape, dtype)
 
 
@@ -172,58 +158,3 @@ def graph_of(name: str, made: Node) -> Graph:
     nodes = Graph(name, (), (("out", made),)).nodes()
     named = {n.op.name: n for n in nodes if hasattr(n.op, "name")}
     return Graph(name, tuple(named.items()), (("out", made),))
-
-
-def measure(host: BrowserHost, name: str, rounds: int, folder: Path) -> dict[str, Any]:
-    compiled = compile_graph(subject_graph(name))
-    steps = compiled.plans[0].steps
-    path = folder / host.browser.name / name.replace(" ", "_")
-    write(compiled.contents, path)
-    model = host.load(path, threads=1)
-    random = np.random.default_rng(1)
-    inputs = {
-        n: random.standard_normal(i.shape, np.float32)
-        if i.dtype.is_float
-        else random.integers(0, COLS, i.shape).astype(i.dtype.numpy)
-        for n, i in compiled.plans[0].graph.inputs
-    }
-    model.run(inputs)
-    common.warm_up(model, WARM_MS, 20)
-    fastest = min(min(model.time(3, 1).milliseconds) for _ in range(rounds))
-    model.dispose()
-    size = max(b.size for s in steps for b in s.kernel.buffers[:2])
-    moved = sum(s.kernel.bytes for s in steps)
-    row: dict[str, Any] = {
-        "kernel": name,
-        "host": host.browser.name,
-        "kernels": len(steps),
-        "us": round(fastest * 1e3, 1),
-        "ns_per_element": round(fastest * 1e6 / size, 3),
-        "gb_per_s": round(moved / fastest / 1e6, 1),
-    }
-    if name.startswith("attention"):
-        products = sum(s.kernel.product_flops for s in steps)
-        row["gflops"] = round(products / fastest / 1e6, 1)
-    return row
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--rounds", type=int, default=40)
-    args = parser.parse_args()
-    chosen = [n for n in SUBJECTS if not args.only or any(n.startswith(o) for o in args.only)]
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
-        for name in args.host or ["chromium", "firefox"]:
-            with BrowserHost(name) as host:
-                for kernel in chosen:
-                    rows.append(measure(host, kernel, args.rounds, Path(folder)))
-                    print(rows[-1], flush=True)
-    if not args.only:
-        print(common.save("rows", rows))
-
-
-if __name__ == "__main__":
-    main()

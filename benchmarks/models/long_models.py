@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx
-from nets import Net
+
+from benchmarks.models.nets import Net
 
 LENGTH, HEADS, CHANNELS, WIDTH = 64, 4, 8, 32
 

@@ -1,0 +1,98 @@
+"""`python -m benchmarks NAME [options]`: runs a benchmark; `--list` names all, with a line each.
+
+A benchmark is a file in a folder of this package whose `main` takes a `Run` and options: NAME is
+the folder and the file ("wasm.kernels").  Its options are the parameters of `main` and those of
+`shared`; its help is the file's docstring.  Listing imports no benchmark.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+
+import typer
+
+from benchmarks.common import Run
+from benchmarks.options import Commit, Write
+from tilewright.base.errors import UsageError
+from tilewright.cli import entry
+
+PROGRAM = "python -m benchmarks"
+HERE = Path(__file__).parent
+
+
+def shared(commit: Commit = "", write: Write = True) -> Run:
+    """The options of all benchmarks."""
+    return Run(commit, write)
+
+
+def benchmarks() -> Mapping[str, str]:
+    """Names, each with the first line of its file."""
+    found = {}
+    for path in sorted(HERE.glob("*/*.py")):
+        tree = ast.parse(path.read_text())
+        mains = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "main")
+        if any(main.args.args[:1] and main.args.args[0].arg == "run" for main in mains):
+            about = (ast.get_docstring(tree) or "").splitlines()[0]
+            found[f"{path.parent.name}.{path.stem}"] = about
+    return found
+
+
+def command(main: Callable[..., None]) -> Callable[..., None]:
+    """`main` with the options of all benchmarks instead of its first parameter."""
+    _, *own = signature(main, eval_str=True).parameters.values()
+    common = list(signature(shared, eval_str=True).parameters.values())
+
+    def called(**given: object) -> None:
+        made = shared(**{p.name: given.pop(p.name) for p in common})  # type: ignore[arg-type]
+        main(made, **given)
+
+    keywords = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in (*own, *common)]
+    called.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+    return called
+
+
+def application(name: str) -> typer.Typer:
+    """The commands: one."""
+    module = import_module(f"benchmarks.{name}")
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    # \b: the lines of a paragraph stay as they are
+    about = "\n\n".join(f"\b\n{part}" for part in (module.__doc__ or "").split("\n\n"))
+    app.command(help=about)(command(module.main))
+    return app
+
+
+def listing(found: Mapping[str, str]) -> str:
+    width = max(map(len, found))
+    return "\n".join(f"{name:{width}}  {about}" for name, about in found.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a benchmark and ends the process with its exit code."""
+    name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    found = benchmarks()
+    if name == "--list":
+        print(listing(found))
+    elif name in ("-h", "--help"):
+        print(f"Usage: {PROGRAM} NAME [options]\n       {PROGRAM} NAME --help\n")
+        print(listing(found))
+    elif name not in found:
+        near = get_close_matches(name, found, 1) or [n for n in found if n.endswith(f".{name}")]
+        hint = f"`{PROGRAM} --list` names all" + (f"; {near[0]} is near" if near else "")
+        raise SystemExit(str(UsageError(f"Unknown benchmark: {name}", hint=hint)))
+    else:
+        entry.call(application(name), f"{PROGRAM} {name}", rest)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""How things are timed: warm-up, turns, and how much times spread.
+
+Input: what runs something and gives milliseconds.  Output: times.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from lab import bench_kernel
+from tilewright.hosts.browser import BrowserModel
+
+T = TypeVar("T")
+
+
+def timer_of(model: BrowserModel) -> Callable[[int], list[float]]:
+    """Milliseconds of single runs, without runs before them."""
+    return lambda runs: model.time(runs, 0).milliseconds
+
+
+def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
+    """Runs until the engine has recompiled the hot functions."""
+
+    def timer(runs: int, plan: int = 0) -> Sequence[float]:
+        return model.time(runs, 0).milliseconds
+
+    bench_kernel.warm_up(timer, milliseconds, runs)
+
+
+def warmed(timer: Callable[[int], list[float]], milliseconds: float, batch: float) -> float:
+    """Runs so long, in batches of `batch` ms; the milliseconds of a run at the end."""
+    spent, runs = 0.0, 1
+    while True:
+        times = timer(runs)
+        spent += max(sum(times), 1.0)  # a coarse clock may show 0
+        usual = statistics.mean(times)
+        if spent > milliseconds:
+            return usual
+        runs = runs_in(batch, usual)
+
+
+def runs_in(milliseconds: float, usual: float) -> int:
+    """How many runs of `usual` milliseconds make a batch."""
+    return max(1, min(400, round(milliseconds / max(usual, 0.01))))
+
+
+def turn(number: int, items: Sequence[T]) -> Sequence[T]:
+    """The order of a round: every other one begins at the end, so that drifts cancel out."""
+    return items[:: -1 if number % 2 else 1]
+
+
+def by_turns(
+    timers: Mapping[T, Callable[[], Sequence[float]]], rounds: int
+) -> dict[T, list[float]]:
+    """The times of each, all in every round."""
+    found: dict[T, list[float]] = {name: [] for name in timers}
+    for number in range(rounds):
+        for name in turn(number, list(timers)):
+            found[name] += timers[name]()
+    return found
+
+
+def spread(values: Sequence[float]) -> float:
+    """Interquartile range over the median."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return (high - low) / statistics.median(values)
