@@ -334,7 +334,7 @@ def test_a_gold_question_is_answered(
     visit: Visit, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slow one is never adopted, and no vote is for it.  Its time is made up here: that it
-    needs several times the instructions is counted in tests/null/test_gold.py."""
+    needs several times the instructions is counted in tests/unit/test_gold.py."""
     monkeypatch.setattr(compose, "GOLD_EVERY", 1)
     url = f"sqlite:///{tmp_path / 'kernels.db'}"
     tuning = Tuning(makers=makers(0), store=lambda: KernelStore.open(url))

@@ -1,6 +1,6 @@
 """What a session says it gained, in real browsers, where times are made up.
 
-Which figures come of which times: tests/null/test_tune_gain.py.
+Which figures come of which times: tests/unit/test_tune_gain.py.
 """
 
 from __future__ import annotations

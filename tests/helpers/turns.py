@@ -36,14 +36,14 @@ PERIOD = 30
 FOLDERS = {"tests/browser/": 17, "tests/conformance/": 17}
 #: The same, of each file.
 SHARES = {
-    "tests/null/test_cli_": 3, "tests/null/test_corun_": 3, "tests/null/test_cuda_": 6,
-    "tests/null/test_extents_": 4, "tests/null/test_fuzz_": 4, "tests/null/test_gpu_": 6,
-    "tests/null/test_import_": 4, "tests/null/test_kernel_": 4, "tests/null/test_transform_": 6,
-    "tests/null/test_tune_": 6,
+    "tests/unit/test_cli_": 3, "tests/unit/test_corun_": 3, "tests/unit/test_cuda_": 6,
+    "tests/unit/test_extents_": 4, "tests/unit/test_fuzz_": 4, "tests/unit/test_gpu_": 6,
+    "tests/unit/test_import_": 4, "tests/unit/test_kernel_": 4, "tests/unit/test_transform_": 6,
+    "tests/unit/test_tune_": 6,
 }  # fmt: skip
 #: In the other files there, of the cases of each test: a run meets every test.  Commands of the
 #: documents use what those before them made.
-EACH_TEST = {"tests/null/test_docs": 1, "tests/null/": 4, "tests/lab/": 4}
+EACH_TEST = {"tests/unit/test_docs": 1, "tests/unit/": 4, "tests/lab/": 4}
 #: A multiple of what `one_in` counts to, so that both choices change independently.
 LONG_PERIOD = PERIOD * 12
 #: A multiple of the shares, too.

@@ -141,12 +141,12 @@ def test_what_is_seldom_is_taken_in_one_run_of_so_many() -> None:
     mark, seen = pytest.mark.seldom(3), list[str]()
     place = next(iter(SHARES))
     for turn in range(3 * SHARES[place]):
-        items = [Item(f"t{n}", {}, mark, file="tests/null/x.py") for n in range(30)]
+        items = [Item(f"t{n}", {}, mark, file="tests/unit/x.py") for n in range(30)]
         items += [Item("t", {"case": c}, mark, file=f"{place}x.py") for c in CASES]
         choose(items, turn % 3 * SELDOM_PERIOD + turn // 3 * LONG_PERIOD)  # type: ignore[arg-type]
         seen += [i.nodeid for i in items if not i.get_closest_marker("nightly")]
     assert len(set(seen)) == 30 + len(CASES)
-    assert len([name for name in seen if "null/x.py" in name]) == 30 * SHARES[place]
+    assert len([name for name in seen if "unit/x.py" in name]) == 30 * SHARES[place]
 
 
 @pytest.mark.parametrize(("place", "share"), EACH_TEST.items())

@@ -95,7 +95,7 @@ def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 KILLED = """
 import sys
-sys.path.insert(0, "tests"); sys.path.insert(0, "tests/null")
+sys.path.insert(0, "tests"); sys.path.insert(0, "tests/unit")
 import test_store_writers
 from tilewright.base.errors import StoreLocked
 from tilewright.store import KernelStore
