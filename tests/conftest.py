@@ -43,13 +43,14 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
             "server.ledger.TURN",
             "server.ledger.PATIENCE",
             "hosts.browser.START_SECONDS",
+            "hosts.browser_find.VERSION_SECONDS",
             "hosts.browser_dawn.PROBE_SECONDS",
             "hosts.browser_node.SECONDS",
             "hosts.browser.ABORT_SECONDS",
             "server.workshop.MAKING",
         ):
             patch.setattr(f"tilewright.{name}", PATIENCE)
-        for name in ("LOCK", "CONNECT", "STATEMENT"):
+        for name in ("LOCK", "CONNECT", "POOL", "STATEMENT"):
             patch.setattr(f"tilewright.store.database.{name}_SECONDS", int(PATIENCE))
         patch.setitem(BrowserHost.__init__.__kwdefaults__, "timeout", PATIENCE)
         patch.setattr(ShapeInference.__init__, "__defaults__", (PROGRAM, PATIENCE))

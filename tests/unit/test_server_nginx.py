@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -48,14 +49,14 @@ pytestmark = [
 ]
 
 
-def settings(upstream: str, port: int) -> str:
+def settings(upstream: str, place: str) -> str:
     """The block of the docs: other addresses, no TLS, five seconds, two connections."""
     found = re.search(r"```nginx\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert found
     block = found.group(1)
     for old, new in (
         (r"server 127\.0\.0\.1:8000;", f"server {upstream};"),
-        (r"listen 443 ssl;", f"listen 127.0.0.1:{port};"),
+        (r"listen 443 ssl;", f"listen {place};"),
         (r"ssl_certificate.*", ""),
         (r"client_header_timeout 15s;", "client_header_timeout 5s;"),
         (r"limit_conn visitors 64;", "limit_conn visitors 2;"),
@@ -65,10 +66,12 @@ def settings(upstream: str, port: int) -> str:
     return AROUND % block
 
 
-def free_port() -> int:
+def free_place() -> tuple[str, int]:
+    """An address of this process alone, whose ports no other test's connection can take."""
+    host = f"127.83.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.bind((host, 0))
+        return host, int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +80,15 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert NGINX is not None
     place = tmp_path_factory.mktemp("nginx")
     with BackgroundServer(app(limits=SessionLimits(each=2), names=(NAME,))) as server:
-        port = free_port()
+        host, port = free_place()
         config = place / "nginx.conf"
-        config.write_text(settings(server.url.removeprefix("http://"), port))
+        config.write_text(settings(server.url.removeprefix("http://"), f"{host}:{port}"))
         process = subprocess.Popen([NGINX, "-p", str(place), "-c", str(config)])
         try:
-            while socket.socket().connect_ex(("127.0.0.1", port)):
+            while socket.socket().connect_ex((host, port)):
                 assert process.poll() is None, "nginx refuses the settings"
                 time.sleep(0.02)
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://{host}:{port}"
         finally:
             process.terminate()
             process.wait(PATIENCE)

@@ -37,6 +37,9 @@ _CHROMIUM_FLAGS = (
     "--use-mock-keychain",
 )
 
+#: Seconds that a program may take to say its version.
+VERSION_SECONDS = 30
+
 _FIREFOX_SETTINGS: Mapping[str, bool | int | str] = {
     "app.normandy.enabled": False,
     "app.shield.optoutstudies.enabled": False,
@@ -108,7 +111,10 @@ class Browser:
         """What `--version` prints; "" if that fails."""
         try:
             done = subprocess.run(
-                [str(self.path), "--version"], capture_output=True, text=True, timeout=30
+                [str(self.path), "--version"],
+                capture_output=True,
+                text=True,
+                timeout=VERSION_SECONDS,
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""

@@ -31,9 +31,10 @@ from tilewright.base.errors import (
     UsageError,
 )
 
-#: Timeouts: of a writer for the lock, of a new connection, of a statement.
+#: Timeouts: of a writer for the lock, of a connection (new; free), of a statement.
 LOCK_SECONDS = 10
 CONNECT_SECONDS = 5
+POOL_SECONDS = 30
 STATEMENT_SECONDS = 60
 #: Seconds between two tries to get a lock for which SQLite does not wait itself.
 LOCK_PAUSE = 0.01
@@ -193,7 +194,9 @@ def _sqlite(url: URL, create: bool) -> sa.Engine:
         if not create and not Path(path).exists():
             raise StoreDown("There is no such database", hint=f"Write {URLS}", database=path)
         _make_folder(Path(path).parent)
-    engine = sa.create_engine(url, connect_args={"timeout": LOCK_SECONDS}, pool_timeout=30)
+    engine = sa.create_engine(
+        url, connect_args={"timeout": LOCK_SECONDS}, pool_timeout=POOL_SECONDS
+    )
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(
