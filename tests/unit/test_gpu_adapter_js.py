@@ -45,7 +45,7 @@ globalThis.GPUOutOfMemoryError = class { message = 'full'; };
 const found = { 'out-of-memory': new GPUOutOfMemoryError(), validation: { message: 'invalid' } };
 const open = [];
 const device = { pushErrorScope: (kind) => open.push(kind), popErrorScope: async () => found[open.pop()] };
-const { isFull, requireMade, scoped } = await import('TUNE/../engine/gpu_errors.js');
+const { isFull, requireMade, scoped } = await import('TUNE/../engine/gpu_device.js');
 const { problem } = scoped(device, () => {});
 const error = await requireMade(problem, 'it', 8, '').then(() => null, (thrown) => thrown.toJSON());
 console.log(JSON.stringify({ full: isFull(await problem), error }));

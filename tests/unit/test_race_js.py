@@ -1,4 +1,4 @@
-"""The choice between two devices by their times (web/engine/race.js), on times and clocks that are
+"""The choice between two devices by their times (web/engine/auto.js), on times and clocks that are
 made up."""
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import pytest
 from node import run
 
 JUDGE = """
-const { judged } = await import('TUNE/../engine/race.js');
+const { judged } = await import('TUNE/../engine/auto.js');
 console.log(JSON.stringify(judged(<times>)));
 """
 
 # Each device has its list of milliseconds; a run moves the clock, and one of null never ends.
 RACE = """
-const { raced } = await import('TUNE/../engine/race.js');
+const { raced } = await import('TUNE/../engine/auto.js');
 const lists = <times>;
 let now = 0;
 const counts = { wasm: 0, webgpu: 0 };

@@ -1,14 +1,95 @@
 // Loads a bundle on the device that runs it faster: measures WebAssembly and WebGPU once, and remembers the verdict.
 // Input: a bundle's URL, options of `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was.
-// Only pages with device 'auto' load this file; race.js measures, verdicts.js remembers, renew.js goes on after a lost device.
+// Loaded on demand, for device 'auto'.  A browser without storage is no error: the next visit measures again.  renew.js goes on after a lost
+// device.
 
 import { inspect, load, probeHost } from './engine.js';
 import { findAdapter } from './gpu_device.js';
-import { LATE, within } from './patience.js';
-import { raced } from './race.js';
+import { LATE, within } from './errors.js';
 import { prepared, recovering, unlessSilent, WENT_ON } from './renew.js';
-import { recalled, remember } from './verdicts.js';
 import { zerosFor } from './zeros.js';
+
+/** Where verdicts are kept; its number changes with what is measured. */
+const CACHE = 'tilewright-chosen-1';
+
+/** @param {string} url */
+const keyOf = (url) => `${new URL('/_tilewright/chosen', url).href}?${new URLSearchParams({ bundle: url })}`;
+
+/** The last verdict for a bundle, if nothing that it rests on has changed. @type {T.Recalled} */
+export async function recalled(url, basis) {
+  try {
+    const found = await (await caches.open(CACHE)).match(keyOf(url));
+    const kept = await found?.json();
+    return kept?.basis === basis && DEVICES.includes(kept.choice.chosen) ? kept.choice : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @type {T.Remembered} */
+export async function remember(url, basis, choice) {
+  try {
+    await (await caches.open(CACHE)).put(keyOf(url), new Response(JSON.stringify({ basis, choice })));
+  } catch {
+    // Private mode, or storage is full.
+  }
+}
+
+/** Forgets all verdicts: the next loads measure again. */
+export const forgetVerdicts = async () => void await globalThis.caches?.delete(CACHE).catch(() => {});
+
+/** Milliseconds of all runs together, unless a device's first run alone takes longer. */
+const BUDGET = 1200;
+/** Milliseconds or runs after which a device is warm: WebAssembly first runs in code that is not optimised yet. */
+const [WARM, MOST_WARM] = [150, 50];
+/** Warm runs of each device that a clear verdict needs. */
+const LEAST = 3;
+/** Once the budget is spent, a run is waited for up to this many times the other device's median. */
+const FAR = 2;
+
+/** @type {T.Device[]} */
+export const DEVICES = ['wasm', 'webgpu'];
+
+/** @param {number[]} times */
+const median = (times) => times.toSorted((a, b) => a - b)[times.length >> 1];
+
+/** The runs after warm-up; the last one if there are none. @param {number[]} times */
+function warm(times) {
+  let spent = 0;
+  let first = 0;
+  while (first < Math.min(times.length - 1, MOST_WARM) && spent < WARM) spent += times[first++];
+  return times.slice(first);
+}
+
+/** The verdict on these milliseconds, listed by device in the order of the runs; a tie is WebAssembly's. @type {T.JudgeTimes} */
+export function judged(times) {
+  const [wasm, webgpu] = DEVICES.map((device) => warm(times[device]));
+  const milliseconds = { wasm: median(wasm), webgpu: median(webgpu) };
+  const gpu = milliseconds.webgpu < milliseconds.wasm;
+  const [fast, slow] = gpu ? [webgpu, wasm] : [wasm, webgpu];
+  const clear = Math.min(fast.length, slow.length) >= LEAST && Math.max(...fast) < Math.min(...slow);
+  return { chosen: gpu ? 'webgpu' : 'wasm', milliseconds, clear };
+}
+
+/** Runs both by turns until their times differ clearly or the budget is spent.  Rejects as a run does. @type {T.Race} */
+export async function raced(runs, now = () => performance.now()) {
+  /** @type {Record<T.Device, number[]>} */
+  const times = { wasm: [], webgpu: [] };
+  const end = now() + BUDGET;
+  for (;;) {
+    for (const [at, device] of DEVICES.entries()) {
+      const others = times[DEVICES[1 - at]];
+      const start = now();
+      const run = runs[device]().then(() => '');
+      const late = await (others.length ? within(Math.max(end - start, FAR * median(others)), run) : run) === LATE;
+      // A run that is not over took at least this long; of earlier ones, more is known.
+      if (!late || !times[device].length) times[device].push(now() - start);
+      if (late) return { ...judged(times), late: device };
+    }
+    const found = judged(times);
+    if (found.clear || now() >= end) return found;
+  }
+}
 
 /** @type {Record<T.Device, string>} */
 const NAMES = { wasm: 'WebAssembly', webgpu: 'WebGPU' };

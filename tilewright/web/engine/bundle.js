@@ -1,8 +1,19 @@
-// Parses and validates the files of docs/bundle.md.
-// Input: bytes of bundle.json or of a manifest.  Output: the parsed object, or a typed error.
+// A bundle's address, and its files that docs/bundle.md describes: parsed and validated.
+// Input: what the page gives; bytes of bundle.json or of a manifest.  Output: a URL, the parsed object, or a typed error.
 
 import { EngineError } from './errors.js';
 import { arrayOf, elementsOf, inMemory, isDeclared } from './tensors.js';
+
+/** The URL of a bundle's folder, with a slash at the end of its path, and with its query, which may be a signature for all files. @param {string | URL} given */
+export function folderOf(given) {
+  const base = globalThis.document?.baseURI ?? globalThis.location?.href;
+  const url = URL.canParse(given, base) ? new URL(given, base) : null;
+  // A path that does not begin so has no folders: blob:, data:.
+  if (!url?.pathname.startsWith('/')) throw new EngineError('input', `'${given}' is no URL of a folder`, 'Give the URL of a bundle');
+  url.hash = '';
+  url.pathname = url.pathname.replace(/\/(bundle\.json)?$|$/, '/');
+  return url.href;
+}
 
 const FORMAT = 4;
 
@@ -98,4 +109,14 @@ function parse(bytes, path, form) {
       { path, found, expected: FORMAT, tool: value.tool });
   }
   return requireForm(value, form, path);
+}
+
+/** @type {T.Json} */
+export const json = async (files, ref) => readJson(await files.bytes(ref), ref.file);
+
+/** What makes f32 of the weights that are narrower in files; widening.js loads only for bundles that need it. @type {T.Widener} */
+export async function widener({ weights: { bytes, memory, tensors } }, files) {
+  if (!memory) return { start: 0, memory: bytes, arrived() {} };
+  const [{ widening }, listed] = await Promise.all([import('./widening.js'), json(files, tensors)]);
+  return widening(listed, memory, memory - bytes);
 }

@@ -1,11 +1,30 @@
 // The page's side of a kernel swap (exchange.js is the worker's); only pages that tune load it.
-// Input: the tuned kernels in use, and changes.  Output: the new list, once all workers run it with new plan images.
+// Input: the tuned kernels in use, and changes.  Output: the new list, once all workers run it: on WebAssembly with new plan images, on
+// WebGPU with new pipelines.
 
 import { BEFORE, GRAIN, HEADER, RECORD, SLOT, TICKETS, TILES, WIDEST } from './abi.js';
 import { EngineError } from './errors.js';
-import { isCount, merged } from './merge.js';
 
-const MOST_TILES = 2 ** 31 - 1;
+/** The new list; or an `input` error. `kernelOf`: what a device asks of a kernel. @type {T.Merged} */
+function merged(plans, kernels, changes, kernelOf) {
+  const next = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
+  for (const change of changes) {
+    const { spec, module } = change;
+    const refuse = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => {
+      throw new EngineError('input', `The kernel for specification ${spec} ${problem}`, hint, { spec, ...facts });
+    };
+    if (!plans.some(({ steps }) => steps.some((step) => step.spec === spec))) refuse('belongs to no step of the bundle', 'Use the spec number of a step in a plan');
+    if (module === null) next.delete(spec);
+    else next.set(spec, kernelOf({ tiles: 0, grains: {}, scratch: 0, ...change, module }, refuse));
+  }
+  return [...next.values()];
+}
+
+/** @type {T.IsCount} */
+const isCount = (value, least, most) => Number.isInteger(value) && value >= least && value <= most;
+
+/** Most tiles of a kernel on WebAssembly, most invocations of one on WebGPU. */
+const [MOST_TILES, MOST_INVOCATIONS] = [2 ** 31 - 1, 2 ** 32 - 1];
 /** What a kernel's module may import, and what it exports, as reflection tells it. */
 const IMPORTS = ['env.memory memory', 'env.table table', 'env.scratch global'];
 const EXPORTS = 'k0 function';
@@ -17,12 +36,30 @@ const imagesOf = (link, { plans, builds }, variant) => Promise.all(plans.map(asy
 }));
 
 /** @type {T.Swapped} */
-export async function swapped(link, program, { variant: { name: variant } }, kernels, changes) {
+export const swapped = (link, program, info, ...kernels) => (info.adapter ? swappedOnGpu : swappedOnWasm)(link, program, info, ...kernels);
+
+/** @type {T.Swapped} */
+async function swappedOnWasm(link, program, { variant: { name: variant } }, kernels, changes) {
   const next = merged(program.plans, kernels, changes, kernelFor(program.memory.scratch_bytes));
   link.images ??= imagesOf(link, program, variant);
   link.images.catch(() => delete link.images);
   const images = (await link.images).map((words, plan) => drawn(words, program.plans[plan], plan, program.slots, next));
   await link.request('swap', { kernels: next, images });
+  return next;
+}
+
+/** @type {T.Swapped} */
+async function swappedOnGpu(link, { plans }, { adapter }, kernels, changes) {
+  const { factsOf, objectionTo } = await import('./gpu_vet.js');
+  const next = merged(plans, kernels, changes, (kernel, refuse) => {
+    const { module, tiles } = kernel;
+    if (typeof module !== 'string') return refuse('is no text', 'Its module must be WGSL');
+    if (!isCount(tiles, 1, MOST_INVOCATIONS)) refuse(`has ${tiles} invocations`, 'Give their number, an integer from 1 on', { tiles });
+    const objection = objectionTo(new TextEncoder().encode(module), tiles, adapter?.features);
+    if (objection) refuse(`is none of Tilewright's: ${objection}`, 'Its text must be of this compiler');
+    return { ...kernel, ...factsOf(module) };
+  });
+  await link.request('swap', { kernels: next });
   return next;
 }
 

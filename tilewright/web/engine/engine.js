@@ -2,11 +2,10 @@
 // Kernels run in workers.  This file queues jobs and copies inputs and outputs where memory is shared.
 
 import { EngineError, typed } from './errors.js';
-import { instantiate } from './driver.js';
-import { folderOf } from './folder.js';
+import { instantiate, makeMachine } from './machine.js';
+import { folderOf } from './bundle.js';
 import { HINT } from './launch.js';
 import { openLink } from './link.js';
-import { makeMachine } from './machine.js';
 import { probeHost, threadsFor } from './features.js';
 import { makeStates } from './states.js';
 import { checkInputs, checkOutputs, copied, inputArray, ownOf, pickPlan, readOutputs, requireKnown, requireOptions, useHalves, writeInputs } from './tensors.js';
@@ -17,10 +16,10 @@ const SHORT = 0.5;
 export { EngineError, probeHost };
 
 /** Total bytes of bundle files that this origin keeps. */
-export const cachedBytes = async () => (await onDemand(import('./kept.js'))).cachedBytes();
+export const cachedBytes = async () => (await onDemand(import('./inspect.js'))).cachedBytes();
 
 /** Deletes all kept bundle files; returns their total bytes. */
-export const clearCache = async () => (await onDemand(import('./kept.js'))).clearCache();
+export const clearCache = async () => (await onDemand(import('./inspect.js'))).clearCache();
 
 /** What is imported on demand, which a service worker may not. @type {T.OnDemand} */
 const onDemand = (module) => module.catch((error) => {
@@ -194,7 +193,7 @@ function makeEngine(link, info, parts, near) {
 
     async swap(changes) {
       requireLive();
-      const { swapped } = await (info.adapter ? import('./gpu_changes.js') : import('./changes.js'));
+      const { swapped } = await import('./changes.js');
       return enqueue(async () => {
         kernels = await swapped(link, program, info, kernels, changes);
       });

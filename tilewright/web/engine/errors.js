@@ -1,5 +1,10 @@
 // The one error class: a code (T.ErrorCode; most are of tilewright/base/errors.py), a message, what to do,
-// and the facts.  Aborting gives the signal's reason instead, as fetch does.
+// and the facts.  Aborting gives the signal's reason instead, as fetch does.  And waiting in bounded time.
+
+export const LATE = 'it does not answer';
+
+/** Resolves with the first of the promises, or with LATE after `limit` milliseconds. @type {T.Within} */
+export const within = (limit, ...promises) => Promise.race([...promises, new Promise((resolve) => setTimeout(resolve, limit, LATE))]);
 
 export class EngineError extends Error {
   /** @param {T.ErrorCode} code @param {string} message @param {string} [hint] @param {T.ErrorFacts} [facts] */

@@ -1,7 +1,7 @@
 // Types of functions that belong to one file of the engine each; no browser fetches this file.
 
 import type { EngineError } from './errors.js';
-import type { Health } from './gpu_errors.js';
+import type { Health } from './gpu_device.js';
 import type {
   Build, Declared, DType, FileRef, Half, Manifest, MemoryMap, Placed, PlacedPlan, Pointer, Program, Section, Sizes,
   StepCheck, TensorInfo, WasmProgram,
@@ -163,7 +163,7 @@ export type GenerateRun = (data: number[], count: number) => Promise<RunResult>;
 export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
 export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
 
-// Functions of devices.js, auto.js, race.js, renew.js, recover.js, verdicts.js and zeros.js.
+// Functions of devices.js, auto.js, renew.js and zeros.js.
 
 export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;

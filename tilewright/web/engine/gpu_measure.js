@@ -2,8 +2,7 @@
 // Input: what records runs, how often.  Output: milliseconds; states are as before, since nobody asked for these runs.
 
 import { EngineError, requireCount } from './errors.js';
-import { WORD } from './gpu_device.js';
-import { requireMade, scoped } from './gpu_errors.js';
+import { requireMade, scoped, WORD } from './gpu_device.js';
 import { bytesOf, copyPlaces } from './gpu_places.js';
 
 /** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */

@@ -1,11 +1,10 @@
 // Weights on their way from files to a device's memory, tensor by tensor.
 // Input: a manifest, its shards as they arrive, where each tensor lies.  Output: the device's buffers are written.
-// No array holds all weights: a model may be larger than the largest array.  Wasm's way is in weights.js.
+// No array holds all weights: a model may be larger than the largest array.  For WebAssembly, bundle.js's `widener` does this.
 
-import { requireCounts, requireForm } from './bundle.js';
+import { json, requireCounts, requireForm } from './bundle.js';
 import { requireRoom, TENSORS, widen, WORD, wordsOf } from './gpu_device.js';
 import { arrayOf, elementsOf } from './tensors.js';
-import { json } from './weights.js';
 
 /** Bytes of weights that wait for the device at a time. */
 const MOST_WAITING = 2 ** 28;

@@ -2,10 +2,9 @@
 // worker dies.  It does not interpret requests: engine.js and requests.js do.
 
 import { PREEMPT, STALLED } from './abi.js';
-import { leaveRun, makeMemory, stepOf, wordsOf } from './driver.js';
-import { EngineError } from './errors.js';
+import { leaveRun, makeMemory, stepOf, wordsOf } from './machine.js';
+import { EngineError, within } from './errors.js';
 import { HINT, launchWorker, scriptOf } from './launch.js';
-import { within } from './patience.js';
 import { START_LIMIT } from './pool.js';
 
 // Bundlers recognise workers only in this literal form.

@@ -2,8 +2,8 @@
 // Runs also work with fewer helpers.
 
 import { ABORT, SLEEPERS } from './abi.js';
-import { stepOf, wordsOf } from './driver.js';
-import { within } from './patience.js';
+import { stepOf, wordsOf } from './machine.js';
+import { within } from './errors.js';
 
 /** Milliseconds that a helper has to start. */
 export const START_LIMIT = 10_000;

@@ -1,9 +1,23 @@
 // Starts an engine again under the page's object: for engines that recover from a lost GPU device, and for tune/exchange/guard.js after a bad kernel.
 // Input: the page's engine, and as data what differs between reasons to start again: where a fresh engine comes from, what becomes of
-// states, which losses are told.  Output: the page's engine with the fresh one's workers.
+// states, which losses are told.  Output: the page's engine with the fresh one's workers; after a lost device `info.lost` has a sentence.
 
-import { EngineError } from './errors.js';
-import { LATE, within } from './patience.js';
+import { EngineError, LATE, within } from './errors.js';
+
+/** Devices that are replaced: whatever takes one after the other will take the next. */
+const MOST_LOSSES = 3;
+
+/** For the option `recover`: an engine on WebGPU that goes on with a new device. @type {T.Recovering} */
+export const renewing = (engine) => recovering(prepared(engine, onNewDevices(engine.states.names.length ? ', its states are zero again' : '', [])));
+
+/** `losses`: of earlier devices, in sentences. @type {T.OnNewDevices} */
+const onNewDevices = (states, losses) => ({
+  losses: losses.length,
+  tell: (info) => adding(info, losses),
+  places: ({ message }, same) => (losses.length === MOST_LOSSES ? [] : [
+    { start: same, then: (fresh) => prepared(fresh, onNewDevices(states, [...losses, `${message}. ${WENT_ON.device}${states}.`])) },
+  ]),
+});
 
 /** What is said of an engine that goes on after a loss. @type {Record<'device' | 'wasm', string>} */
 export const WENT_ON = { device: 'The engine has a new device', wasm: 'The engine went over to WebAssembly' };

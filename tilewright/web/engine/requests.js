@@ -1,7 +1,7 @@
 // The engine's side of link.js (and gpu_here.js): what requests mean, and the message loop of the worker, where each gets exactly one answer.
 // Input: a backend.  It does not queue: the page orders the runs.
 
-import { live } from './driver.js';
+import { live } from './machine.js';
 import { asEngineError } from './errors.js';
 import { loadBundle } from './loader.js';
 import { makePool } from './pool.js';

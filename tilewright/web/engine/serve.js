@@ -2,7 +2,7 @@
 // While it serves it receives no messages; words in shared memory control it.
 
 import { TRAP } from './abi.js';
-import { instantiate, leaveRun, live, wordsOf } from './driver.js';
+import { instantiate, leaveRun, live, wordsOf } from './machine.js';
 
 onmessage = async ({ data: { port, number } }) => {
   await live();

@@ -2,15 +2,12 @@
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 
 import { ABORT, EPOCH, HEADER, RECORD, SPIN, STOP, TRAP } from './abi.js';
-import { count, placed, requireCounts, sectionOf } from './bundle.js';
-import { instantiate, makeMemory, wordsOf } from './driver.js';
-import { EngineError, requireCount } from './errors.js';
+import { count, placed, requireCounts, sectionOf, widener } from './bundle.js';
+import { instantiate, makeMachine, makeMemory, wordsOf } from './machine.js';
+import { EngineError, LATE, requireCount, within } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
-import { makeMachine } from './machine.js';
-import { LATE, within } from './patience.js';
 import { exchanged } from './states.js';
 import { driverOf, kernelsOf } from './vet.js';
-import { widener } from './weights.js';
 
 const TARGET = 'wasm';
 

@@ -2,19 +2,16 @@
 // Input: an opened bundle.  Output: T.BackendLoaded, the interface that the engine's worker uses.
 // In the device's memory, elements of less than 32 bits take one word each (docs/bundle.md).
 
-import { count, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
+import { count, json, placed, requireCounts, requireForm, sectionOf } from './bundle.js';
 import { EngineError } from './errors.js';
-import { deviceFor, furtherOf, layoutOf, requireRoom, SECTION, TEXTS, widen, WORD } from './gpu_device.js';
-import { Health, isFull, refusedWork, requireMade, scoped } from './gpu_errors.js';
+import { deviceFor, furtherOf, Health, isFull, layoutOf, refusedWork, requireMade, requireRoom, scoped, SECTION, TEXTS, widen, WORD } from './gpu_device.js';
 import { Kernels } from './gpu_kernels.js';
 import { Timing } from './gpu_measure.js';
 import { copyOut, requireBuffer } from './gpu_places.js';
 import { blockBytesOf, planOf } from './gpu_plan.js';
-import { MOST_CARRIED, Results } from './gpu_results.js';
-import { Runs } from './gpu_runs.js';
+import { MOST_CARRIED, Results, Runs } from './gpu_runs.js';
 import { upload } from './gpu_upload.js';
 import { ownOf } from './tensors.js';
-import { json } from './weights.js';
 
 const TARGET = 'wgsl';
 

@@ -2,7 +2,7 @@
 // Input: typing and clicks.  Output: calls of the model and the views, which have their own files.
 
 import { clearCache } from '../engine/engine.js';
-import { forgetVerdicts } from '../engine/verdicts.js';
+import { forgetVerdicts } from '../engine/auto.js';
 import { findSentenceBundle } from './catalogue.js';
 import { collectionFromText, exampleCollection, MOST_ENTRIES } from './collection.js';
 import { chosenDevice, showBucket, showDevice, showProfile } from './device_view.js';

@@ -2,7 +2,7 @@
 // Input: clicks, files, frames of the camera.  Output: calls of the model and the views, which have their own files.
 
 import { clearCache } from '../engine/engine.js';
-import { forgetVerdicts } from '../engine/verdicts.js';
+import { forgetVerdicts } from '../engine/auto.js';
 import { findPictureBundle } from './catalogue.js';
 import { chosenDevice, showDevice } from './device_view.js';
 import { element } from './elements.js';

@@ -8,7 +8,7 @@ const FILES = [
   '/', '/camera', '/classes', '/corun', '/style.css', '/corun.css', '/icon.svg', '/sentences.json', '/api/bundles',
   ...['app', 'camera', 'catalogue', 'classes', 'collection', 'corun', 'corun_results', 'device_view', 'elements', 'findings', 'frontier_view', 'latency_view', 'model', 'picture_model', 'picture_sources', 'picture_view', 'ranking_view', 'status_view', 'timeline_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view', 'words']
     .map((name) => `/${name}.js`),
-  ...['abi', 'auto', 'bundle', 'changes', 'devices', 'driver', 'engine', 'errors', 'exchange', 'features', 'files', 'folder', 'frames', 'generate', 'gpu_buffers', 'gpu_changes', 'gpu_device', 'gpu_errors', 'gpu_frames', 'gpu_here', 'gpu_kernels', 'gpu_measure', 'gpu_places', 'gpu_plan', 'gpu_results', 'gpu_runs', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'halves', 'inspect', 'kept', 'launch', 'link', 'loader', 'machine', 'measure', 'merge', 'patience', 'pool', 'race', 'recover', 'renew', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'verdicts', 'vet', 'wasm', 'webgpu', 'weights', 'widening', 'worker', 'zeros']
+  ...['abi', 'auto', 'bundle', 'changes', 'devices', 'engine', 'errors', 'exchange', 'features', 'files', 'frames', 'generate', 'gpu_buffers', 'gpu_device', 'gpu_frames', 'gpu_here', 'gpu_kernels', 'gpu_measure', 'gpu_places', 'gpu_plan', 'gpu_runs', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'halves', 'inspect', 'launch', 'link', 'loader', 'machine', 'measure', 'pool', 'renew', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'vet', 'wasm', 'webgpu', 'widening', 'worker', 'zeros']
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',

@@ -20,5 +20,5 @@ export function factsOf({ adapter }) {
   return { kind: 'webgpu', vendor: vendor.toLowerCase(), architecture: architecture.toLowerCase(), features: [], l1: 0 };
 }
 
-/** The text; the engine vets it (engine/gpu_changes.js). @type {Tune.Backend['codeOf']} */
+/** The text; the engine vets it (engine/changes.js). @type {Tune.Backend['codeOf']} */
 export const codeOf = async ({ module }) => new TextDecoder().decode(module);

@@ -3,7 +3,7 @@
 // Input: a bundle's URL.  Output: that of its tuned version, or an engine with it.  Only the class id leaves the device.
 
 import { load, probeHost } from '../../engine/engine.js';
-import { folderOf } from '../../engine/folder.js';
+import { folderOf } from '../../engine/bundle.js';
 import { CLASSES as ROWS, heard, jsonOf } from '../sources/forms.js';
 import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device.js';
 

@@ -4,7 +4,7 @@
 // took is given up, too (silent.js).
 
 import { PREEMPT } from '../../engine/abi.js';
-import { stepOf, wordsOf } from '../../engine/driver.js';
+import { stepOf, wordsOf } from '../../engine/machine.js';
 import { EngineError } from '../../engine/errors.js';
 import { isLost, requireWhole, startAgain } from '../../engine/renew.js';
 import { changeOf, condemn, recall } from '../records/record.js';

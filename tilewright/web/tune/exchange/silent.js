@@ -1,9 +1,8 @@
 // A GPU that a candidate took: whether an engine's own device still answers, and an engine that goes on if not.
 // Input: an engine.  Output: an answer in bounded time; a fresh engine on a new device, or on WebAssembly.  It ends no engine: guard.js does.
 
-import { EngineError } from '../../engine/errors.js';
+import { EngineError, within } from '../../engine/errors.js';
 import { adding, firstStarted, unlessSilent, WENT_ON } from '../../engine/renew.js';
-import { within } from '../../engine/patience.js';
 
 /** Milliseconds in which a device must do a small piece of work; and times the slowest run so far, which may be before it. */
 const [ANSWER, TIMES] = [500, 2];

@@ -1,9 +1,8 @@
 // Candidates from the folder of a static build: all were compiled in advance, so no tuning server is needed.
 // Input: the URL of `tuning/` (docs/modes.md).  Output: a source of candidates, verified by digest.
 
-import { folderOf } from '../../engine/folder.js';
+import { folderOf, requireForm } from '../../engine/bundle.js';
 import { bundleFiles, makeMeter } from '../../engine/files.js';
-import { requireForm } from '../../engine/bundle.js';
 import { EngineError } from '../../engine/errors.js';
 import { INDEX as INDEX_FORM, LIST } from './forms.js';
 import { LATENCY } from '../loop/objective.js';

@@ -2,9 +2,8 @@
 // Input: the URLs of a bundle and of the compiler (docs/modes.md).  Output: a source of candidates.
 // Each has the same digest as the kernel that a server would send.
 
-import { requireForm } from '../../engine/bundle.js';
+import { folderOf, requireForm } from '../../engine/bundle.js';
 import { inspect } from '../../engine/engine.js';
-import { folderOf } from '../../engine/folder.js';
 import { EngineError } from '../../engine/errors.js';
 import { launchWorker } from '../../engine/launch.js';
 import { filesOf } from './folder.js';

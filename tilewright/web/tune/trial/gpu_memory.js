@@ -5,8 +5,7 @@
 // before a kernel runs is an image on the device, one for each input set: it is copied before each check, and compared afterwards
 // without the output.
 
-import { deviceFor, layoutOf, pipelineOf, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
-import { lossOf, requireMade, scoped, soundness } from '../../engine/gpu_errors.js';
+import { deviceFor, layoutOf, lossOf, pipelineOf, requireMade, scoped, soundness, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
 import { beat, beating as steadily, breathe } from './breath.js';

@@ -7,7 +7,7 @@
 import { arrayOf, isFloat, shake } from './inputs.js';
 import { checksOf, Refused, Trapped } from './checks.js';
 import { CHECK, INDEX } from '../../engine/abi.js';
-import { instanceOf } from '../../engine/driver.js';
+import { instanceOf } from '../../engine/machine.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
 import { BREATH, breathe, inPieces } from './breath.js';
 
