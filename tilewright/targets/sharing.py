@@ -1,8 +1,8 @@
-"""How the workers share a plan: which steps wait, which stay on one worker, tiles per ticket.
+"""Decides how workers share a plan: which steps wait, which one worker runs, tiles per ticket.
 
 Input: each step's work, tile count, and the addresses that it reads and writes.  Output: a `Share`
-per step.  Everything follows from these numbers; no step is named.  The driver obeys it
-(targets/wasm/driver.py); any number of workers may follow the same plan.
+per step.  The decision depends on these numbers only.  The driver follows it
+(targets/wasm/driver.py); any number of workers may run the same plan.
 
     A  q = x·Wq    B  k = x·Wk    C  s = q·k      D  t = s + 1     E  u = t · 2      (D, E small)
     shared, waits  shared         shared, waits   serial, waits    serial, chained to D
@@ -16,18 +16,19 @@ from dataclasses import dataclass
 
 from tilewright.kernel.spec import Kernel
 
-#: Bytes [first, second) of memory.
+#: A range of byte addresses, [first, second).
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What decides, in nanoseconds and per nanosecond; only orders of magnitude count.
+    """The figures behind the decision, in nanoseconds and per nanosecond; their order of magnitude
+    matters.
 
     flops, bytes: what one worker does in a nanosecond
-    barrier:      a step that takes one worker less than this stays on one: sharing it could not pay
-    ticket:       work that makes a ticket worth its atomic operation
-    tickets:      tickets that a step should have for balance, if its tiles allow it
+    barrier:      the time below which a step stays on one worker: a barrier would cost more
+    ticket:       the least work of a ticket, so that its atomic operation does not count
+    tickets:      the wanted number of tickets of a step, for balance
     """
 
     flops: float = 20.0
@@ -42,7 +43,7 @@ USUAL = Costs()
 
 @dataclass(frozen=True)
 class Work:
-    """One step: operations, bytes touched, tiles, and what it reads and writes."""
+    """One step: operations, bytes touched, tiles, and the addresses that it reads and writes."""
 
     flops: int
     bytes: int
@@ -55,7 +56,7 @@ class Work:
 
 
 def work_of(kernel: Kernel, addresses: Sequence[int], tiles: int) -> Work:
-    """A step that runs `kernel` on buffers at these addresses, the output first."""
+    """The work of a step that runs `kernel` on buffers at these addresses, the output first."""
     write, *reads = (
         (at, at + b.size * b.dtype.size) for at, b in zip(addresses, kernel.buffers, strict=True)
     )
@@ -64,7 +65,7 @@ def work_of(kernel: Kernel, addresses: Sequence[int], tiles: int) -> Work:
 
 @dataclass(frozen=True)
 class Share:
-    """`grain`, `waits`, `chained` and `back` of bundle/image.py."""
+    """How one step is shared; targets/wasm/image.py explains the fields."""
 
     grain: int
     waits: bool
@@ -75,17 +76,17 @@ class Share:
 def share(steps: Sequence[Work], costs: Costs = USUAL) -> tuple[Share, ...]:
     """The decision for every step of a plan, in order.
 
-    A step waits if it reads what an unfinished step writes, or writes what one reads or writes: by
-    address, since buffers take each other's place.
+    A step waits if it reads what an unfinished step writes, or writes what one reads or writes.
+    The test compares addresses, since buffers reuse each other's memory.
 
-    A step whose largest operand was the largest of an earlier step walks its tiles the other way: a
-    part of what that step touched last is still in the nearest cache, as on each turn of a loop
-    whose weights are larger than it.
+    If two steps have the same largest operand, the second one visits its tiles in reverse order: a
+    part of what the first one touched last is still in the nearest cache.  This also holds for the
+    passes of a loop whose weights exceed that cache.
     """
     made: list[Share] = []
     pending = _Touched()  # since the last wait, without the open chain
     chain: list[Work] = []
-    ways: dict[Range, bool] = {}  # of each largest operand, which way it was walked last
+    ways: dict[Range, bool] = {}  # by largest operand: whether the last visit was in reverse order
     for step in steps:
         grain = tiles_per_ticket(step, costs)
         free = not pending.conflicts(step)
@@ -117,7 +118,7 @@ def tiles_per_ticket(step: Work, costs: Costs = USUAL) -> int:
 
 
 class _Ranges:
-    """A set of addresses: ranges in order that neither meet nor touch."""
+    """A set of addresses, as sorted ranges with gaps between them."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -137,7 +138,7 @@ class _Ranges:
 
 
 class _Touched:
-    """What several steps read and write together."""
+    """The addresses that several steps read and write."""
 
     def __init__(self, steps: Iterable[Work] = ()) -> None:
         self._reads, self._writes = _Ranges(), _Ranges()
@@ -151,7 +152,7 @@ class _Touched:
             self._writes.add(r)
 
     def conflicts(self, step: Work) -> bool:
-        """True if the step reads what they write, or writes what they read or write."""
+        """True if the step reads what these steps write, or writes what they read or write."""
         return any(map(self._writes.meets, (*step.reads, *step.writes))) or any(
             map(self._reads.meets, step.writes)
         )

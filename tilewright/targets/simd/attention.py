@@ -1,6 +1,6 @@
-"""Schedules of attention: the first choice, and the space around it.
+"""Schedules of attention: the default, and the space around it.
 
-Input: an attention and a machine.  Output: schedules; attention_loops.py makes loops of them.
+Input: an attention and a machine.  Output: schedules; attention_loops.py makes their loops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.simd.sizes import SHORT, aligned, even, whole
 from tilewright.targets.simd.vectorize import LANES
 
-#: Query rows of one tile: a head of 384 rows makes 8 tiles.
+#: The wanted number of query rows of a tile: a head of 384 rows makes 8 tiles.
 TILE_ROWS = 48
 
 #: Up to this number of query rows, scores are dot products: transposing keys would cost more.
@@ -29,8 +29,8 @@ DOT_ROWS = 4
 class AttentionSchedule(Schedule):
     """x0, y0: the register tile of both products; r0: their steps per pass.
 
-    x1: query rows of one head in a tile; y1: keys of a block; cache: which operands' blocks are
-    copied to scratch memory
+    x1: query rows of one head in a tile; y1: keys of a block; cache: operands whose blocks are
+        copied to scratch memory
     """
 
     form = "attention"
@@ -47,13 +47,13 @@ class AttentionSchedule(Schedule):
 
 
 def default(kernel: Kernel, machine: Machine) -> AttentionSchedule:
-    """Rows enough to pay for staging keys; scores of a tile stay in half of L2."""
+    """Enough rows to pay for staging the keys; the scores of a tile fit half of L2."""
     at = form_as(kernel, Attention)
     rows, keys = at.m.extent, at.keys.extent
     x0, y0 = register_tile(rows, keys, machine)
     x1 = x0 * max(1, min(TILE_ROWS, rows) // x0)
     y1 = max(256, machine.l2 // 2 // (4 * x1)) // 64 * 64
-    # longer sequences in even blocks of whole cache lines
+    # Longer sequences are divided into equal blocks of whole cache lines.
     y1 = -(-even(keys, y1) // 64) * 64 if keys > y1 else keys
     cache = "kv" if rows > DOT_ROWS else ""
     r0 = SHORT[0] if machine.chained else 4
@@ -66,7 +66,8 @@ def rules(kernel: Kernel, usual: AttentionSchedule, machine: Machine) -> Attenti
 
 @dataclass(frozen=True)
 class AttentionRules(Rules[AttentionSchedule]):
-    """Register tiles of both products, query rows of a tile, keys of a block, what is copied."""
+    """Varies the register tiles of both products, query rows of a tile, keys of a block, and
+    copies."""
 
     heads: Attention
 

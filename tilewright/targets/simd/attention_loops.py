@@ -1,8 +1,8 @@
-"""Attention: softmax(q·kᵀ)·v of a block of query rows, whose scores never leave scratch memory.
+"""Attention: softmax(q·kᵀ)·v of a block of query rows, whose scores stay in scratch memory.
 
 Input: a kernel with two contractions and a softmax between.  Output: a `TileFn`: one tile is about
-`x1` query rows of one head.  Per block of `y1` keys: scores by register tiles into scratch, one
-exponential per score in place, then times v by register tiles again.
+`x1` query rows of one head.  For each block of `y1` keys, register tiles compute scores into
+scratch, one exponential per score is computed in place, and register tiles multiply by v.
 
     all keys in one block:  context = exp(s - max) · v,  stored with the division by the sum
     several blocks:         running maximum M, sum L and context C of each row ("online softmax",
@@ -29,12 +29,12 @@ from tilewright.targets.simd.vectorize import vector
 
 
 def lower(kernel: Kernel, schedule: AttentionSchedule) -> TileFn:
-    """Tiles of x1 query rows of one head; blocks of y1 keys."""
+    """Loops for tiles of x1 query rows of one head, in blocks of y1 keys."""
     return _Lowering(kernel, schedule).lower()
 
 
 class _Lowering(AttentionTile):
-    """The parts of a tile in their order: scores, softmax, context."""
+    """Builds the parts of a tile in order: scores, softmax, context."""
 
     # ---- the whole tile --------------------------------------------------------------------------
 
@@ -60,7 +60,8 @@ class _Lowering(AttentionTile):
         return self.b.finish(self.kernel, tuple(self.scratch))
 
     def _seen(self) -> Index | None:
-        """The number of keys that some row of the tile sees, if the mask tells; 1 at least."""
+        """The number of keys that some row of the tile sees, at least 1; None if the mask does not
+        say."""
         last = last_seen(self.at)
         if last is None:
             return None
@@ -69,7 +70,7 @@ class _Lowering(AttentionTile):
         return self.b.uniform(keys, self.at.keys.extent, "seen", least=1)
 
     def _blocks(self, end: Index, full: int, rest: int) -> None:
-        """Blocks up to a run-time end: the last may hold fewer keys than it has room for."""
+        """Blocks up to a run-time end; the last one may have fewer keys."""
         b = self.b
         count = b.let_min(index(full), b.let((end + (self.block - 1)) // self.block))
         with b.loop("block", Index(), count) as block:
@@ -84,7 +85,7 @@ class _Lowering(AttentionTile):
     def _block(self, start: Index, keys: int, end: Index | None = None) -> None:
         """Scores, softmax and context of `keys` keys from `start` on.
 
-        end: how many of them there are, where that is known at run time
+        end: the number of keys that exist, where it is known only at run time
         """
         if end is None:
             self._pad(keys)
@@ -101,7 +102,8 @@ class _Lowering(AttentionTile):
     # ---- scores ----------------------------------------------------------------------------------
 
     def _pad(self, keys: int) -> None:
-        """The lanes of a row's last pass that hold no score: exp makes 0 of them."""
+        """Sets the lanes of a row's last pass that hold no score to -inf, so that exp makes 0 of
+        them."""
         step = VECTORS * self.lanes
         first, end = keys // self.lanes * self.lanes, -(-keys // step) * step
         if keys == end:
@@ -112,7 +114,7 @@ class _Lowering(AttentionTile):
                 self.b.store(self.scores, row * self.width + at, low)
 
     def _pad_from(self, end: Index) -> None:
-        """The same behind a run-time end, once the scores of whole panels are there."""
+        """The same after a run-time end, once the scores of whole panels are stored."""
         b, step = self.b, VECTORS * self.lanes
         last = b.let((end + (step - 1)) // step * step)
         with self._each_row() as row, b.loop("z", end, last, extent=self.width) as z:
@@ -141,7 +143,7 @@ class _Lowering(AttentionTile):
                 self._emit(tile, local, rows, panel, self.values, cols)
 
     def _stage_keys(self, k: Load, panel: Index, cols: int) -> None:
-        """k[key, d] of a panel -> panel[d, key], by transposed squares of lanes x lanes"""
+        """Transposes k[key, d] of a panel to panel[d, key], by squares of lanes x lanes."""
         at, y0, lanes, b = self.at, self.schedule.y0, self.lanes, self.b
         squares = stride(k.index, at.depth) == 1
         whole, rest = divmod(at.depth.extent, lanes) if squares else (0, at.depth.extent)
@@ -161,7 +163,7 @@ class _Lowering(AttentionTile):
                 b.store(self.k_panel, d * y0 + group, column)
 
     def _dots(self, argument: Expr, moved: dict[Var, Index], keys: int, end: Index | None) -> None:
-        """Few rows: each score is a dot product along the depth; 8 keys at a time."""
+        """For few rows: each score is a dot product along the depth, 8 keys at a time."""
         at, lanes, b = self.at, self.lanes, self.b
         whole, rest = divmod(at.depth.extent, lanes)
         many = 2 * lanes
@@ -209,14 +211,14 @@ class _Lowering(AttentionTile):
     # ---- softmax ---------------------------------------------------------------------------------
 
     def _passes(self, keys: int, end: Index | None) -> Index:
-        """How many passes of VECTORS vectors hold a row's scores."""
+        """The number of passes, of VECTORS vectors each, over a row's scores."""
         step = VECTORS * self.lanes
         if end is None:
             return index(-(-keys // step))
         return self.b.let((end + (step - 1)) // step, "passes")
 
     def _softmax(self, keys: int, end: Index | None) -> None:
-        """scores := exp(scores - maximum), and the sum of each row"""
+        """Replaces scores by exp(scores - maximum), and computes the sum of each row."""
         passes = self._passes(keys, end)
         with self._each_row() as row:
             self._maximum(row, passes)
@@ -224,7 +226,7 @@ class _Lowering(AttentionTile):
             self.b.store(self.sums, row, Reg("sum", F32))
 
     def _softmax_so_far(self, keys: int, end: Index | None) -> None:
-        """The same with the running maximum, and the factor by which it changes what was before."""
+        """The same with the running maximum, and the factor by which it rescales earlier blocks."""
         b, top = self.b, Reg("top", F32)
         passes = self._passes(keys, end)
         with self._each_row() as row:
@@ -240,7 +242,7 @@ class _Lowering(AttentionTile):
             b.store(self.sums, row, Call("fma", both, F32))
 
     def _maximum(self, row: Index, passes: Index) -> None:
-        """The row's largest score.  A NaN may get lost here: exp(NaN - maximum) brings it back."""
+        """The row's largest score.  A NaN may be lost here, but exp(NaN - maximum) is NaN again."""
         b, lanes = self.b, self.lanes
         tops = [Reg(f"top{i}", F32, lanes) for i in range(VECTORS)]
         for t in tops:
@@ -276,7 +278,7 @@ class _Lowering(AttentionTile):
     # ---- context ---------------------------------------------------------------------------------
 
     def _context(self, start: Index, keys: int, end: Index | None) -> None:
-        """powers · v, into the output or onto what the blocks before gave"""
+        """Multiplies powers by v, into the output or added to the context of earlier blocks."""
         at, local = self.at, index(self.local)
         key = Var(self.key.name, keys)
         v = replace(at.v, index=at.v.index.substitute({at.keys: start + index(key)}))
@@ -299,7 +301,7 @@ class _Lowering(AttentionTile):
                 self._emit(tile, base, rows, panel, self.values, cols, end)
 
     def _stage_values(self, v: Load, key: Var, end: Index | None) -> None:
-        """v[key, n] of the block, row by row into scratch"""
+        """Copies v[key, n] of the block to scratch, row by row."""
         b, at, lanes = self.b, self.at, self.lanes
         with b.loop("key", Index(), index(key.extent) if end is None else end) as k:
             values = {**self.values, key: k}
@@ -309,13 +311,13 @@ class _Lowering(AttentionTile):
                 b.store(self.v_copy, k * self.v_width + first, row)
 
     def _finish(self) -> None:
-        """The stored value of each row from its context and sum."""
+        """Stores the value of each row from its context and sum."""
         at, lanes, b = self.at, self.lanes, self.b
         whole, rest = divmod(at.n.extent, lanes)
         with self._each_row() as row:
             total = Load(self.sums, row, F32)
             none = Call("eq", (total, Const(0.0, F32)), BOOL)
-            # no finite score: exp(-inf - -inf) is what the specification says
+            # A row without a finite score gives exp(-inf - -inf), as specified.
             value = self._value(Call("where", (none, Const(float("nan"), F32), total), F32))
             values = {**self.values, at.m: b.let(self.first + row)}
 
@@ -331,7 +333,7 @@ class _Lowering(AttentionTile):
                 store(index(whole * lanes), rest)
 
     def _value(self, total: Expr, context: Expr | None = None) -> Expr:
-        """The kernel's value with the sum (and the context) read from elsewhere."""
+        """The kernel's value, with the sum (and the context) replaced by these expressions."""
         known = {self.at.total: total}
         if context is not None:
             known[self.at.context] = context

@@ -1,7 +1,7 @@
 """Building blocks of attention's loops: rows and keys of a tile, scratch memory, register tiles.
 
-Input: a kernel and its schedule. Output: statements through a `Builder`. attention_loops.py puts
-them in order.
+Input: a kernel and its schedule. Output: statements added to a `Builder`. attention_loops.py calls
+these blocks in order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VECTORS = 4
 
 
 class AttentionTile:
-    """What all parts of the lowering know: rows and keys of a tile, its scratch memory."""
+    """Shared by all parts of the lowering: rows and keys of a tile, and its scratch memory."""
 
     def __init__(self, kernel: Kernel, schedule: AttentionSchedule) -> None:
         roles = form_as(kernel, Attention)
@@ -45,7 +45,7 @@ class AttentionTile:
         rows, self.even = roles.m.extent, kernel.limit(roles.m) is None
         x0 = min(schedule.x0, rows)
         self.row_tiles = -(-rows // x0)
-        # at run time whole register tiles count, in the last place what the bound leaves
+        # With a run-time length all register tiles have the same size; the bound cuts the last one.
         self.small, self.larger = divmod(rows, self.row_tiles) if self.even else (x0, 0)
         self.group = max(1, min(schedule.x1 // max(schedule.x0, 1), self.row_tiles))
         self.most = min(rows, self.group * (self.small + (self.larger > 0)))
@@ -56,7 +56,7 @@ class AttentionTile:
         heads = limited_first(kernel, roles.outer)
         sizes: list[tuple[str, Number]] = [(v.name, points(kernel, (v,))) for v in heads]
         sizes += [("rows", ceil_parts(points(kernel, (roles.m,)), x0 * self.group))]
-        # what ends at run time is outermost, so that whole tiles fall away
+        # The axis that ends at run time is outermost, so that whole tiles are skipped.
         (_, first), *others = sizes = sorted(sizes, key=lambda pair: isinstance(pair[1], int))
         tiles = scaled(first, prod(bound_of(size) for _, size in others))
         self.b = Builder({}, tiles, kernel)
@@ -78,7 +78,7 @@ class AttentionTile:
             self.v_copy = self._area(self.block * self.v_width)
 
     def _rows(self, group: Index) -> None:
-        """Row tiles have even shares: the first `larger` ones have one row more."""
+        """Divides rows evenly over register tiles: the first `larger` tiles have one row more."""
         b, rows = self.b, self.at.m.extent
         all_tiles = index(self.row_tiles)
         if not self.even:
@@ -122,7 +122,8 @@ class AttentionTile:
     def _tile(
         self, row: Load, col: Load, n: Var, depth: Var, value: Expr, store: Index, out: int
     ) -> Micro:
-        """A register tile of sum over `depth` of row * col, its value and where it goes."""
+        """A register tile for the sum over `depth` of row * col, then `value`, stored at
+        `store`."""
         product = Stage("sum", (depth,), Call("mul", (row, col), F32))
         areas = tuple(Buffer(s.dtype, s.size) for s in self.scratch)
         axes = (*self.at.outer, self.local, n)
@@ -144,7 +145,7 @@ class AttentionTile:
         cols: int,
         end: Index | None = None,
     ) -> None:
-        """One register tile over the whole reduction; over keys, up to their run-time end."""
+        """Emits a register tile over the whole reduction; over keys, up to their run-time end."""
         if end is None:
             whole = Block(values, Index(), index(tile.blocks.whole), Index(), Index())
         else:
@@ -154,7 +155,7 @@ class AttentionTile:
     def _panels(self, extent: int, end: Index | None = None) -> Iterator[tuple[Index, int]]:
         """(number, columns) of each panel: a loop over the full ones, then the last.
 
-        end: how many columns are needed, where that is known at run time
+        end: the number of columns that exist, where it is known only at run time
         """
         b, y0 = self.b, self.schedule.y0
         full, rest = divmod(extent, y0)

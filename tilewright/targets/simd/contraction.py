@@ -1,20 +1,20 @@
 """Contractions: matmul, batched matmul and convolution as one register-tiled loop nest.
 
-Input: a kernel that sums products of two loads.  Output: a `TileFn`: the walk over blocks of the
-reduction and over register tiles, which `microkernel.py` emits.  Which of the operands is a weight,
-and how it is packed, is only in its index.
+Input: a kernel that sums products of two loads.  Output: a `TileFn`: loops over blocks of the
+reduction and over register tiles, which `microkernel.py` emits.  The index of an operand alone
+tells whether it is a weight and how it is packed.
 
     tile (rows x1, columns y1), order "nm":
         for block of r1 steps:                  # A's block stays in L2
             copy the block's columns            # if the schedule says so
             for panel of y0 columns:            # B's block stays in L1, A's rows stream by
                 for register tile of x0 rows:
-                    sums = 0, or what the last block left;  r1 steps;  store, or leave for the next
+                    sums = 0, or those of the last block;  r1 steps;  store, or keep for the next
 
-Order "mn" has the two inner loops the other way: x0 rows stay in L1, and panels stream by from L2.
+Order "mn" swaps the two inner loops: x0 rows stay in L1, and panels stream by from L2.
 
 Rows are split evenly: 128 rows in register tiles of at most 6 become 18 tiles of 6 and 4 of 5, so
-that no tile is left with one lonely row.  At most two bodies exist per kernel.
+that no tile has a single row.  A kernel has at most two loop bodies.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from tilewright.targets.simd.sizes import (
     unroll,
 )
 
-#: Multiply-accumulates of a large tile: what it reads is used often, and there are tiles enough.
+#: Multiply-accumulates of a tile from which on it is large enough: its operands are used often.
 LARGE_TILE_WORK = 1 << 20
 
-#: Columns of one tile, if there are as many.
+#: The wanted number of columns of a tile.
 COLUMNS = 64
 
-#: Bytes of a page of memory; rows of a register tile and steps of a pass, if each step of a row
-#: lies in another page.
+#: Bytes of a memory page; `PAGED_ROWS`, `PAGED_STEPS`: the most rows of a register tile and steps
+#: of a pass if each step of a row is in another page.
 PAGE = 4096
 PAGED_ROWS, PAGED_STEPS = 5, 4
 
 
 @dataclass(frozen=True)
 class WalkSchedule(Schedule):
-    """How a walk over register tiles of x0 rows and y0 columns goes; tiles of x1 by y1."""
+    """Loops over register tiles of x0 rows and y0 columns, in tiles of x1 by y1."""
 
     x0: int = 1
     y0: int = 4
@@ -87,7 +87,7 @@ class WalkSchedule(Schedule):
 
 @dataclass(frozen=True)
 class ContractionSchedule(WalkSchedule):
-    """Register tiles of f32 sums, vectors along the columns; `stage` copies columns first."""
+    """Register tiles of f32 sums with vectors along the columns; `stage` copies columns first."""
 
     form = "contraction"
     stage: bool = False
@@ -105,15 +105,15 @@ def default(kernel: Kernel, machine: Machine) -> ContractionSchedule | inner_pro
 def walked(
     kernel: Kernel, roles: Operands, tile: tuple[int, int], machine: Machine
 ) -> ContractionSchedule:
-    """How a contraction walks register tiles of `tile` rows and columns."""
+    """The default loops over register tiles of `tile` rows and columns."""
     x0, y0 = tile
-    # A long epilogue between two reductions: SpiderMonkey keeps fewer sums in registers unless the
-    # reduction's pass is long too.
+    # With a long epilogue between two reductions, SpiderMonkey keeps sums in registers only if the
+    # reduction's pass is long, too.
     long = is_expensive(kernel.value)
     about = SHORT if machine.chained else LONG if long else USUAL
     r0 = unroll(_innermost(roles).extent, about)
     if not long and _in_pages(kernel, roles):
-        # Measured in two engines on two processors: larger tiles lose up to 40 % in one of them.
+        # Measured in two engines on two processors: larger tiles lose up to 40 % in one engine.
         x0, r0 = min(x0, PAGED_ROWS), min(r0, PAGED_STEPS)
     common = ContractionSchedule(x0=x0, y0=y0, r0=r0, lanes=machine.lanes)
     if roles.col_step is None:
@@ -122,12 +122,12 @@ def walked(
 
 
 def _innermost(roles: Operands) -> Var:
-    """The axis of the reduction that passes go along."""
+    """The innermost axis of the reduction."""
     return roles.depth[-1] if roles.depth else roles.n
 
 
 def _in_pages(kernel: Kernel, roles: Operands) -> bool:
-    """True if each step of a row lies in another page of memory: channels of a large image."""
+    """True if each step of a row is in another memory page, as with channels of a large image."""
     size = kernel.buffers[roles.row.buffer].dtype.size
     return abs(stride(roles.row.index, _innermost(roles)) or 0) * size >= PAGE
 
@@ -135,25 +135,25 @@ def _in_pages(kernel: Kernel, roles: Operands) -> bool:
 def _panels(
     kernel: Kernel, roles: Operands, common: ContractionSchedule, machine: Machine
 ) -> ContractionSchedule:
-    """Packed columns: x0 rows stay in L1 while a block of panels streams by from L2."""
+    """The default for packed columns: x0 rows stay in L1, a block of panels streams by from L2."""
     x0, y0, depth = common.x0, common.y0, roles.steps
     rows, cols = roles.m.extent, roles.n.extent
     if cols > depth and 4 * depth * cols <= machine.l2:
-        # More is stored than is read: whole rows after each other, in long runs of memory.
+        # More is stored than is read, so tiles have whole rows that are stored in long runs.
         x1 = (4 if _in_pages(kernel, roles) else 2) * x0
         return replace(common, order="mn", x1=x1, y1=y0 * -(-min(cols, 256) // y0))
     row_tiles, panels = -(-rows // x0), -(-cols // y0)
-    # Windows overlap: a row of theirs adds less memory than it has steps.
+    # Windows overlap: a row adds less memory than it has steps.
     own = max(1, min(depth, kernel.buffers[roles.row.buffer].size // rows))
     in_l1 = machine.l1 * 9 // 16 * depth // (4 * x0 * own)
     r1 = min(in_l1, machine.l2 // 2 // (4 * COLUMNS)) // common.r0 * common.r0
-    # Few rows read each panel once, and half of L2 per tile at most: a loop that walks back finds
-    # the last tiles still there.
+    # Few rows read each panel once.  A tile takes at most half of L2, so that a loop in reverse
+    # order finds the last tiles still cached.
     least = COLUMNS // y0 if row_tiles > 1 else 1
     work = min(TILE_WORK, rows * machine.l2 // 8)
     span = even(panels, max(least, work // (rows * y0 * depth)))
-    # Many rows, so that each panel comes from far away seldom; as powers of two, so that matmuls
-    # of different length share code; all of them, if columns alone make tiles enough.
+    # Many rows per tile, so that each panel is read from far memory seldom.  Powers of two, so that
+    # matmuls of different length share code.  All rows, if columns alone give enough tiles.
     others = prod(v.extent for v in roles.outer) * -(-panels // span)
     group = row_tiles // -(-ENOUGH_TILES // others)
     power = (row_tiles - 1).bit_length() if group == row_tiles else group.bit_length() - 1
@@ -167,21 +167,21 @@ def _panels(
 def _in_rows(
     kernel: Kernel, roles: Operands, common: ContractionSchedule, machine: Machine
 ) -> ContractionSchedule:
-    """Columns as they lie in memory, or copied: a panel, or a whole block, stays in L1."""
+    """The default for columns as they are in memory, or copied: a panel or a block stays in L1."""
     x0, y0, depth = common.x0, common.y0, roles.steps
     row_tiles, panels = -(-roles.m.extent // x0), -(-roles.n.extent // y0)
     r1 = machine.l1 * 3 // 4 // (4 * (x0 + y0)) // common.r0 * common.r0
-    # They are read along their rows, some cache lines at once.
+    # Columns are read along their rows, several cache lines at once.
     span = even(panels, COLUMNS // y0)
-    # The rows of a tile stay in L2.  Rows that fit one tile are not counted: matmuls of fewer
-    # share code.
+    # The rows of a tile stay in L2.  A number of rows that fits one tile is ignored, so that
+    # smaller matmuls share code.
     total = prod(v.extent for v in kernel.axes) * depth
     work = max(LARGE_TILE_WORK, min(8 * LARGE_TILE_WORK, total // ENOUGH_TILES))
     fits = min(machine.l2 // (4 * depth * x0), work // (span * y0 * depth * x0))
     group = max(4, min(32, fits))
     if row_tiles > group:
         group = even(row_tiles, group)
-    # A block that stays in L1 whole lets rows come and results go in the order of memory.
+    # If a whole block stays in L1, rows and results can stream in the order of memory.
     small = 4 * depth * span * y0 <= machine.l1 // 2
     return replace(
         common, x1=x0 * group, y1=y0 * span, order="mn" if small else "nm",
@@ -191,10 +191,10 @@ def _in_rows(
 
 
 def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -> bool:
-    """True if the columns are used often enough, and lie badly enough, to copy them first.
+    """True if columns are used often enough, and are scattered enough, to copy them first.
 
-    A copy costs some 5 instructions per step and 8 columns if they are contiguous, 11 if not; a
-    register tile spends some 22.  What needs no copy: panels, and an operand that fits L1 whole.
+    A copy costs about 5 instructions per step and 8 columns if they are contiguous, 11 if not; a
+    register tile spends about 22.  Panels, and an operand that fits L1 whole, need no copy.
     """
     if roles.col_step is None or kernel.buffers[roles.col.buffer].dtype.size != 4:
         return False
@@ -219,7 +219,7 @@ def tiled(
     make: Callable[..., Micro],
     stage: bool = False,
 ) -> TileFn:
-    """The grid of tiles and the walk over the register tiles of one, which `make` emits."""
+    """The grid of tiles, and the loops over the register tiles of one tile, which `make` emits."""
     ops = replace(ops, rows=limited_first(kernel, ops.rows), outer=limited_first(kernel, ops.outer))
     rows, cols = ops.m.extent, ops.n.extent
     x0, y0 = min(schedule.x0, rows), schedule.y0
@@ -230,7 +230,8 @@ def tiled(
     sizes: list[tuple[str, Number]] = [(v.name, points(kernel, (v,))) for v in ops.outer]
     sizes += [("rows", ceil_parts(number, x0 * group))]
     sizes += [("cols", ceil_parts(points(kernel, (ops.n,)), y0 * span))]
-    # what ends at run time is outermost, so that whole tiles fall away; other ends cut loops
+    # The axis that ends at run time is outermost, so that whole tiles are skipped; other ends cut
+    # loops.
     (_, most), *others = sizes = sorted(sizes, key=lambda pair: isinstance(pair[1], int))
     count = Var("rows", rows + 1)
     tiles = scaled(most, prod(bound_of(size) for _, size in others))

@@ -1,11 +1,11 @@
 """Depthwise convolutions of bytes: a window per channel, taps of one column in one dot product.
 
 Input: a kernel that sums products of windows and their weights, packed in fours (see
-graph/passes/pack_dot.py), and a schedule.  Output: a `TileFn`.  The walk over pixels and channels
-is that of all windows.  Bytes of four taps are zipped until those of one channel lie side by side,
-as the weights do; neighbouring pixels share what was zipped.
+graph/passes/pack_dot.py), and a schedule.  Output: a `TileFn`.  The loops over pixels and channels
+are those of all windows.  Bytes of four taps are interleaved until those of one channel are
+adjacent, as the weights are; neighbouring pixels share the interleaved bytes.
 
-    3x3, stride 1:  column x of rows 0..2 is zipped once, for the pixels x - 2, x - 1 and x
+    3x3, stride 1:  column x of rows 0..2 is interleaved once, for the pixels x - 2, x - 1 and x
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tilewright.targets.simd.sizes import TILE_WORK, even
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 from tilewright.targets.simd.windows import Unit, UnitRules, UnitSchedule, tiled
 
-#: Taps of one channel that one dot product takes.
+#: Taps of one channel in one dot product.
 GROUP = PACKING.taps.bytes
 
-#: Channels whose taps are zipped together.
+#: Channels whose taps are interleaved together.
 TAP_CHANNELS = 8
 
 
 @dataclass(frozen=True)
 class TapsSchedule(UnitSchedule):
-    """x0: pixels of a unit, which share zipped columns."""
+    """x0: pixels of a unit, which share interleaved columns."""
 
     form = "taps"
 
@@ -47,13 +47,15 @@ class TapsSchedule(UnitSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if channels fill whole vectors of bytes, vectors hold the results, and all is fixed."""
+    """True if channels fill whole vectors of bytes, vectors can hold the results, and no size is
+    set at run time."""
     wide = storable(kernel.dtype) and kernel.axes[-1].extent % BYTES == 0
     return wide and not kernel.extents
 
 
 def default(kernel: Kernel, machine: Machine) -> TapsSchedule:
-    """Pixels share columns of taps; their code is straight, so large windows take fewer."""
+    """Pixels share columns of taps; their code is unrolled, so units of large windows have
+    fewer."""
     del machine
     roles = form_as(kernel, ByteWindows).operands
     pixels = roles.outer[-1].extent if roles.outer else 1
@@ -68,7 +70,7 @@ def rules(kernel: Kernel, usual: TapsSchedule, machine: Machine) -> UnitRules[Ta
 
 @dataclass(frozen=True)
 class _Taps:
-    """Up to four taps of a window: their places on its axes, and where their weights begin."""
+    """Up to four taps of a window: their positions on its axes, and the offset of their weights."""
 
     places: tuple[Values, ...]
     weights: Index
@@ -129,7 +131,8 @@ class _TapUnit(Unit):
     def _in_order(
         self, ops: Operands, pixel: Index, count: int, values: Values
     ) -> list[tuple[tuple[Index, ...], int, _Taps]]:
-        """(where the taps lie, pixel, taps); reads of one column are side by side."""
+        """(position of the taps, pixel, taps), ordered so that loads of one column are
+        neighbours."""
         pitch = stride(ops.row.index, ops.depth[0]) or 1
         found = []
         for i in range(count):
@@ -140,13 +143,13 @@ class _TapUnit(Unit):
         return sorted(found, key=lambda x: (x[0][0].const % pitch, x[0][0].const))
 
     def _zipped(self, ops: Operands, where: tuple[Index, ...], number: int) -> list[Expr]:
-        """The bytes of four taps side by side, channel by channel: two vectors of 4 channels."""
+        """The bytes of four taps, interleaved by channel: two vectors of 4 channels."""
         x: list[Expr] = []
         for t, at in enumerate(where):
             reg = Reg(f"x{number}_{t}", U8, BYTES)
             self.b.set(reg.name, Load(ops.row.buffer, at, U8, BYTES, TAP_CHANNELS))
             x.append(reg)
-        x += x[-1:] * (GROUP - len(x))  # what meets weights of zero may be anything
+        x += x[-1:] * (GROUP - len(x))  # any value will do where the weights are zero
         pairs = [self._keep(f"p{number}_{t}", zipped(x[t], x[t + 1], 1, False)) for t in (0, 2)]
         return [self._keep(f"z{number}_{q}", zipped(pairs[0], pairs[1], 2, q == 1)) for q in (0, 1)]
 
@@ -156,7 +159,7 @@ class _TapUnit(Unit):
 
 
 def _groups(kernel: Kernel, ops: Operands) -> list[_Taps]:
-    """The taps in fours, as the weights lie."""
+    """The taps in groups of four, as the weights are stored."""
     axes = kernel.stages[0].axes
     slots: dict[int, dict[int, dict[Var, Index]]] = {}
     for point in combinations(*(range(v.extent) for v in axes)):

@@ -1,7 +1,7 @@
-"""Elementwise kernels, and all reductions across memory that no other file serves.
+"""Elementwise kernels, and all reductions that no other file computes.
 
-Input: a kernel, and a schedule.  Output: a `TileFn`.  Every output point on its own: outer axes one
-by one, the axis along which results lie side by side in vectors.
+Input: a kernel, and a schedule.  Output: a `TileFn`.  Each output point is computed independently:
+a loop for each outer axis, and vectors along the axis on which results are contiguous.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tilewright.targets.simd.spans import (
 )
 from tilewright.targets.simd.vectorize import BYTES, scalar, storable, vector
 
-#: The most pieces that a kernel is cut into at guards.
+#: The most pieces into which guards cut a kernel.
 MOST_SEGMENTS = 9
 
-#: The shortest axis that is worth vectors.
+#: The shortest axis that is computed in vectors.
 SHORTEST = 4
 
 
 @dataclass(frozen=True)
 class MapSchedule(SpanSchedule):
-    """Rows, or elements, of a tile."""
+    """Maps: rows, or elements, of a tile."""
 
     form = "map"
     lanes: int = 4
@@ -49,13 +49,14 @@ class MapSchedule(SpanSchedule):
 
 @dataclass(frozen=True)
 class ReduceSchedule(SumsSchedule):
-    """Rows, or elements, of a tile; r0 vectors of results side by side."""
+    """Reductions: rows, or elements, of a tile; r0 vectors of results beside each other."""
 
     form = "reduce"
 
 
 def vectors_fit(kernel: Kernel) -> bool:
-    """True if a reduction's results can be stored in vectors; else its rows go one by one."""
+    """True if a reduction's results can be stored as vectors; otherwise its rows are computed
+    singly."""
     if not kernel.cols:
         return storable(kernel.dtype)
     form = classify(kernel)
@@ -78,7 +79,7 @@ def rules(
 
 
 def one_row(kernel: Kernel) -> bool:
-    """True if tiles are spans of elements: there is one row only."""
+    """True if there is one row only, so that tiles are spans of its elements."""
     return prod(v.extent for v in _walked(kernel).rows[:-1]) == 1
 
 
@@ -89,7 +90,8 @@ def _span(kernel: Kernel, machine: Machine) -> int:
 
 
 def _walked(kernel: Kernel) -> Kernel:
-    """The kernel with the axis last along which its results lie, and one axis at least.
+    """The kernel with at least one axis, the last of which is the one that its output is contiguous
+    on.
 
     softmax over a middle axis: out[a, j, n], rows (a, n): vectors run along n
     """
@@ -103,7 +105,7 @@ def _walked(kernel: Kernel) -> Kernel:
 
 
 def lower(kernel: Kernel, schedule: MapSchedule | ReduceSchedule) -> TileFn:
-    """Tiles of `x1` rows (points of the outer axes), or of elements where there is one row."""
+    """Loops with tiles of `x1` rows (points of the outer axes), or elements if there is one row."""
     kernel = _walked(kernel)
     last, outer = kernel.rows[-1], limited_first(kernel, kernel.rows[:-1])
     results = (kernel.dtype, *(dtype_of(s.value) for s in kernel.stages))
@@ -140,14 +142,15 @@ def lower(kernel: Kernel, schedule: MapSchedule | ReduceSchedule) -> TileFn:
 
 
 def _groups(b: Builder, kernel: Kernel, axis: Var, start: int, step: int, most: int) -> Index:
-    """How many steps from `start` on the axis needs; the last may reach beyond a run-time end."""
+    """The number of steps that the axis needs from `start` on; the last may pass a run-time end."""
     if kernel.limit(axis) is None:
         return index(most)
     return b.let_min(index(most), b.let((b.end(axis) + (step - 1 - start)) // step))
 
 
 def _segments(kernel: Kernel, axis: Var) -> list[Kernel]:
-    """The kernel cut along `axis` where a guard begins or ends to hold; none if it has no guard.
+    """The kernel in pieces along `axis`, cut where a guard starts or stops to hold; [] without
+    guards.
 
     x[n-1] if 0 <= n-1 < 6 else 0, n<8   ->   0, n<1;   x[n], n<6;   0, n<1
     """
@@ -164,7 +167,7 @@ def _segments(kernel: Kernel, axis: Var) -> list[Kernel]:
 
 
 def _segment(kernel: Kernel, axis: Var, start: int, end: int) -> Kernel:
-    """The kernel at [start, end) of `axis`, without the guards that hold or fail there."""
+    """The kernel at [start, end) of `axis`, without guards that always hold or never hold there."""
     part = Var(axis.name, end - start)
     moved = {axis: index(part) + start}
 
@@ -191,7 +194,8 @@ def _segment(kernel: Kernel, axis: Var, start: int, end: int) -> Kernel:
 
 
 def _step(kernel: Kernel, lanes: int, side: int) -> int:
-    """Points per pass: reductions take `side` vectors at once, so that no sum waits for itself."""
+    """Points per pass: reductions take `side` vectors at once, so that sums do not wait for
+    themselves."""
     return lanes * (max(1, side) if kernel.stages and lanes > 1 else 1)
 
 
@@ -203,7 +207,7 @@ def _passes(kernel: Kernel, lanes: int, side: int) -> list[tuple[int, int]]:
 
 
 def _only_moves(e: Expr, axis: Var) -> bool:
-    """True for bytes that are copied, along `axis` without a condition or a gather."""
+    """True for bytes that are copied along `axis` without a condition or a gather."""
     if isinstance(e, Guard):
         moving = any(axis in b.index.variables for b in e.bounds)
         return not moving and all(_only_moves(a, axis) for a in e.args)
@@ -215,7 +219,7 @@ def _only_moves(e: Expr, axis: Var) -> bool:
 def _remainder(
     b: Builder, kernel: Kernel, axis: Var, start: int, lanes: int, values: Values
 ) -> None:
-    """The points from `start` on that fill no pass: whole vectors, then what is left."""
+    """Computes the points from `start` on that fill no pass: whole vectors, then single points."""
     groups, rest = divmod(axis.extent - start, lanes)
     if groups:
         _points(b, kernel, axis, index(start), groups, lanes, values, 0)
@@ -224,7 +228,8 @@ def _remainder(
 
 
 def _lower_line(kernel: Kernel, axis: Var, elements: int, lanes: int, side: int) -> TileFn:
-    """One row only: tiles of `elements`; the last tile also does what fills no vector."""
+    """A kernel with one row: tiles of `elements`; the last tile also has the points of no
+    vector."""
     step = _step(kernel, lanes, side)
     groups = axis.extent // step
     per_tile = max(1, elements // step)
@@ -255,7 +260,8 @@ def _points(
     values: Values,
     valid: int,
 ) -> None:
-    """Compute and store `count` vectors of points of `axis` from `base` on (`valid` lanes each)."""
+    """Computes and stores `count` vectors of points of `axis` from `base` on (`valid` lanes
+    each)."""
     accs: list[dict[int, Expr]] = [{} for _ in range(count)]
 
     def value(part: int, e: Expr, inside: Values) -> Expr:

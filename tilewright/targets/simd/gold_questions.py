@@ -1,7 +1,7 @@
-"""Gold questions: a schedule that is many times slower than the default on any device.
+"""Gold questions (control samples): a schedule that is many times slower than the default.
 
-Input: a kernel and its default schedule. Output: a schedule outside of the space, or None. It
-measures nothing: its claim must hold on devices that nobody has seen.
+Input: a kernel and its default schedule. Output: a schedule outside of the space, or None. Nothing
+is measured here: the schedule must be slower on devices that were never tested, too.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 
-#: Steps of a sum from which on the products decide, and not what becomes of their sum.
+#: The least steps of a sum for which products, not the epilogue, take most of the time.
 DEEP = 64
-#: Rows and columns from which on operands are used often enough not to be waited for.
+#: The least rows and columns for which operands are reused often enough to hide memory latency.
 MANY = 16
 
 
 def slow_schedule(kernel: Kernel, default: Schedule) -> Schedule | None:
-    """One number per instruction, and one row of four of them: no vectors, hardly any registers.
+    """A schedule with one number per instruction and a single row of four: scalar code, few
+    registers.
 
-    A vector multiplies four numbers by one instruction, and a register tile of 6x8 loads 14 numbers
-    for 48 products; this loads five for four.  So of all instructions it needs some ten times as
-    many, whatever a processor makes of them.  The spaces have no pair of candidates that lie as far
-    apart, and no scalar code: where devices, or the weights of a product of few rows or columns,
-    hide what a schedule costs, the order of two candidates is not known before it is measured.
+    A vector instruction multiplies four numbers, and a register tile of 6x8 loads 14 numbers for 48
+    products; this schedule loads five for four.  So it needs about ten times as many instructions
+    of every kind on any processor.  No two candidates of a space differ as much.
+
+    None where the order is not certain before a measurement: where the device, or loading the
+    weights of a product with few rows or columns, can hide the cost of a schedule.
     """
     if not isinstance(default, ContractionSchedule) or default.lanes == 1:
         return None

@@ -1,8 +1,8 @@
-"""Contractions whose vectors run along the reduction: dot products, few columns, columns far apart.
+"""Contractions with vectors along the reduction: dot products; few, or widely spaced, columns.
 
 Input: a contraction whose operands are both contiguous along the innermost summed axis.  Output: a
-`TileFn`.  A register tile holds x0 * y0 vectors of partial sums; at its end each becomes one number
-and takes the epilogue alone.  Matrices with columns enough are the business of contraction.py.
+`TileFn`.  A register tile holds x0 * y0 vectors of partial sums.  At its end each vector is reduced
+to one number, which gets its own epilogue.  contraction.py computes matrices with enough columns.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class DepthSchedule(Schedule):
 def suits(roles: Operands, machine: Machine) -> bool:
     """True if vectors should run along the reduction: it is contiguous, and columns are few or far.
 
-    Few: they would not fill a vector.  Far: each would be read alone, and too rarely to copy them.
+    Few columns would not fill a vector.  Far columns would each be loaded alone, and too rarely to
+    be copied first.
     """
     if not roles.runs_along_depth or roles.depth[-1].extent < 4 * machine.lanes:
         return False
@@ -61,7 +62,7 @@ def suits(roles: Operands, machine: Machine) -> bool:
 
 
 def default(roles: Operands, machine: Machine) -> DepthSchedule:
-    """Enough sums for all chains, both operands in registers: 8x1, 6x2, 4x3; and the other way."""
+    """Enough sums to hide latency, and both operands in registers: 8x1, 6x2, 4x3, or transposed."""
     rows, cols = roles.m.extent, roles.n.extent
     few = min(rows, cols, 3)
     many = {1: 8, 2: 5, 3: 3}[few]
@@ -114,7 +115,8 @@ class _Axis:
         return -(-self.count // self.span)
 
     def walk(self, b: Builder, group: Index, emit: Callable[[Index, int], None]) -> None:
-        """Each register tile of the group: its first element, and how many it has."""
+        """Calls `emit` for each register tile of the group, with its first element and their
+        number."""
         first = b.let(group * self.span)
         end = b.let_min(index(self.span), first * -1 + self.count)
         rest = self.var.extent % self.size
@@ -141,7 +143,7 @@ class _Dots:
     unroll: int
 
     def emit(self, row: Index, x: int, col: Index, y: int, values: Values) -> None:
-        """The products of rows [row, row + x) and columns [col, col + y)."""
+        """Emits the products of rows [row, row + x) and columns [col, col + y)."""
         b = self.b
         pairs = [(i, j) for i in range(x) for j in range(y)]
         *outer, inner = self.ops.depth
@@ -176,7 +178,7 @@ class _Dots:
     def _loads(
         self, load: Load, axis: Var, first: Index, count: int, at: Values, lanes: int
     ) -> list[Expr]:
-        """The operand at `count` neighbouring elements of `axis`, `lanes` steps each."""
+        """Loads the operand at `count` neighbouring elements of `axis`, `lanes` steps each."""
         by = stride(load.index, axis)
         if by is None:
             each = [load.index.substitute({**at, axis: first + i}) for i in range(count)]

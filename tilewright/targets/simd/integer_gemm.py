@@ -1,11 +1,12 @@
 """Contractions of 8-bit and 16-bit integers: register tiles whose steps are dot products of groups.
 
 Input: a kernel whose operands are packed in groups of 4 bytes (graph/passes/pack_dot.py), and a
-schedule.  Output: a `TileFn`.  The row operand is read a group at a time and repeated, the column
-operand in vectors of whole groups.  The schedule's `dot` says how bytes meet; every way is exact:
+schedule.  Output: a `TileFn`.  A group of the row operand is loaded and repeated over the lanes;
+the column operand is loaded as vectors of whole groups.  The schedule's `dot` says how bytes are
+multiplied; both methods are exact:
 
-    "pair"  4 products per lane: one instruction per 16 bytes where weights keep to 7 bits
-    "wide"  2 products per lane: bytes widened to 16 bits; a column's halves are added at last
+    "pair"  4 products per lane: one instruction per 16 bytes if weights have at most 7 bits
+    "wide"  2 products per lane: bytes are widened to 16 bits; a column's halves are added last
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tilewright.targets.simd.products import ProductRules
 from tilewright.targets.simd.sizes import TILE_WORK, around
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 
-#: Dot products per result that cost less than what becomes of the sum.
+#: The number of dot products per result below which the epilogue costs more than they do.
 SHALLOW = 9
 
 
@@ -45,22 +46,22 @@ class BytesSchedule(WalkSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if vectors hold the results, and what is summed does not end at run time."""
+    """True if results can be stored as vectors and the reduction has a fixed length."""
     return storable(kernel.dtype) and not reduces(kernel)
 
 
 def default(kernel: Kernel, machine: Machine) -> BytesSchedule:
-    """Like f32, but a dot product needs a register for its parts, and "wide" two per vector."""
+    """As for f32, but a dot product needs a register for its parts, and "wide" two per vector."""
     form = form_as(kernel, ByteContraction)
     roles, pair = form.operands, form.narrow
     per_vector = 2 if roles.col.dtype.size == 1 and not pair else 1
     rows, cols = roles.m.extent, roles.n.extent
     depth = roles.steps * form.group
-    room = machine.registers - 2  # one row value, one product
+    room = machine.registers - 2  # minus one row value and one product
     x0 = max(1, min(rows, 8, (room - 2 * per_vector) // (2 * per_vector)))
     vectors = 2 if x0 > 2 or per_vector == 2 else 4
     if pair and roles.steps <= SHALLOW and cols >= 4 * machine.lanes:
-        # stores count more than loads: whole vectors of bytes
+        # Stores cost more than loads here, so take whole vectors of bytes.
         x0, vectors = max(1, min(rows, (room - 4) // 4)), 4
     y0 = vectors * machine.lanes
     x1 = x0 * max(4, min(16, machine.l2 // 2 // (roles.row.dtype.size * depth * x0)))
@@ -76,7 +77,7 @@ def rules(kernel: Kernel, usual: BytesSchedule, machine: Machine) -> BytesRules:
 
 @dataclass(frozen=True)
 class BytesRules(ProductRules[BytesSchedule]):
-    """A sum takes one register, or two where products do not fit 16 bits."""
+    """A sum takes one register, or two if products do not fit 16 bits."""
 
     narrow: bool
 
@@ -122,7 +123,7 @@ def lower(kernel: Kernel, schedule: BytesSchedule) -> TileFn:
 
 @dataclass
 class _DotMicro(Micro):
-    """Register tiles of i32 sums; "wide" keeps two registers per vector of 4 columns."""
+    """Register tiles of i32 sums; "wide" uses two registers per vector of 4 columns."""
 
     dtype = I32
 
@@ -147,7 +148,8 @@ class _DotMicro(Micro):
 
     @property
     def _begun(self) -> tuple[Expr | None, Expr]:
-        """(what a sum starts from instead of 0, the value that is then left to compute)"""
+        """The start value of a sum (None: 0), and the value that remains to be computed from the
+        sum."""
         return begun(self.kernel.value) if len(self._halves) == 1 else (None, self.kernel.value)
 
     def _begin(self, points: TileRows, panel: Panel) -> None:
@@ -164,7 +166,7 @@ class _DotMicro(Micro):
     def _steps(
         self, rows: TileRows, panel: Panel, block: Block, inside: Values, local: Index, count: int
     ) -> None:
-        """`count` groups of every row times the same groups of every column."""
+        """Multiplies `count` groups of every row with the same groups of every column."""
         inner, col_load = self.blocks.inner, self.ops.col
         group = self.kernel.stages[0].axes[-1]
         values = {**inside, inner: block.start + local, group: Index()}
@@ -188,7 +190,7 @@ class _DotMicro(Micro):
                     )
 
     def _finish(self, points: TileRows, panel: Panel) -> None:
-        """Epilogue and store; bytes are stored as many at a time as there are."""
+        """Epilogue and store; bytes are stored several vectors at a time where possible."""
         vectors = self._vectors(panel)
         kernel = replace(self.kernel, value=self._begun[1])
         for i, point in enumerate(points.points):
@@ -201,7 +203,7 @@ class _DotMicro(Micro):
 
 
 def begun(value: Expr) -> tuple[Expr | None, Expr]:
-    """(what the sum may start from instead of 0, the value that is then left to compute)
+    """The start value of a sum (None: 0), and the value that remains to be computed from the sum.
 
     round(f32(r0 + b[n]) * s)   ->   b[n],  round(f32(r0) * s)
     """
@@ -217,7 +219,7 @@ def begun(value: Expr) -> tuple[Expr | None, Expr]:
 def store_vectors(
     b: Builder, kernel: Kernel, n: Var, at: Values, start: Index, sums: list[Reg], valid: int
 ) -> None:
-    """Epilogue and store of neighbouring vectors of columns; the last has `valid` (0: all)."""
+    """Epilogue and store of adjacent vectors of columns; the last has `valid` columns (0: all)."""
     values = []
     for j, acc in enumerate(sums):
         first = valid if acc is sums[-1] else 0

@@ -1,7 +1,7 @@
-"""Moves between the lanes of vectors: 4x4 transposes, and reductions across lanes.
+"""Moves values between the lanes of vectors: 4x4 transposes, and reductions across lanes.
 
-Input: four vectors of four lanes, or a register. Output: expressions; intermediate steps go to a
-builder.
+Input: four vectors of four lanes, or a register. Output: expressions; intermediate steps are added
+to a builder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIRST, LAST = (0, 1, 4, 5), (2, 3, 6, 7)
 
 
 def transposed(b: Builder, rows: Sequence[Expr]) -> list[Expr]:
-    """Vector i of the result holds lane i of each row, in order."""
+    """Four vectors: vector i holds lane i of each row, in order."""
     named = [_named(b, f"row{i}", row) for i, row in enumerate(rows)]
     pairs = [
         _named(b, f"pair{i}{j}", Shuffle(named[2 * i], named[2 * i + 1], half))
@@ -29,7 +29,7 @@ def transposed(b: Builder, rows: Sequence[Expr]) -> list[Expr]:
 
 
 def lane_sums(rows: Sequence[Expr]) -> Expr:
-    """Lane i of the result is the sum of the lanes of row i."""
+    """A vector: lane i is the sum of the lanes of row i."""
 
     def halves(a: Expr, b: Expr) -> Expr:
         return _sum(Shuffle(a, b, LOW), Shuffle(a, b, HIGH))
@@ -39,7 +39,7 @@ def lane_sums(rows: Sequence[Expr]) -> Expr:
 
 
 def across_lanes(op: str, acc: Reg) -> Expr:
-    """One scalar from the lanes of a register, combined pairwise."""
+    """One scalar from the lanes of a register, which are combined pairwise."""
     parts: list[Expr] = [Lane(acc, i) for i in range(acc.lanes)]
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=True)

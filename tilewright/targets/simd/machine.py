@@ -1,4 +1,4 @@
-"""What a schedule must fit on one thread with vectors: data only."""
+"""The figures of a thread with vectors that schedules must respect: data only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 class Machine:
     """f32 lanes of a vector, usable vector registers, bytes of caches.
 
-    fma:     multiply-add is one instruction (without it, a product needs a register of its own)
-    chained: the engine's compiler finishes one sum of a pass before it begins the next, and loads
-             the vectors of all steps first: passes are short, and those vectors take registers
+    fma:     True if a multiply-add is one instruction; otherwise a product needs a register of its
+             own
+    chained: True if the engine's compiler finishes one sum of a pass before it starts the next, and
+             first loads the vectors of all steps: passes are then short, and those vectors take
+             registers
     """
 
     lanes: int = 4
@@ -25,5 +27,6 @@ class Machine:
 
 
 def by_machine(choose: Callable[[Any, Machine], Any]) -> Callable[[Any, Any], Any]:
-    """A choice of schedules by a machine's numbers, as compiler options take it."""
+    """Turns a choice by `Machine` into a choice by a dict of its fields, as compiler options have
+    it."""
     return lambda kernel, variant: choose(kernel, variant.machine)

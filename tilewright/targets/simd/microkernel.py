@@ -1,10 +1,10 @@
 """The register tile of a contraction: x0 rows by y0 columns of sums, kept in registers.
 
-Input: which rows, which panel of columns, which block of the reduction.  Output: statements through
-a `Builder`.  One operand (the "row" operand) is read as splats, the other (the "column" operand) as
-vectors, in place or from a panel that was staged.  Who walks the tiles is not its business.
+Input: rows, a panel of columns, and a block of the reduction.  Output: statements added to a
+`Builder`.  One operand (the "row" operand) is loaded as splats, the other (the "column" operand) as
+vectors, from memory or from a staged panel.  The caller has the loops over tiles.
 
-Between two blocks of the reduction the sums wait in scratch memory.
+Between two blocks of the reduction the sums are kept in scratch memory.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tilewright.targets.simd.vectorize import vector
 
 @dataclass(frozen=True)
 class Panel:
-    """The columns of one register tile: its number, counted in the kernel and in the tile, and
-    how many of its columns exist."""
+    """The columns of one register tile: the panel's number in the kernel and in the tile, and how
+    many of its columns exist."""
 
     number: Index
     local: Index
@@ -37,10 +37,10 @@ class Panel:
 
 
 class TileRows:
-    """The rows of one register tile, from `first` on: which points they are and where they lie.
+    """The rows of one register tile, from `first` on, and their offsets in the row operand.
 
-    Several row axes: each row's axes and its offset in the row operand are named here, once, before
-    the loops over the reduction.
+    With several row axes, each row's index values and offset are computed here once, before the
+    loops over the reduction.
     """
 
     def __init__(self, b: Builder, ops: Operands, first: Index, count: int, values: Values) -> None:
@@ -62,9 +62,9 @@ class TileRows:
 
 
 def _point(b: Builder, ops: Operands, row: Index) -> Values:
-    """The row axes at row number `row`.
+    """Index values of the row axes at row number `row`.
 
-    The inner axis stays `row - outer * extent`, so that with it an offset takes one division and
+    The inner axis is written as `row - outer * extent`, so that an offset takes one division and
     one multiplication.
     """
     axes = ops.rows or (ops.m,)
@@ -83,11 +83,11 @@ class Micro:
     lanes:            elements per vector
     count, row_tiles: rows, and register tiles of rows, of the whole kernel
     staged, partial:  numbers of scratch buffers: a block of columns; sums between blocks
-    out:              number of the buffer that takes the values
-    even:             whether rows are split evenly; a number of rows that is known at run time is
-                      split into whole register tiles, up to the bound
+    out:              number of the output buffer
+    even:             True if rows are split evenly; False: a run-time number of rows is split into
+        whole register tiles, and the bound cuts the last one
 
-    A kind of its own says what a step is, where sums begin and what becomes of them.
+    A subclass defines what a step is, where sums start, and how they are stored.
     """
 
     dtype: ClassVar[DType] = F32
@@ -106,7 +106,7 @@ class Micro:
     out: int = 0
     even: bool = True
 
-    # ---- which rows, which columns ---------------------------------------------------------------
+    # ---- rows and columns of a register tile -----------------------------------------------------
 
     def emit(
         self,
@@ -117,9 +117,9 @@ class Micro:
         slot: Index,
         block: Block,
     ) -> None:
-        """The register tile (row, panel) of a tile, with as many rows as its even share.
+        """Emits the register tile (row, panel) of a tile, with its even share of the rows.
 
-        `slot` is the place of its sums between blocks.
+        slot: the place of its sums between blocks
         """
         row_tile = self.b.let(first_row + row)
         rows = self.ops.m.extent
@@ -137,7 +137,7 @@ class Micro:
         if not larger:
             self._columns(row_tile * small, small, at, slot, block)
             return
-        # the first `larger` tiles have one row more; both bodies begin at the same row
+        # The first `larger` tiles have one row more; both loop bodies begin at the same row.
         more = self.b.let(Index(((self.count, 1),)) - self.row_tiles * small, "larger")
         first = row_tile * small + self.b.let_min(row_tile, more, "before")
         is_larger = Bound(more - row_tile - 1, larger + 1)
@@ -168,7 +168,7 @@ class Micro:
         )
 
     def _vectors(self, panel: Panel) -> list[tuple[int, int]]:
-        """(number, how many of its lanes exist: 0 for all) of each vector of the panel."""
+        """(number, existing lanes; 0: all) of each vector of the panel."""
         lanes = self.lanes
         count = -(-panel.cols // lanes)
         return [(j, min(panel.cols - j * lanes, lanes) % lanes) for j in range(count)]
@@ -176,7 +176,7 @@ class Micro:
     # ---- one register tile -----------------------------------------------------------------------
 
     def tile(self, base: Index, rows: int, panel: Panel, slot: Index, block: Block) -> None:
-        """Sums over the block, from zero or from where the last block left them; then the store."""
+        """Sums over the block, from zero or from the sums of the last block; then the store."""
         b, points = self.b, TileRows(self.b, self.ops, base, rows, block.values)
         if self.partial is None:
             self._begin(points, panel)
@@ -200,11 +200,11 @@ class Micro:
 
     @property
     def size(self) -> int:
-        """Elements of all sums of a register tile."""
+        """The number of elements in all sums of a register tile."""
         return self.x0 * self.y0
 
     def _sums(self, rows: int, panel: Panel) -> list[tuple[Reg, int]]:
-        """The registers of sums, and where each waits between blocks."""
+        """The registers of sums, and the offset of each in scratch memory between blocks."""
         lanes = self.lanes
         pairs = [(i, j) for i in range(rows) for j, _ in self._vectors(panel)]
         return [(self._sum(i, j), i * self.y0 + j * lanes) for i, j in pairs]
@@ -229,7 +229,7 @@ class Micro:
         )
 
     def _each_step(self, block: Block, emit: Callable[[Values, Index, int], None]) -> None:
-        """The loops inside a block: emit(axes outside the innermost, first step, how many)."""
+        """The loops inside a block: emit(outer axes' values, first step, number of steps)."""
         split = self.blocks
         with nest(self.b, split.inside, block.values) as inside:
             with self.b.loop("k", Index(), block.passes) as k:
@@ -249,7 +249,8 @@ class Micro:
     def _steps(
         self, rows: TileRows, panel: Panel, block: Block, inside: Values, local: Index, count: int
     ) -> None:
-        """`count` steps, from step `local` of the block: each row's splat times each vector."""
+        """Multiplies, for `count` steps from step `local` of the block, each row with each
+        vector."""
         lanes, inner = self.lanes, self.blocks.inner
         vectors = self._vectors(panel)
         values = {**inside, inner: block.start + local}
@@ -262,7 +263,7 @@ class Micro:
             at = [self._staged(panel, inside, local, j) for j, _ in vectors]
             cols = [self.b.resolve(Load(self.staged, i, F32, lanes)) for i in at]
             col_depth = self.y0
-        # the smaller set of operands stays in registers meanwhile
+        # The smaller set of operands stays in registers.
         pairs = [(i, j) for i in range(len(first)) for j in range(len(vectors))]
         if len(first) < len(vectors):
             pairs.sort(key=lambda pair: pair[1])
@@ -282,9 +283,9 @@ class Micro:
     # ---- the column operand ----------------------------------------------------------------------
 
     def stage(self, first: Index, count: Index, block: Block) -> None:
-        """Copy the block's columns, `count` panels, into scratch memory: panel after panel.
+        """Copies the block's columns, `count` panels, into scratch memory, panel after panel.
 
-        The reduction is the outer loop, since that is how rows of B lie in memory.
+        The reduction is the outer loop, since rows of B are contiguous in memory.
         """
         self._each_step(
             block,
@@ -309,7 +310,7 @@ class Micro:
             self._each_width(first, panel, copy)
 
     def _staged(self, panel: Panel, inside: Values, local: Index, vec: int) -> Index:
-        """Where a step's vector lies in the staged block."""
+        """The offset of a step's vector in the staged block."""
         outer = self.blocks.inside
         shape = (*(v.extent for v in outer), self.blocks.steps)
         step = flatten((*(inside[v] for v in outer), local), shape)
@@ -317,18 +318,19 @@ class Micro:
         return place * self.y0 + vec * self.lanes
 
     def _column(self, panel: Index, vec: int, valid: int, values: Values) -> Expr:
-        """One vector of columns at the first step, where the operand lies in memory."""
+        """Loads one vector of columns at the first step from the operand's own memory."""
         lanes = self.lanes
         start = panel * self.y0 + vec * lanes
         read = valid if self._overruns(vec, valid) else 0
         return self.b.resolve(vector(self.ops.col, self.ops.n, start, lanes, values, {}, read))
 
     def _overruns(self, vec: int, valid: int) -> bool:
-        """True if a whole vector at the last columns would leave the buffer (no padding)."""
+        """True if a whole vector at the last columns would read past the buffer, which has no
+        padding."""
         if not valid:
             return False
         if any(isinstance(node, Load) for node in walk(self.ops.col) if node is not self.ops.col):
-            return True  # a table of indices holds no more of them than there are columns
+            return True  # a table of indices has no more entries than there are columns
         start = self.ops.n.extent // self.y0 * self.y0 + vec * self.lanes
         last = self.ops.col.index.substitute({self.ops.n: index(start + self.lanes - 1)})
         low, high = last.bounds
@@ -336,7 +338,7 @@ class Micro:
 
 
 def moved(e: Expr, by: int) -> Expr:
-    """The same loads, `by` elements further on."""
+    """The same expression with all loads moved by `by` elements."""
     if not by:
         return e
     if isinstance(e, Load):

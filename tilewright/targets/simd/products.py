@@ -1,7 +1,8 @@
-"""The spaces of matrix products: register tiles of any size, and every way to walk them.
+"""The spaces of matrix products: register tiles of any size, and all loop orders over them.
 
-Input: a product and its roles.  Output: rules as in search_rules.py.  What the paper's heuristic 2
-forbids is here: tiles that are no powers of two, such as 6 rows of 8 columns.
+Input: a product and its roles.  Output: rules as in search_rules.py.  The paper's heuristic 2
+allows only powers of two; these spaces also have other sizes, such as tiles of 6 rows and 8
+columns.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, 
 from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, unroll, whole
 
-#: Of how many register tiles the walk is varied.
+#: The number of register tiles whose other settings are varied.
 VARIED = 3
 
-#: Rows and columns of dot products that keep enough sums in flight.
+#: Rows and columns of dot products, with enough sums to hide latency.
 DOTS = ((8, 1), (1, 8), (5, 2), (2, 5), (4, 3), (3, 4), (3, 3), (4, 2), (2, 4))
 
 S = TypeVar("S", bound=Schedule)
@@ -49,13 +50,13 @@ W = TypeVar("W", bound=WalkSchedule)
 
 @dataclass(frozen=True)
 class ProductRules(Rules[S]):
-    """What walks over register tiles have in common, of numbers and of bytes."""
+    """Shared by products of floats and of bytes: the loops over register tiles."""
 
     roles: Operands
 
     @cached_property
     def sizes(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """The numbers of rows and of columns."""
         return self.roles.m.extent, self.roles.n.extent
 
     @cached_property
@@ -70,7 +71,8 @@ class ProductRules(Rules[S]):
         raise NotImplementedError
 
     def walk(self, s: W) -> W:
-        """The normal form of a walk."""
+        """The schedule with settings that make no difference set to one value, to find
+        duplicates."""
         rows, cols = self.sizes
         lanes = self.machine.lanes
         x0, y0 = min(s.x0, rows), min(s.y0, -(-cols // lanes) * lanes)
@@ -83,7 +85,7 @@ class ProductRules(Rules[S]):
         return blocks(self.roles.depth, s.r0, s.r1)
 
     def waiting(self, s: WalkSchedule) -> int:
-        """Bytes of the sums of a tile that wait between blocks."""
+        """Bytes of scratch for a tile's sums between blocks."""
         row_tiles, panels = self.parts(s)
         return aligned(4 * row_tiles * panels * s.x0 * s.y0) if self.split(s).count > 1 else 0
 
@@ -93,7 +95,7 @@ class ProductRules(Rules[S]):
         return min(-(-rows // s.x0), s.x1 // s.x0), min(-(-cols // s.y0), s.y1 // s.y0)
 
     def count(self, x1: int, y1: int) -> int:
-        """Tiles of x1 rows and y1 columns."""
+        """The number of tiles of x1 rows and y1 columns."""
         rows, cols = self.sizes
         outer = prod(v.extent for v in self.roles.outer)
         return outer * -(-rows // x1) * -(-cols // y1)
@@ -118,11 +120,11 @@ def rules(kernel: Kernel, usual: Either, machine: Machine) -> ContractionRules:
 
 @dataclass(frozen=True)
 class ContractionRules(ProductRules[Either]):
-    """Products of f32: register tiles of other sizes, and of some all that a walk can vary."""
+    """Products of f32: register tiles of other sizes, and for some of them all other settings."""
 
     @cached_property
     def _gathered(self) -> bool:
-        """Whether columns are read one by one: they lie neither side by side nor in panels."""
+        """True if columns are loaded one by one: they are neither contiguous nor in panels."""
         return self.roles.col_step not in (1, None)
 
     def made(self, tile: Tile) -> ContractionSchedule:
@@ -137,7 +139,7 @@ class ContractionRules(ProductRules[Either]):
         yield from bases
         if isinstance(self.usual, ContractionSchedule):
             yield from self._varied(self.usual)
-        # The model knows one row's panels, not what many read side by side bring from far away.
+        # The model does not count the memory traffic of many panels that are read side by side.
         wider = [base for base in bases[VARIED:] if base.y0 > bases[0].y0]
         for base in (*bases[:VARIED], *sorted(wider, key=lambda s: -s.x0 * s.y0)[:1]):
             yield from self._varied(base)
@@ -190,12 +192,13 @@ class ContractionRules(ProductRules[Either]):
         return self.waiting(s) + aligned(4 * staged)
 
     def family(self, s: Either) -> str:
-        """By the width of the register tile: how many panels a core reads side by side; and by
-        whether passes have several steps, which some compilers order so that registers run out."""
+        """A family of schedules with comparable costs: by the width of the register tile, which is
+        the number of panels read side by side, and by whether passes have several steps.  Some
+        compilers order such passes so that registers run out."""
         return f"{s.form} {s.y0} {'unrolled' if s.r0 > 1 else 'by steps'}"
 
     def cost(self, s: Either) -> float:
-        """Cycles per vector of products, by constants that keep the order of measured sweeps."""
+        """Cycles per vector of products; the constants reproduce the order in measured sweeps."""
         far = super().cost(s) / 50
         rows, cols = self.sizes
         if isinstance(s, DepthSchedule):
@@ -204,8 +207,7 @@ class ContractionRules(ProductRules[Either]):
         lanes, machine = self.machine.lanes, self.machine
         v = s.y0 // lanes
         step = 4 * (s.r1 or self.roles.steps)
-        # where the columns of a step come from: L1, if they stay there from one use to the next,
-        # and there is a next one
+        # The columns of a step come from L1 if they are used again and still there.
         again = s.y0 if s.order == "nm" else s.y1
         near = step * again <= machine.l1 // 2 and rows > s.x0
         cycles, _ = tile_cycles(s.x0, v, rows, cols, machine, 1 if near else self.roles.panel)
@@ -216,9 +218,9 @@ class ContractionRules(ProductRules[Either]):
             cycles += 0.4 / v
         spilled = s.x0 * v + min(s.x0, v) + (1 if machine.fma else 2) - machine.registers
         cycles += max(0, spilled) / (s.x0 * v)
-        cycles += 0.75 / (s.r0 * s.x0 * v)  # the loop itself
+        cycles += 0.75 / (s.r0 * s.x0 * v)  # loop overhead
         if s.r1:
-            cycles += 3.0 / s.r1  # sums wait between blocks
+            cycles += 3.0 / s.r1  # sums are stored and loaded between blocks
         if s.stage:
             cycles += (11 if self._gathered else 5) / 8 / s.x1
         elif self._gathered:

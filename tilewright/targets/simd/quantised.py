@@ -1,17 +1,17 @@
 """Products with block-quantised weights: register tiles of f32, columns of integers in memory.
 
 Input: a kernel whose column operand is (quantum - zero) * scale (kernel/quantised.py), a schedule.
-Output: a `TileFn`.  Two ways, which `stage` chooses:
+Output: a `TileFn`.  The schedule's `stage` selects one of two methods:
 
-    staged:  a block of columns becomes f32 in scratch memory once, for all rows of a tile; its
-             register tiles are those of any product
-    direct:  integers are used as they come from memory, for few rows: each block of steps has sums
-             of its own, scaled once, and the zero point comes in once per block:
+    staged:  a block of columns is converted to f32 in scratch memory once, for all rows of a tile;
+             its register tiles are those of any product
+    direct:  integers are used as loaded, for few rows.  Each block of steps has its own sums, which
+             are scaled once, and the zero point is applied once per block:
                  sum += (sum over block of a * f32(q)  -  zero * sum over block of a) * scale
 
-Where an activation is infinite, direct may give NaN where the specification gives an infinity; so
-trials leave infinities out (web/tune/trial/specs.js).  A subtraction per integer instead costs one
-row about a fifth of its speed.
+If an activation is infinite, the direct method may give NaN where the specification gives an
+infinity, so trials use no infinities (web/tune/trial/specs.js).  Subtracting the zero point from
+each integer instead makes products of one row about a fifth slower.
 """
 
 from __future__ import annotations
@@ -42,22 +42,24 @@ from tilewright.targets.simd.register_tiles import register_tiles
 from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, even
 from tilewright.targets.simd.vectorize import LANES, vector
 
-#: TileRows up to which integers are used as they come: more share the work of making them f32.
+#: Up to this number of rows integers are used directly; more rows share the cost of converting
+#: them.
 FEW_ROWS = 4
 
-#: TileRows of a tile that make up for its f32 columns: these cost some 6 of a row's vectors each.
+#: The least rows of a tile for which converted columns pay: a column costs about 6 vectors of a
+#: row.
 MANY_ROWS = 192
 
-#: Vectors of columns of a register tile: panels are whole ones, or halves of one.
+#: Vectors of columns of a register tile: whole panels, or half of one.
 VECTORS = (1, 2, 4)
 
-#: Steps per pass, if a block has as many.
+#: Steps per pass, if a block has that many.
 STEPS = 8
 
 
 @dataclass(frozen=True)
 class BlocksSchedule(WalkSchedule):
-    """Register tiles of f32 sums; `stage` makes columns f32 in scratch memory first."""
+    """Register tiles of f32 sums; `stage` converts columns to f32 in scratch memory first."""
 
     form = "blocks"
     stage: bool = True
@@ -65,13 +67,14 @@ class BlocksSchedule(WalkSchedule):
 
 
 def _fitting(s: BlocksSchedule, weights: Quantised) -> BlocksSchedule:
-    """The schedule with passes that end where words and blocks do; direct only where it can be.
+    """The schedule with passes that end where words and blocks end, and `stage` set where it must
+    be.
 
-    Not for 8 bits: `sum(a * q) - zero * sum(a)` loses digits where zeros are much larger than what
-    remains.
+    8-bit weights are always staged: `sum(a * q) - zero * sum(a)` loses digits where the zero points
+    are much larger than the result.
     """
     stage = s.stage or weights.size % LANES > 0 or weights.word == 1
-    # direct sums up activations a vector at a time
+    # The direct method adds up activations a vector at a time.
     part = weights.word if stage else max(weights.word, LANES)
     most = max(part, s.r0 // part * part)
     one_block = part == 1 and weights.size >= weights.k.extent
@@ -88,7 +91,7 @@ def default(kernel: Kernel, machine: Machine) -> BlocksSchedule:
         span = even(-(-cols // y0), max(1, TILE_WORK // (rows * depth * y0)))
         few = replace(common, x0=rows, y0=y0, x1=rows, y1=y0 * span, order="mn", stage=False)
         return _fitting(few, weights)
-    # whole panels: other widths would read words column by column
+    # Whole panels: other widths would load words column by column.
     _, x0, y0 = register_tiles(rows, cols, machine, vectors=VECTORS)[0]
     x1 = x0 * even(-(-rows // x0), max(1, MANY_ROWS // x0))
     r1 = max(1, machine.l1 // 4 // (4 * y0) // common.r0) * common.r0
@@ -105,7 +108,7 @@ def rules(kernel: Kernel, usual: BlocksSchedule, machine: Machine) -> BlocksRule
 
 @dataclass(frozen=True)
 class BlocksRules(ProductRules[BlocksSchedule]):
-    """Both ways, register tiles of other sizes, and other walks over them."""
+    """Varies the method, the size of register tiles and the loops over them."""
 
     weights: Quantised
 
@@ -153,7 +156,7 @@ def lower(kernel: Kernel, schedule: BlocksSchedule) -> TileFn:
 
 @dataclass
 class _BlockMicro(Micro):
-    """Register tiles whose columns are integers; `weights` says how they become f32."""
+    """Register tiles whose columns are integers; `weights` describes their conversion to f32."""
 
     weights: Quantised = field(kw_only=True)
 
@@ -162,7 +165,7 @@ class _BlockMicro(Micro):
     def _copy(
         self, first: Index, count: Index, block: Block, inside: Values, local: Index, steps: int
     ) -> None:
-        """`steps` steps of every panel as f32, in scratch memory."""
+        """Converts `steps` steps of every panel to f32 in scratch memory."""
         start = block.start + local
         staged = required(self.staged, "no columns are staged", kernel=self.kernel.name)
 
@@ -190,7 +193,7 @@ class _BlockMicro(Micro):
     def _quanta(
         self, panel: Panel, vec: int, values: Values, start: Index, steps: int
     ) -> Iterator[Expr]:
-        """One vector of columns at each step from `start` on, as f32; a word is read once."""
+        """One vector of columns as f32 at each step from `start` on; each word is loaded once."""
         known: dict[Expr, Expr] = {}
 
         def once(e: Expr) -> Expr:
@@ -203,7 +206,7 @@ class _BlockMicro(Micro):
             yield rewrite(value, once)
 
     def _columns_of(self, e: Expr, panel: Panel, vec: int, values: Values, step: Index) -> Expr:
-        """Part of the weight as one vector of columns; panels are whole in memory."""
+        """A part of the weight for one vector of columns; panels are whole in memory."""
         first = panel.number * self.y0 + vec * self.lanes
         known = self.weights.at(e, step)
         return self.b.resolve(vector(known, self.ops.n, first, self.lanes, values, {}))
@@ -244,7 +247,8 @@ class _BlockMicro(Micro):
     def _products(
         self, rows: TileRows, panel: Panel, values: Values, start: Index, sums: list[Reg]
     ) -> None:
-        """A pass of steps: each row's splat times each vector of integers, and the rows' sums."""
+        """A pass of steps: each row's splat times each vector of integers, and the sums of the
+        rows."""
         steps, lanes = self.blocks.unroll, self.lanes
         first = rows.loads(self.b, {**values, self.weights.k: start})
         vectors = self._vectors(panel)
@@ -268,7 +272,7 @@ class _BlockMicro(Micro):
     def _scaled(
         self, rows: TileRows, panel: Panel, values: Values, start: Index, sums: list[Reg]
     ) -> None:
-        """A block's sums, scaled, to those of the register tile."""
+        """Scales a block's sums and adds them to the register tile's sums."""
         lines = [
             None if self.weights.centred else self._total(i, sums[i])
             for i in range(len(rows.points))

@@ -1,7 +1,7 @@
-"""Register tiles: how many rows and columns of sums stay in registers, and what a tile costs.
+"""Register tiles: how many rows and columns of sums stay in registers, and the cost of a tile.
 
-Input: rows and columns of a product, a machine.  Output: tiles, the best first, by a small model of
-a core.  It knows neither kernels nor schedules.
+Input: rows and columns of a product, a machine.  Output: tiles, best first, by a small model of a
+core.  This module knows neither kernels nor schedules.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ VECTORS = (1, 2, 3, 4, 8)
 MOST_ROWS = 16
 
 
-#: Widths of register tiles in vectors, and how many tiles of each width a space has.
+#: Widths of register tiles in vectors; the number of tiles of each width in a space.
 WIDTHS, PER_WIDTH = (1, 2, 3, 4, 5, 6, 8), 3
 
-#: A register tile that costs more than this multiple of the best one's cycles is not tried.
+#: A register tile is tried if it costs at most this multiple of the best one's cycles.
 WORSE = 1.6
 
 
 def register_tile(rows: int, cols: int, machine: Machine, panel: int = 1) -> tuple[int, int]:
-    """Rows and columns of the register tile that spends the fewest cycles per product."""
+    """Rows and columns of the register tile with the fewest cycles per product."""
     return register_tiles(rows, cols, machine, panel)[0][1:]
 
 
 def register_tiles(
     rows: int, cols: int, machine: Machine, panel: int = 1, vectors: Sequence[int] = VECTORS
 ) -> list[tuple[float, int, int]]:
-    """(cycles per product, x0, y0) of all that fit the registers, the best first."""
+    """(cycles per product, x0, y0) of all tiles that fit the registers, best first."""
     spare = machine.registers - (1 if machine.fma else 2)
 
     def operands(x0: int, v: int) -> int:
@@ -52,11 +52,11 @@ def tile_cycles(
 ) -> tuple[float, float]:
     """(cycles, loads) per vector of products of a register tile of x0 rows and v vectors.
 
-    They need x0*v sums, one register per element of the smaller set of operands, and one that walks
-    the other.  A step costs the most of: x0*v products at 2 a cycle; x0 + v loads at 2 a cycle; all
-    instructions at 4 a cycle; 4 cycles, since a sum cannot be touched again before.  Few rows or
-    columns are split evenly, so partly filled tiles count.  Panels come from L2 at some 12 bytes a
-    cycle, and whole: 12 columns touch two of 8.
+    Such a tile needs x0*v registers for sums, one for each element of the smaller set of operands,
+    and one for the current element of the other set.  A step takes the largest of: x0*v products at
+    2 a cycle; x0 + v loads at 2 a cycle; all instructions at 4 a cycle; 4 cycles, the latency of a
+    sum. Few rows or columns are split evenly, so partly filled tiles count.  Panels come from L2 at
+    about 12 bytes a cycle, and as a whole: 12 columns read two panels of 8.
     """
     vectors = -(-cols // machine.lanes)
     x, y = rows / -(-rows // x0), vectors / -(-vectors // v)
@@ -69,7 +69,7 @@ def tile_cycles(
 
 
 def usual_tiles(rows: int, cols: int, machine: Machine, panel: int = 1) -> list[tuple[int, int]]:
-    """(x0, y0) of register tiles worth trying, the best first: some of each width."""
+    """(x0, y0) of register tiles worth trying, best first: some of each width."""
     tiles = register_tiles(rows, cols, machine, panel, WIDTHS)
     seen: Counter[int] = Counter()
     found = []

@@ -1,10 +1,10 @@
-"""Row-wise kernels: softmax, layer norm, means: reductions along a contiguous row, then the row.
+"""Row-wise kernels (softmax, layer norm, means): reductions along a contiguous row, then the row.
 
-Input: a kernel whose stages run along memory.  Output: a `TileFn` of `x1` rows per tile.
-Per row and stage: `r0` vectors of partial results, combined across lanes, then a scalar tail; at
-last the columns, in vectors.  What stages share is computed again: it is in L1 and costs no memory.
-Only a sum of costly terms that the stored value needs again (softmax's exponentials) keeps them
-in scratch memory.
+Input: a kernel whose stages run along memory.  Output: a `TileFn` of `x1` rows per tile. For each
+row and stage, `r0` vectors of partial results are computed, combined across lanes, and completed by
+a scalar loop; finally the columns are computed in vectors.  Values that stages share are computed
+again from L1.  Only expensive terms of a sum that the stored value needs again, such as softmax's
+exponentials, are kept in scratch memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Combine = Callable[[Expr, Expr], Call]
 
 @dataclass(frozen=True)
 class RowsSchedule(SumsSchedule):
-    """Rows of a tile, vectors of partial results of a row."""
+    """Rows of a tile, and vectors of partial results of a row."""
 
     form = "rows"
 
@@ -70,9 +70,10 @@ def lower(kernel: Kernel, schedule: RowsSchedule) -> TileFn:
 
 
 def _step_of(kernel: Kernel, number: int) -> Combine:
-    """How the stage takes one more value.  A maximum may lose a NaN that its users bring back.
+    """How the stage adds one more value.
 
-    sum of exp(x - max(x)) is NaN if any x is, whatever max made of it
+    A maximum may drop a NaN if its users restore it: the sum of exp(x - max(x)) is NaN if any x is
+    NaN, whatever the maximum was.
     """
     stage = kernel.stages[number]
     if stage.op == "max" and dtype_of(stage.value).is_float:
@@ -97,7 +98,7 @@ def _is_centred(e: Expr, stage: Stage, number: int) -> bool:
 
 
 def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
-    """(the stage that keeps its terms in scratch, the value that reads them there)
+    """The stage that keeps its terms in scratch, and the value that loads them from there.
 
     r1 = sum over j of exp(x[j] - r0); value exp(x[c] - r0) / r1   ->   value scratch[c] / r1
     """
@@ -119,9 +120,9 @@ def _kept(kernel: Kernel) -> tuple[int | None, Expr]:
 
 @dataclass(frozen=True)
 class _Row:
-    """The row being reduced: where its statements go and what is known about it.
+    """The row that is being reduced, and the builder of its statements.
 
-    `area`: the scratch buffer that takes the stage's terms; 0 for none
+    area: the scratch buffer that takes the stage's terms; 0 for none
     """
 
     b: Builder
@@ -133,7 +134,7 @@ class _Row:
     area: int
 
     def keep(self, at: Index, value: Expr) -> Expr:
-        """Store a term where the columns read it again."""
+        """Stores a term where the columns load it again."""
         if not self.area:
             return value
         term = Reg(f"{self.name}term{lanes_of(value)}", dtype_of(value), lanes_of(value))
@@ -217,7 +218,7 @@ def _to_the_end(
 def _columns(
     b: Builder, kernel: Kernel, schedule: RowsSchedule, values: Values, accs: dict[int, Expr]
 ) -> None:
-    """Store the row: one scalar, or every column in vectors."""
+    """Stores the row: one scalar, or every column in vectors."""
     cols = kernel.axes[len(kernel.rows) :]
     if not cols:
         b.store(0, kernel.store.substitute(values), scalar(kernel.value, values, accs))

@@ -23,13 +23,14 @@ S = TypeVar("S", bound=Schedule)
 
 @dataclass(frozen=True)
 class Rules(Generic[S]):
-    """What may vary, and what to expect.
+    """A search space and its estimates.
 
     lite:     the paper's space, for matrix products
-    extended: our own
-    normal:   the schedule without what makes no difference, so that equal ones meet
-    balanced: whether workers find tiles enough
-    cost:     cycles per product where there is a model, then how far it is from the default
+    extended: our own schedules
+    normal:   the schedule with settings that make no difference set to one value, to find
+              duplicates
+    balanced: True if there are enough tiles for all workers
+    cost:     cycles per product if there is a model, otherwise the distance from the default
     """
 
     kernel: Kernel
@@ -57,7 +58,7 @@ class Rules(Generic[S]):
         return self.tiles(s) >= min(ENOUGH_TILES, self.tiles(self.default))
 
     def scratch(self, s: S) -> int:
-        """Bytes of scratch memory per worker, as far as they depend on the schedule."""
+        """Bytes of scratch memory per worker, the part that depends on the schedule."""
         del s
         return 0
 
@@ -65,18 +66,18 @@ class Rules(Generic[S]):
         return distance(s, self.usual)
 
     def family(self, s: S) -> str:
-        """What a cost is known of best: schedules of one family differ in little."""
+        """The group of schedules with which this one's cost compares best."""
         del s
         return ""
 
     def words(self, s: S) -> float:
-        """Words loaded and stored beyond L1, in all tiles; the same for all where unknown."""
+        """Words loaded and stored beyond L1, in all tiles; a constant where it is not known."""
         del s
         return self.kernel.bytes / 4
 
 
 def distance(a: Schedule, b: Schedule) -> float:
-    """How many doublings, halvings and other changes lie between two schedules."""
+    """The number of doublings, halvings and other changes between two schedules."""
     total = float(type(a) is not type(b))
     for field in fields(a):
         value, other = getattr(a, field.name), getattr(b, field.name, None)

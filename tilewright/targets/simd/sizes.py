@@ -1,26 +1,26 @@
-"""Arithmetic of sizes that schedules and spaces share, and how much work one tile should be."""
+"""Size arithmetic that schedules and spaces share, and the wanted amount of work in a tile."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Multiply-accumulates that make one tile of a product worth a ticket (some 10 microseconds).
+#: Multiply-accumulates for which a tile of a product is worth a ticket (about 10 microseconds).
 TILE_WORK = 1 << 17
 
-#: Elements that make one tile of an elementwise or row-wise kernel worth a ticket.
+#: Elements for which a tile of an elementwise or row-wise kernel is worth a ticket.
 TILE_ELEMENTS = 4096
 
-#: Tiles that balance a handful of workers.
+#: The number of tiles that balances the work of a few workers.
 ENOUGH_TILES = 24
 
 
 def even(count: int, most: int) -> int:
-    """Size of a part when `count` are split evenly into parts of at most `most`."""
+    """The part size that splits `count` evenly into parts of at most `most`."""
     return -(-count // -(-count // max(1, most)))
 
 
-#: Reduction steps per pass, the wanted number first: usual passes, long ones, and passes of a
-#: machine with chained sums.
+#: Reduction steps per pass, most wanted first: usual passes, long ones, and passes for a machine
+#: with chained sums.
 USUAL: Sequence[int] = (8, 7, 9, 10, 6, 12, 5)
 LONG: Sequence[int] = (16, 15, 17, 14, 18, 20, 13, 12, 24)
 SHORT: Sequence[int] = (2, 3)
@@ -34,15 +34,15 @@ def unroll(extent: int, about: Sequence[int] = USUAL) -> int:
 
 
 def around(size: int) -> tuple[int, ...]:
-    """Sizes some times smaller and larger."""
+    """Sizes around this one: halved and doubled several times."""
     return tuple(max(1, n) for n in (size // 4, size // 2, 2 * size, 4 * size))
 
 
 def whole(size: int, part: int, extent: int) -> int:
-    """`size` in whole parts: one at least, and no more than `extent` needs."""
+    """`size` rounded to whole parts: at least one, and no more than `extent` needs."""
     return part * max(1, min(size // part, -(-extent // part)))
 
 
 def aligned(size: int) -> int:
-    """Bytes of a scratch buffer that takes `size` bytes."""
+    """Bytes of a scratch buffer for `size` bytes, with alignment."""
     return -(-size // 64) * 64

@@ -1,10 +1,10 @@
-"""The space of one kernel: every schedule that is worth trying on a device, and in which order.
+"""The search space of one kernel: every schedule worth trying on a device, in order.
 
-Input: the rules of a kernel's schedules, what is searched with.  Output: `Candidate`s, each once,
-the default first; equal input gives equal candidates in every process. Two parts: "lite" are the
-tiles of targets/lite_space.py, for matrix products; "extended" are our own: what a change or two
-make of the default, and of what it would be with other register tiles. It lowers nothing.
-docs/spaces.md explains what is varied and why.
+Input: the rules of a kernel's schedules, and search parameters.  Output: `Candidate`s, each once,
+the default first; equal input gives equal candidates in every process. There are two parts.  "lite"
+are the tiles of targets/lite_space.py, for matrix products.  "extended" are
+ours: the default with one or two changes, and the same for other register tiles. No code is
+      generated here.  docs/spaces.md explains which settings vary and why.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tilewright.targets.strategy import Search
 
 S = TypeVar("S", bound=Schedule)
 
-#: Bytes of scratch memory that a worker has for schedules other than the default one.
+#: The most bytes of scratch memory of a worker, for all schedules but the default.
 SCRATCH = 256 * 1024
 
 
 def candidates(rules: Rules[S], search: Search) -> list[Candidate]:
-    """The default and, each once, all others: lite ones in the paper's order, then our own."""
+    """The default, then all others once each: lite candidates in the paper's order, then ours."""
     found: dict[Schedule, Candidate] = {}
 
     def take(schedules: Iterable[S], mark: Mark) -> None:

@@ -1,7 +1,7 @@
 """Schedules and spaces of kernels whose tiles are spans of rows or of elements.
 
-Input: a kernel without a register tile: elementwise, row-wise, any other reduction.  Output: rows
-of a tile, and the space around a default.  The loops are in the files of the forms.
+Input: a kernel without a register tile: elementwise, row-wise, or another reduction.  Output: rows
+of a tile, and the space around a default.  The file of each form makes its loops.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tilewright.targets.simd.sizes import TILE_ELEMENTS, around
 
 @dataclass(frozen=True)
 class SpanSchedule(Schedule):
-    """x1: rows of one tile; elements, where there is one row only."""
+    """x1: rows of one tile; elements, if there is only one row."""
 
     x1: int = 1
 
 
 @dataclass(frozen=True)
 class SumsSchedule(SpanSchedule):
-    """r0: sums side by side, so that none waits for itself."""
+    """r0: independent sums, so that an addition need not wait for the one before."""
 
     r0: int = 4
     lanes: int = 4
@@ -38,9 +38,9 @@ P = TypeVar("P", bound=SpanSchedule)
 
 @dataclass(frozen=True)
 class SpanRules(Rules[P]):
-    """Rows or elements of a tile; sums side by side where something is reduced.
+    """Varies the rows or elements of a tile, and independent sums where something is reduced.
 
-    Tiles cut `extent` rows or elements in steps of `step`, `times` over.
+    Tiles divide `extent` rows or elements in multiples of `step`; there are `times` such ranges.
     """
 
     extent: int
@@ -67,7 +67,7 @@ def reduced(kernel: Kernel) -> int:
 
 
 def rows_per_tile(kernel: Kernel) -> int:
-    """Rows that make a tile worth a ticket."""
+    """The number of rows that makes a tile worth a ticket."""
     row = prod(v.extent for v in kernel.axes[len(kernel.axes) - max(kernel.cols, 1) :])
     per_row = max(row, reduced(kernel)) if kernel.stages else row
     if kernel.cols and stride(kernel.store, kernel.axes[-1]) != 1:

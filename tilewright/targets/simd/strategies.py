@@ -1,7 +1,7 @@
 """The strategies of targets that run one thread with vectors, one row per form of kernel.
 
-Input: a kernel, and a schedule or a machine. Output: its first schedule, the rules of its space,
-its loops. All callers ask here; kernel/form.py finds the form of a kernel.
+Input: a kernel, and a schedule or a machine. Output: its default schedule, the rules of its space,
+its loops. Callers use only this module; kernel/form.py finds the form of a kernel.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ S = TypeVar("S", bound=Schedule)
 
 @dataclass(frozen=True)
 class VectorStrategy(Generic[S]):
-    """One row of the table: a `Strategy` (targets/strategy.py) by its functions.
+    """One row of the table: a `Strategy` (targets/strategy.py) as functions.
 
     kinds:     the types of its schedules
-    lower:     makes loops of one
-    default:   a good first choice, from arithmetic alone; tuning starts here
-    rules:     what the space around that choice varies
-    suits:     whether vectors can hold what a kernel of the form computes
-    otherwise: how it runs if they cannot
+    lower:     makes the loops of a schedule
+    default:   the schedule that tuning starts from, computed without measurements
+    rules:     the space around that schedule
+    suits:     true if vectors can hold what a kernel of the form computes
+    otherwise: the row to use if they cannot
     """
 
     kinds: tuple[type[S], ...]
@@ -67,7 +67,7 @@ class VectorStrategy(Generic[S]):
         return candidates(self.rules(kernel, usual, machine), search)
 
 
-#: Of maps and of reductions.
+#: Schedules of maps and of reductions.
 Span: TypeAlias = elementwise.MapSchedule | elementwise.ReduceSchedule
 
 ROWS = VectorStrategy((rowwise.RowsSchedule,), rowwise.lower, rowwise.default, rowwise.rules)
@@ -147,7 +147,7 @@ SCHEDULES = kinds_by_form(TABLE.values())
 
 
 def strategy_of(kernel: Kernel) -> Strategy[Any, Machine]:
-    """How a kernel runs: the row of its form, or where that leads."""
+    """The strategy of a kernel: the row of its form, or the row that this one refers to."""
     strategy = TABLE[type(form.classify(kernel))]
     while not strategy.suits(kernel):
         strategy = required(strategy.otherwise, "no strategy suits it", kernel=kernel.name)
@@ -155,13 +155,13 @@ def strategy_of(kernel: Kernel) -> Strategy[Any, Machine]:
 
 
 def default_schedule(kernel: Kernel, machine: Machine) -> Schedule:
-    """A good first choice; see `Strategy.default`."""
+    """The schedule that a kernel starts with; see `Strategy.default`."""
     schedule: Schedule = strategy_of(kernel).default(kernel, machine)
     return schedule
 
 
 def lower(kernel: Kernel, schedule: Schedule) -> TileFn:
-    """The loop nest of one tile of `kernel` under a schedule that meets no objection."""
+    """The loop nest of one tile of `kernel`, for a schedule without an objection."""
     strategy = strategy_of(kernel)
     known = type(schedule) in strategy.kinds
     ensure(known, "it cannot run so", kernel=kernel.name, schedule=schedule)
@@ -177,5 +177,5 @@ def objection(kernel: Kernel, schedule: Schedule) -> str:
 
 
 def schedule_from_json(data: Mapping[str, object]) -> Schedule:
-    """As of `schedule_of`."""
+    """The schedule whose `to_json` gave `data`; see `schedule_of`."""
     return schedule_of(data, SCHEDULES)

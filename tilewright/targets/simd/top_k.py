@@ -19,14 +19,14 @@ from tilewright.targets.simd.search_rules import Rules
 
 @dataclass(frozen=True)
 class OrderSchedule(Schedule):
-    """A tile is a row."""
+    """A tile is one row."""
 
     form = "order"
 
 
 @dataclass(frozen=True)
 class OrderRules(Rules[OrderSchedule]):
-    """One schedule."""
+    """A space with one schedule."""
 
     def extended(self) -> Iterator[OrderSchedule]:
         yield self.default

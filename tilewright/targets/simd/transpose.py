@@ -1,7 +1,7 @@
 """Transposes: elementwise kernels whose operand is contiguous along another axis than the output.
 
-Input: a kernel without reductions.  Output: a `TileFn` whose inner step turns a square of vectors
-by shuffles: as many loads and stores as a copy has, instead of one load per element.
+Input: a kernel without reductions.  Output: a `TileFn` whose inner step transposes a square of
+vectors by shuffles.  It has as few loads and stores as a copy, not a load for each element.
 
     out[c, n] = f(x[n, c])   ->   rows n..n+3 of x at c, transposed; stores at c..c+3, from n on
 """
@@ -23,22 +23,22 @@ from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SpanSchedule, rows_per_tile
 from tilewright.targets.simd.vectorize import storable, vector
 
-#: Rows and columns of a block: its lines of both tensors stay in L1 whatever their distance.
+#: Rows and columns of a block: its cache lines of both tensors fit L1 whatever their distance.
 BLOCK = 16
 
-#: Rows and columns of the squares that shuffles turn.
+#: Rows and columns of the squares that shuffles transpose.
 LANES = 4
 
 
 @dataclass(frozen=True)
 class TransposeSchedule(SpanSchedule):
-    """x1: rows of the turned axis in one tile, in whole blocks."""
+    """x1: rows of the transposed axis in one tile, in whole blocks."""
 
     form = "transpose"
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if there are squares to turn, of values that vectors hold, up to no run-time end."""
+    """True if there are squares to transpose, of types that vectors hold, and no run-time end."""
     fits = storable(kernel.dtype) and kernel.axes[-1].extent >= LANES and not kernel.extents
     return fits and bool(_axes(kernel))
 
@@ -57,7 +57,7 @@ def rules(
 
 
 def _axes(kernel: Kernel) -> list[Var]:
-    """The axes along which squares may be turned."""
+    """The axes along which squares may be transposed."""
     form = classify(kernel)
     axes = form.axes if isinstance(form, Transposition) else ()
     return [c for c in axes if c.extent >= LANES and _turned(kernel, c)]
