@@ -1,8 +1,8 @@
-"""Loop nests as text of a language with braces: what the text targets share.
+"""Loop nests as text of a language with braces: the code that text targets share.
 
 Input: a scalar `TileFn` and a `Dialect`.  Output: lines of statements; the dialect puts its own
-function around them.  Of vectors there are whole loads and stores, arithmetic, and what is made of
-scalars or taken apart; a language without them has no lowering that makes any.
+function around them.  Supported vector operations: whole loads and stores, arithmetic, and building
+a vector from scalars or taking it apart.  Targets without vectors lower kernels without them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tilewright.kernel.index import Div, Index, Mod, Var
 
 
 class Dialect(ABC):
-    """How a language spells what loops consist of.  Index values are signed integers."""
+    """The syntax of one language.  Index values are signed integers."""
 
     @abstractmethod
     def literal(self, value: float | int | bool, dtype: DType) -> str: ...
@@ -55,7 +55,7 @@ class Dialect(ABC):
     def store(self, buffer: int, at: str, value: str, dtype: DType, lanes: int) -> str: ...
 
     def vector(self, dtype: DType, parts: list[str]) -> str:
-        """A vector of these lanes; one part stands for all of them."""
+        """A vector of these lanes; a single part is repeated in all of them."""
         raise CompilerBug(f"no text for vectors of {dtype}")
 
     def lane(self, vector: str, lane: int) -> str:
@@ -69,11 +69,12 @@ class Dialect(ABC):
         raise CompilerBug(f"no text for a part of {e.value}")
 
     def swapped(self, value: str, bits: int) -> str:
-        """What the thread has whose number in the subgroup differs in these bits."""
+        """The value of the thread whose number in the subgroup differs in these bits."""
         raise CompilerBug("no text for subgroups")
 
     def sent(self, value: str, thread: Index) -> str:
-        """What the thread with a number in the subgroup has; all of it ask for the same."""
+        """The value of the thread with this number in the subgroup; all threads name the same
+        one."""
         raise CompilerBug("no text for subgroups")
 
     def dot(self, e: Dot, acc: str, row: str, col: str) -> str:
@@ -91,7 +92,7 @@ class Dialect(ABC):
         raise CompilerBug("no text for matrices")
 
     def copy(self, s: l.CopyAhead | l.EndCopies | l.AwaitCopies) -> str:
-        """Copies to shared memory while the thread goes on."""
+        """An asynchronous copy to shared memory, or a wait for such copies."""
         raise CompilerBug("no text for copies ahead")
 
     @abstractmethod
@@ -100,12 +101,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def choose(self, condition: str, value: str, default: str) -> str:
-        """`value` where the condition holds; reading outside of a buffer in the other is harmless
-        or does not happen."""
+        """`value` if the condition holds, else `default`.
+
+        The text must not fail where `value` would read outside of a buffer and the condition is
+        false.
+        """
 
     @abstractmethod
     def all(self, conditions: list[str]) -> str:
-        """True if all of them are; evaluating one has no effect."""
+        """True if all conditions are true; they have no side effects, so all may be evaluated."""
 
     @abstractmethod
     def scalar(self, number: int) -> str:
@@ -120,21 +124,21 @@ class Dialect(ABC):
 
     @abstractmethod
     def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
-        """The head of a loop, with its brace; where `end` is a variable, it is at most `most`."""
+        """The head of a loop, with its brace.  If `end` is a variable, it is at most `most`."""
 
     def uniform(self, name: str, value: str, most: int) -> str:
-        """Names an integer that all threads of the tile share, kept within 0 and `most`."""
+        """Names an integer that all threads of the tile share, clamped to [0, most]."""
         raise CompilerBug("no text for a number that threads share")
 
     @abstractmethod
     def barrier(self, near: bool) -> str:
-        """All threads of the tile wait for each other, or at least those of a subgroup; nothing
-        where one does it all."""
+        """A barrier of all threads of the tile; `near`: at least of a subgroup.  "" for a single
+        thread."""
 
     @abstractmethod
     def gather(self, s: l.LetGather, value: str, dtype: DType) -> str:
-        """Names an integer that was read; ends the run if it is out of range, and tells which check
-        it was."""
+        """Names an integer read from memory.  If it is out of range, ends the run with the check's
+        number."""
 
 
 def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
@@ -144,12 +148,12 @@ def body(fn: l.TileFn, dialect: Dialect, pad: str = "  ") -> Iterator[str]:
 
 
 def declarations(fn: l.TileFn, dialect: Dialect, pad: str) -> Iterator[str]:
-    """Registers, matrices of results and run-time scalars."""
+    """Declares registers, matrices of results and run-time scalars."""
     stmts = (*fn.prologue, *fn.body)
     for name, (dtype, lanes) in registers(stmts).items():
         yield pad + dialect.declare(name, dtype, lanes)
     if fn.unit:
-        # operands are named where they are loaded
+        # Operand matrices are declared where they are loaded.
         for name in dict.fromkeys(s.name for s in l.each(stmts) if isinstance(s, l.ZeroMatrix)):
             yield pad + dialect.result(name, fn.unit)
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
@@ -158,7 +162,7 @@ def declarations(fn: l.TileFn, dialect: Dialect, pad: str) -> Iterator[str]:
 
 
 def registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
-    """Type and lanes of each that is written."""
+    """Type and lanes of each register that is written."""
     sets = (s for s in l.each(stmts) if isinstance(s, l.Set))
     return {s.name: (dtype_of(s.value), lanes_of(s.value)) for s in sets}
 
@@ -203,7 +207,7 @@ def lines(
 
 
 def _stored(s: l.Store, d: Dialect) -> Iterator[str]:
-    """A vector at once; one that is stored in part, lane by lane."""
+    """Stores a whole vector; a vector that is stored in part is stored lane by lane."""
     if not s.valid:
         text = value_of(s.value, d)
         yield d.store(s.buffer, at(s.index), text, dtype_of(s.value), lanes_of(s.value))
@@ -214,7 +218,7 @@ def _stored(s: l.Store, d: Dialect) -> Iterator[str]:
 
 
 def at(i: Index) -> str:
-    """An index value."""
+    """The text of an index value."""
     parts = [_term(atom, c) for atom, c in i.terms]
     if i.const or not parts:
         parts.append(str(i.const))
@@ -235,7 +239,7 @@ def _term(atom: object, c: int) -> str:
 
 
 def condition(bounds: tuple[Bound, ...], d: Dialect) -> str:
-    """All bounds hold; what the ranges of variables make certain is not asked."""
+    """The text of a condition that all bounds hold, without bounds that are certain to hold."""
     parts = []
     for b in bounds:
         low, high = b.index.bounds

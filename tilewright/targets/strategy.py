@@ -1,8 +1,8 @@
-"""Strategies: the ways in which a target computes kernels, all with one interface.
+"""The interface of strategies: a strategy is one way in which a target computes kernels.
 
-Input: a kernel.  Output: the schedule that it starts with, those that are worth trying with what is
-expected of each, and the loops of one.  A target's table (simd/strategies.py, gpu/gpu_target.py)
-lists its strategies; nobody else looks into one.
+Input: a kernel.  Output: its default schedule, the schedules worth trying with their expected
+costs, and the loops of a schedule.  A target's table (simd/strategies.py, gpu/gpu_target.py) lists
+its strategies; other code uses them only through this interface.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def _alone(schedule: Schedule) -> Iterable[Schedule]:
 
 @dataclass(frozen=True)
 class Search:
-    """What a space is searched with, beside what its schedules must fit.
+    """Parameters of a search, besides the limits of the device.
 
-    core:       figures of the lite space's formulas (targets/lite_space.py)
-    relaxation: how much of a resource a lite tile may leave unused
-    settings:   the forms of a lite tile with all settings of what is no size
+    core:       figures for the formulas of the lite space (targets/lite_space.py)
+    relaxation: the margin of a resource that a lite tile may leave unused
+    settings:   turns a lite tile into its variants with all settings that are not sizes
     """
 
     core: Core
@@ -41,9 +41,9 @@ class Search:
 
 
 class Alternative(Protocol[S, M]):
-    """A strategy that no kernel starts with: it adds candidates to those of another one.
+    """A strategy that adds candidates to those of another one; it never gives a default.
 
-    S: its schedules;  M: what they must fit, which is data of the target
+    S: its schedules;  M: the target's data about limits of the device
     """
 
     @property
@@ -51,26 +51,27 @@ class Alternative(Protocol[S, M]):
         """The types of its schedules."""
 
     def suits(self, kernel: Kernel, /) -> bool:
-        """Whether it can compute a kernel; nothing else is asked of it otherwise."""
+        """True if it can compute a kernel.  The other methods expect such a kernel."""
 
     def candidates(
         self, kernel: Kernel, usual: Schedule, machine: M, search: Search, /
     ) -> Iterable[Candidate]:
-        """Schedules that are worth trying, the likely best first, each with its expected cost.
+        """Schedules worth trying, best expected first, each with its expected cost.
 
-        Rules and costs are one question, since costs are known relative to the others of a space.
-        usual: what the kernel starts with
+        Costs are part of this method, since a cost is relative to the others of its space.
+        usual: the kernel's default schedule
         """
 
     def lower(self, kernel: Kernel, schedule: S, /) -> TileFn:
-        """The loop nest of one tile, under a schedule that meets no objection."""
+        """The loop nest of one tile, for a schedule without an objection."""
 
 
 class Strategy(Alternative[S, M], Protocol[S, M]):
-    """A strategy that kernels start with."""
+    """A strategy that also gives a default."""
 
     def default(self, kernel: Kernel, machine: M, /) -> Schedule:
-        """The schedule that a kernel starts with, from arithmetic alone; the first candidate."""
+        """The schedule that a kernel starts with, computed without measurements; the first
+        candidate."""
 
 
 def kinds_by_form(strategies: Iterable[Alternative[Any, Any]]) -> Mapping[str, type[Schedule]]:
@@ -79,9 +80,10 @@ def kinds_by_form(strategies: Iterable[Alternative[Any, Any]]) -> Mapping[str, t
 
 
 def schedule_of(data: Mapping[str, object], kinds: Mapping[str, type[Schedule]]) -> Schedule:
-    """The schedule of which `to_json` gave this data; `InputError` if it gives no such data.
+    """The schedule whose `to_json` gave this data; `InputError` if no type of schedule fits the
+    data.
 
-    Fields that are left out have their defaults; `objection` says whether the values will do.
+    Missing fields get their defaults.  The values are not checked here; `objection` does that.
     """
     kind = kinds.get(str(data.get("form")))
     if kind is None:

@@ -1,12 +1,12 @@
 """The protocol of an elastic kernel's workers, as CUDA C++: tickets, budget checks, saved tiles.
 
-Input: none. Output: text that our own kernels (targets/cuda/elastic.py) and foreign ones
-(elastic/transform) contain. docs/elastic-form.md has the protocol; this is its one implementation.
+Input: none. Output: text for our own kernels (targets/cuda/elastic.py) and for foreign kernels
+(elastic/transform). docs/elastic-form.md describes the protocol; this is its only implementation.
 """
 
 from tilewright.base.budget import ALIVE, LOOKS, SLOT
 
-#: What a slot is: FREE, SAVED (a tile was left there), TAKEN (somebody reads it).
+#: States of a slot: FREE, SAVED (it holds an unfinished tile), TAKEN (a worker is reading it).
 TURNS = (
     """
 struct Turn {  // one launch of a kernel; docs/elastic-form.md

@@ -1,8 +1,8 @@
-"""Turns scalar expressions into vector ones along one axis.
+"""Turns scalar expressions into vector expressions along one axis.
 
-Input: an expression over variables, the axis as a base index.  Output: an expression on lanes:
-neighbouring elements become vector loads, constant ones splats, all others one scalar per lane.
-It picks no axis and no width.
+Input: an expression over variables, and the axis with a base index.  Output: an expression on
+lanes: loads of adjacent elements become vector loads, constant ones become splats, and all others
+one scalar per lane.  The caller chooses the axis and the width.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tilewright.kernel.expr import (
 from tilewright.kernel.index import Index, Var, stride
 from tilewright.kernel.tree import rewrite
 
-#: Element types that vectors hold; BOOL lanes are computed and loaded too, but never stored.
+#: Element types that vectors hold; BOOL lanes are computed and loaded, too, but never stored.
 VECTOR_DTYPES = (F32, I32, I16, I8, U8)
 _LANE_DTYPES = frozenset((*VECTOR_DTYPES, BOOL))
 
-#: Bytes of a vector, and its lanes of 32 bits.
+#: Bytes of a vector; its 32-bit lanes.
 BYTES, LANES = 16, 4
 
 Registers = Mapping[int, Expr]
@@ -84,7 +84,8 @@ def vector(
 
 
 def _position(e: Expr) -> IndexValue | None:
-    """An index as an i32, which vectors hold: addresses are smaller than 2^31."""
+    """An index as an i32 that fits a lane, since addresses are below 2^31; None for other
+    values."""
     if isinstance(e, Call) and e.fn == "cast" and e.dtype == I32:
         e = e.operands[0]
     elif not isinstance(e, IndexValue) or e.dtype != I32:
@@ -109,7 +110,7 @@ def _load(e: Load, axis: Var, base: Index, lanes: int, values: Values, valid: in
     if step is None:
         step = _pace(e.index, axis, base, count, values, first)
     if step == 1:
-        # a single valid lane moves like a splat, but must not be read as four elements
+        # A single valid lane has the pattern of a splat, but must not be loaded as four elements.
         return Load(e.buffer, first, e.dtype, lanes, valid)
     if step == 0:
         return Splat(Load(e.buffer, first, e.dtype), lanes)
@@ -119,7 +120,7 @@ def _load(e: Load, axis: Var, base: Index, lanes: int, values: Values, valid: in
 def _pace(
     at: Index, axis: Var, base: Index, count: int, values: Values, first: Index
 ) -> int | None:
-    """How far each of `count` points lies from the one before; None where they differ in that."""
+    """The constant distance between successive points, `count` of them; None if it varies."""
     later = (at.substitute({**values, axis: base + lane}) - first for lane in range(1, count))
     away = [distance.const for distance in later if distance.is_const]
     steady = len(away) == count - 1 and all(d == away[0] * n for n, d in enumerate(away, 1))

@@ -1,13 +1,13 @@
-"""Windows: depthwise convolution, pooling, means over an image, vectors running along the channels.
+"""Windows: depthwise convolution, pooling, means over an image; vectors run along the channels.
 
 Input: a kernel with one reduction that runs across the contiguous axis.  Output: a `TileFn`.  The
 results of x0 neighbouring points ("pixels") times y0 channels stay in registers.  The windows of
-neighbouring pixels overlap: what they share is loaded once per row of taps.
+neighbouring pixels overlap, and the shared elements are loaded once per row of taps.
 
     3 taps, stride 1, 4 pixels:  x[0..5] and w[0..2] are loaded once, for 12 multiply-adds
 
-Pixels are split evenly, as rows of a contraction are.  Padding is no matter of this file: windows
-read padded memory, or carry guards that are evaluated per tap.
+Pixels are split evenly, like the rows of a contraction.  Padding is handled elsewhere: windows read
+padded memory, or have guards that are evaluated per tap.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tilewright.targets.simd.search_rules import Rules
 from tilewright.targets.simd.sizes import TILE_WORK, around, even, whole
 from tilewright.targets.simd.vectorize import storable, vector
 
-#: Taps along the innermost axis of a window that are written out, without a loop.
+#: Taps along the innermost axis of a window that are unrolled.
 MAX_TAPS = 11
-#: Bytes of a cache line, and of a way of a cache: lines that far apart take each other's place.
+#: Bytes of a cache line; the distance in bytes at which lines evict each other in a cache.
 LINE, WAY = 64, 4096
-#: Windows with more taps in a row want many pixels for each factor, whatever the cache does.
+#: Windows with more taps in a row need many pixels for each factor, whatever the cache holds.
 FEW_TAPS = 5
 
 
@@ -74,16 +74,17 @@ class WindowsSchedule(UnitSchedule):
 
 
 def suits(kernel: Kernel) -> bool:
-    """True if vectors hold the sums and the results, and no axis ends at run time."""
+    """True if vectors can hold the sums and the results, and no axis ends at run time."""
     wide = storable(kernel.dtype) and storable(dtype_of(kernel.stages[0].value))
     return wide and not kernel.extents
 
 
 def default(kernel: Kernel, machine: Machine) -> WindowsSchedule:
-    """Pixels in registers beside the taps' factors and one element; few pixels take more channels.
+    """Chooses pixels that fit registers, with the taps' factors and one element; with few pixels,
+    more channels.
 
-    Eight results do not wait for each other.  Where lines would be gone from the cache before the
-    next channels are read, a unit takes all channels of a line, and two pixels.
+    Eight independent results hide latency.  If cache lines would be evicted before the next
+    channels are read, a unit has all channels of a line, and two pixels.
     """
     across = form_as(kernel, Windows)
     taps = across.taps if across.taps <= MAX_TAPS else 4
@@ -95,7 +96,7 @@ def default(kernel: Kernel, machine: Machine) -> WindowsSchedule:
     few = across.weighted and across.taps <= FEW_TAPS
     if few and _lines(across, depth, x0) > 0.9 * _room(kernel, across, machine):
         x0, vectors = even(across.pixel.extent, 2), LINE // (kernel.dtype.size * machine.lanes)
-        # two pixels are soon done: their factors stay in the cache for the next
+        # Two pixels take little time, so their factors stay cached for the next two.
         work = machine.l1 // 2 // kernel.dtype.size
     y0 = machine.lanes * max(1, min(vectors, across.channel.extent // machine.lanes))
     blocks = -(-across.channel.extent // y0)
@@ -105,7 +106,7 @@ def default(kernel: Kernel, machine: Machine) -> WindowsSchedule:
 
 
 def _lines(across: Windows, depth: int, x0: int) -> int:
-    """Lines of the cache that a unit of x0 pixels reads and writes, one for each point."""
+    """The number of cache lines that a unit of x0 pixels reads and writes, one for each point."""
     by_pixel, by_tap = across.pace
     pairs = across.in_order(x0, across.taps)
     columns = {i * by_pixel + t * by_tap for i, t in pairs} if by_tap else pairs
@@ -113,14 +114,14 @@ def _lines(across: Windows, depth: int, x0: int) -> int:
 
 
 def _room(kernel: Kernel, across: Windows, machine: Machine) -> int:
-    """How many such lines the L1 cache holds: points lie one row of channels apart, and a row that
-    is a multiple of a large power of two leaves most of the cache empty."""
+    """The number of these lines that L1 holds.  Points are one row of channels apart; if that
+    distance is a multiple of a large power of two, the lines use only a small part of the cache."""
     return machine.l1 // max(LINE, gcd(kernel.dtype.size * across.channel.extent, WAY))
 
 
 @dataclass(frozen=True)
 class UnitRules(Rules[U]):
-    """Pixels in registers, units and channels of a tile."""
+    """Varies pixels in registers, and units and channels of a tile."""
 
     across: Windows
 
@@ -153,7 +154,7 @@ class UnitRules(Rules[U]):
 
 @dataclass(frozen=True)
 class WindowRules(UnitRules[WindowsSchedule]):
-    """Channels of a unit as well, and taps per pass."""
+    """Varies channels of a unit, too, and taps per pass."""
 
     def extended(self) -> Iterator[WindowsSchedule]:
         yield from super().extended()
@@ -185,7 +186,7 @@ def tiled(
     schedule: UnitSchedule,
     make: Callable[[Builder, int], Unit],
 ) -> TileFn:
-    """The grid of tiles and the walk over the units of one; `make` gives what emits them."""
+    """The grid of tiles and the loops over the units of one; `make` returns the units' emitter."""
     x0, y0 = min(schedule.x0, windows.pixel.extent), schedule.channels
     per_row = -(-windows.pixel.extent // x0)
     rows = tuple(v.extent for v in windows.rows)
@@ -219,7 +220,7 @@ class Unit:
     schedule: UnitSchedule
 
     def emit(self, part: Index, values: Values, first: Index, end: Index) -> None:
-        """The pixels of unit number `part` of a row: its even share."""
+        """Emits the pixels of unit number `part` of a row: its even share."""
         extent = self.windows.pixel.extent
         parts = -(-extent // self.x0)
         small, larger = divmod(extent, parts)
@@ -233,7 +234,7 @@ class Unit:
         self.b.choose((Bound(part, larger),), then, orelse)
 
     def _channels(self, pixel: Index, count: int, values: Values, first: Index, end: Index) -> None:
-        """All blocks of y0 channels from `first` to `end`; the last block may hold fewer."""
+        """Emits all blocks of y0 channels from `first` to `end`; the last block may have fewer."""
         y0, channels = self.schedule.channels, self.windows.channel.extent
         full, rest = divmod(channels, y0)
         pixel = self.b.let(pixel, "x")
@@ -249,13 +250,13 @@ class Unit:
     def _block(
         self, pixel: Index, count: int, channel: Index, channels: int, values: Values
     ) -> None:
-        """Results of `count` pixels and `channels` channels, and their store."""
+        """Computes and stores the results of `count` pixels and `channels` channels."""
         raise NotImplementedError
 
 
 @dataclass
 class WindowUnit(Unit):
-    """Units of any reduction; each tap on its own."""
+    """Units of any reduction, one tap at a time."""
 
     schedule: WindowsSchedule
 
@@ -298,7 +299,8 @@ class WindowUnit(Unit):
         first: Index,
         count: int,
     ) -> None:
-        """`count` taps of the innermost window axis, in the order in which their elements lie."""
+        """Emits `count` taps of the innermost window axis, in the order of their elements in
+        memory."""
         (stage,) = self.kernel.stages
         inner = (stage.axes or (Var("one", 1),))[-1]
         loads = _Loads(self.b)
@@ -314,13 +316,13 @@ class WindowUnit(Unit):
 
 @dataclass
 class _Loads:
-    """Reads each vector of a straight piece of code once."""
+    """Loads each vector of a straight-line piece of code once."""
 
     b: Builder
     seen: dict[Load, Reg] = field(default_factory=dict)
 
     def once(self, e: Expr) -> Expr:
-        """The expression with its certain loads in registers; a guard protects what is inside."""
+        """The expression with its unconditional loads in registers; loads inside a guard stay."""
         if isinstance(e, Load) and lanes_of(e) > 1:
             if e not in self.seen:
                 self.seen[e] = Reg(f"v{len(self.seen)}", e.dtype, e.lanes)

@@ -1,7 +1,7 @@
 """The WebAssembly target: loops to Wasm IR, three passes, bytes.
 
-Input: `TileFn`s and a `WasmTarget`.  Output: kernels, linked modules and the plan driver, all from
-one instruction table and without any other compiler.
+Input: `TileFn`s and a `WasmTarget`.  Output: kernels, linked modules and the plan driver.  All are
+encoded from one instruction table; no other compiler is used.
 """
 
 from tilewright.targets.wasm.driver import driver

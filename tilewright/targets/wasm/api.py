@@ -1,7 +1,7 @@
-"""WebAssembly as a target: what targets/protocol.py asks for, from the parts of this folder.
+"""The WebAssembly target's implementation of `targets/protocol.py`.
 
-Input: kernels, schedules, programs.  Output: code, and a section of a bundle: module and plan
-images per variant, the driver, and the memory map as facts (docs/bundle.md).
+Input: kernels, schedules, programs.  Output: code, and a section of a bundle: for each variant a
+module and plan images, the driver, and the memory map as facts (docs/bundle.md).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tilewright.targets.wasm.wasm_target import TARGETS, WasmTarget
 
 @dataclass(frozen=True)
 class Wasm:
-    """The target's only value is in targets/__init__.py."""
+    """The WebAssembly target.  Its one instance is in targets/__init__.py."""
 
     name: str = "wasm"
     stages: tuple[str, ...] = ("wasm",)
@@ -95,13 +95,13 @@ class Wasm:
         alone: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> dict[str, Code]:
-        """Variants with equal schedules share loops."""
+        """A kernel's code by variant; variants with equal schedules share loops."""
         made: dict[str, Code] = {}
         for schedule in dict.fromkeys(schedules.values()):
             loops = lower(kernel, schedule)
             if alone:
                 loops = settled(loops)
-            # under one name, so that equal kernels give equal code
+            # All kernels get the same name here, so that equal kernels give equal code.
             nameless = replace(loops, name="kernel")
             variants = [v for v in schedules if schedules[v] == schedule]
             compiled = compile_tiles(nameless, [TARGETS[v] for v in variants], ALL - without)
@@ -125,7 +125,8 @@ class Wasm:
         codes: Mapping[str, Sequence[Code]],
         settings: Mapping[str, object],
     ) -> Section:
-        """Settings: "costs" (targets/sharing.py) and "scratch": least bytes of a worker's area."""
+        """Settings: "costs" (targets/sharing.py), and "scratch", the least bytes of a worker's
+        area."""
         memory = memory_map(program, codes, setting(settings, "scratch", SCRATCH))
         slots = slots_of(codes)
         costs = setting(settings, "costs", USUAL)
@@ -195,7 +196,7 @@ class Wasm:
 
 
 def _moved(old: Sequence[int], codes: Sequence[Code], changed: frozenset[int]) -> tuple[int, ...]:
-    """Slots of a variant some of whose kernels changed: what stays keeps its own.
+    """Slots of a variant after some of its kernels changed; unchanged kernels keep their slots.
 
     slot 0: kernels 0, 1, 2; 1 changed   ->   slot 0: kernels 0, 2; a slot at the end: kernel 1
     """
@@ -250,7 +251,7 @@ def _facts(memory: MemoryMap) -> dict[str, object]:
 
 
 def _map_file(memory: MemoryMap) -> File:
-    """The whole map: what exchanging code needs, and engines do not."""
+    """The whole memory map, which exchanging code needs; engines do not read it."""
     return File(json.dumps(asdict(memory), separators=(",", ":")).encode(), "json")
 
 

@@ -1,7 +1,7 @@
-"""How each scalar function is computed in Wasm: tables from (function, shape) to instructions.
+"""How Wasm computes each scalar function: tables from (function, shape) to instructions.
 
-Input: a function of `base/scalars.py` and its lowered arguments.  Output: an expression.
-A *shape* is how a dtype lives on the stack: f32 f64 i32 i64 (i8 and u8 live as i32), flag (a
+Input: a function of `base/scalars.py` and its lowered arguments.  Output: an expression. A *shape*
+is the form of a dtype on the operand stack: f32 f64 i32 i64 (i8 and u8 are i32 there), flag (a
 scalar bool, 0 or 1), f32x4, i32x4, mask (a vector bool, all ones or all zeros per lane).
 Conversions are in `casts.py`, transcendental functions in `mathlib.py`.
 """
@@ -26,10 +26,10 @@ _SCALAR = {
 }  # fmt: skip
 _VECTOR = {F32: "f32x4", I32: "i32x4", I16: "i32x4", I8: "i32x4", U8: "i32x4", BOOL: "mask"}
 
-#: Vectors as they lie in memory: operands of dot products, and bytes that are only moved.
+#: Vectors with packed lanes: operands of dot products, and bytes that are only copied.
 _PACKED = {(I8, 16): "i8x16", (U8, 16): "i8x16", (I16, 8): "i16x8"}
 
-#: shape -> Wasm value type.
+#: Wasm value type of each shape.
 VALTYPE = {
     "f32": "f32",
     "f64": "f64",
@@ -72,7 +72,7 @@ def cell(shape: str) -> str:
 
 
 def minus(flag: Expr) -> Expr:
-    """0 or 1 as a lane of a mask."""
+    """A flag, 0 or 1, as a lane of a mask."""
     if is_const(flag):
         return times(flag, -1)
     return op("i32.sub", const(0), flag)
@@ -155,15 +155,15 @@ def madd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
 
 
 def nmadd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
-    """z - x * y on f32x4, of values that are in registers: z may be pushed first."""
+    """z - x * y on f32x4; the values must be in registers, since z may be pushed first."""
     ensure(not any(isinstance(e, Load) for e in (x, y, z)), "z may not be pushed before a load")
     b.relaxed = True
     return Op("f32x4.relaxed_nmadd", (x, y, z))
 
 
 def choose(b: FuncBuilder, mask: Expr, x: Expr, y: Expr) -> Expr:
-    """x where the mask is set, else y, lane by lane; the mask is all ones or zeros per lane."""
-    # x86 has a blend for masks, but no instruction for v128.bitselect
+    """x where the mask is set, else y, lane by lane; a mask lane is all ones or all zeros."""
+    # x86 can blend by a mask in one instruction; v128.bitselect takes several.
     b.relaxed = True
     return Op("i32x4.relaxed_laneselect", (x, y, mask))
 
@@ -173,7 +173,8 @@ def _nibble(b: FuncBuilder, x: Expr, shift: Expr) -> Expr:
 
 
 def _nibbles(b: FuncBuilder, x: Expr, shift: Expr) -> Expr:
-    """The shift is a scalar (see `Values.call`); the lowest and the highest bits need one step."""
+    """Nibbles of a word.  The shift is a scalar (see `Values.call`); the lowest and the highest
+    bits need one instruction less."""
     moved = x if shift == const(0) else op("i32x4.shr_u", x, shift)
     return moved if shift == const(28) else op("v128.and", moved, b.i32x4(15))
 
@@ -187,15 +188,15 @@ def _where(_: FuncBuilder, c: Expr, x: Expr, y: Expr) -> Expr:
 
 
 def _rem(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
-    """Of f32 by f64: what a remainder is of f32, is an f32."""
+    """The remainder of f32, computed in f64; the result is always an f32."""
     wide = (op("f64.promote_f32", v) for v in (x, y))
     return op("f32.demote_f64", int64_math.call(b, "rem", *wide))
 
 
 def _extreme(fn: str) -> Recipe:
-    """max or min of f32x4 that keeps a NaN of either side; x86 needs eight instructions for it.
+    """max or min of f32x4 that keeps a NaN of either side; f32x4.max takes x86 eight instructions.
 
-    pmax(x, y) is `x < y ? y : x`, which keeps a NaN in x; where y is one, all bits are set.
+    pmax(x, y) is `x < y ? y : x`, which keeps a NaN in x.  Where y is NaN, all bits are set.
     """
 
     def recipe(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
@@ -229,20 +230,20 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
 }
 
 
-# ---- rules for single dtypes ---------------------------------------------------------------------
+# ---- narrow integers ---------------------------------------------------------------------------
 
-#: Arithmetic after which a value of 8 or 16 bits may have left its range.
+#: Arithmetic after which a value of 8 or 16 bits may be out of range.
 _GROWS = frozenset({"add", "sub", "mul", "div", "neg", "abs", "fma"})
 
 
 def wrap(dtype: DType, lanes: int, fn: str, value: Expr) -> Expr:
-    """The value as its dtype again: arithmetic of 8 or 16 bits may have left the range."""
+    """The value wrapped to its dtype: arithmetic of 8 or 16 bits may have left the range."""
     narrow = dtype.size < I32.size and dtype != BOOL
     return low_bits(dtype, lanes, value) if narrow and fn in _GROWS else value
 
 
 def low_bits(dtype: DType, lanes: int, value: Expr) -> Expr:
-    """An i32 modulo 2^8 or 2^16, as an i8, u8 or i16 lives on the stack."""
+    """An i32 modulo 2^8 or 2^16, in the form that an i8, u8 or i16 has on the stack."""
     if lanes > 1:
         right = "i32x4.shr_u" if dtype == U8 else "i32x4.shr_s"
         gone = const(32 - 8 * dtype.size)
@@ -253,7 +254,7 @@ def low_bits(dtype: DType, lanes: int, value: Expr) -> Expr:
 
 
 def clamp_const(b: FuncBuilder, fn: str, shape: str, value: Expr, limit: Expr) -> Expr:
-    """max or min with a limit that is no NaN (ReLU, Clip): a NaN in `value` stays.
+    """max or min with a limit that is not NaN (ReLU, Clip); a NaN in `value` stays NaN.
 
     pmax(a, b) is `a < b ? b : a`, which keeps a NaN in a, and is one x86 instruction.
     """

@@ -1,9 +1,9 @@
-"""The builder of Wasm IR: scopes, fresh locals, and where a value is computed.
+"""The builder of Wasm IR: scopes, new locals, and the scope in which a value is computed.
 
-Input: requests of `lower.py`, `values.py` and `mathlib.py`.  Output: statement lists.  It knows
-which variable is bound in which scope, and so places loop-invariant values (pointers, vector
-constants) outside the loops that do not change them, and turns `base + k * stride` into a pointer
-that is bumped once per pass of the loop.  That is part of lowering, not one of the three passes.
+Input: calls from `lower.py`, `values.py` and `mathlib.py`.  Output: statement lists.  The builder
+knows the scope of each variable.  It moves loop-invariant values (pointers, vector constants) out
+of loops, and turns `base + k * stride` into a pointer that each pass of the loop advances.  This is
+part of lowering, not one of the three passes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tilewright.targets.wasm.wasm_target import WasmTarget
 #: A sum of i32 locals with coefficients, in a fixed order.
 Terms = tuple[tuple[Local, int], ...]
 
-#: All bits zero: one instruction that needs no input, so it is never kept in a register.
+#: All bits zero: one instruction without input, so it is never kept in a register.
 ZERO = Op("v128.const", (), (0,))
 
 
 @dataclass
 class Addresses:
-    """What addresses of one buffer have in common, if they differ in their constant alone.
+    """Addresses of one buffer that differ only in their constant.
 
-    falls:    whether a term is subtracted
-    pointers: by bias (see `ValueLowering.address`)
+    falls:    True if a term is subtracted
+    pointers: by constant (see `ValueLowering.address`)
     """
 
     base: Local
@@ -54,13 +54,13 @@ class Addresses:
 class Scope:
     """A statement list under construction: a function body, a loop body or a branch.
 
-    names:  variable or register name -> local
+    names:  local of each variable or register
     memo:   values already computed here
     var:    the loop's variable, its first value and its step (loops only)
-    bumps:  what the loop adds to its pointers at the end of a pass
-    looped: whether the list already holds a loop
+    bumps:  amounts by which the loop advances its pointers at the end of a pass
+    looped: True if the list already has a loop
     loads:  loads already lowered here, by identity: an unrolled loop uses one many times
-    places: what addresses lowered here are made of, by buffer and terms
+    places: parts of the addresses lowered here, by buffer and terms
     """
 
     kind: str
@@ -79,12 +79,12 @@ class Scope:
 class FuncBuilder:
     """Builds one function.
 
-    outside:  how to get a variable that this function has not bound yet
+    outside:  finds a variable that this function has not bound yet
     inline:   math functions to expand in place; the others are called
-    captures: whether such a variable belongs to another function, and becomes a parameter here
-    placed:   whether values are kept and moved out of loops; if not, each use computes them anew
+    captures: True if such a variable belongs to another function, and becomes a parameter here
+    placed:   True if values are kept and moved out of loops; False: each use computes them again
 
-    `relaxed` tells whether it holds instructions that `emit.py` writes in another way for a target
+    `relaxed` is set if the function has instructions that `emit.py` writes differently for a target
     without relaxed SIMD.
     """
 
@@ -111,7 +111,7 @@ class FuncBuilder:
         self.count = 0
 
     def has(self, what: str) -> bool:
-        """A property of the target; targets that agree in all that is asked get the same code."""
+        """A property of the target.  Targets with the same answers get the same code."""
         answer = self.asked.get(what)
         if answer is None:
             answer = self.asked[what] = bool(getattr(self.target, what))
@@ -133,13 +133,13 @@ class FuncBuilder:
         return local
 
     def let(self, value: Expr, type_: str, name: str = "t", lo: int = ANY_LOW) -> Local:
-        """Compute a value here and now."""
+        """A local that is set to the value at this point."""
         local = self.fresh(type_, name, lo)
         self.emit(Assign(local, value))
         return local
 
     def vec(self, value: Expr) -> Local:
-        """A v128 that is used more than once."""
+        """A local for a v128 that is used more than once."""
         return value if isinstance(value, Local) else self.let(value, "v128")
 
     def bind(self, name: str, local: Local) -> None:
@@ -149,7 +149,7 @@ class FuncBuilder:
         scope.places.clear()
 
     def find(self, name: str) -> Local:
-        """The local of a variable; one of the surrounding function becomes a parameter."""
+        """The local of a variable; a variable of the surrounding function becomes a parameter."""
         for scope in reversed(self.scopes):
             local = scope.names.get(name)
             if local is not None:
@@ -171,7 +171,7 @@ class FuncBuilder:
         return known
 
     def collect(self, kind: str, body: Callable[[], None]) -> tuple[Stmt, ...]:
-        """Run `body` in a new scope and return its statements."""
+        """Runs `body` in a new scope and returns the scope's statements."""
         self.scopes.append(Scope(kind))
         body()
         return tuple(self.scopes.pop().stmts)
@@ -192,14 +192,15 @@ class FuncBuilder:
         for scope in reversed(self.scopes):
             known = scope.memo.get(key)
             if known is not None:
-                self.scopes[-1].memo[key] = known  # it is near when asked for again
+                self.scopes[-1].memo[key] = known  # found faster at the next use
                 return known
         return None
 
     def place(
         self, key: object, depth: int, type_: str, value: Expr, name: str, lo: int = ANY_LOW
     ) -> Local:
-        """Compute `value` in the outermost loop body that has what it needs (`depth` or in)."""
+        """Computes `value` in the outermost loop body, at `depth` or deeper, that has its
+        operands."""
         if not self.placed:
             return self.let(value, type_, name, lo)
         scopes = self.scopes
@@ -211,10 +212,10 @@ class FuncBuilder:
         return local
 
     def constant(self, key: object, type_: str, value: Expr) -> Local:
-        """A constant in a register, set before the loops around it.
+        """A constant in a register, set before the surrounding loops.
 
-        It does not move out of a scope that already holds a loop: there it would occupy a register
-        all through an inner loop that does not need it.
+        It stays inside a scope that already has a loop: outside, it would occupy a register during
+        an inner loop that does not use it.
         """
         known = self.memo(key)
         if known is not None:
@@ -238,7 +239,7 @@ class FuncBuilder:
         return self.constant(("i32x4", value), "v128", Op("i32x4.splat", (const(value),)))
 
     def pointer(self, base: Local, terms: Terms, size: int, bias: int) -> Local:
-        """base + size * (terms + bias), computed as far outside as possible."""
+        """base + size * (terms + bias), computed in the outermost possible scope."""
         ensure(self.placed, "pointers need a place")
         if not terms and not bias:
             return base

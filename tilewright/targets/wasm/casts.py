@@ -12,7 +12,7 @@ from tilewright.targets.wasm.arith import low_bits, shape_of
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Expr, Op, const, op
 
-#: Shape to shape, as instructions applied one after the other.
+#: Instructions of a cast from shape to shape, applied one after the other.
 _STEPS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f32", "f64"): ("f64.promote_f32",),
     ("f64", "f32"): ("f32.demote_f64",),
@@ -55,7 +55,7 @@ def cast(b: FuncBuilder, value: Expr, old: DType, new: DType, lanes: int) -> Exp
 
 
 def _holds(new: DType, old: DType) -> bool:
-    """True if every value of `old` is one of `new`."""
+    """True if `new` can represent every value of `old`."""
     if old not in _RANGE:
         return False
     (lo, hi), (low, high) = _RANGE[new], _RANGE[old]

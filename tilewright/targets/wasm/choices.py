@@ -1,7 +1,8 @@
-"""Choices in schedules of products, and those that are the same for all devices.
+"""Settings of product schedules, and those whose best value is the same on all devices.
 
 Input: a kernel and its schedule.  Output: the schedules that stay candidates of the lite space.
-What is fixed was measured with `lab/primitives` (docs/primitives.md); `tests/lab` compares.
+`lab/primitives` measured the settings that are fixed here (docs/primitives.md); `tests/lab` repeats
+the comparison.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ Change = Callable[[ContractionSchedule], ContractionSchedule]
 
 @dataclass(frozen=True)
 class Choice:
-    """A variable of schedules with an untuned and a tuned setting.
+    """A setting of schedules, with an untuned and a tuned value.
 
-    has:      whether a schedule has the tuned one
-    switch:   there are these two; otherwise the untuned one is an end of a range
-    concerns: whether a product leaves the choice; short sums cannot be unrolled, for one
+    has:      true if a schedule has the tuned value
+    switch:   True if these are the only values; False: the untuned one is an end of a range
+    concerns: true if both values are possible for a product; short sums cannot be unrolled
     """
 
     untuned: Change
@@ -38,7 +39,7 @@ class Choice:
 
 
 def packed(roles: Operands) -> bool:
-    """Whether columns lie in panels, as those of a weight do."""
+    """True if columns are stored in panels, as weights are."""
     return roles.col_step is None
 
 
@@ -47,11 +48,11 @@ def same(schedule: ContractionSchedule) -> ContractionSchedule:
 
 
 def _one_step(s: ContractionSchedule) -> ContractionSchedule:
-    """One reduction step per pass; a block of the reduction that was one pass remains one."""
+    """One reduction step per pass; if a block was one pass, it still is."""
     return replace(s, r0=1, r1=1 if s.r1 == s.r0 else s.r1)
 
 
-#: By name, in the order in which settings are applied.
+#: By name, in the order in which they are applied.
 CHOICES: Mapping[str, Choice] = {
     "unroll": Choice(
         _one_step, same, lambda s: s.r0 > 1, switch=False,
@@ -78,8 +79,8 @@ CHOICES: Mapping[str, Choice] = {
     ),
 }  # fmt: skip
 
-#: Whether the tuned setting is the better one on all devices that were measured; None: devices
-#: differ, and try both.  What is left out has no effect, and stays as it is.
+#: The better value on all measured devices: True for the tuned one; None if devices differ, so both
+#: are tried.  Settings that are missing here have no effect and are not changed.
 DECIDED: Mapping[str, bool | None] = {
     "unroll": True,
     "vectorize": True,
@@ -89,9 +90,9 @@ DECIDED: Mapping[str, bool | None] = {
 
 
 def choices(kernel: Kernel, schedule: Schedule) -> tuple[Schedule, ...]:
-    """A schedule under each setting that is still open for its kernel.
+    """The schedule with each value of the settings that are not decided for its kernel.
 
-    What is decided gets its setting; a schedule that cannot have it is dropped.
+    A decided setting gets its value; a schedule that cannot have it is dropped.
     """
     form = classify(kernel)
     if not isinstance(form, Contraction) or not isinstance(schedule, ContractionSchedule):

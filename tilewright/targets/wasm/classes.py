@@ -1,9 +1,9 @@
 """Classes of devices that run WebAssembly, by architecture, features and L1.
 
-Input: nothing.  Output: `CLASSES`, the most exact first.
+Input: none.  Output: `CLASSES`, the most specific first.
 
 A class falls back to a wider one: `wasm-x86-relaxed-48k` to `wasm-x86-relaxed` to `wasm`.  A wider
-class has the smallest value of each figure, so what fits it fits every narrower class.
+class has the smallest value of each figure, so schedules that fit it fit every narrower class.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tilewright.targets.wasm.wasm_target import ARM, TARGETS, X86
 
 KIND = "wasm"
 
-#: Bytes of L1 by architecture: of x86 before and since Ice Lake and Zen 5; of small and large cores
-#: of Arm, and of Apple's (sources: docs/device-classes.md).
+#: Bytes of L1 by architecture.  x86: before Ice Lake and Zen 5, and since; Arm: small cores, large
+#: cores, and Apple's (sources: docs/device-classes.md).
 TIERS = {"x86": (32, 48), "arm": (32, 64, 128)}
 _MACHINES = {"x86": X86, "arm": ARM}
-#: The part of an id that tells features, and the suffix of the variant's name.
+#: The part of an id that names the features, and the suffix of the variant's name.
 _LEVELS = {"relaxed": "", "simd": "-simd"}
 
 

@@ -1,6 +1,6 @@
-"""Words of the control block that workers share: how the driver reads, writes and waits for them.
+"""Access to the words of the control block that workers share: reads, writes and waits.
 
-Input: addresses of base/abi.py.  Output: Wasm IR.  What the words mean is decided in the driver.
+Input: addresses of base/abi.py.  Output: Wasm IR.  The driver decides the meaning of the words.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tilewright.targets.wasm.isa import ISA
 
 
 def i64(value: int) -> Op:
-    """A constant."""
+    """An i64 constant."""
     return Op("i64.const", (), (value,))
 
 
@@ -21,7 +21,7 @@ def atomic(name: str, address: int, *args: Expr, base: Expr | None = None) -> Op
 
 
 def get(address: int, base: Expr | None = None) -> Op:
-    """The word at `address`, of a worker's line if `base` is one."""
+    """The word at `address`, of the worker's line at `base` if that is given."""
     return atomic("i32.atomic.load", address, base=base)
 
 
@@ -31,7 +31,7 @@ def put(address: int, value: Expr, base: Expr | None = None) -> Effect:
 
 
 def left(check: int, index: Expr) -> tuple[Store, Store]:
-    """What a kernel leaves that stops at an index (i64)."""
+    """The two stores by which a kernel reports an index (i64) that is out of range."""
     number = Store("i32.store", const(0), CHECK, const(check + 1), -1)
     return number, Store("i64.store", const(0), INDEX, index, -1)
 
@@ -42,12 +42,12 @@ def bump(address: int, by: int) -> Effect:
 
 
 def wake(address: int) -> Effect:
-    """Wakes all who sleep on a word."""
+    """Wakes all workers that sleep on a word."""
     return Effect(atomic("memory.atomic.notify", address, const(-1)))
 
 
 def sleep_on(address: int, expected: Expr, period: int) -> Op:
-    """Sleeps while the word is `expected`, for `period` nanoseconds at most."""
+    """Sleeps while the word is `expected`, for at most `period` nanoseconds."""
     return atomic("memory.atomic.wait32", address, expected, i64(period))
 
 
@@ -57,7 +57,7 @@ def line_of(worker: Expr) -> Expr:
 
 
 def or_default(value: Expr, default: int) -> Expr:
-    """`default` where the value is 0."""
+    """`value`, or `default` if it is 0."""
     return op("select", value, const(default), value)
 
 
@@ -67,5 +67,5 @@ def least(a: Expr, b: Expr) -> Expr:
 
 
 def i32_locals(names: str) -> list[Local]:
-    """Variables by their names."""
+    """i32 locals with these names, which are separated by spaces."""
     return [Local(name, "i32") for name in names.split()]

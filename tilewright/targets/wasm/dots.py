@@ -1,7 +1,7 @@
-"""Dot products and packed integers of the loop IR to Wasm IR.
+"""Lowers dot products and packed integers of the loop IR to Wasm IR.
 
-Input: `Dot`, `Pairs` and `Join` expressions.  Output: Wasm IR expressions.  All are exact;
-which instructions a dot product takes depends on its operands and on the target:
+Input: `Dot`, `Pairs` and `Join` expressions.  Output: Wasm IR expressions.  All of them are exact.
+The instructions of a dot product depend on its operands and on the target:
 
     i16 pairs                 i32x4.dot_i16x8_s, i32x4.add                       8 products
     bytes widened first       2 extensions, the same                             8 products
@@ -22,16 +22,16 @@ from tilewright.targets.wasm.ir import Expr, Load, Op, op
 _SPLATS = {4: "v128.load32_splat", 8: "v128.load64_splat"}
 _HALVES = ("low", "high")
 
-#: The number 1 in two lanes of 16 bits.  A sum of pairs is a dot product with ones from a register:
-#: engines for x86 compute an `extadd_pairwise` with ones that they load each time.
+#: The number 1 in two lanes of 16 bits.  Pairs are summed by a dot product with ones in a register:
+#: engines for x86 compute `extadd_pairwise` the same way, but load the ones each time.
 _ONES = 0x00010001
 
-#: Which i32 lanes of two vectors hold the first and the second number of each pair.
+#: The i32 lanes of two vectors with the first, and the second, number of each pair.
 _EVEN, _ODD = (0, 2, 4, 6), (1, 3, 5, 7)
 
 
 class OperandLowering(Protocol):
-    """What lowers the operands of these expressions (values.py)."""
+    """Lowers the operands of these expressions (values.py)."""
 
     b: FuncBuilder
 
@@ -42,7 +42,7 @@ class OperandLowering(Protocol):
         """The address of an element of a buffer."""
 
     def space(self, buffer: int) -> int:
-        """The memory that a buffer lies in."""
+        """A number for the memory of a buffer; buffers with different numbers never overlap."""
 
 
 def dot(v: OperandLowering, e: k.Dot) -> Expr:
@@ -83,7 +83,7 @@ def _plus(acc: Expr, more: Expr) -> Expr:
 
 
 def _row(v: OperandLowering, row: k.Expr) -> Expr:
-    """A short row repeats until it fills a vector."""
+    """The row operand as a whole vector; a short row is repeated."""
     size = k.lanes_of(row) * k.dtype_of(row).size
     if size == 16:
         return v.value(row)
@@ -108,16 +108,16 @@ def _pairs(a: Expr, b: Expr) -> Expr:
 
 
 def shuffle(a: Expr, b: Expr, lanes: tuple[int, ...]) -> Expr:
-    """The lanes of (a, b), counted through both, as a vector."""
+    """A vector of these lanes of (a, b), counted through both."""
     size = 16 // len(lanes)
     places = bytes(lane * size + i for lane in lanes for i in range(size))
     return Op("i8x16.shuffle", (a, b), (places,))
 
 
 def join(v: OperandLowering, e: k.Join) -> Expr:
-    """Vectors of i32 lanes as one of bytes or halves.
+    """Vectors of i32 lanes as one vector of bytes or 16-bit integers.
 
-    Narrowing saturates, so a cast of floats inside needs no limits of its own.
+    Narrowing saturates, so a cast from floats inside needs no range check of its own.
     """
     parts = [_whole(v, part) for part in e.parts]
     if len(parts) == 1:
@@ -132,17 +132,17 @@ def join(v: OperandLowering, e: k.Join) -> Expr:
     return op(f"i8x16.narrow_i16x8_{'s' if e.dtype == I8 else 'u'}", first, last)
 
 
-#: The largest power of two that a cast to i32 surely takes.
+#: A power of two that every cast to i32 can represent.
 _LARGE = float(1 << 30)
 
 
 def _whole(v: OperandLowering, part: k.Expr) -> Expr:
-    """The part as i32 lanes, perhaps outside of its dtype's range."""
+    """The part as i32 lanes, which may exceed the range of its dtype."""
     from_float = isinstance(part, k.Call) and k.dtype_of(part.args[0]).is_float
     if not (from_float and isinstance(part, k.Call) and part.fn == "cast"):
         return v.value(part)
     x = v.value(part.args[0])
     if k.dtype_of(part) == U8 and v.b.has("fma"):
-        # what is too small, or no number, may become any negative number or 0: both narrow to 0
+        # Too small numbers and NaN may become any negative number or 0: both narrow to 0.
         return op("i32x4.relaxed_trunc_f32x4_s", op("f32x4.pmin", x, v.b.f32x4(_LARGE)))
     return op("i32x4.trunc_sat_f32x4_s", x)

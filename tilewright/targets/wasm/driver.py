@@ -1,17 +1,17 @@
-"""The plan driver: the generated module by which any number of workers run a whole inference.
+"""The plan driver: the generated module with which any number of workers run a whole inference.
 
-Input: the number of slots and pages to ask for.  Output: module bytes.  It is the same for every
+Input: the number of slots and of memory pages.  Output: module bytes.  They are the same for every
 model and number of threads; docs/bundle.md describes plan image and control block.
 
-    run(plan, first, last, workers) -> code    worker 0: publishes a run and takes part in it
+    run(plan, first, last, workers) -> code    worker 0: starts a run and takes part in it
     serve(worker)                              others: take part in each run until told to stop
     abort(workers) -> code                     after a trap of worker 0: waits until all have left
 
 The state of a run is one 64-bit word, POSITION = (number of the open step, next ticket), and DONE,
-the number of tickets finished.  Every worker, as often as it wants work:
+the number of tickets finished.  Every worker repeats:
 
     if a ticket of the open step is left:  take it by compare-and-swap, run its tiles, count it
-    elif the next step need not wait, or DONE says that all before it is finished:
+    elif the next step does not wait, or DONE shows that all steps before it are finished:
                                            open the next step and take its first ticket, likewise
     else:                                  spin for a while, then sleep on DONE
 """
@@ -97,10 +97,10 @@ from tilewright.targets.wasm.ir import (
 from tilewright.targets.wasm.module import Import, Module, encode_module
 from tilewright.targets.wasm.wasm_target import WasmTarget
 
-#: Looks at the state before a waiting worker sleeps: some 50 microseconds.
+#: Polls of the state before a waiting worker sleeps: about 50 microseconds.
 DEFAULT_SPIN = 8192
 
-#: How often a wait of PERIOD may pass without any worker's progress before the run is given up.
+#: The number of waits of PERIOD nanoseconds without any progress after which the run is aborted.
 DEFAULT_PATIENCE = 100
 PERIOD = 100_000_000
 PREEMPT_PERIOD = 10_000_000
@@ -109,7 +109,7 @@ TIMED_OUT = 2
 
 
 def _hold() -> Func:
-    """Sleeps while the preempt word is set.  Returns the abort word: zero means go on."""
+    """Sleeps while the preempt word is set.  Returns the abort word; 0 means to go on."""
     (word,) = i32_locals("word")
     body = Block(
         (
@@ -128,10 +128,11 @@ def _hold() -> Func:
 
 
 def _stalled() -> Func:
-    """Called by worker 0 after a wait that timed out: the abort word, set if nothing moves.
+    """Called by worker 0 after a wait timed out.  Sets the abort word if no worker makes progress,
+    and returns it.
 
-    Time alone says nothing: a device sleeps, a tab is frozen.  Only waits are counted in which no
-    worker finished a ticket although nobody had stopped them.
+    Elapsed time is not a criterion, since a device may sleep and a tab may be frozen.  Only waits
+    count during which no worker finished a ticket and the run was not preempted.
     """
     workers, worker, total = i32_locals("workers worker total")
     count = Assign(total, add(total, get(PROGRESS, line_of(worker))))
@@ -155,7 +156,8 @@ def _stalled() -> Func:
 
 
 def _rest() -> Func:
-    """Sleeps until DONE is no longer `seen`.  Worker 0 gets the abort word if nothing moves."""
+    """Sleeps until DONE differs from `seen`.  Worker 0 gets the abort word if nothing
+    progresses."""
     seen, workers, result = i32_locals("seen workers result")
     body: tuple[Stmt, ...] = (
         bump(SLEEPERS, 1),
@@ -169,10 +171,10 @@ def _rest() -> Func:
 
 
 def _work() -> Func:
-    """Takes part in a run from wherever it is now until nothing is left to take.
+    """Takes part in a run, from its current position, until no ticket is left.
 
-    `workers` is 0 but for worker 0, who also waits until everything is finished.  A run that is
-    over, or another one, shows in POSITION; so late and slow workers can do no harm.
+    `workers` is 0 except for worker 0, which also waits until every ticket is finished.  POSITION
+    shows whether the run has ended or another one has begun, so late and slow workers do no harm.
     """
     plan, first, last, base, workers, line = i32_locals("plan first last base workers line")
     step, record, ticket, finished, done = i32_locals("step record ticket finished done")
@@ -199,8 +201,8 @@ def _work() -> Func:
         If(op("i32.and", op("i32.eq", done, word(BEFORE)), op("i32.ne", get(SLEEPERS), const(0))),
            (wake(DONE),)),
     )  # fmt: skip
-    # depths: the innermost of these blocks is 0
-    wait = (  # if wait, if waits, if exhausted, loop, block
+    # Branch depths, from the innermost block (0) outwards.
+    wait = (  # in: if wait, if waits, if exhausted, loop, block
         BrIf(4, op("i32.and", op("i32.eq", step, last), op("i32.eqz", workers))),
         Assign(spins, add(spins, const(1))),
         BrIf(3, op("i32.lt_u", spins, or_default(get(SPIN), DEFAULT_SPIN))),
@@ -208,7 +210,7 @@ def _work() -> Func:
         BrIf(4, code),
         BrIf(3, const(1)),
     )
-    following = (  # if exhausted, loop, block
+    following = (  # in: if exhausted, loop, block
         Assign(step, least(add(step, word(SKIP)), last)),
         place,
         If(
@@ -222,7 +224,7 @@ def _work() -> Func:
         Assign(ticket, const(0)),
         Assign(target, op("i64.or", op("i64.shl", opened, i64(32)), i64(1))),
     )
-    tiles = (  # loop of one ticket, loop, block
+    tiles = (  # in: loop of one ticket, loop, block
         put(STEP, add(step, const(1)), line),
         Assign(begin, op("i32.mul", op("select", mirrored, ticket, flag(BACK)), word(GRAIN))),
         Run(
@@ -234,10 +236,10 @@ def _work() -> Func:
         put(PROGRESS, add(get(PROGRESS, line), const(1)), line),
         Assign(step, add(step, const(1))),
         Assign(record, add(record, const(RECORD))),
-        # a chain of serial steps goes with one ticket
+        # A chain of serial steps belongs to one ticket.
         If(op("i32.lt_s", step, stop), (signals(3), BrIf(1, const(1)))),
     )
-    again = (  # loop, block
+    again = (  # in: loop, block
         signals(1),
         Assign(position, atomic("i64.atomic.load", POSITION)),
         Assign(step, op("i32.sub", sequence, base)),
@@ -264,18 +266,19 @@ def _work() -> Func:
         put(STEP, const(JOINED), line),
         Block((Loop(again),)),
         put(STEP, const(OUTSIDE), line),
-        # after an abort worker 0 waits for this
+        # After an abort, worker 0 waits for this notification.
         If(code, (Effect(atomic("memory.atomic.notify", STEP, const(-1), base=line)),)),
     )
     return Func("work", (plan, first, last, base, workers, line), body, code)
 
 
 def _settle() -> Func:
-    """Waits until no worker but the first is inside a run.  Returns ABORT: STALLED if one stays."""
+    """Waits until only worker 0 is inside a run.  Returns ABORT, which is STALLED if another
+    stays."""
     workers, worker, line, word, quiet = i32_locals("workers worker line word quiet")
     patience = or_default(get(PATIENCE), DEFAULT_PATIENCE)
     asleep = atomic("memory.atomic.wait32", STEP, word, i64(PERIOD), base=line)
-    one = (  # loop, block, loop over workers
+    one = (  # in: loop, block, loop over workers
         Assign(word, get(STEP, line)),
         BrIf(1, op("i32.eqz", word)),
         Assign(quiet, add(quiet, op("i32.eq", asleep, const(TIMED_OUT)))),
@@ -288,7 +291,7 @@ def _settle() -> Func:
 
 
 def _abort() -> Func:
-    """Worker 0 trapped: makes all others leave and waits for it."""
+    """Called after a trap of worker 0: makes all others leave and waits for them."""
     (workers,) = i32_locals("workers")
     line = const(WORKER_LINES)
     body = (put(ABORT, const(TRAP)), put(STEP, const(OUTSIDE), line))
@@ -304,9 +307,9 @@ def _run() -> Func:
     body: tuple[Stmt, ...] = (
         Assign(workers, op("select", workers, const(1), wide)),
         Assign(base, add(add(get(EPOCH), op("i32.sub", get(LAST), get(FIRST))), const(1))),
-        # who reads the words below while they change sees that, and leaves them
+        # A worker that reads the words below while they change sees this value and ignores them.
         put(COMING, base),
-        # from here on, who still looks at the run before finds nothing to take
+        # From here on, a worker that is still in the old run finds no ticket.
         Effect(atomic("i64.atomic.store", POSITION, moved)),
         put(DONE, start),
         *(put(word, const(0)) for word in (ABORT, TRAPPED, QUIET)),
@@ -328,9 +331,9 @@ def _serve() -> Func:
         Effect(sleep_on(EPOCH, seen, IDLE_PERIOD)),
         bump(IDLE, -1),
     )
-    look = (  # loop, block, outer loop, outer block
+    look = (  # in: loop, block, outer loop, outer block
         BrIf(3, get(STOP)),
-        # read first: who sees a new epoch sees all that was written before it
+        # The epoch is read first: a worker that sees a new one also sees all earlier writes.
         Assign(epoch, get(EPOCH)),
         BrIf(1, op("i32.ne", epoch, seen)),
         Assign(spins, add(spins, const(1))),
@@ -348,7 +351,7 @@ def _serve() -> Func:
                     Block((Loop(look),)),
                     Assign(seen, epoch),
                     *(Assign(local, get(word)) for local, word in words),
-                    # words of two runs would make one that never was
+                    # The words read may belong to two runs; then start over.
                     BrIf(0, op("i32.ne", get(COMING), epoch)),
                     BrIf(0, op("i32.ge_u", worker, workers)),
                     Assign(done, Invoke("work", run, "i32")),

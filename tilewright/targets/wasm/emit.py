@@ -1,8 +1,8 @@
-"""Wasm IR to functions, and one kernel from loops to code.
+"""Turns Wasm IR into functions, and one kernel from loops into code.
 
 Input: a `TileFn`, a `WasmTarget` and the names of the passes to run.  Output: `CompiledKernel`,
-checked and encoded, ready for `link.py`.  Nothing is optimised here: every expression is pushed in
-the order of its tree, because the order of instructions is the schedule that an engine keeps.
+checked and encoded, ready for `link.py`.  Nothing is optimised here.  Every expression is pushed in
+the order of its tree, because an engine keeps the order of instructions as its schedule.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tilewright.targets.wasm.passes import ALL
 from tilewright.targets.wasm.validate import Names, check
 from tilewright.targets.wasm.wasm_target import WasmTarget
 
-#: What every slot of the function table holds: kernel(args, first, last).
+#: The type of every entry of the function table: kernel(args, first, last).
 SLOT_TYPE = FnType(("i32", "i32", "i32"))
 
 T = TypeVar("T")
 
-#: What was made for a target, and on which of its properties that depends.
+#: A target, the properties of it that a result depends on, and the result.
 _Made = tuple[WasmTarget, frozenset[str], T]
 
 _LOCAL_OPS = frozenset({"local.get", "local.set", "local.tee"})
 
-#: Buffers hold words: accesses promise 4-byte alignment at most.
+#: Buffers are only aligned to words, so accesses promise at most 4-byte alignment.
 _ALIGN = {name: min(row.align, 2) for name, row in ISA.items()}
 
 
-#: The same by instructions of fixed-width SIMD, for targets without relaxed SIMD.
+#: Replacements of relaxed instructions, for targets without relaxed SIMD.
 _RELAXED: dict[str, Callable[[Expr, Expr, Expr], ir.Op]] = {
     "f32x4.relaxed_madd": lambda x, y, z: ir.op("f32x4.add", ir.op("f32x4.mul", x, y), z),
     "f32x4.relaxed_nmadd": lambda x, y, z: ir.op("f32x4.sub", z, ir.op("f32x4.mul", x, y)),
@@ -45,7 +45,7 @@ _RELAXED: dict[str, Callable[[Expr, Expr, Expr], ir.Op]] = {
 
 
 class _Flatten:
-    """Pushes trees as instructions; locals stay objects until all of them are known."""
+    """Turns trees into instructions; locals stay objects until all of them are known."""
 
     def __init__(self, relaxed: bool) -> None:
         self.relaxed = relaxed
@@ -149,16 +149,16 @@ _STMTS: dict[type, Callable[[_Flatten, Any], None]] = {
 
 
 def flatten(fn: Func, relaxed: bool = True) -> Function:
-    """A function as instructions, locals numbered: parameters first, then by type.
+    """A function as instructions.  Locals are numbered: parameters first, then by type.
 
-    relaxed: whether the target has relaxed SIMD
+    relaxed: True if the target has relaxed SIMD
     """
     flat = _Flatten(relaxed)
     flat.stmts(fn.body)
     if fn.result is not None:
         flat.expr(fn.result)
     made = Function.of(fn.name, FnType(()), (), flat.out)
-    # order of first use; parameters are known
+    # Locals in the order of first use; parameters keep their numbers.
     used = dict.fromkeys([i[1] for i in made.kinds if i[0] in _LOCAL_OPS])
     for p in fn.params:
         used.pop(p, None)
@@ -187,7 +187,7 @@ class CompiledKernel:
     functions: the slot function last; names are local to the kernel
     helpers:   math functions it calls, which `link` adds once per module
     scratch:   bytes of the worker's scratch area that it uses
-    needs:     features that its instructions ask of the host
+    needs:     features that its instructions require of the host
     """
 
     name: str
@@ -206,14 +206,14 @@ class CompiledKernel:
         return self.scratch > 0
 
 
-#: The type of every function that a module can share, by name.
+#: The types of helper functions that kernels of a module share, by name.
 HELPER_TYPES: dict[object, FnType] = {
     name: FnType(params, (result,)) for name, (_, params, result) in mathlib.HELPERS.items()
 }
 
 
 def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[FuncCode, ...]:
-    """Check and encode functions that may call each other and the math helpers."""
+    """Checks and encodes functions that may call each other and the math helpers."""
     functions = tuple(functions)
     known: dict[object, FnType] = {**HELPER_TYPES, **{f.name: f.type for f in functions}}
     names = Names(known, {}, {SCRATCH: "i32"}, target.allowed)
@@ -223,7 +223,7 @@ def assemble(functions: Iterable[Function], target: WasmTarget) -> tuple[FuncCod
 
 
 def _lowered(fn: TileFn, target: WasmTarget, enabled: frozenset[str]) -> Lowered:
-    """The kernel after the passes."""
+    """The kernel's Wasm IR after the passes."""
     if enabled - ALL:
         raise CompilerBug(f"no such pass: {', '.join(sorted(enabled - ALL))}")
     made = lower(fn, target, passes.PLACEMENT in enabled)
@@ -245,7 +245,7 @@ def compile_tiles(
 ) -> tuple[CompiledKernel, ...]:
     """The kernel's code for each target.
 
-    Trees, and then code, are made once for targets that differ in nothing that they ask of them.
+    Trees and code are made once for all targets that do not differ in a property the kernel uses.
     """
     trees: list[_Made[Lowered]] = []
     made: list[_Made[CompiledKernel]] = []
@@ -268,7 +268,7 @@ def compile_tiles(
 
 
 def _shared(made: Iterable[_Made[T]], target: WasmTarget) -> T | None:
-    """What was made for a target that answers all that was asked of it as this one does."""
+    """A result made for another target that agrees in all properties it depends on; else None."""
     for other, asked, result in made:
         if all(getattr(other, what) == getattr(target, what) for what in asked):
             return result
@@ -276,6 +276,6 @@ def _shared(made: Iterable[_Made[T]], target: WasmTarget) -> T | None:
 
 
 def emit_text(fn: TileFn, target: WasmTarget, enabled: frozenset[str] = ALL) -> str:
-    """The kernel's functions as text, for people."""
+    """The kernel's functions as readable text."""
     lowered = _lowered(fn, target, enabled)
     return "\n\n".join(wat.render(f) for f in _functions(lowered, target))

@@ -1,8 +1,8 @@
-"""Instructions to bytes: LEB128 numbers and immediates, driven by the rows of `isa.ISA`.
+"""Encodes instructions as bytes: LEB128 numbers and immediates, by the rows of `isa.ISA`.
 
 Input: instructions as tuples (name, immediates...).  Output: byte strings, with holes where a
-function or type is named by symbol; `module.py` fills them once it has numbered everything.
-It checks nothing; `validate.py` does, before.
+symbol names a function or type; `module.py` fills them once everything is numbered. Nothing is
+checked here; `validate.py` runs before.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class FnType:
 
 @dataclass(frozen=True)
 class Function:
-    """A function as instructions; the closing `end` of the body is not listed.
+    """A function as instructions, without the closing `end` of the body.
 
-    kinds: all different instructions; a body repeats each about four times
+    kinds: all distinct instructions; on average a body repeats each about four times
     order: the body, as positions in `kinds`
     """
 
@@ -45,7 +45,7 @@ class Function:
     def of(
         cls, name: str, type_: FnType, locals_: tuple[str, ...], body: Sequence[Ins]
     ) -> Function:
-        """The function of this body."""
+        """The function with this body."""
         number = {ins: n for n, ins in enumerate(dict.fromkeys(body))}
         return cls(name, type_, locals_, tuple(number), tuple([number[ins] for ins in body]))
 
@@ -54,7 +54,7 @@ class Function:
         return tuple([self.kinds[n] for n in self.order])
 
 
-#: Encoded code: bytes, with a function's name or a type where the linker puts an index.
+#: Encoded code: bytes, with a function's name or a type where the linker writes an index.
 Parts = tuple["bytes | str | FnType", ...]
 
 
@@ -90,7 +90,7 @@ def _int(value: object) -> int:
     return value
 
 
-#: How each kind of immediate is written.  "mem" takes two values and is written by hand below.
+#: Encoders of immediates by kind.  "mem" takes two values and is encoded separately below.
 _WRITE: dict[str, Callable[[object], bytes]] = {
     "local": lambda v: uleb(_int(v)),
     "global": lambda v: uleb(_int(v)),

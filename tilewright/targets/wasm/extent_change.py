@@ -1,9 +1,9 @@
 """The driver's function that changes the length of a plan with extents.
 
-Input: a plan image in memory whose table lists the words that follow an extent (docs/bundle.md).
-Output: a function of the driver's module. It runs between two runs, never during one.
+Input: a plan image in memory, with a table of the words that depend on an extent (docs/bundle.md).
+Output: a function of the driver's module. It must run between two runs, never during one.
 
-    resize(plan, number, n)    extent `number` is n from now on: scalars, tiles, tickets follow
+    resize(plan, number, n)    sets extent `number` to n, and updates scalars, tiles and tickets
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Plan images: the bytes that a host copies into memory for each plan, made from plain numbers.
+"""Plan images: the bytes that a host copies into memory for each plan.
 
-Input: steps as `StepCall`s.  Output: image bytes, laid out as docs/bundle.md says.  It decides no
-offset inside the arena, and not which steps share their work.
+Input: steps as `StepCall`s.  Output: image bytes in the layout of docs/bundle.md.  Offsets in the
+arena, and which steps are shared among workers, are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ HEADER_WORDS, STEP_WORDS, ENTRY_WORDS = HEADER // 4, RECORD // 4, ENTRY // 4
 class StepCall:
     """One step: the table slot, buffer addresses (output first), run-time scalars, tile count.
 
-    counts:  how tiles and then each scalar follow an extent (`TileFn.counts`); empty if they do not
-    grain:   tiles per ticket; 0 is all of them: a serial step, which one worker runs
-    waits:   whether all steps before must be finished first
-    chained: a serial step that goes with the ticket of the serial step before it
-    back:    whether the first ticket takes the last tiles, and so on to the front
+    counts:  how the tile count, then each scalar, depends on an extent (`TileFn.counts`); or empty
+    grain:   tiles per ticket; 0: all of them, so the step is serial and one worker runs it
+    waits:   True if all steps before must have finished first
+    chained: True for a serial step that belongs to the ticket of the serial step before it
+    back:    True if tickets go from the last tile to the first
     """
 
     slot: int
@@ -44,7 +44,7 @@ class StepCall:
 
 
 def image_bytes(calls: Sequence[StepCall]) -> int:
-    """How long the image of these steps is."""
+    """Bytes of the image of these steps."""
     blocks = sum(len(c.addresses) + len(c.scalars) for c in calls)
     entries = sum(count is not None for c in calls for count in c.counts)
     table = 1 + ENTRY_WORDS * entries if entries else 0
@@ -52,8 +52,10 @@ def image_bytes(calls: Sequence[StepCall]) -> int:
 
 
 def image(calls: Sequence[StepCall], address: int) -> bytes:
-    """The plan image for `address`: header, a record per step, one of the end, arguments, a table
-    of what follows an extent, if anything does: the number of entries, and each with its word.
+    """The plan image for `address`: a header, a record for each step, an end record, and arguments.
+
+    If something depends on an extent, a table follows: the number of entries, then the entries,
+    each with the address of its word.
     """
     words = [len(calls), max((c.tickets for c in calls), default=0), 0, 0]
     table: list[int] = []
@@ -84,7 +86,7 @@ def image(calls: Sequence[StepCall], address: int) -> bytes:
 
 
 def _together(calls: Sequence[StepCall]) -> list[int]:
-    """How many steps one ticket of each step runs: it and the chain behind it."""
+    """The number of steps that one ticket of each step runs: the step and the chain after it."""
     counts = [1] * len(calls)
     for number, call in reversed([*enumerate(calls)][1:]):
         if call.chained:

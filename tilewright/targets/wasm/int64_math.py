@@ -1,11 +1,12 @@
 """Functions of one number that need 64-bit integers, as Wasm IR: helpers of a module.
 
-Input: a builder and scalar arguments.  Output: an expression; the builder gets the steps before.
+Input: a builder and scalar arguments.  Output: an expression; earlier steps are added to the
+builder.
 
-    rem(a, b)   what the division of two f64 leaves, rounded toward zero: exact, by long division
-    angle(x)    an f32 from 2^13 on as quarters of a turn and the rest: both in one i64
+    rem(a, b)   the remainder of two f64, with division rounded toward zero: exact, by long division
+    angle(x)    an f32 of at least 2^13 as quarter turns and the rest: both in one i64
 
-Vectors are in `mathlib.py`, which calls `angle` for large numbers alone.
+`mathlib.py` has the vector code, and calls `angle` for large numbers only.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from tilewright.targets.wasm.ir import (
     op,
 )
 
-#: Of an f64: its bits without the sign, those of infinity, bits of its fraction.
+#: Of an f64: a mask of its bits without the sign, the bits of infinity, the bits of its fraction.
 SIZE, INF_BITS, FRACTION = (1 << 63) - 1, 0x7FF << 52, 52
-#: So far a rest of 53 bits can be shifted.
+#: The largest shift of a 53-bit remainder that fits 64 bits.
 STEP = 64 - 53
 
 
 def _long(value: int) -> Expr:
-    """An i64 literal of these 64 bits."""
+    """An i64 literal with these 64 bits."""
     return Op("i64.const", (), ((value + (1 << 63)) % (1 << 64) - (1 << 63),))
 
 
@@ -48,8 +49,8 @@ def _f64(value: float) -> Expr:
 
 
 def _parts(b: FuncBuilder, size: Local) -> tuple[Local, Local]:
-    """Exponent and whole mantissa of the bits of an f64 without sign; of a subnormal number, those
-    of the smallest exponent."""
+    """Exponent and whole mantissa of the bits of an f64 without sign.  A subnormal number has the
+    smallest exponent."""
     exponent = b.let(op("i64.shr_u", size, _long(FRACTION)), "i64")
     normal = op("i64.extend_i32_u", op("i64.ne", exponent, _long(0)))
     fraction = op("i64.and", size, _long((1 << FRACTION) - 1))
@@ -59,10 +60,10 @@ def _parts(b: FuncBuilder, size: Local) -> tuple[Local, Local]:
 
 
 def rem(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
-    """With the sign of x.  Of a division by 0, of infinity and of NaN it is NaN."""
+    """The remainder, with the sign of x.  NaN for division by 0, of infinity, and of NaN."""
     x, y = b.let(x, "f64"), b.let(y, "f64")
     a, d = (b.let(op("i64.and", op("i64.reinterpret_f64", v), _long(SIZE)), "i64") for v in (x, y))
-    result = b.let(x, "f64")  # where |x| < |y|
+    result = b.let(x, "f64")  # the result if |x| < |y|
     endless = op("i32.or", op("i64.ge_u", a, _long(INF_BITS)), op("i64.gt_u", d, _long(INF_BITS)))
     bad = op("i32.or", op("i64.eqz", d), endless)
     divided = b.collect("if", lambda: b.emit(Assign(result, _divided(b, a, d, x))))
@@ -72,7 +73,7 @@ def rem(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
 
 
 def _divided(b: FuncBuilder, a: Local, d: Local, signed: Local) -> Expr:
-    """The rest of a / d, both as bits, with a sign; a >= d, and d is a finite number."""
+    """The remainder of a / d, both as bits, with a sign; a >= d, and d is a finite number."""
     (over, rest), (under, divisor) = _parts(b, a), _parts(b, d)
     rest = b.let(op("i64.rem_u", rest, divisor), "i64")
     left = b.let(op("i64.sub", over, under), "i64")
@@ -85,17 +86,19 @@ def _divided(b: FuncBuilder, a: Local, d: Local, signed: Local) -> Expr:
         BrIf(0, op("i64.ne", left, _long(0))),
     )
     b.emit(Block((BrIf(0, op("i64.eqz", left)), Loop(again))))
-    # in two steps: 2^(exponent - 1075) may be subnormal
+    # Scaled in two steps, since 2^(exponent - 1075) may be subnormal.
     whole = op("f64.mul", op("f64.convert_i64_u", rest), _f64(2.0**-FRACTION))
     scale = op("f64.reinterpret_i64", op("i64.shl", under, _long(FRACTION)))
     return op("f64.copysign", op("f64.mul", whole, scale), signed)
 
 
 def angle(b: FuncBuilder, x: Expr) -> Expr:
-    """|x| = m 2^e with a whole m; so its turns are m (2^e / 2 pi), of which only the fraction
-    counts: 64 bits of it, from a window of 128 bits of the constant.
+    """Reduces an angle |x| = m 2^e with a whole m.  Only the fraction of its turns, m (2^e / 2 pi),
+    is
+    needed: 64 bits of it, computed from a window of 128 bits of the constant.
 
-    The high word of the result is the number of quarters, the low one the rest as f32, in radians.
+    The high word of the result is the number of quarter turns; the low word is the rest as f32
+    radians.
     """
     bits = b.let(op("i32.reinterpret_f32", x), "i32")
     exponent = op("i32.and", op("i32.shr_u", bits, const(23)), const(255))
@@ -126,12 +129,12 @@ def angle(b: FuncBuilder, x: Expr) -> Expr:
 
 
 def _shifted(b: FuncBuilder, high: Local, low: Local, by: Local) -> Local:
-    """The first 64 bits of two words, after both are shifted left by `by` modulo 64."""
+    """The first 64 bits of two words after both are shifted left by `by` modulo 64."""
     rest = op("i64.shr_u", op("i64.shr_u", low, _long(1)), op("i64.xor", by, _long(63)))
     return b.let(op("i64.or", op("i64.shl", high, by), rest), "i64")
 
 
-#: By name: how it is made, the types of its parameters and of its result.
+#: By name: the function that builds it, the types of its parameters and of its result.
 LONGS: dict[str, tuple[Callable[..., Expr], tuple[str, ...], str]] = {
     "rem": (rem, ("f64", "f64"), "f64"),
     "angle": (angle, ("f32",), "i64"),

@@ -1,8 +1,8 @@
-"""The Wasm IR: expression trees and structured statements, one step above the operand stack.
+"""The Wasm IR: expression trees and structured statements, one level above the operand stack.
 
-Input: built by `lower.py` and `mathlib.py`.  Output: rewritten by `passes.py`, flattened by
-`emit.py`.  An expression pushes one value; a statement leaves the stack as it was.  Memory
-accesses are their own nodes, because addresses and aliasing are what the passes work on.
+Input: `lower.py` and `mathlib.py` build it.  Output: `passes.py` rewrites it, `emit.py` flattens
+it.  An expression pushes one value; a statement leaves the stack unchanged.  Memory accesses are
+nodes of their own, because the passes work on addresses and aliasing.
 
     for var in begin .. end step s: body        (Algorithm 1 of the nnJIT paper)
       = Block [ Assign var begin
@@ -22,7 +22,7 @@ from tilewright.targets.wasm.isa import ISA
 
 ANY_LOW = -(1 << 31)
 
-#: Every buffer lies above the control block, so no valid access is below this address.
+#: Every buffer is above the control block, so no valid access is below this address.
 LOWEST_ADDRESS = 1024
 
 
@@ -31,7 +31,7 @@ class Local:
     """A typed variable of a function; as an expression, its value.
 
     `lo` is a lower bound of an i32 variable: indices count from 0, pointers from LOWEST_ADDRESS.
-    Compared by identity: two locals of one name are two variables.
+    Locals are compared by identity: two locals with one name are different variables.
     """
 
     name: str
@@ -43,7 +43,8 @@ class Local:
 class Op:
     """An instruction over expressions: `i32.add`, `f32x4.splat`, `i32.const`, ...
 
-    It is pure, but for the atomic ones, which only the driver uses: no pass ever sees them.
+    It is pure, except for atomic instructions.  Only the driver uses those, and passes never see
+    it.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Op:
 
 @slotted
 class Load:
-    """A memory read.  `space` says which buffer; `vector` and `lane` serve load_lane only."""
+    """A memory read.  `space` identifies the buffer; `vector` and `lane` are for load_lane only."""
 
     name: str
     address: Expr
@@ -65,7 +66,7 @@ class Load:
 
 @slotted
 class Tee:
-    """Keep a value in a local and pass it on."""
+    """Stores a value in a local and also returns it."""
 
     local: Local
     value: Expr
@@ -113,7 +114,7 @@ class Loop:
 
 @slotted
 class BrIf:
-    """Branch to the enclosing block or loop number `depth`, innermost first, if `cond`."""
+    """Branches to the enclosing block or loop number `depth`, innermost first, if `cond` holds."""
 
     depth: int
     cond: Expr
@@ -133,7 +134,7 @@ class Trap:
 
 @slotted
 class Run:
-    """Call a function without result.
+    """Calls a function without a result.
 
     With `index` it calls that entry of the table, and `function` is the type of the entry.
     """
@@ -145,7 +146,7 @@ class Run:
 
 @slotted
 class Effect:
-    """An instruction for what it does; its result, if it has one, is dropped."""
+    """An instruction that is executed for its effect; its result, if it has one, is dropped."""
 
     value: Op
 
@@ -155,7 +156,7 @@ Stmt = Assign | Store | Block | Loop | BrIf | If | Trap | Run | Effect
 
 @dataclass(frozen=True)
 class Func:
-    """A function in Wasm IR.  `result` is the value it returns, if any."""
+    """A function in Wasm IR.  `result` is the value that it returns, if any."""
 
     name: str
     params: tuple[Local, ...]
@@ -179,7 +180,7 @@ def type_of(e: Expr) -> str:
     raise CompilerBug(f"{e.name} has no value")
 
 
-# ---- short names for what lowering writes all the time -------------------------------------------
+# ---- short names for common nodes ----------------------------------------------------------------
 
 _CONSTS: dict[int, Op] = {}
 
@@ -215,7 +216,7 @@ def const_value(e: Expr) -> int:
 
 
 def times(e: Expr, factor: int) -> Expr:
-    """e * factor as i32: a shift where that is enough."""
+    """e * factor as i32, as a shift where possible."""
     if is_const(e):
         return const(const_value(e) * factor)
     if factor == 1:
@@ -228,7 +229,7 @@ def times(e: Expr, factor: int) -> Expr:
 def for_loop(
     var: Local, begin: Expr, end: Expr, step: int, body: tuple[Stmt, ...], at_least_once: bool
 ) -> Block:
-    """Algorithm 1, with a test before the first pass unless there surely is one.
+    """Algorithm 1, with a test before the first pass unless there is certainly one.
 
     `end` must not change.
     """
@@ -240,7 +241,7 @@ def for_loop(
 
 
 def map_args(args: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
-    """`change` of each argument but locals; the same tuple if nothing changed."""
+    """`change` of each argument except locals; the same tuple if nothing changed."""
     new: list[Expr] | None = None
     for n, a in enumerate(args):
         if type(a) is not Local:
@@ -252,12 +253,12 @@ def map_args(args: tuple[Expr, ...], change: Callable[[Expr], Expr]) -> tuple[Ex
 
 
 class Mapper:
-    """Rebuilds functions bottom up; parts that stay equal are shared, not copied.
+    """Rebuilds functions bottom up; unchanged parts are shared, not copied.
 
-    op:          sees every instruction with arguments after these
-    load, store: see every access before its parts
+    op:          called for every instruction, after its arguments
+    load, store: called for every access, before its parts
 
-    A part that several others share is seen once: what becomes of it must not depend on its place.
+    A part that is shared is visited once, so its result must not depend on its context.
     """
 
     def __init__(
@@ -275,10 +276,10 @@ class Mapper:
         return replace(fn, body=self.stmts(fn.body), result=result)
 
     def expr(self, e: Expr) -> Expr:
-        known = self._known.get(id(e))  # of parts that the function or `_accesses` keeps alive
+        known = self._known.get(id(e))  # the function or `_accesses` keeps these objects alive
         if known is not None:
             return known
-        if isinstance(e, Op):  # by far the most, so without a call of its own
+        if isinstance(e, Op):  # the most frequent case, handled without a call
             if not e.args:
                 return e
             args = map_args(e.args, self.expr)

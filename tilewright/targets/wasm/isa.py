@@ -1,12 +1,12 @@
 """The WebAssembly instruction table: one row per instruction that Tilewright may emit.
 
 Input: the text tables below.  Output: `ISA`, name -> `Row` (opcode bytes, immediates, stack types,
-feature).  The encoder, decoder, checker and printer all read these rows; none of them knows an
-instruction of its own.  It says nothing about modules or sections.
+feature).  The encoder, decoder, checker and printer all read these rows and have no instructions of
+their own.  Modules and sections are in module.py.
 
-A line is `name opcode immediates : pops > pushes`; several lines that differ only by a prefix are
-written once, with the alternatives listed in front.  `*` as signature marks the few instructions
-whose types depend on their place (locals, calls, control flow); `validate.py` has a rule for each.
+A line is `name opcode immediates : pops > pushes`.  Lines that differ only in a prefix are written
+once, with the prefixes listed in front.  A `*` as signature marks the few instructions whose types
+depend on their context (locals, calls, control flow); `validate.py` has a rule for each.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Row:
     """One instruction.
 
     code:  opcode bytes, prefix included
-    imms:  kinds of the immediates: local global func type table label block mem lane lanes16
-           i32 i64 f32 f64 v128
+    imms:  kinds of the immediates: local global func type table label block mem lane lanes16 i32
+           i64 f32 f64 v128
     align: log2 of the natural alignment of a memory access
-    pops, pushes: stack types, or None where they depend on the place
+    pops, pushes: stack types; None where they depend on the context
     """
 
     name: str
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def values(self) -> int:
-        """How many Python values the immediates take (a memarg takes two: align, offset)."""
+        """The number of Python values for the immediates (a memarg takes two: align, offset)."""
         return len(self.imms) + ("mem" in self.imms)
 
 
@@ -255,11 +255,12 @@ _RELAXED_RUNS = (
     ("f32x4", 0x10D, "relaxed_min relaxed_max", "T T > T"),
 )
 
-#: Relaxed instructions whose freedom we do not accept: for hosts that were asked (web/features.js).
+#: Relaxed instructions whose results differ between hosts in a way that matters.  They are used
+#: only on hosts that were tested (web/engine/features.js).
 _ASKED_RUNS = (("i16x8", 0x112, "relaxed_dot_i8x16_i7x16_s", "T T > T"),)
 
 
-#: Atomic accesses; unlike others they must be aligned naturally, and they say so.
+#: Atomic accesses; unlike others they must have natural alignment, and their encoding states it.
 _ATOMIC = """
 memory.atomic.notify 00 mem2 : i32 i32 > i32
 memory.atomic.wait32 01 mem2 : i32 i32 i64 > i32

@@ -1,7 +1,7 @@
-"""Kernels to one module that fills the slots of a bundle's function table.
+"""Links kernels into one module that fills the slots of a bundle's function table.
 
-Input: compiled kernels, one per slot.  Output: module bytes.  Equal kernels appear once; math
-helpers are added once.  It generates no code of its own.
+Input: compiled kernels, one per slot.  Output: module bytes.  Equal kernels are stored once, and so
+are math helpers.  No code is generated here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def link(
     memory_pages_min: int,
     named: bool = False,
 ) -> bytes:
-    """A module whose table entry i is kernel i, exported as `k<i>` too.
+    """A module whose table entry i is kernel i, which is also exported as `k<i>`.
 
     A kernel listed for several slots is one function with several entries.
     """

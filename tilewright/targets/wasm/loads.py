@@ -1,6 +1,6 @@
-"""Vector and scalar loads of each element type, whole vectors or the first lanes of one.
+"""Vector and scalar loads of each element type: whole vectors, or the first lanes of one.
 
-Input: a load of the loop IR and its address. Output: Wasm IR. It does not compute addresses.
+Input: a load of the loop IR and its address. Output: Wasm IR. Addresses are computed by the caller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOADS = {
 
 
 def vector_load(b: FuncBuilder, e: k.Load, address: Expr, space: int) -> Expr:
-    """Several lanes, of which the first `valid` are read and the others are 0."""
+    """Several lanes, of which the first `valid` are loaded and the others are 0."""
     shape, valid = shape_of(e.dtype, e.lanes), e.valid or e.lanes
     if e.dtype.size == 4:
         return _words(address, space, valid)

@@ -1,13 +1,13 @@
-"""Loop nests to Wasm IR: one `TileFn` becomes a tile function and the slot function around it.
+"""Lowers loop nests to Wasm IR: a `TileFn` becomes a tile function and a slot function around it.
 
 Input: a `TileFn` and a `WasmTarget`.  Output: two `Func` and the helpers they call.
 
-    tile(tile, pointers and scalars...)    computes one tile; holds the hot loops, and is small,
-                                           so that an engine can replace it between two calls
+    tile(tile, pointers and scalars...)    computes one tile.  It has the hot loops and is small,
+                                           so that an engine can replace it between two calls.
     kernel(args, first, last)              reads the argument block, runs the prologue, and calls
                                            `tile` for each tile in [first, last)
 
-No optimisation happens here beyond placing invariant values outside loops (`build.py`).
+The only optimisation here is that invariant values are placed outside loops (`build.py`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCRATCH = 0
 #: The space of the argument block (see `ValueLowering.space`).
 ARGUMENTS = -1
 
-#: A vector's first `valid` words are stored in these pieces: (words, first lane).
+#: How the first `valid` words of a vector are stored, as (words, first lane).
 _PIECES = {1: ((1, 0),), 2: ((2, 0),), 3: ((2, 0), (1, 2))}
 
 #: The low bytes of four i32 lanes, gathered in the first word.
@@ -65,7 +65,7 @@ _LOW_BYTES = bytes((0, 4, 8, 12)) + bytes((0, 4, 8, 12)) * 3
 
 
 class Lowering:
-    """Lowers statements into one function under construction; `buffers` are not scratch."""
+    """Lowers statements into one function under construction; `buffers` excludes scratch."""
 
     def __init__(self, b: FuncBuilder, buffers: int) -> None:
         self.b = b
@@ -187,7 +187,7 @@ class Lowering:
         self.b.emit(If(cond, then, orelse))
 
     def barrier(self, s: l.Barrier) -> None:
-        """One worker computes the whole tile, so there is nobody to wait for."""
+        """Emits nothing: one worker computes the whole tile."""
 
 
 _RULES: dict[type, Callable[[Lowering, Any], None]] = {
@@ -208,7 +208,7 @@ class Lowered:
     """A kernel in Wasm IR: its tile and slot functions and the helpers they need.
 
     asked:   the properties of the target that it depends on
-    relaxed: whether its code depends on relaxed SIMD besides
+    relaxed: True if its code also depends on relaxed SIMD
     """
 
     tile: Func
@@ -220,7 +220,8 @@ class Lowered:
 
 
 def scratch_offsets(fn: l.TileFn) -> tuple[tuple[int, ...], int]:
-    """Where each scratch buffer lies in the worker's area, 64-byte aligned, and the total."""
+    """The 64-byte-aligned offset of each scratch buffer in the worker's area, and their total
+    size."""
     at, offsets = 0, []
     for s in fn.scratch:
         offsets.append(at)
@@ -229,7 +230,7 @@ def scratch_offsets(fn: l.TileFn) -> tuple[tuple[int, ...], int]:
 
 
 class _Block:
-    """The argument block: what the slot function reads of it, on first use."""
+    """The argument block; the slot function loads a field on its first use."""
 
     def __init__(self, fn: l.TileFn, args: Local, offsets: tuple[int, ...]) -> None:
         count = len(fn.buffers)
@@ -242,7 +243,7 @@ class _Block:
         """The address of a buffer ("@1"), or a scalar; None if there is none of that name."""
         value: Expr
         if name in self.words:
-            # the argument block is no buffer: no kernel writes to it
+            # The argument block has its own space, since no kernel writes to it.
             value = ir.Load("i32.load", self.args, 4 * self.words[name], ARGUMENTS)
         elif name in self.areas:
             value = add(Op("global.get", (), (SCRATCH,)), const(self.areas[name]))
@@ -257,7 +258,7 @@ class _Block:
 
 
 def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
-    """The Wasm IR of a kernel before the passes; `placed` as for `FuncBuilder`."""
+    """The Wasm IR of a kernel before the passes; `placed` as in `FuncBuilder`."""
     if not placed:
         fn = written_out(fn)
     args, first, last = (Local(name, "i32", 0) for name in ("args", "first", "last"))
@@ -272,7 +273,7 @@ def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
     Lowering(slot, len(fn.buffers)).run(fn.prologue)
 
     def from_slot(name: str) -> Local | None:
-        """What the tile function takes over from the slot function."""
+        """The local that the tile function receives from the slot function, or None."""
         if name.startswith("%"):
             return slot.registers.get(name[1:])
         return slot.scopes[0].names.get(name) or block.read(slot, name)

@@ -1,9 +1,10 @@
 """exp, log, tanh, erf, sin, cos, tan, pow, expm1 and log1p on four f32 lanes, as Wasm IR.
 
-Input: a builder and v128 arguments.  Output: a v128 expression; the builder gets the steps before.
-Polynomials and range reductions are our own: `lab/mathfit.py` computes the coefficients.  Bounds
-are the `ulp` column of base/scalars.py and hold with and without fused multiply-add.  Limits: exp
-underflows to 0 below -87.33 and overflows to inf; log(0) = -inf, log(<0) = NaN; NaN stays NaN.
+Input: a builder and v128 arguments.  Output: a v128 expression; earlier steps are added to the
+builder.  Polynomials and range reductions are our own: `lab/mathfit.py` computes the coefficients.
+The `ulp` column of base/scalars.py has the error bounds, which hold with and without fused
+multiply-add.  Limits: exp underflows to 0 below -87.33 and overflows to inf; log(0) = -inf, log(<0)
+= NaN; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ from tilewright.targets.wasm.ir import Assign, Expr, Func, If, Invoke, Local, Op
 from tilewright.targets.wasm.nearest import bf16, f16
 from tilewright.targets.wasm.wasm_target import WasmTarget
 
-#: The largest angle that is reduced by parts of pi / 2; `longs.angle` takes larger ones.
+#: The largest angle that is reduced by parts of pi / 2; `longs.angle` reduces larger ones.
 FAR = 8192.0
 FAR_NAME = "far_{}"
 
-#: 1.5 * 2^23: adding it rounds to an integer, which then is in the low bits.
+#: 1.5 * 2^23.  Adding it rounds to an integer, which is then in the low bits.
 ROUND = 12582912.0
 
 SIGN = -(1 << 31)
 NAN_BITS, INF_BITS = 0x7FC00000, 0x7F800000
 
-#: Coefficients from which on a polynomial counts as long.
+#: The least coefficients of a long polynomial.
 LONG = 8
 
 Math = Callable[..., Expr]
 
 
 def _poly(b: FuncBuilder, name: str, x: Expr, sign: float = 1.0) -> Expr:
-    """Horner's rule; Estrin's for long polynomials, whose chain is a third as long."""
+    """Evaluates a polynomial by Horner's rule, or by Estrin's if it is long: its dependency chain
+    is a third as long."""
     terms: list[Expr] = [b.f32x4(sign * c) for c in COEFFICIENTS[name]]
     if len(terms) < LONG:
         return reduce(lambda total, c: madd(b, total, x, c), reversed(terms))
@@ -66,12 +68,12 @@ def _sub(x: Expr, y: Expr) -> Expr:
 
 
 def _clamp(b: FuncBuilder, x: Expr, low: float, high: float) -> Local:
-    """pmax and pmin keep a NaN in their first operand."""
+    """Clamps x to [low, high]; pmax and pmin keep a NaN in their first operand."""
     return b.vec(op("f32x4.pmin", op("f32x4.pmax", x, b.f32x4(low)), b.f32x4(high)))
 
 
 def _power_of_two(b: FuncBuilder, n: Expr) -> Local:
-    """2^n for an integral f32 n in [-127, 128]; 2^-127 counts as 0, 2^128 as inf."""
+    """2^n for an integral f32 n in [-127, 128]; 2^-127 becomes 0, 2^128 infinity."""
     return b.vec(op("i32x4.shl", _add(n, b.f32x4(ROUND + 127)), const(23)))
 
 
@@ -83,7 +85,7 @@ def _reduce(b: FuncBuilder, x: Local, n: Local) -> Local:
 def exp(b: FuncBuilder, x: Expr) -> Expr:
     """x = n ln 2 + r with r in [0, ln 2); exp(x) = 2^n (1 + r + r^2 EXP(r)).
 
-    The clamp makes the limits: -88 gives n = -127 and so 0, 89 gives n = 128 and so inf.
+    The clamp gives the limits: -88 has n = -127, so 0; 89 has n = 128, so infinity.
     """
     x = _clamp(b, x, -88.0, 89.0)
     n = b.vec(op("f32x4.floor", _mul(x, b.f32x4(LOG2E))))
@@ -103,7 +105,8 @@ def _expm1(b: FuncBuilder, x: Local) -> Local:
 
 
 def expm1(b: FuncBuilder, x: Expr) -> Expr:
-    """exp(x) - 1 for all x: -1 from -18 on.  It is doubled last, since 2^128 is infinite."""
+    """exp(x) - 1 for all x; -1 from -18 down.  The last step doubles it, since 2^128 is
+    infinite."""
     x = _clamp(b, x, -18.0, 89.0)
     n = b.vec(op("f32x4.nearest", _mul(x, b.f32x4(LOG2E))))
     r = _reduce(b, x, n)
@@ -134,7 +137,8 @@ def erf(b: FuncBuilder, x: Expr) -> Expr:
 
 
 def _split(b: FuncBuilder, x: Expr) -> tuple[Local, Local]:
-    """x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); e and f as f32.  For finite x > 0."""
+    """x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); returns e and f as f32.  For finite x >
+    0."""
     x = b.vec(x)
     tiny = b.vec(op("f32x4.lt", x, b.f32x4(2.0**-126)))
     lifted = b.vec(choose(b, tiny, _mul(x, b.f32x4(2.0**23)), x))
@@ -162,7 +166,7 @@ def log(b: FuncBuilder, x: Expr) -> Expr:
 
 
 def log1p(b: FuncBuilder, x: Expr) -> Expr:
-    """log(u) with u = 1 + x rounded, and what rounding took: (x - (u - 1)) / u."""
+    """log(u) with u = 1 + x rounded, plus a correction for the rounding: (x - (u - 1)) / u."""
     x = b.vec(x)
     u = b.vec(_add(x, b.f32x4(1.0)))
     taken = op("f32x4.div", _sub(x, _sub(u, b.f32x4(1.0))), u)
@@ -173,7 +177,7 @@ def log1p(b: FuncBuilder, x: Expr) -> Expr:
 
 
 def _log_limits(b: FuncBuilder, x: Local, value: Expr) -> Expr:
-    """log of 0, infinity, negative numbers and NaN."""
+    """`value`, except for the logarithms of 0, infinity, negative numbers and NaN."""
     inf, zero = b.i32x4(INF_BITS), b.f32x4(0.0)
     other = choose(b, op("f32x4.eq", x, zero), b.i32x4(INF_BITS + SIGN), b.i32x4(NAN_BITS))
     other = choose(b, op("f32x4.eq", x, inf), inf, other)
@@ -182,7 +186,7 @@ def _log_limits(b: FuncBuilder, x: Local, value: Expr) -> Expr:
 
 
 def _reduced(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
-    """x = n pi / 2 + r with r within pi / 4, for |x| <= FAR: r, and n in the low bits."""
+    """x = n pi / 2 + r with |r| <= pi / 4, for |x| <= FAR: returns r, and n in the low bits."""
     rounded = b.vec(madd(b, x, b.f32x4(0.6366197723675814), b.f32x4(ROUND)))
     n = b.vec(_sub(rounded, b.f32x4(ROUND)))
     r: Expr = x
@@ -192,7 +196,7 @@ def _reduced(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
 
 
 def _reduced_far(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
-    """The same for all x, where one of them is larger."""
+    """The same for all x, if one lane exceeds FAR."""
     r, rounded = _reduced(b, x)
     rest, quarters = b.let(r, "v128"), b.let(rounded, "v128")
     for lane in range(4):
@@ -209,7 +213,7 @@ def _reduced_far(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
 
 
 def _trig(turn: int) -> Callable[[FuncBuilder, Local, Local], Expr]:
-    """sin(x + turn * pi / 2): the number of quarters chooses the polynomial and the sign."""
+    """sin(x + turn * pi / 2): the number of quarter turns chooses the polynomial and the sign."""
 
     def fn(b: FuncBuilder, r: Local, quadrant: Local) -> Expr:
         square = b.vec(_mul(r, r))
@@ -229,13 +233,13 @@ def _odd(quadrant: Local) -> Expr:
 
 
 def _tan(b: FuncBuilder, r: Local, quadrant: Local) -> Expr:
-    """tan(r), or -1 / tan(r) after an odd number of quarters."""
+    """tan(r), or -1 / tan(r) after an odd number of quarter turns."""
     square = b.vec(_mul(r, r))
     value = b.vec(madd(b, _mul(square, _poly(b, "TAN", square)), r, r))
     return choose(b, b.vec(_odd(quadrant)), op("f32x4.div", b.f32x4(-1.0), value), value)
 
 
-#: Functions of angles: what each makes of the rest and the number of quarters.
+#: Functions of angles, from the rest of the angle and the number of quarter turns.
 ANGLES: dict[str, Callable[[FuncBuilder, Local, Local], Expr]] = {
     "sin": _trig(0),
     "cos": _trig(1),
@@ -244,7 +248,8 @@ ANGLES: dict[str, Callable[[FuncBuilder, Local, Local], Expr]] = {
 
 
 def _of_angle(name: str) -> Math:
-    """Large angles have a function of their own, so that small ones need no more registers."""
+    """Such a function.  Large angles have a function of their own, so that small ones need no more
+    registers."""
 
     def fn(b: FuncBuilder, x: Expr) -> Expr:
         x = b.vec(x)
@@ -263,7 +268,7 @@ def _of_far_angle(name: str) -> Math:
 
 
 def _high(b: FuncBuilder, x: Expr) -> tuple[Local, Local]:
-    """x as a part with 12 bits and the rest: products of such parts are exact."""
+    """Splits x into a part of 12 bits and the rest: products of such parts are exact."""
     x = b.vec(x)
     high = b.vec(op("v128.and", x, b.i32x4(-4096)))
     return high, b.vec(_sub(x, high))
@@ -288,7 +293,7 @@ def _size_of_power(b: FuncBuilder, x: Local, y: Local) -> Expr:
     small = madd(b, y, tail, small)
     r = b.vec(_add(_add(_mul(whole, b.f32x4(LN2_HIGH)), _mul(y_high, f_high)), small))
     value: Expr = _add(madd(b, _mul(_poly(b, "EXPM1", r), r), r, r), b.f32x4(1.0))
-    # 2^n in two steps, because n reaches 128
+    # 2^n in two steps, because n may be 128.
     half = b.vec(op("f32x4.floor", _mul(n, b.f32x4(0.5))))
     value = _mul(_mul(value, _power_of_two(b, half)), _power_of_two(b, _sub(n, half)))
     value = choose(b, op("f32x4.gt", total, b.f32x4(88.8)), b.i32x4(INF_BITS), value)
@@ -333,14 +338,14 @@ _MAKE: dict[str, Math] = {
     "log1p": log1p,
 }
 
-#: Function -> number of arguments.
+#: The number of arguments of each function.
 FUNCTIONS: dict[str, int] = {name: 2 if name == "pow" else 1 for name in _MAKE}
 
-#: Functions short enough to be expanded in place, as long as no loop body names them often.
+#: Functions short enough to be expanded in place, unless a loop body uses them often.
 SHORT = frozenset({"exp", "tanh", "erf", "expm1", "f16", "bf16"})
 FEW = 4
 
-#: All functions that a module can share: how each is made, types of its parameters and its result.
+#: All shared functions of a module: the builder, the types of its parameters and of its result.
 HELPERS: dict[str, tuple[Math, tuple[str, ...], str]] = {
     **{name: (make, ("v128",) * FUNCTIONS[name], "v128") for name, make in _MAKE.items()},
     **{FAR_NAME.format(name): (_of_far_angle(name), ("v128",), "v128") for name in ANGLES},
@@ -349,7 +354,7 @@ HELPERS: dict[str, tuple[Math, tuple[str, ...], str]] = {
 
 
 def call(b: FuncBuilder, name: str, args: list[Expr]) -> Expr:
-    """The function, in place or by a helper that the module shares."""
+    """A call of the function: expanded in place, or by a helper that the module shares."""
     if name in b.inline:
         return _MAKE[name](b, *args)
     b.helpers.add(name)
@@ -357,7 +362,7 @@ def call(b: FuncBuilder, name: str, args: list[Expr]) -> Expr:
 
 
 def helpers(names: frozenset[str], target: WasmTarget) -> list[Func]:
-    """These functions, and what they call, as functions of the module."""
+    """These functions, and the functions they call, as functions of the module."""
     far = {FAR_NAME.format(name) for name in names & ANGLES.keys()}
     called = names | far | ({"angle"} if far else set())
     return [_helper(name, target) for name in HELPERS if name in called]
@@ -388,7 +393,7 @@ _POWERS: dict[float, Callable[[FuncBuilder, Local], Expr]] = {
 
 
 def inlined(fn: TileFn) -> frozenset[str]:
-    """Which functions to expand in place: short ones that no list of statements names often."""
+    """The functions to expand in place: short ones that no straight-line code uses often."""
     most = _most((*fn.prologue, *fn.body))
     return frozenset(n for n, times in most.items() if times <= FEW)
 
@@ -404,7 +409,7 @@ def _count(e: k.Expr, here: Counter[str]) -> None:
 
 
 def _most(stmts: tuple[Stmt, ...]) -> Counter[str]:
-    """How often each short function is named in one straight line, at most."""
+    """For each short function the most uses in any straight-line code."""
     here: Counter[str] = Counter()
     inside: Counter[str] = Counter()
     for s in stmts:

@@ -1,7 +1,7 @@
 """The memory of a program in a WebAssembly host, and the image of each plan for it.
 
-Input: a neutral program and the code of its kernels.  Output: a `MemoryMap` (the address of
-every region and of every value) and image bytes.  Nothing is compiled here; docs/bundle.md has the
+Input: a neutral program and the code of its kernels.  Output: a `MemoryMap` (the address of every
+region and of every value) and image bytes.  Nothing is compiled here; docs/bundle.md has the
 layout.
 """
 
@@ -24,9 +24,9 @@ from tilewright.targets.wasm.image import StepCall, image, image_bytes
 class MemoryMap:
     """Addresses in bytes.
 
-    images: of each plan's image; arenas: how much of the arena each plan uses
-    states: of each of the program's
-    values: by plan, the address of each of its values
+    images: address of each plan's image;  arenas: bytes of the arena that each plan uses
+    states: address of each state of the program
+    values: for each plan, the address of each of its values
     """
 
     bytes: int
@@ -42,16 +42,16 @@ class MemoryMap:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all tensors, each begun at a multiple of a cache line."""
+        """Bytes of all tensors, each aligned to a cache line."""
         return (self.images[0] if self.images else self.arena) - self.weights
 
 
 def memory_map(
     program: Program, codes: Mapping[str, Sequence[Code]], scratch_least: int
 ) -> MemoryMap:
-    """Control block, weights, images, states, arena, scratch.  `MemoryLimit` if it is too large.
+    """Control block, weights, images, states, arena, scratch.  `MemoryLimit` if they are too large.
 
-    A bundle runs on any number of workers, so the scratch areas of all of them must fit.
+    A bundle runs on any number of workers, so there is a scratch area for each possible worker.
     """
     weights = align(CONTROL_BYTES)
     tensors = tuple(weights + t.offset for t in program.tensors)
@@ -105,7 +105,8 @@ def plan_image(
     slots: Sequence[int],
     costs: Costs,
 ) -> bytes:
-    """The image of plan `number`: tile counts and scalars are the code's, addresses the map's."""
+    """The image of plan `number`, with tile counts and scalars of the code, and the map's
+    addresses."""
     plan, values = program.plans[number], memory.values[number]
     calls = [
         replace(

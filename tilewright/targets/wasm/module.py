@@ -1,7 +1,7 @@
-"""Modules: the sections of the binary format, in their order.
+"""Wasm modules: the sections of the binary format, in their order.
 
-Input: `Module` (functions as encoded code, imports, exports, table elements).  Output: bytes.
-Types are de-duplicated and symbols become indices here.  It does not check code.
+Input: `Module` (functions as encoded code, imports, exports, table elements).  Output: bytes. Types
+are de-duplicated and symbols become indices here.  Code is not checked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Module:
 
     exports:  (name, function's position)
     elements: positions of the functions that fill table 0 from entry 0 on
-    named:    whether to add a name section, for profilers
+    named:    True to add a name section, for profilers
     """
 
     imports: tuple[Import, ...]
@@ -62,7 +62,7 @@ def _section(number: int, body: bytes) -> bytes:
 #: Pages of the largest wasm32 memory.
 _MOST_PAGES = 65536
 
-#: How each kind of import is described.
+#: Encoders of each kind of import.
 _IMPORTS: dict[str, Callable[[int], bytes]] = {
     "table": lambda least: b"\x01\x70\0" + uleb(least),
     "memory": lambda least: b"\x02\3" + uleb(least) + uleb(_MOST_PAGES),
@@ -101,7 +101,7 @@ def encode_module(module: Module) -> bytes:
         _section(7, _vector(exports)),
     ]
     if module.elements:
-        # active segment of table 0 from i32.const 0 on
+        # An active segment of table 0 from i32.const 0 on.
         filled = b"\0\x41\0\x0b" + _vector(uleb(n) for n in module.elements)
         sections.append(_section(9, _vector([filled])))
     sections.append(_section(10, _vector(_code(f, functions, types) for f in module.functions)))

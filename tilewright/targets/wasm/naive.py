@@ -1,9 +1,9 @@
 """Undoes sharing of index arithmetic: named indices are written out at each use.
 
-Input: a `TileFn`. Output: one that computes the same. It is the base of the paper's ablation
-(lower.py, `placed=False`), so that no part of an address is shared or moved out of a loop. Some
-names stay: the coordinates of a tile (divisions of its number), which take the place of the paper's
-outer loop variables, and indices that need statements (gathered, uniform, or the smaller of two).
+Input: a `TileFn`. Output: a `TileFn` that computes the same. It is the base of the paper's ablation
+(lower.py, `placed=False`), in which no part of an address is shared or moved out of a loop. Some
+names stay: a tile's coordinates (divisions of its number), which correspond to the paper's outer
+loop variables, and indices that need statements (gathered, uniform, or the smaller of two).
 
     p = m * 384 + 8; s := load b1[p + k]   ->   s := load b1[m * 384 + k + 8]
 """
@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.kernel import loops as l
 from tilewright.kernel.index import Index, Var
 
-#: Named indices by variable, in terms of what is not named.
+#: Named indices by variable, expressed in unnamed variables.
 _Named = dict[Var, Index]
 
 

@@ -1,9 +1,9 @@
-"""The three passes over Wasm IR, each switchable on its own.
+"""The three passes over Wasm IR; each can be switched off.
 
-Input: a `Func`.  Output: a `Func` that computes the same.  The three are those of the nnJIT paper.
-Invariant values and addresses are placed outside loops before, while loops are lowered (build.py):
-that is no pass.  What else an optimiser could do, the engine's own compiler does.  The third pass
-is in variables.py.
+Input: a `Func`.  Output: a `Func` that computes the same.  The three passes are those of the nnJIT
+paper.  Placing invariant values and addresses outside loops is not a pass: lowering does it before
+(build.py).  Other optimisations are left to the engine's own compiler.  The third pass is in
+variables.py.
 
     offset_load_store       load(p + 16)              ->  load offset=16 (p)
     combined_instruction    splat(f32.load(p))        ->  v128.load32_splat(p)
@@ -34,18 +34,19 @@ from tilewright.targets.wasm.variables import load_store_to_variable
 
 Pass = Callable[[Func], Func]
 
-# ---- 1 -------------------------------------------------------------------------------------------
+# ---- 1: offset_load_store ------------------------------------------------------------------------
 
 
 def offset_load_store(fn: Func) -> Func:
-    """Constant parts of addresses go into the instruction.
+    """Moves constant parts of addresses into the instruction.
 
     before: v128.load (i32.add p (i32.const 16))
     after:  v128.load offset=16 p
 
-    An address wraps around at 2^32, address + offset does not.  So a constant moves only if it is
-    not negative and what remains cannot be: it is known to be >= 0, or the constant is at most
-    LOWEST_ADDRESS, below which no access of a kernel lies.
+    An address wraps around at 2^32, while address + offset does not.  So a constant moves only if
+    it is not negative and the rest of the address cannot be negative either.  That holds if the
+    rest is known to be >= 0, or if the constant is at most LOWEST_ADDRESS, below which no kernel
+    accesses memory.
     """
     return Mapper(load=_fold_load, store=_fold_store).func(fn)
 
@@ -77,7 +78,7 @@ def _split(e: Expr) -> tuple[Expr, int]:
         if is_const(e):
             return const(0), const_value(e)
         if e.name == "i32.add":
-            if type(e.args[0]) is Local and is_const(e.args[1]):  # by far the most
+            if type(e.args[0]) is Local and is_const(e.args[1]):  # the most frequent case
                 value = const_value(e.args[1])
                 return (e.args[0], value) if value else (e, 0)
             (a, x), (b, y) = _split(e.args[0]), _split(e.args[1])
@@ -107,9 +108,9 @@ def _low(e: Expr) -> int:
     return ANY_LOW
 
 
-# ---- 2 -------------------------------------------------------------------------------------------
+# ---- 2: combined_instruction ---------------------------------------------------------------------
 
-#: (instruction, load under its last argument) -> the load that does both.
+#: (instruction, load in its last argument) -> the load that does both.
 _COMBINED: dict[tuple[str, str], str] = {
     ("f32x4.splat", "f32.load"): "v128.load32_splat",
     ("i32x4.splat", "i32.load"): "v128.load32_splat",
@@ -131,7 +132,7 @@ _COMBINED: dict[tuple[str, str], str] = {
 
 
 def combined_instruction(fn: Func) -> Func:
-    """A load and the instruction that takes its value become one instruction.
+    """Joins a load and the instruction that uses its value.
 
     before: f32x4.splat (f32.load p)
     after:  v128.load32_splat p
@@ -149,28 +150,28 @@ def _combine(e: Op) -> Expr:
     if len(e.args) == 1:
         return Load(name, load.address, load.offset, load.space)
     vector, lane = e.args[0], of_kind(e.imms[0], int, "no number of a lane", instruction=e.name)
-    # load_lane takes its address first, so the vector is computed after it: both are pure
+    # load_lane takes its address first, so the vector is now computed second; both are pure.
     return Load(name, load.address, load.offset, load.space, lane, vector)
 
 
-#: In the order in which they run.
+#: The passes in the order in which they run.
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("offset_load_store", offset_load_store),
     ("combined_instruction", combined_instruction),
     ("load_store_to_variable", load_store_to_variable),
 )
-#: No pass: that lowering keeps values and addresses outside loops (build.py).  It can be left out
-#: like a pass, for comparison with code that has nothing but the passes.
+#: Placing values and addresses outside loops (build.py).  It is not a pass, but can be switched off
+#: like one, to measure the passes alone.
 PLACEMENT = "placement"
 ALL: frozenset[str] = frozenset(name for name, _ in PASSES) | {PLACEMENT}
 
 
-#: Each changes one access or instruction, whatever is around it: one walk does for both.
+#: Passes that change one access or instruction without its context: one walk does both.
 _LOCAL = frozenset({"offset_load_store", "combined_instruction"})
 
 
 def run(fn: Func, enabled: frozenset[str] = ALL) -> Func:
-    """The enabled passes, in order."""
+    """Runs the enabled passes in order."""
     if enabled >= _LOCAL:
         fn = Mapper(_combine, _fold_load, _fold_store).func(fn)
         enabled -= _LOCAL

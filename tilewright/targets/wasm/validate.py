@@ -1,8 +1,8 @@
-"""The operand-stack and structure checker: is this function valid Wasm?
+"""Checks the operand stack and the structure of a function: is it valid Wasm?
 
-Input: a `Function` and the types of what it may name.  Output: nothing, or `CompilerBug` with the
-instruction at fault.  It runs on every function before it is encoded, so that a mistake of the
-compiler is found here and not by a browser.  It does not optimise and does not look at values.
+Input: a `Function`, and the types of the names it may use.  Output: nothing, or `CompilerBug` with
+the invalid instruction.  It runs on every function before encoding, so that a compiler bug is found
+here and not by a browser.  It optimises nothing and does not look at values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.targets.wasm.isa import ISA, Ins
 T = TypeVar("T")
 Types = tuple[str, ...]
 
-#: The type of a value that dead code pops out of nothing; it fits everything.
+#: The type of a value popped from the empty stack of unreachable code; it matches every type.
 ANY = "any"
 
 _LANES = {"i8x16": 16, "i16x8": 8, "i32x4": 4, "i64x2": 2, "f32x4": 4, "f64x2": 2}
@@ -30,10 +30,10 @@ _FIELD = {"8": 16, "16": 8, "32": 4, "64": 2}
 class Names:
     """What a function may refer to.
 
-    functions: function symbol (or index) -> type
-    types:     type index -> type; a `FnType` names itself
-    globals_:  global index -> value type
-    features:  features the target has
+    functions: type of each function symbol (or index)
+    types:     type of each type index; a `FnType` names itself
+    globals_:  value type of each global index
+    features:  features of the target
     """
 
     functions: Mapping[object, FnType] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Names:
 
 @dataclass
 class _Frame:
-    """An open block: what a branch to it carries, what it leaves, what it has on the stack."""
+    """An open block: the types that a branch to it carries, its results, and its stack so far."""
 
     kind: str
     branch: Types
@@ -95,7 +95,7 @@ class _Checker:
         return self.frames[-1 - depth]
 
     def die(self) -> None:
-        """The code after a jump is unreachable: its stack may be anything."""
+        """Marks the code after a jump as unreachable: its stack may be anything."""
         frame = self.frames[-1]
         frame.stack, frame.dead = (), True
 
@@ -106,10 +106,10 @@ class _Checker:
             self.fail(f"{len(frame.stack)} values left over at the end of a block")
         return self.frames.pop()
 
-    # ---- the instructions whose types depend on the place --------------------------------------
+    # ---- instructions whose types depend on their context ---------------------------------------
 
     def effect(self, ins: Ins) -> tuple[Types, Types]:
-        """What an instruction pops and pushes wherever it stands, its immediates checked."""
+        """The types that any other instruction pops and pushes; checks its immediates."""
         name = str(ins[0])
         if name in _LOCAL:
             t = (self.local(ins[1]),)
@@ -209,12 +209,13 @@ _PLACED: dict[str, Callable[[_Checker, Ins], None]] = {
     "return": _Checker.leave,
     "unreachable": _Checker.unreachable,
 }
-#: Whether an access of a local leaves its value on the stack, and whether it takes one.
+#: For each access of a local: whether it pushes the value, and whether it pops one.
 _LOCAL = {"local.get": (True, False), "local.set": (False, True), "local.tee": (True, True)}
 
 
 def lanes_of(name: str) -> int:
-    """How many lanes a lane immediate may name: i32x4.extract_lane -> 4, load8_lane -> 16."""
+    """The number of lanes that a lane immediate may name: i32x4.extract_lane -> 4, load8_lane ->
+    16."""
     shape, _, rest = name.partition(".")
     return _LANES.get(shape) or _FIELD[rest.removeprefix("load").removeprefix("store")[:-5]]
 
@@ -222,12 +223,12 @@ def lanes_of(name: str) -> int:
 _LANE_LIMIT = {r.name: lanes_of(r.name) for r in ISA.values() if "lane" in r.imms}
 
 
-#: What an instruction makes of each stack that it met so far.
+#: The results of an instruction by the stacks that it was checked with so far.
 _Moves = dict[Types, Types]
 
 
 def check(fn: Function, names: Names) -> None:
-    """Raise `CompilerBug` unless the function is valid."""
+    """Raises `CompilerBug` unless the function is valid."""
     c = _Checker(fn, names)
     frame = c.frames[-1]
     moves: list[_Moves | None] = [None] * len(fn.kinds)
@@ -260,7 +261,7 @@ def check(fn: Function, names: Names) -> None:
 
 @lru_cache(maxsize=1 << 14)
 def _objection(ins: Ins) -> str:
-    """What is wrong with an instruction wherever it stands; "" for nothing."""
+    """What is wrong with an instruction in any context; "" for nothing."""
     row = ISA.get(str(ins[0]))
     if row is None:
         return "unknown instruction"

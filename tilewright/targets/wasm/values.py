@@ -1,8 +1,8 @@
-"""Value expressions of the loop IR to Wasm IR, and the index arithmetic under them.
+"""Lowers value expressions of the loop IR, and their index arithmetic, to Wasm IR.
 
-Input: `kernel.expr` trees and `kernel.index` sums.  Output: Wasm IR expressions; what needs
-statements (a guard, a gathered index) goes through the builder first.  Naive on purpose: constant
-address parts, splats of loads and repeated loads stay as they are for the passes.
+Input: `kernel.expr` trees and `kernel.index` sums.  Output: Wasm IR expressions; parts that need
+statements (a guard, a gathered index) are first added to the builder.  The output is deliberately
+naive: the passes handle constant parts of addresses, splats of loads, and repeated loads.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from tilewright.targets.wasm.ir import (
 )
 from tilewright.targets.wasm.loads import LOADS, vector_load
 
-#: V8 on x86 adds the offset of a splat load in an instruction of its own, and shares it between
-#: loads with equal offsets.  So rows of a matrix get a pointer each (as many as registers allow),
-#: and the steps of an unrolled loop, equal for all rows, are the offsets.
+#: V8 on x86 adds the offset of a splat load by an instruction of its own, which loads with equal
+#: offsets share.  So each row of a matrix gets its own pointer, as far as registers allow, and the
+#: steps of an unrolled loop, which are equal for all rows, become the offsets.
 SPLAT_REACH = 64
 SPLAT_POINTERS = 8
 
-#: Functions that take more than a look into the tables of arith.py.
+#: Functions that the tables of arith.py do not cover alone.
 _SPECIAL = frozenset({"cast", "where", "nibble", "and", "or", "not", "max", "min"}) | frozenset(
     mathlib.FUNCTIONS
 )
 
 
 class ValueLowering:
-    """Lowers expressions into one function under construction; `buffers` are not scratch."""
+    """Lowers expressions into one function under construction; `buffers` excludes scratch."""
 
     def __init__(self, b: FuncBuilder, buffers: int) -> None:
         self.b, self.buffers = b, buffers
@@ -99,7 +99,7 @@ class ValueLowering:
         return self.b.place(key, depth, "i32", self.division(atom, inner, low), "q", lo)
 
     def division(self, atom: Div | Mod, inner: Terms, low: int) -> Expr:
-        """floor(x / by) or x mod by; a negative x is first lifted by a multiple of `by`."""
+        """floor(x / by) or x mod by; a negative x is first raised by a multiple of `by`."""
         lift = -(low // atom.by) * atom.by if low < 0 else 0
         value: Expr = const(atom.value.const + lift)
         for v, c in inner:
@@ -117,7 +117,8 @@ class ValueLowering:
         return add(divided, const(-lift // by)) if lift else divided
 
     def gather(self, value: k.Expr, extent: int, check: int | None) -> Local:
-        """An index that was read; the kernel traps unless 0 <= index < extent, and tells it."""
+        """An index loaded from memory.  Unless 0 <= index < extent, the kernel reports it and
+        traps."""
         wide = k.dtype_of(value) == I64
         shape = "i64" if wide else "i32"
         x = self.b.let(self.value(value), shape, "g", 0)
@@ -131,7 +132,7 @@ class ValueLowering:
         cond: Expr | None = None
         for bound in bounds:
             if not bound.always:
-                # as unsigned numbers, negative indices are large
+                # As an unsigned number, a negative index is large.
                 test = op("i32.lt_u", self.index(bound.index), const(bound.extent))
                 cond = test if cond is None else op("i32.and", cond, test)
         return cond
@@ -139,20 +140,21 @@ class ValueLowering:
     # ---- memory ----------------------------------------------------------------------------------
 
     def space(self, buffer: int) -> int:
-        """What pass 3 may assume: buffers may share memory, a scratch buffer shares none."""
+        """A number for the buffer's memory, for pass 3: buffers may overlap, scratch buffers never
+        do."""
         return buffer if buffer < self.buffers else -2 - buffer
 
     def address(self, buffer: int, i: Index, size: int, splat: bool = False) -> Expr:
-        """pointer + constant: the pointer covers the variables, the constant stays for pass 1.
+        """pointer + constant: the pointer covers the variables; pass 1 handles the constant.
 
-        A constant the instruction cannot take for free is the pointer's `bias`, shared nearby.
+        If the instruction cannot take a constant for free, the pointer includes it as its `bias`.
         """
         if not self.b.placed:
             return add(self.b.find(f"@{buffer}"), times(self.index(i), size))
         place = self.place(buffer, i)
         base, terms, bias = place.base, place.terms, 0
         if i.const < 0 or place.falls:
-            # what makes up for negative terms: pass 1 may not move it (see there)
+            # A constant that offsets negative terms; pass 1 must not move it (see there).
             bias = self.bias(base, terms, i.const, LOWEST_ADDRESS // size)
         elif splat and terms:
             bias = self.bias(base, terms, i.const, SPLAT_REACH // size, SPLAT_POINTERS)
@@ -163,7 +165,7 @@ class ValueLowering:
         return add(pointer, const(rest)) if rest else pointer
 
     def place(self, buffer: int, i: Index) -> Addresses:
-        """What addresses of a buffer that differ in their constant alone are made of."""
+        """The common parts of a buffer's addresses that differ only in their constant."""
         places, key = self.b.scopes[-1].places, (buffer, i.terms)
         known = places.get(key)
         if known is None:
@@ -199,7 +201,7 @@ class ValueLowering:
         return rule(self, e)
 
     def once(self, e: k.Load | k.Splat) -> Expr:
-        """A load, or the splat of one, is lowered once per scope; its uses share the tree."""
+        """Lowers a load, or the splat of one, once per scope; all uses share the tree."""
         loads = self.b.scopes[-1].loads
         known = loads.get(id(e))
         if known is not None:
@@ -261,7 +263,7 @@ class ValueLowering:
             return values[0]
         if shape == "mask":
             values = [minus(v) for v in values]
-        # lane 0 by splat: the other lanes are written right after, so what it puts there is free
+        # Lane 0 by a splat; the other lanes are overwritten right after.
         vector: Expr = op(f"{cell(shape)}.splat", values[0])
         for lane, v in enumerate(values[1:], 1):
             vector = Op(f"{cell(shape)}.replace_lane", (vector, v), (lane,))
@@ -281,12 +283,12 @@ class ValueLowering:
         if e.fn in _SPECIAL:
             return self.special(e)
         args = []
-        for x in e.operands:  # no frame of its own: expressions are deep
+        for x in e.operands:  # without another stack frame, since expressions are deep
             args.append(self.value(x))
         return self.function(e, args, k.dtype_of(e.operands[-1]))
 
     def function(self, e: k.Call, args: list[Expr], dtype: DType) -> Expr:
-        """A function of the tables in arith.py; `dtype` is that of the last argument."""
+        """A function in the tables of arith.py; `dtype` is that of the last argument."""
         case = e.fn, shape_of(dtype, e.lanes)
         if case in ONE:
             return wrap(e.dtype, e.lanes, e.fn, Op(ONE[case], tuple(args)))
@@ -297,7 +299,7 @@ class ValueLowering:
         raise CompilerBug(f"no Wasm for {e.fn} of {dtype}")
 
     def special(self, e: k.Call) -> Expr:
-        """A function that has rules of its own, at least for some arguments."""
+        """A function with rules of its own, at least for some arguments."""
         if e.fn == "cast":
             (x,) = e.operands
             return cast(self.b, self.value(x), k.dtype_of(x), e.dtype, e.lanes)
@@ -312,7 +314,7 @@ class ValueLowering:
             if shift is None:
                 return self.by_lane(e)
             return SEVERAL["nibble", "i32x4"](self.b, self.value(e.operands[0]), const(int(shift)))
-        logical = e.fn in ("and", "or", "not")  # these take any dtype by its truth
+        logical = e.fn in ("and", "or", "not")  # any dtype; nonzero is true
         args = []
         for x in e.operands:
             value = self.value(x)
@@ -346,7 +348,8 @@ class ValueLowering:
         )
 
     def math(self, e: k.Call) -> Expr:
-        """A transcendental function; a scalar goes through a vector, so both give the same bits."""
+        """A transcendental function.  A scalar is computed as a vector, so both give the same
+        bits."""
         b, scalar = self.b, e.lanes == 1
         if e.dtype != F32 or e.lanes not in (1, 4):
             raise CompilerBug(f"no Wasm for {e.fn} of {e.lanes} lanes of {e.dtype}")
@@ -377,7 +380,7 @@ def _limits(e: k.Call) -> tuple[str, k.Expr, k.Expr] | None:
 
 
 def _number(e: k.Expr) -> float | None:
-    """The value of a literal that is no NaN."""
+    """The value of a literal, unless it is NaN."""
     if isinstance(e, k.Splat):
         e = e.value
     if not isinstance(e, k.Const) or math.isnan(e.value):

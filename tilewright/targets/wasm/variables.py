@@ -1,4 +1,4 @@
-"""The third pass: keeps repeatedly loaded or stored values in locals.
+"""The third pass: keeps values that are loaded or stored repeatedly in locals.
 
 Input: a `Func`. Output: a `Func` that computes the same. It examines only straight-line code.
 passes.py has the other two passes and the order of all three.
@@ -32,7 +32,7 @@ from tilewright.targets.wasm.ir import (
 )
 from tilewright.targets.wasm.isa import ISA
 
-#: The load that reads back exactly what a store wrote.
+#: The load that reads back exactly the value that a store wrote.
 _READS_BACK = {
     "v128.store": "v128.load",
     "f32.store": "f32.load",
@@ -47,9 +47,9 @@ _Key = tuple[str, Expr, int]
 
 @dataclass(slots=True)
 class _Value:
-    """A value in memory that is in hand: how often it is wanted, and the local that keeps it.
+    """A known value in memory: how many accesses want it, and the local that keeps it.
 
-    dead: it was stored, and overwritten before anything read the place: it is not stored at all
+    dead: True if it was stored and then overwritten before a read; the store is then omitted
     """
 
     space: int
@@ -59,9 +59,9 @@ class _Value:
 
 
 class _Available:
-    """Which memory values are known at a point of straight-line code.
+    """The memory values that are known at a point of straight-line code.
 
-    unread: the last store to each place that nothing has read yet, with its value
+    unread: the last store to each address, with its value, while nothing has read it
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class _Available:
             self.users.setdefault(local, []).append(key)
 
     def assigned(self, local: Local) -> None:
-        """Addresses that mention the local mean something else now."""
+        """Forgets addresses that use the local: they have changed."""
         if local in self.users:
             for key in self.users.pop(local):
                 self.values.pop(key, None)
@@ -88,7 +88,8 @@ class _Available:
             del self.unread[place]
 
     def stored(self, key: _Key, value: _Value) -> None:
-        """Forget what the store may have changed; what it overwrites unread was for nothing."""
+        """Forgets values that the store may have changed, and marks an unread value there as
+        dead."""
         changed = [k for k, v in self.values.items() if _may_alias(key, value.space, k, v.space)]
         for k in changed:
             del self.values[k]
@@ -100,7 +101,7 @@ class _Available:
             self.unread[address, offset] = key, value
 
     def read(self, key: _Key, space: int) -> None:
-        """Memory is read: stores to that place must have happened."""
+        """Marks stores that this read may see as needed."""
         for place, (k, v) in list(self.unread.items()):
             if _may_alias(k, v.space, key, space):
                 del self.unread[place]
@@ -117,12 +118,13 @@ def _locals(e: Expr) -> list[Local]:
 
 
 def _loads(e: Expr) -> bool:
-    """Whether an address reads memory itself."""
+    """True if an address itself loads from memory."""
     return any(map(_loads, e.args)) if isinstance(e, Op) else not isinstance(e, Local)
 
 
 def _may_alias(key: _Key, space: int, other: _Key, its: int) -> bool:
-    """Buffers (space >= 0) may share memory; scratch and the argument block share none."""
+    """True if two accesses may overlap.  Buffers (space >= 0) may share memory; scratch and the
+    argument block share none."""
     if space != its and (space < 0 or its < 0):
         return False
     if key[1] != other[1]:
@@ -131,14 +133,14 @@ def _may_alias(key: _Key, space: int, other: _Key, its: int) -> bool:
 
 
 def load_store_to_variable(fn: Func) -> Func:
-    """A value that memory gives or takes again and again stays in a local.
+    """Keeps a value in a local if memory is asked for it, or given it, repeatedly.
 
     before: acc0 = madd(load p, load q, acc0); acc1 = madd(load p, load r, acc1)
     after:  acc0 = madd(tee(t, load p), load q, acc0); acc1 = madd(t, load r, acc1)
 
-    Also a load after a store of the same address, and a store that the next one overwrites.  Only
-    within straight-line code, and only while nothing comes between that may change the value or
-    read it.
+    It also replaces a load after a store to the same address, and omits a store that the next one
+    overwrites.  It works within straight-line code, and only if nothing in between may change the
+    value or read it.
     """
     found: list[_Value] = []
     _plan(fn.body, _Available(), found)
@@ -149,7 +151,7 @@ def load_store_to_variable(fn: Func) -> Func:
 
 
 def _plan(stmts: tuple[Stmt, ...], known: _Available, found: list[_Value]) -> None:
-    """Walk in the order of execution; append the value of each access in turn to `found`."""
+    """Walks in the order of execution; appends the value of each access in turn to `found`."""
     for s in stmts:
         if isinstance(s, Assign):
             _plan_expr(s.value, known, found)
@@ -164,7 +166,7 @@ def _plan(stmts: tuple[Stmt, ...], known: _Available, found: list[_Value]) -> No
                 known.put((_READS_BACK[s.name], s.address, s.offset), value)
         elif isinstance(s, BrIf):
             _plan_expr(s.cond, known, found)
-            known.unread.clear()  # what follows may be left out
+            known.unread.clear()  # the following statements may be skipped
         elif isinstance(s, Run):
             for e in s.args if s.index is None else (*s.args, s.index):
                 _plan_expr(e, known, found)

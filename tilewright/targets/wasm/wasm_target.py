@@ -1,7 +1,7 @@
-"""What a WebAssembly device has: data only.
+"""The properties of a WebAssembly device: data only.
 
-Input: nothing.  Output: `WasmTarget` records.  Lowering reads `features` and decomposes what is
-missing; schedules read `machine`.  No code generation here.
+Input: none.  Output: `WasmTarget` records.  Lowering reads `features` and decomposes operations
+that are missing; schedules read `machine`.  No code is generated here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tilewright.targets.simd.machine import Machine
 class WasmTarget:
     """One class of devices.
 
-    features: Wasm features beyond fixed-width SIMD: "relaxed_simd", and "dot_u8" where its dot
-              product reads the second operand as unsigned and saturates sums of two (x86)
-    machine:  what schedules must fit: registers that an engine can allocate, caches of a core
-    engine:   the only compiler that the code is for; "": of all browsers
+    features: Wasm features beyond fixed-width SIMD: "relaxed_simd"; "dot_u8" if its dot product
+              reads the second operand as unsigned and saturates sums of two (x86)
+    machine:  limits for schedules: registers that an engine can allocate, caches of a core
+    engine:   the only engine that the code is for; "": all browsers
 
-    Schedules depend on `machine` alone: targets of one machine share loops and plan images.
+    Schedules depend on `machine` only, so targets with one machine share loops and plan images.
     """
 
     name: str
@@ -30,26 +30,27 @@ class WasmTarget:
 
     @property
     def usual(self) -> bool:
-        """Whether bundles have it that name no variants."""
+        """True if bundles include it when the user names no variants."""
         return not self.engine
 
     @property
     def fma(self) -> bool:
-        """Whether `fma` is one instruction (otherwise it is a multiplication and an addition)."""
+        """True if `fma` is one instruction; otherwise it is a multiplication and an addition."""
         return "relaxed_simd" in self.features
 
     @property
     def dot_u8(self) -> bool:
-        """Whether one instruction sums two products of an unsigned and a signed byte."""
+        """True if one instruction sums two products of an unsigned and a signed byte."""
         return "dot_u8" in self.features
 
     def asked(self, needs: frozenset[str]) -> tuple[str, ...]:
-        """What code for this target asks of a host, if its instructions need `needs`."""
+        """Features that code for this target requires of a host, if its instructions need
+        `needs`."""
         return tuple(sorted(self.features - (SPECIAL - needs)))
 
     @property
     def extremes(self) -> bool:
-        """Whether `max` and `min` of floats are one instruction each, as on Arm."""
+        """True if `max` and `min` of floats are one instruction each, as on Arm."""
         return self.machine.registers > 16
 
     @property
@@ -63,7 +64,7 @@ class WasmTarget:
 
 
 RELAXED = frozenset({"relaxed_simd"})
-#: Features that a module asks of its host only if one of its kernels uses them.
+#: Features that a module requires only if one of its kernels uses them.
 SPECIAL = frozenset({"dot_u8"})
 
 #: x86-64 engines keep one of the 16 vector registers for themselves.

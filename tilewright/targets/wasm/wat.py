@@ -1,7 +1,7 @@
 """Functions as WAT-like text, for `tilewright show` and golden files.
 
-Input: a `Function`.  Output: one instruction per line, indented by block depth, floats readable.
-Not a WAT assembler's input: locals have numbers only, and symbols stay symbols.
+Input: a `Function`.  Output: one instruction per line, indented by block depth, with readable
+floats.  A WAT assembler cannot read it: locals have only numbers, and symbols are not resolved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _float(code: str, bits: str) -> Callable[[object], str]:
     return lambda v: repr(struct.unpack(code, struct.pack(bits, v))[0])
 
 
-#: How each kind of immediate reads; kinds not listed are printed as they are.
+#: Text of immediates by kind; kinds that are not listed are printed unchanged.
 _SHOW: dict[str, Callable[[object], str]] = {
     "f32": _float("<f", "<I"),
     "f64": _float("<d", "<Q"),

@@ -1,7 +1,7 @@
-"""WGSL as a target: what targets/protocol.py asks for.
+"""The WGSL target's implementation of `targets/protocol.py`.
 
-Input: kernels and programs.  Output: a section with one JSON file of shader modules, and per plan a
-list of dispatches with the word at which each of their buffers begins (docs/bundle.md).
+Input: kernels and programs.  Output: a section with one JSON file of shader modules, and for each
+plan a list of dispatches with the first word of each of their buffers (docs/bundle.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.targets.wgsl.weight_buffers import WORD
 
 
 class Wgsl(GroupTarget):
-    """The target's only value is in targets/__init__.py."""
+    """The WGSL target.  Its one instance is in targets/__init__.py."""
 
     name = "wgsl"
     variant = PlainVariant(VARIANT)
@@ -115,19 +115,19 @@ class Wgsl(GroupTarget):
 
 
 def _facts(needs: Mapping[int, list[str]]) -> dict[str, object]:
-    """What a build says of its slots: the features of those that need some."""
+    """The facts of a build about slots: the features that each slot needs, if any."""
     return {"needs": {str(slot): names for slot, names in sorted(needs.items())}} if needs else {}
 
 
 def _dense_facts(dense: Mapping[int, int]) -> dict[str, list[int]]:
-    """What a section says of tensors with several elements in a word."""
+    """The facts of a section about tensors with several elements in a word."""
     named = {"halves": 2, "packed": EACH}
     found = {name: sorted(n for n in dense if dense[n] == each) for name, each in named.items()}
     return {name: tensors for name, tensors in found.items() if tensors}
 
 
 def _require_types(kernel: Kernel) -> None:
-    """`UnsupportedDType` for a kernel that computes what WGSL has no words for."""
+    """Raises `UnsupportedDType` for a kernel that computes a type for which WGSL has no words."""
     values = (kernel.value, *(stage.value for stage in kernel.stages))
     found = {b.dtype for b in kernel.buffers} | {dtype_of(e) for v in values for e in walk(v)}
     for dtype in sorted(found, key=lambda d: d.name):

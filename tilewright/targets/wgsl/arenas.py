@@ -1,7 +1,7 @@
-"""How dispatches find their buffers: where values lie while a plan runs, and where it all begins.
+"""The first word of each buffer: the memory of values while a plan runs, and the parts around it.
 
-Input: a program, its banks.  Output: words.  Values keep their places as long as joints need them
-(targets/gpu/joined/joints.py).  Which texts run is api.py's business.
+Input: a program, its banks.  Output: words.  A joint keeps the memory of its values until it ends
+(targets/gpu/joined/joints.py).  api.py decides which texts run.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from tilewright.targets.wgsl.emit import WORDS
 from tilewright.targets.wgsl.packed_bytes import EACH, byte_tensors
 from tilewright.targets.wgsl.weight_buffers import Banks
 
-#: Words before everything else: the first tells of an index out of range.  All that follows begins
-#: at multiples of 64 words, as bindings must (base/alignment.py counts words here).
+#: Words before everything else; the first one reports an index out of range.  All parts begin at
+#: multiples of 64 words, as bindings must (base/alignment.py; its unit is a word here).
 HEAD = 64
 
 
 @dataclass(frozen=True)
 class Arena:
-    """A plan's joints, and where its values lie then, in words; `words` of all.
+    """A plan's joints, and the first word of each of its values; `words` of all.
 
-    of: of each value its annex (value_buffers.py); 0: the model's own buffer, of which `words` tell
+    of: the annex of each value (value_buffers.py); 0: the model's own buffer, to which `words`
+        refers
     """
 
     joints: tuple[Joint, ...]
@@ -38,7 +39,7 @@ class Arena:
 
 
 def arenas_of(program: Program, settings: Mapping[str, object]) -> tuple[Arena, ...]:
-    """settings: "joined", false where each step shall run by itself"""
+    """The arenas of all plans.  settings: "joined", false to run each step by itself"""
     joined = setting(settings, "joined", True)
     found = [joints(plan, program.kernels) if joined else () for plan in program.plans]
     return tuple(
@@ -69,9 +70,9 @@ def tensors_read(program: Program, arenas: Sequence[Arena]) -> tuple[Reads, Read
 
 
 def end_of_weights(program: Program, banks: Banks, states: Mapping[int, int]) -> int:
-    """The word behind weights and states in the model's own buffer.
+    """The first word after weights and states in the model's own buffer.
 
-    states: the first words of those that lie there, by their numbers
+    states: first words of the states there, by state number
     """
     dense, ends = dense_of(program), [HEAD]
     for value in (v for plan in program.plans for v in plan.values if v.kind == "weight"):
@@ -83,18 +84,19 @@ def end_of_weights(program: Program, banks: Banks, states: Mapping[int, int]) ->
 
 
 def dense_of(program: Program) -> dict[int, int]:
-    """The weights with several elements in a word, and how many: halves or bytes."""
+    """Weights with several elements in a word (f16 or bytes), with the number of elements."""
     return dict.fromkeys(halves_of(program), 2) | dict.fromkeys(byte_tensors(program), EACH)
 
 
 def each_of(value: Value, dense: Mapping[int, int]) -> int:
-    """How many elements of a value lie in a word, or in the words that an element takes."""
+    """Elements of a value in a word, or in the words that one element of the dtype usually
+    takes."""
     if value.kind == "weight":
         return dense.get(value.tensor, 1)
     return 2 if value.halves else 1
 
 
 def words_of(tensor: Tensor | State | Value) -> int:
-    """How many words it takes, a weight if it is none of `dense_of`."""
+    """Words of a tensor, state or value; a weight must not be in `dense_of`."""
     words = tensor.bytes // tensor.dtype.size * WORDS[tensor.dtype.name]
     return words // 2 if isinstance(tensor, Value) and tensor.halves else words

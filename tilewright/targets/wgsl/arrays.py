@@ -1,8 +1,8 @@
-"""The arrays that a kernel's buffers lie in: the model's own, one of weights, others of values.
+"""The arrays of a kernel's buffers: the model's own array, one for weights, others for values.
 
-Input: loops, and for buffers outside of the model's own array the name of theirs.  Output: the text
-of elements and declarations.  Each array consists of words, or of vectors of four.  Where values
-lie is decided in memory.py.
+Input: loops, and the array names of buffers outside the model's own array.  Output: the text of
+elements and declarations.  Each array consists of words, or of vectors of four words.  memory.py
+decides where values are stored.
 """
 
 from __future__ import annotations
@@ -12,32 +12,35 @@ from collections.abc import Mapping
 from tilewright.kernel.loops import TileFn
 from tilewright.targets.gpu.vectors import stored_singly, vectors
 
-#: The model's own array; the one of a bank, which is only read.
+#: The model's own array; the array of a bank, which is read-only.
 MEMORY, WEIGHTS = "memory", "weights"
-#: Bindings: the step's numbers are 1, and annexes come after the bank.
+#: Bindings.  Binding 1 has the step's numbers; annexes come after the bank, from `FIRST` on.
 BINDING, FIRST = {MEMORY: 0, WEIGHTS: 2}, 3
-#: Annexes of one dispatch: every device binds eight buffers to a kernel, with the other two.
+#: The most annexes of one dispatch: every device can bind eight buffers, and two are taken.
 MOST = 6
 
 
 def annex(number: int) -> str:
-    """The name of the array with the annex that a dispatch binds as its `number`-th, from 0 on."""
+    """The array name of the annex that a dispatch binds as number `number`, counted from 0."""
     return f"annex{number}"
 
 
 class Arrays:
-    """wide: names of those that consist of vectors of four: some element is read or written in
-    vectors, and none is stored singly, since who writes to one may touch the whole vector."""
+    """The arrays of one kernel.
+
+    wide: names of arrays of vectors of four: some element is accessed as a vector, and no element
+          is stored alone, since a store to one element may touch the whole vector
+    """
 
     def __init__(self, fn: TileFn, apart: Mapping[int, str]) -> None:
-        """apart: by the numbers of buffers, the names of their arrays; `memory` for others"""
+        """apart: array names of buffers, by buffer number; all others are in `memory`"""
         self._of = [apart.get(n, MEMORY) for n in range(len(fn.buffers))]
         read = {self._of[n] for n in vectors(fn.body) if n < len(fn.buffers)}
         self.wide = frozenset(read - {self._of[n] for n in stored_singly(fn)})
         self._names = sorted({MEMORY, *self._of}, key=_binding)
 
     def word(self, buffer: int, word: str, lanes: int) -> str:
-        """A word of the array that a buffer lies in, or the vector of words that has it."""
+        """A word of a buffer's array, or the vector of words that begins there."""
         name = self._of[buffer]
         if lanes > 1 and name not in self.wide:
             return f"{_four(name)}({word})"
@@ -47,7 +50,7 @@ class Arrays:
         return [self._declared(name) for name in self._names]
 
     def functions(self, text: str) -> list[str]:
-        """Those that the text calls, of arrays that consist of words."""
+        """The accessor functions that the text calls, for arrays of words."""
         return [FOUR.format(_four(name), name) for name in self._names if f"{_four(name)}(" in text]
 
     def _declared(self, name: str) -> str:
@@ -63,7 +66,7 @@ def entry(array: str, at: str, wide: bool, lanes: int) -> str:
     return f"{array}[({at}) >> 2u]" + ("" if lanes > 1 else f"[({at}) & 3u]")
 
 
-#: The whole vector with a word, of an array that consists of words.
+#: Reads the whole vector with a word, from an array of words.
 FOUR = """\
 fn {0}(word: u32) -> vec4<u32> {{
   let n = word & 0xfffffffcu;

@@ -1,8 +1,7 @@
-"""WGSL of scalar functions, by name and kind of type: tables.
+"""Tables of the WGSL text of scalar functions, by name and kind of type.
 
-Input: nothing.  Output: patterns, where {0}, {1} stand for operands, {t} for their type, {r}
-for that of the result and {u} for that of shifts.  What has no text of WGSL's own is a function of
-prelude.py.
+Input: none.  Output: patterns, in which {0} and {1} stand for operands, {t} for their type, {r} for
+the result's type and {u} for the type of shifts.  Functions without WGSL text are in prelude.py.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ LONG = {
     "lt": "i64_lt({0}, {1})", "le": "!i64_lt({1}, {0})", "eq": "i64_eq({0}, {1})",
 }  # fmt: skip
 
-#: How integers of less than 32 bits are cut.
+#: Truncates integers of less than 32 bits.
 CUT = {
     "i8": "extractBits({0}, 0u, 8u)",
     "i16": "extractBits({0}, 0u, 16u)",
     "u8": "({0} & 0xffu)",
 }
 
-#: A value of a type from a word of memory, and back.
+#: Converts a word of memory to a value of a type, and back.
 UNPACK = {
     "f32": "bitcast<f32>({0})", "i32": "bitcast<i32>({0})", "u32": "{0}", "bool": "({0} != 0u)",
 }  # fmt: skip

@@ -1,10 +1,10 @@
 """Classes of devices that run WGSL, by vendor and architecture.
 
-Input: nothing.  Output: `CLASSES`, the most exact first.
+Input: none.  Output: `CLASSES`, the most specific first.
 
 A class falls back to a wider one: `webgpu-nvidia-ampere` to `webgpu-nvidia` to `webgpu`.  A wider
-class has the smallest of each figure, and the widest warp.  What a group of threads may have is
-what WebGPU grants on every adapter: engines ask for no more.
+class has the smallest value of each figure, and the widest warp.  Limits of a workgroup are those
+that WebGPU guarantees on every adapter, since engines request no more.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ KIND = "webgpu"
 #: The only variant of the code.
 VARIANT = "core"
 
-#: Per vendor and architecture, as `GPUAdapterInfo` spells them, what one core has ("core": SM, CU,
-#: WGP half, subslice, Xe core, shader core, SP): words of registers, bytes of L1 or shared memory,
-#: warps in flight, threads of a warp.  docs/device-classes.md names the source of each.
+#: Figures of one core by vendor and architecture, as `GPUAdapterInfo` spells them.  "Core" is an
+#: SM, CU, WGP half, subslice, Xe core, shader core or SP.  The figures: words of registers, bytes
+#: of L1 or shared memory, resident warps, threads of a warp.  docs/device-classes.md names the
+#: sources.
 GPUS: Mapping[str, Mapping[str, tuple[int, int, int, int]]] = {
     "nvidia": {
         "maxwell": (65536, 98304, 64, 32),
@@ -93,7 +94,8 @@ def _class(
 
 
 def _core(figures: Iterable[tuple[int, int, int, int]]) -> Core:
-    """The smallest of each, and the widest warp: it leaves the fewest warps to a block."""
+    """The smallest value of each figure, and the widest warp, which gives a block the fewest
+    warps."""
     registers, l1, warps, widths = zip(*figures, strict=True)
     return Core("gpu", min(registers), min(l1), min(warps), max(widths))
 

@@ -1,16 +1,16 @@
-"""Loop nests as WGSL: one module per kernel; per tile one invocation, or a workgroup.
+"""Writes loop nests as WGSL: one module per kernel, with one invocation or a workgroup per tile.
 
-Input: a scalar `TileFn`.  Output: text.  A kernel's buffers are parts of one array of 32-bit words;
-the step's uniform block has the number of invocations, the first word of each buffer, and run-time
+Input: a scalar `TileFn`.  Output: text.  A kernel's buffers are parts of one array of 32-bit words.
+The step's uniform block has the number of invocations, the first word of each buffer, and run-time
 scalars.
 
     bool, i8, u8, i16, i32, u32, f32   one word an element        i64   two words, the low one first
-    f32 of which all are halves        half a word, the first in its low bits
+    f32 stored as f16                  half a word, the first in its low bits
     i8, u8 of packed weights           a quarter of a word (packed_bytes.py)
 
-In a kernel of packed dot products, or of such weights, vectors of 4 bytes are one word, and of 16
-four: in registers, and in shared areas, of which every byte is read or written so.  Vectors of 8
-halves are four words.
+In a kernel of packed dot products, or of packed weights, a vector of 4 bytes is one word, and one
+of 16 bytes four words, both in registers and in shared areas whose every access has that form.  A
+vector of 8 f16 is four words.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
 #: Words of an element, by dtype.
 WORDS = {"f32": 1, "i8": 1, "u8": 1, "i16": 1, "i32": 1, "i64": 2, "bool": 1}
 
-#: Types of values.  Small integers are computed in 32 bits and cut afterwards.
+#: Types of values.  Small integers are computed in 32 bits and then truncated.
 TYPES = {
     "f32": "f32", "i8": "i32", "u8": "u32", "i16": "i32", "i32": "i32", "i64": "vec2<u32>",
     "bool": "bool", "f16": "f16",
@@ -50,22 +50,22 @@ TYPES = {
 
 
 class WgslDialect(Dialect):
-    """Buffer n begins at word `at(n)` of its array (arrays.py); scratch areas are arrays of the
-    function.  One that is read or written in vectors somewhere consists of vectors of 4.
+    """WGSL.  Buffer n begins at word `at(n)` of its array (arrays.py); scratch areas are arrays of
+    the function.  A scratch area with a vector access is declared as vectors of 4.
     """
 
     def __init__(self, fn: TileFn, arrays: Arrays) -> None:
         self.buffers = len(fn.buffers)
         self.scalars = len(fn.scalars) if fn.counts else 0
-        #: Those with two numbers in a word.
+        #: Buffers with two numbers in a word.
         self.halves = frozenset(n for n, b in enumerate(fn.buffers) if b.halves)
         #: Names of numbers that all threads share.
         self.uniforms: list[str] = []
         self.bytes = frozenset(n for n, b in enumerate(fn.buffers) if in_bytes(b))
-        #: Whether there are dot products of bytes, and whether vectors of bytes are words.
+        #: Whether there are dot products of bytes; the lanes of vector accesses by buffer.
         self.dots, self.lanes = packs_bytes(fn), vectors(fn.body)
         self.packed = self.dots or bool(self.bytes & self.lanes.keys())
-        #: Scratch areas in vectors: of bytes, in vectors of words.
+        #: Scratch areas that are declared as vectors; for bytes, as vectors of words.
         self.wide = frozenset(
             n
             for n, lanes in self.lanes.items()
@@ -74,12 +74,12 @@ class WgslDialect(Dialect):
         )
         self.areas = fn.scratch
         self.mutual = fn.mutual
-        #: Whether threads compute a tile together.
+        #: True if several threads compute a tile.
         self.together = fn.thread is not None
         self.arrays = arrays
 
     def words(self, dtype: DType, lanes: int = 4) -> bool:
-        """Whether such a vector is made of words with four bytes each."""
+        """True if such a vector is stored as words of four bytes each."""
         return self.packed and dtype in (I8, U8) and lanes > 1
 
     def type(self, dtype: DType, lanes: int) -> str:
@@ -88,7 +88,7 @@ class WgslDialect(Dialect):
         return "vec4<u32>" if (dtype, lanes) == (F16, EIGHT) else _type(dtype, lanes)
 
     def area(self, number: int, area: Scratch) -> str:
-        """The declaration of a scratch area; what {} stands for says where."""
+        """The declaration of a scratch area; {} stands for its address space."""
         each = self._each(number)
         kind = f"array<{self.type(area.dtype, each)}, {(area.part or area.size) // each}>"
         if area.part:
@@ -96,7 +96,7 @@ class WgslDialect(Dialect):
         return f"var{{}} b{number}: {kind};"
 
     def _each(self, number: int) -> int:
-        """How many numbers an element of a scratch area has."""
+        """Numbers in one element of a scratch area."""
         if number not in self.wide:
             return 4 if self.words(self.areas[number - self.buffers].dtype) else 1
         return self.lanes[number]
@@ -108,7 +108,7 @@ class WgslDialect(Dialect):
             low, high = struct.unpack("<II", struct.pack("<q", int(value)))
             return f"vec2<u32>({low}u, {high}u)"
         if dtype != F32:
-            # the smallest number has no literal of its own
+            # The smallest number has no literal.
             return f"{TYPES[dtype.name]}({int(value)})"
         if value != value:
             return "f32_nan()"
@@ -123,7 +123,7 @@ class WgslDialect(Dialect):
             return on_bytes(e, args)
         if self.words(dtype, e.lanes) and e.dtype == F32:
             return as_floats(args[0], dtype)
-        if self.words(dtype, e.lanes):  # taken apart again
+        if self.words(dtype, e.lanes):  # unpack
             args = [f"unpack4x{dtype.name.upper()}({args[0]})"]
         known = small(e, lambda words: value_of(words, self)) or larger(e, args)
         if known is not None:
@@ -200,7 +200,7 @@ class WgslDialect(Dialect):
         return f"{place} = {PACK[TYPES[dtype.name]].format(value)};"
 
     def _place(self, buffer: int, at: str, dtype: DType, lanes: int, part: int = 0) -> str:
-        """An element, or a vector from there on, of an array of either."""
+        """An element of an array, or the vector that begins there."""
         if buffer >= self.buffers and self.words(dtype, lanes):
             return self._scratch(buffer, f"u32({at}) >> 2u", lanes // 4)
         if buffer >= self.buffers and self._each(buffer) == EIGHT:
@@ -214,7 +214,7 @@ class WgslDialect(Dialect):
         return self.arrays.word(buffer, word, lanes)
 
     def _scratch(self, number: int, at: str, lanes: int) -> str:
-        """The same of a scratch area; its parts are arrays in an array."""
+        """The same for a scratch area; an area with parts is an array of arrays."""
         area, name = self.areas[number - self.buffers], f"b{number}"
         if area.part:
             size = f"{area.part // (4 if self.words(area.dtype) else 1)}u"
@@ -268,8 +268,8 @@ class WgslDialect(Dialect):
     def _shared(self, buffer: int, index: Index, stride: int) -> tuple[str, int]:
         """A place in a shared area, and the stride, in the area's elements.
 
-        A place within a part is a constant.  Dawn asks of others in every load whether they lie
-        within the array, and takes another stride if not: so drivers know neither.
+        Within a part the place is a constant.  For other places Dawn adds a range check to every
+        load, and replaces a stride that is out of range, so drivers would know neither value.
         """
         area, each, part = self.areas[buffer - self.buffers], self._each(buffer), ""
         ensure(stride % each == 0, f"rows of b{buffer} begin between its elements")
@@ -289,11 +289,11 @@ class WgslDialect(Dialect):
         return f"i64_of_i32({at})" if dtype == I64 else f"{TYPES[dtype.name]}({at})"
 
     def choose(self, condition: str, value: str, default: str) -> str:
-        # both are evaluated; reads beyond the array give any element of it
+        # Both values are evaluated; a read beyond the array returns some element of it.
         return f"select({default}, {value}, {condition})"
 
     def all(self, conditions: list[str]) -> str:
-        # no branch for each of them, as && would make
+        # With && each condition would become a branch.
         return " & ".join(conditions) or "true"
 
     def scalar(self, number: int) -> str:
@@ -308,7 +308,7 @@ class WgslDialect(Dialect):
     def loop(self, name: str, begin: str, end: str, step: int, most: int) -> str:
         if not set(re.findall(r"\w+", end)) & set(self.uniforms):
             return f"for (var {name}: i32 = {begin}; {name} < {end}; {name} += {step}) {{"
-        # whoever vets the text sees that it ends
+        # The constant bound lets the code that vets kernels see that the loop ends.
         head = f"for (var {name}: i32 = {begin}; {name} < {most}; {name} += {step}) {{"
         return f"{head} if ({name} >= {end}) {{ break; }}"
 
@@ -321,7 +321,8 @@ class WgslDialect(Dialect):
         return "storageBarrier(); workgroupBarrier();" if self.mutual else "workgroupBarrier();"
 
     def told(self, s: LetGather, dtype: DType) -> str:
-        """Sets the first words of memory, unless an earlier index did; they are nobody else's."""
+        """Reports an index in the first words of memory, unless an earlier one is reported
+        already."""
         name, wide = s.var.name, MEMORY in self.arrays.wide
         if s.check is None:
             return f"{MEMORY}[0] = {'vec4<u32>(1u)' if wide else '1u'};"
@@ -343,7 +344,7 @@ class WgslDialect(Dialect):
             number, wrong = f"i32({name}_long.x)", f"{name}_long.y != 0u || "
         head = f"let {name}_long = {value}; " if dtype == I64 else ""
         tell = self.told(s, dtype)
-        if self.together:  # 0 stands in, so that all threads go on to the next barrier
+        if self.together:  # go on with index 0, so that all threads reach the next barrier
             ends, kind = f"{name} = 0;", "var"
         else:
             ends, kind = "return;", "let"
@@ -362,10 +363,11 @@ def _cut(text: str, dtype: DType) -> str:
 def module(
     fn: TileFn, needs: frozenset[str] = frozenset(), apart: Mapping[int, str] | None = None
 ) -> str:
-    """The kernel: the first word of memory is set if an index is out of range (base/abi.py).
+    """The text of a kernel.  It sets the first word of memory if an index is out of range
+    (base/abi.py).
 
-    needs: features that it asks for;  apart: by the numbers of buffers that do not lie in the
-    model's own array, the names of theirs (arrays.py)
+    needs: features that it requires;  apart: array names of buffers outside the model's own array,
+           by buffer number (arrays.py)
     """
     arrays, group = Arrays(fn, apart or {}), group_of(fn)
     dialect = WgslDialect(fn, arrays)
@@ -385,7 +387,7 @@ def module(
         "fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) "
         "groups: vec3<u32>, @builtin(local_invocation_index) local: u32) {",
         "  let workgroup = group.y * groups.x + group.x;",
-        # the whole workgroup returns or none of it: who is left would wait at a barrier
+        # The whole workgroup returns or none of it: otherwise some threads would wait at a barrier.
         f"  if (workgroup * {group}u >= word(0u)) {{ return; }}",
     ]
     if fn.thread:

@@ -1,8 +1,8 @@
 """The larger of two magnitudes, by comparing them as integers.
 
-Non-negative floats are ordered as their bits are, with NaN above all. So no test for NaN is needed,
-and vectors can be compared. Input: an expression. Output: its text, if it is such a maximum; else
-None.
+Non-negative floats have the same order as their bits, with NaN above all. So no test for NaN is
+needed, and vectors can be compared. Input: an expression. Output: its text if it is such a maximum,
+otherwise None.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The memory layout of a model on a device: its own buffer, banks and annexes.
 
 Input: a program and the largest size of a buffer in bytes, or an old section. Output: for each
-value its buffer and first word. One buffer is the usual case. Weights go to banks
-(weight_buffers.py) before states and values go to annexes (value_buffers.py), since kernels with
-annexes cannot be exchanged in a page.
+value its buffer and first word. Most models need one buffer. Weights go to banks
+(weight_buffers.py) before states and values go to annexes (value_buffers.py), since a page cannot
+exchange kernels that use annexes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.targets.wgsl.weight_buffers import BANK, WORD, Banks, banks_of
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """at: the word of the model's own buffer where values begin;  arenas: of the plans"""
+    """at: first word of values in the model's own buffer;  arenas: those of the plans"""
 
     banks: Banks
     states: States
@@ -56,7 +56,7 @@ class MemoryLayout:
         return self.own + sum(self.banks.sizes) + sum(self.annexes.sizes if self.annexes else ())
 
     def places(self, plan: Plan, arena: Arena) -> Iterator[tuple[int, int]]:
-        """Of each value the first word, and the annex that it lies in (0: none)."""
+        """For each value its first word and its annex (0: none)."""
         for v, offset, annex in zip(plan.values, arena.offsets, arena.of, strict=True):
             if v.kind == "weight":
                 yield self.banks.words[v.tensor], 0
@@ -66,7 +66,7 @@ class MemoryLayout:
                 yield offset + (0 if annex else self.at), annex
 
     def to_facts(self) -> dict[str, object]:
-        """What a section says of it."""
+        """The facts of a section about the layout."""
         annexes = self.annexes.to_facts(self.states) if self.annexes else {}
         return {
             "memory": {"bytes": self.own * WORD},
@@ -78,9 +78,9 @@ class MemoryLayout:
 
 
 def lay_out(program: Program, settings: Mapping[str, object]) -> MemoryLayout:
-    """settings: "bank", the most bytes of a buffer if a model needs several
+    """Makes a layout.  settings: "bank", the most bytes of a buffer if a model needs several
 
-    Raises MemoryLimit where that cannot be.
+    Raises MemoryLimit if the model does not fit.
     """
     dense, most = dense_of(program), setting(settings, "bank", BANK) // WORD
     sizes = [-(-words_of(t) // dense.get(n, 1)) for n, t in enumerate(program.tensors)]
@@ -99,7 +99,7 @@ def lay_out(program: Program, settings: Mapping[str, object]) -> MemoryLayout:
 
 
 def layout_of(program: Program, section: Section, settings: Mapping[str, object]) -> MemoryLayout:
-    """That of an old section, which says where tensors lie: nobody asks for their table again."""
+    """Reads the layout of an old section from its facts, so that weights stay where they are."""
     facts = section.facts
     tensors, words = ([at // WORD for at in facts[name]] for name in ("tensors", "states"))
     known = facts.get("banks", {"bytes": [], "of": [0] * len(tensors)})
@@ -113,7 +113,7 @@ def layout_of(program: Program, section: Section, settings: Mapping[str, object]
 
 
 def _together(program: Program, banks: Banks, end: int, arenas: tuple[Arena, ...]) -> MemoryLayout:
-    """States and values in the model's own buffer, behind its weights."""
+    """The layout with states and values in the model's own buffer, after its weights."""
     words, at = row([words_of(s) for s in program.states], end)
     return MemoryLayout(banks, States((0,) * len(words), words), at, arenas)
 

@@ -1,8 +1,9 @@
-"""Integers of 4 bits as f32, without converting: devices do that much slower than they add.
+"""Converts 4-bit integers to f32 by bit operations: on GPUs a conversion is slower than an
+addition.
 
-Input: an expression.  Output: its text, if it is such an integer from a known place of a word, less
-a constant; else None.  The 4 bits become the last whole ones of a number whose exponent fits their
-place, so that only the last places of a word are shifted:
+Input: an expression.  Output: its text if it is such an integer, at a constant place of a word,
+minus a constant; otherwise None.  The 4 bits are put into the fraction of a number whose exponent
+matches their place, so only bits at the high end of a word need a shift:
 
     f32(nibble(w, 8)) - 8   ->   bitcast<f32>((w & 0xf00) | exponent of 2^15) - (2^15 + 8)
 """
@@ -14,8 +15,8 @@ from collections.abc import Callable
 from tilewright.base.dtypes import F32, I32
 from tilewright.kernel.expr import Call, Const, Expr
 
-#: Bits of a number after the first; of a word's places, the last that lies wholly within them; how
-#: far later ones are shifted.
+#: Bits of an f32's fraction; the last place of a nibble that lies wholly within them; the shift of
+#: later nibbles.
 MANTISSA, LAST, SHIFT = 23, 16, 12
 BIAS = 127
 

@@ -1,7 +1,7 @@
-"""Weights of 8 bits that lie as bytes, four in a word, the first in the low bits.
+"""8-bit weights stored as bytes: four in a word, the first in the low bits.
 
-Input: buffers of kernels, programs.  Output: which ones lie so, and the text of what is read there.
-Other elements of 8 bits take a word each: several threads may store them.
+Input: buffers of kernels, programs.  Output: the buffers that are stored so, and the text of their
+elements.  Other 8-bit elements take a word each, since several threads may store to them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ EACH = 4
 
 
 def in_bytes(buffer: Buffer) -> bool:
-    """True for block-quantised weights of 8 bits, and zero points: they are always constants."""
+    """True for block-quantised weights of 8 bits, and zero points; these are always constants."""
     return buffer.dtype in (I8, U8) and isinstance(buffer.layout, Blocks)
 
 
 def byte_tensors(program: Program) -> frozenset[int]:
-    """The tensors that lie as bytes: all who read them say so."""
+    """The tensors that are stored as bytes: all of their readers must allow it."""
     found: dict[bool, set[int]] = {True: set(), False: set()}
     for plan in program.plans:
         for step in plan.steps:
@@ -42,10 +42,10 @@ def byte_tensors(program: Program) -> frozenset[int]:
 
 
 def element(word: str, at: str, dtype: DType) -> str:
-    """The element of a buffer that lies in a word."""
+    """The text of a buffer's element, from the word that contains it."""
     return f"{dtype.name}_at({word}, u32({at}))"
 
 
 def as_floats(word: str, dtype: DType) -> str:
-    """All four of a word as f32."""
+    """The text of all four bytes of a word as f32."""
     return f"{dtype.name}_real({word})"

@@ -2,8 +2,8 @@
 
 Input: coefficients of targets/coefficients.py. Output: text. Our own polynomials replace WGSL's
 functions where those may be less exact than base/scalars.py allows. i64 is vec2<u32>, low word
-first. `memory` is the kernel's (emit.py). Infinity and NaN come from a variable, because WGSL
-refuses them as constants.
+first. Each kernel declares `memory` itself (emit.py). Infinity and NaN come from a variable,
+because WGSL rejects them as constants.
 """
 
 from __future__ import annotations
@@ -397,10 +397,9 @@ fn f32_pow(x: f32, y: f32) -> f32 {
 
 
 def prelude(text: str) -> str:
-    """The functions that a kernel calls, and what these need, in the order in which they are
-    written above.
+    """The functions that a kernel calls, and those that they call in turn, in the order above.
 
-    Browsers read the text of each kernel anew, and devices load it.
+    The text is kept short: a browser parses it for each kernel, and a device downloads it.
     """
     parts, needed, new = _parts(), set[str](), _names(text)
     while new:
@@ -411,7 +410,7 @@ def prelude(text: str) -> str:
 
 @cache
 def _parts() -> dict[str, str]:
-    """By the name that each declares: constants, variables, structures and functions."""
+    """Constants, variables, structures and functions, by the name that each declares."""
     constants = {"LN2_HIGH": LN2_HIGH, "LN2_LOW": LN2_LOW, "LOG2E": LOG2E, **_turn()}
     turns = ", ".join(f"{TURNS >> 224 - 32 * n & 0xFFFFFFFF:#x}u" for n in range(7))
     reduce = "\n  ".join(f"r = f32_kept(fma(n, -{part!r}f, r));" for part in HALF_PI)
@@ -427,7 +426,7 @@ def _parts() -> dict[str, str]:
 
 
 def _turn() -> dict[str, float]:
-    """2 pi 2^-24 in two parts, and what one of 8 bits behind 24 makes of it."""
+    """2 pi 2^-24 as two parts, and constants that convert 8 more bits after those 24."""
     turn = math.tau * 2.0**-24
     high = struct.unpack("f", struct.pack("f", turn))[0]
     return {"TURN_HIGH": high, "TURN_LOW": turn - high, "TURN_OF_LAST": turn * 2.0**-8}

@@ -1,7 +1,7 @@
-"""The steps of a plan as a section has them (docs/bundle.md): slots, counts, first words.
+"""Encodes the steps of a plan for a section (docs/bundle.md): slots, counts, first words.
 
-Input: how each kernel can run, where values lie.  Output: a dict per step, ready for JSON, and by
-slot the texts that they name.
+Input: the codes of each kernel, and the memory of values.  Output: a dict per step, ready for JSON,
+and the texts of all slots.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from tilewright.targets.wgsl.arrays import MOST, WEIGHTS, annex
 from tilewright.targets.wgsl.emit import WORDS, module
 from tilewright.targets.wgsl.weight_buffers import Banks
 
-#: How a kernel, by its number, can run, best first; and whether its buffers begin at whole vectors.
+#: Gives the codes of a kernel, best first, from its number and whether its buffers are aligned to
+#: vectors.
 Able = Callable[[int, bool], tuple[Code, ...]]
 
 
 @dataclass(frozen=True)
 class Lying:
-    """Where the buffers of a dispatch lie: the first word of each, its bank, and its annex."""
+    """The buffers of a dispatch: the first word of each, its bank, and its annex."""
 
     words: list[int]
     banks: list[int]
@@ -37,7 +38,7 @@ class Lying:
 
     @classmethod
     def together(cls, parts: Sequence[Lying]) -> Lying:
-        """The buffers of all, one after the other."""
+        """The buffers of all parts, one after the other."""
         return cls(
             [word for part in parts for word in part.words],
             [bank for part in parts for bank in part.banks],
@@ -51,19 +52,19 @@ class Lying:
 
     @property
     def apart(self) -> dict[int, str]:
-        """The arrays of those that lie in a bank or annex."""
+        """The array names of buffers in a bank or annex, by buffer number."""
         names = {number: annex(at) for at, number in enumerate(self.bound)}
         banks = {n: WEIGHTS for n, bank in enumerate(self.banks) if bank}
         return banks | {n: names[number] for n, number in enumerate(self.annexes) if number}
 
     @property
     def possible(self) -> bool:
-        """Whether one dispatch can bind all of them."""
+        """True if one dispatch can bind all of them."""
         return len({bank for bank in self.banks if bank}) <= 1 and len(self.bound) <= MOST
 
     @property
     def whole(self) -> bool:
-        """Whether all begin at whole vectors."""
+        """True if all buffers begin at whole vectors."""
         return not any(word % LANES for word in self.words)
 
     @property
@@ -75,13 +76,13 @@ class Lying:
 class Steps:
     """Encodes the steps of plans that share texts.
 
-    slots: by text its slot;  needs: by slot the features that it asks for
+    slots: the slot of each text;  needs: the features that each slot requires
     """
 
     def __init__(
         self, texts: Sequence[str], able: Able, banks: Banks, dense: Mapping[int, int]
     ) -> None:
-        """texts: of the first slots;  dense: as of `dense_of`"""
+        """texts: of the first slots;  dense: the result of `dense_of`"""
         self.slots = {text: slot for slot, text in enumerate(texts)}
         self.needs: dict[int, list[str]] = {}
         self._able, self._banks, self._dense = cache(able), banks, dense
@@ -90,7 +91,7 @@ class Steps:
     def of(
         self, plan: Plan, joints: Sequence[Joint], places: Sequence[tuple[int, int]]
     ) -> list[dict[str, object]]:
-        """places: the first word and the annex of each value, as of `MemoryLayout.places`
+        """The steps of a plan.  places: first word and annex of each value (`MemoryLayout.places`)
 
         Raises MemoryLimit for a step with too many annexes.
         """
@@ -130,7 +131,7 @@ class Steps:
     def _joining(
         self, joint: Joint, steps: Sequence[Step], lying: Lying
     ) -> list[dict[str, object]]:
-        """How one dispatch runs them; nothing where it cannot bind all of their buffers."""
+        """The codes with which one dispatch runs a joint; [] if it cannot bind all buffers."""
         if not lying.possible:
             return []
         ways = tuple(self._able(step.kernel, True) for step in steps)
@@ -149,7 +150,7 @@ class Steps:
 
 
 def _joined(joint: Joint, ways: tuple[tuple[Code, ...], ...]) -> list[Code]:
-    """How the steps of a joint run in one dispatch, best first.  ways: of each by itself"""
+    """Codes for a joint in one dispatch, best first.  ways: the codes of each step by itself"""
     last = ways[-1][-1].kernel
     return [
         Code(last, s, fn, 0, s.features, module(fn, s.features)) for fn, s in ways_of(joint, ways)

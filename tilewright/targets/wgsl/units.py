@@ -1,7 +1,7 @@
-"""Texts of what special units of a GPU do: subgroup matrices, and arithmetic on packed bytes.
+"""The text of special units of a GPU: subgroup matrices, and arithmetic on packed bytes.
 
-Input: statements and calls of the loop IR.  Output: WGSL, as Dawn has it (Chromium's experimental
-subgroup matrices).  emit.py puts it where it belongs.
+Input: statements and calls of the loop IR.  Output: WGSL for Dawn's version of subgroup matrices,
+an experimental feature of Chromium.  emit.py inserts the text.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tilewright.kernel.loops import (
 def statement(
     s: MatrixStmt, unit: MatrixUnit, place: Callable[[int, Index, int], tuple[str, int]]
 ) -> str:
-    """place: from a shared area, an index and a stride, a pointer with an offset, and the stride in
-    the area's own elements"""
+    """The text of a statement on matrices.  place: turns a shared area, an index and a stride into
+    a pointer with an offset, and the stride in the area's own elements"""
     match s:
         case ZeroMatrix(name):
             return f"{name} = {kind_of('result', unit)}();"
@@ -44,7 +44,7 @@ def statement(
 
 
 def kind_of(role: str, unit: MatrixUnit) -> str:
-    """The type of a left or right operand, or of a result: of so many columns and rows."""
+    """The type of a left or right operand, or of a result, with its columns and rows."""
     columns, rows = {
         "left": (unit.k, unit.m), "right": (unit.n, unit.k), "result": (unit.n, unit.m)
     }[role]  # fmt: skip
@@ -53,10 +53,11 @@ def kind_of(role: str, unit: MatrixUnit) -> str:
 
 
 def on_bytes(e: Call, args: list[str]) -> str:
-    """What is computed on packed bytes: a step of 128, the other sign, and f32 rounded to i8."""
+    """The text of an operation on packed bytes: subtract 128, reinterpret the sign, or f32 to
+    i8."""
     match e:
         case Call("cast", (Call("round", _),)) if e.dtype == I8 and dtype_of(e.operands[0]) == F32:
-            # such a sum is rounded, and its last bits are those of the whole number
+            # Adding a large constant rounds x; the last bits of the sum are the integer.
             x = args[0].removeprefix("round")
             whole = f"clamp({x}, vec4<f32>(-128.0), vec4<f32>(127.0)) + vec4<f32>(12582912.0)"
             return f"pack4xU8(bitcast<vec4<u32>>({whole}))"

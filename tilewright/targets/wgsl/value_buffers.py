@@ -1,9 +1,9 @@
 """Places values and states in further buffers (annexes) where one buffer is too small.
 
 Input: a program, joints, the largest size of a buffer in words. Output: for each value and state
-its buffer and first word there. Annexes are read and written. A step binds up to six of them beside
-the model's own buffer, which keeps inputs, outputs and small tensors. weight_buffers.py places
-weights.
+its buffer and first word there. Annexes are read and written. A step binds up to six of them,
+besides the model's own buffer, which keeps inputs, outputs and small tensors. weight_buffers.py
+places weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tilewright.targets.wgsl.weight_buffers import WORD, small
 
 
 class Banked(TypedDict):
-    """Facts of a section: bytes of the annexes, of each state its annex, and the most bytes"""
+    """Facts of a section: bytes of each annex, the annex of each state, the most bytes of a
+    buffer"""
 
     bytes: list[int]
     of: list[int]
@@ -31,8 +32,8 @@ class Banked(TypedDict):
 
 @dataclass(frozen=True)
 class States:
-    """Of each state its annex (0: the model's own buffer) and first word there; words of the
-    annexes, which come before those of values."""
+    """The annex of each state (0: the model's own buffer) and its first word there, and the words
+    of the states' annexes, which come before those of values."""
 
     of: tuple[int, ...]
     words: tuple[int, ...]
@@ -40,20 +41,20 @@ class States:
 
     @property
     def own(self) -> dict[int, int]:
-        """The first words of those in the model's own buffer, by their numbers."""
+        """First words of the states in the model's own buffer, by state number."""
         of = zip(self.of, self.words, strict=True)
         return {n: word for n, (annex, word) in enumerate(of) if not annex}
 
 
 @dataclass(frozen=True)
 class Annexes:
-    """most: words that an annex may have;  sizes: those that each has"""
+    """most: the most words of an annex;  sizes: words of each annex"""
 
     most: int
     sizes: tuple[int, ...]
 
     def to_facts(self, states: States) -> dict[str, Banked]:
-        """What a section says of them."""
+        """The facts of a section about annexes."""
         return {
             "annexes": Banked(
                 bytes=[n * WORD for n in self.sizes], of=list(states.of), most=self.most * WORD
@@ -62,7 +63,8 @@ class Annexes:
 
 
 def states_apart(program: Program, head: int, most: int) -> States:
-    """Large states in annexes, small ones in the model's own buffer from word `head` on."""
+    """Puts large states in annexes, and small ones in the model's own buffer from word `head`
+    on."""
     sizes = [words_of(s) for s in program.states]
     kept = [n for n, size in enumerate(sizes) if small(size, most)]
     lives = [Life(size, 0, 0) for size in sizes]
@@ -74,7 +76,7 @@ def states_apart(program: Program, head: int, most: int) -> States:
 def arenas_apart(
     program: Program, arenas: Sequence[Arena], states: States, room: int, most: int
 ) -> tuple[tuple[Arena, ...], Annexes]:
-    """The arenas of plans, whose values lie in annexes where `room` words do not do."""
+    """The arenas of plans; values go to annexes if they need more than `room` words."""
     found = [
         _apart(plan, arena, room, most, len(states.sizes))
         for plan, arena in zip(program.plans, arenas, strict=True)
@@ -86,7 +88,7 @@ def arenas_apart(
 def _apart(
     plan: Plan, arena: Arena, room: int, most: int, before: int
 ) -> tuple[Arena, tuple[int, ...]]:
-    """before: annexes of states"""
+    """Moves values of one plan to annexes.  before: annexes of states, which come first"""
     inside = movable(plan)
     kept = {n for n, i in enumerate(inside) if plan.values[i].kind in ("input", "output")}
     lives = lives_of(lasting(plan, arena.joints), inside, words_of)
@@ -105,8 +107,8 @@ def _apart(
 
 
 def of_section(facts: Mapping[str, Any], words: Sequence[int]) -> tuple[States, int]:
-    """What a section says of states, whose first words are given; the words that an annex may have,
-    0 where there are none."""
+    """Reads states from a section's facts: words has their first words.  Also returns the most
+    words of an annex; 0 if there are none."""
     none = Banked(bytes=[], of=[0] * len(words), most=0)
     found: Banked = facts.get("annexes", none)
     sizes = tuple(size // WORD for size in found["bytes"][: max(found["of"], default=0)])
@@ -114,7 +116,8 @@ def of_section(facts: Mapping[str, Any], words: Sequence[int]) -> tuple[States, 
 
 
 def require_fits(program: Program, own: int, annexes: Annexes | None, most: int) -> None:
-    """Raises MemoryLimit where a buffer has more than `most` words.  own: of the model's own"""
+    """Raises MemoryLimit if a buffer has more than `most` words.  own: words of the model's own
+    one"""
     sizes = annexes.sizes if annexes else ()
     values = (v for plan in program.plans for v in plan.values if v.kind != "weight")
     every: list[State | Value] = [*values, *program.states]

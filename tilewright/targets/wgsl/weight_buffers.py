@@ -1,9 +1,9 @@
-"""Places weights in the model's own buffer or in further ones (banks).
+"""Places weights in the model's own buffer or in further buffers (banks).
 
 Input: the weights that each step reads, the words of each tensor, the largest size of a buffer.
-Output: for each tensor its bank and first word there. A step reads weights from at most one bank,
-beside the model's own buffer, so tensors that a step reads together lie together. Small ones stay
-in the model's buffer.
+Output: for each tensor its bank and first word there. A step can read weights from at most one
+bank, besides the model's own buffer, so all large tensors of a step get the same bank. Small ones
+stay in the model's own buffer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.base.errors import MemoryLimit
 from tilewright.plan.arena import row
 
 WORD = 4
-#: Bytes of a buffer where a model needs several.  Adapters of desktops bind at least this much.
+#: Default bytes of a buffer if a model needs several.  Desktop adapters bind at least this much.
 BANK = 2**30
 #: Tensors of fewer words, or of less than this part of a bank, stay in the model's own buffer.
 LEAST, PART = 2**18, 16
@@ -24,15 +24,15 @@ LEAST, PART = 2**18, 16
 
 @dataclass(frozen=True)
 class Banks:
-    """Per tensor the bank (0: the model's own buffer) and the first word there; the words of each
-    further bank."""
+    """The bank of each tensor (0: the model's own buffer) and its first word there; the words of
+    each further bank."""
 
     of: tuple[int, ...]
     words: tuple[int, ...]
     sizes: tuple[int, ...] = ()
 
     def to_facts(self) -> dict[str, dict[str, list[int]]]:
-        """What a section says of them; nothing where one buffer has all."""
+        """The facts of a section about banks; empty if one buffer is enough."""
         if not self.sizes:
             return {}
         return {"banks": {"bytes": [n * WORD for n in self.sizes], "of": list(self.of)}}
@@ -46,13 +46,12 @@ def banks_of(
     head: int,
     most: int,
 ) -> tuple[Banks, int]:
-    """The banks, and the words of the model's own buffer that tensors leave behind them.
+    """The banks, and the end of the weights in the model's own buffer, in words.
 
     reads: the tensors that each step reads;  joined: those of steps that one dispatch may compute,
-           which lie together where they fit
-    sizes, shapes: words and shape of each tensor;  head: words before them
-    most:   words of a buffer
-    Raises MemoryLimit where tensors that a step reads together need more.
+           which share a bank if they fit
+    sizes, shapes: words and shape of each tensor;  head: words before the weights
+    most:   words of a buffer Raises MemoryLimit if the tensors of one step do not fit a bank.
     """
     of, bank, filled = [0] * len(sizes), 0, most
     ends: list[int] = []
@@ -89,15 +88,15 @@ def banks_of(
 
 
 def small(words: int, most: int) -> bool:
-    """Whether a tensor or state stays in the model's own buffer in any case."""
+    """True if a tensor or state always stays in the model's own buffer."""
     return words < min(LEAST, most // PART)
 
 
 class _Groups:
-    """Tensors, by their numbers, in groups that lie in one bank; at first each is alone."""
+    """Groups of tensors, by number, that must share a bank; at first each tensor is alone."""
 
     def __init__(self, words: dict[int, int], most: int) -> None:
-        """words: of each tensor, and later of the group that it is the first of"""
+        """words: of each tensor, and later of the group whose first tensor it is"""
         self._words, self._most = words, most
         self._first = {n: n for n in words}
 
@@ -107,7 +106,7 @@ class _Groups:
         return n
 
     def put_together(self, tensors: Sequence[int], *, if_they_fit: bool = False) -> None:
-        """Tensors that are none of the groups' stay out."""
+        """Merges the groups of these tensors; tensors that are in no group are ignored."""
         known = [n for n in tensors if n in self._first]
         for n in known[1:]:
             low, high = sorted((self._root(known[0]), self._root(n)))
