@@ -1,7 +1,7 @@
-"""Several models on one GPU: critical ones with a bound on their slowdown, normal ones beside them.
+"""Runs several models on one GPU: critical models with a bound on their slowdown, and normal ones.
 
-`policy/` decides, without clocks or devices.  `corun.py` runs bundles on a device, `broker/` those
-of several processes.  Names are imported when they are first asked for.
+`policy/` makes the decisions, without clocks or devices.  `corun.py` runs bundles on a device;
+`broker/` does so for models of several processes.  Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Agents run models for the coordinator: one for each critical and for each normal model.
+"""Agents run models for the coordinator: one agent for each critical and each normal model.
 
 Input: a coordinator, models (critical.py, plans.py).  Output: answered requests, inferences.  A
-critical request runs in the thread that asks for it.  Each normal model has a thread of its own,
-which starts what the policy wants and waits for the oldest launch.
+critical request runs in the thread that asks for it.  Each normal model has its own thread, which
+starts the launches that the policy decides on and waits for the oldest one.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ A = TypeVar("A", bound=Action)
 
 @dataclass(frozen=True)
 class Answered:
-    """A critical request: microseconds from its arrival to its end, and from its begin to its end.
+    """A critical request: microseconds from arrival to end, and from the start of its run to its
+    end.
 
-    solo_us: the time of a request alone, as it was known when this one ended
+    solo_us: the time of a request alone, as known when this request ended
     """
 
     latency_us: float
@@ -59,14 +60,14 @@ class Answered:
 
     @property
     def slowdown(self) -> float:
-        """The time from the begin as a multiple of the time alone; a bound limits this one."""
+        """The running time as a multiple of the time alone.  A bound limits this figure."""
         return self.took_us / self.solo_us
 
 
 class CriticalAgent:
-    """Runs requests of a critical model; requests of several threads wait for each other.
+    """Runs requests of a critical model; requests of several threads run one after the other.
 
-    noticed, recalibrated: corrections of its curves, and of its time alone, while it ran
+    noticed, recalibrated: corrections of its curves, and of its time alone, so far
     """
 
     def __init__(
@@ -90,13 +91,13 @@ class CriticalAgent:
     def request(
         self, before: Callable[[], None] | None = None, arrived: float | None = None
     ) -> Answered:
-        """One inference; returns when it is answered.
+        """Runs one inference; returns when it has ended.
 
-        arrived: when it came, in microseconds of now_us; None: now
-        before: called when the request begins, before its first kernel, such as to give the inputs;
-                None: they are given, and the request may begin before the policy has decided
-        Raises AdmissionRefused, TaskOverdue, and what `before`, the device or an earlier action of
-        this agent raises; never the error of another agent.
+        arrived: its arrival in microseconds of now_us; None: now
+        before: called when the request begins, before its first kernel, for example to write the
+                inputs; None: the inputs are ready, and the request may begin before the policy has
+                decided Raises AdmissionRefused and TaskOverdue, and errors of `before`, of the
+                device or of an earlier action of this agent; never the error of another agent.
         """
         arrived = now_us() if arrived is None else arrived
         self.model.device.ensure_current()
@@ -118,10 +119,10 @@ class CriticalAgent:
             took = ended - begun
             return Answered(ended - arrived, took, self.solo_us)
         finally:
-            # a request that failed must not hold others back either
+            # A request that failed must not block the others either.
             with self._changed:  # the sink may be writing there
                 del self._told[number]
-            # an answer stays one if the broker is gone; the next request raises the error
+            # The answer counts even if the broker is gone; the next request raises the error.
             with contextlib.suppress(TilewrightError):
                 self._coordination.post(Finished(now_us(), number, took))
 
@@ -131,9 +132,9 @@ class CriticalAgent:
         return self._next(number, Begin)
 
     def _whole(self, number: int, begin: Begin, arrived: float | None) -> None:
-        """A request by one call.
+        """Runs a request by one call.
 
-        arrived: when it came, if the coordinator does not know of it yet
+        arrived: its arrival, if the coordinator does not know of it yet
         """
 
         failed: Exception | None = None
@@ -143,7 +144,7 @@ class CriticalAgent:
             mark = self.model.start(
                 self.task.phases, begin.budgets, begin.settle_us, begin.concurrent
             )
-            if arrived is not None:  # the GPU works meanwhile; the decision is known already
+            if arrived is not None:  # the GPU works meanwhile; the decision is known
                 try:
                     self._coordination.post(Arrived(now_us(), self.task.name, number, arrived))
                 except Exception as error:
@@ -157,7 +158,7 @@ class CriticalAgent:
             raise failed
 
     def _step_by_step(self, number: int) -> None:
-        """A request kernel by kernel, for designs that decide between kernels."""
+        """Runs a request kernel by kernel, for designs that decide between kernels."""
         interpreter = self._coordination.interpreter
         for kernel in range(len(self.task.kernels)):
             if kernel:
@@ -171,7 +172,7 @@ class CriticalAgent:
             raise self._overdue()
 
     def _next(self, number: int, kind: type[A]) -> A:
-        """The next action for a request, which is to be of this kind."""
+        """The next action for a request, which must be of this kind."""
         with self._changed:
             self._changed.wait_for(lambda: self._told[number])
             action = self._told[number].popleft()
@@ -215,13 +216,13 @@ class _Flying:
 
 
 class NormalAgent:
-    """Runs inferences of a normal model in a thread of its own.
+    """Runs inferences of a normal model in its own thread.
 
-    withdrawn: why the model may not run any longer: it breaks the bound of a critical model.
-               Nothing that is asked for runs then
+    withdrawn: why the model may no longer run: it breaks the bound of a critical model.  Later
+        requests for inferences are then ignored.
     between: called in the agent's thread after each inference, with their number so far.  The next
-             one may have begun, if it has been asked for.  Where not all normal models run at once,
-             another one begins only when this call has returned
+             inference may have begun, if it was asked for.  If not all normal models run at once,
+             another model begins only after this call has returned.
     """
 
     def __init__(
@@ -252,7 +253,7 @@ class NormalAgent:
             self._coordination.post(arrived)
 
     def close(self) -> None:
-        """Ends the thread when its launches have ended.  Raises what the thread failed with."""
+        """Waits for the launches to end, and ends the thread.  Raises the thread's error."""
         try:
             self._coordination.post(Gone(now_us(), self.task.name))
         finally:
@@ -263,7 +264,7 @@ class NormalAgent:
         self.check()
 
     def check(self) -> None:
-        """Raises what the agent's thread failed with."""
+        """Raises the error of the agent's thread, if there is one."""
         if self._failed is not None:
             raise typed(self._failed, f"the normal task {self.task.name}", self.task.name)
 
@@ -286,7 +287,7 @@ class NormalAgent:
             self._loop()
         except BaseException as error:
             self._failed = error
-            with contextlib.suppress(Exception):  # the first error is the one that is told
+            with contextlib.suppress(Exception):  # the first error is reported
                 self._coordination.post(Gone(now_us(), self.task.name))
 
     def _loop(self) -> None:
@@ -311,11 +312,11 @@ class NormalAgent:
                 self._ended(self._complete(first.action, flying))
 
     def _complete(self, ended: Enqueue, behind: Sequence[_Flying]) -> int:
-        """How many kernels of the inference are complete, now that a launch has ended.
+        """The number of complete kernels of the inference, now that a launch has ended.
 
-        behind: launches that have not ended, as far as the host knows
-        The host may notice an end late: the plan may have begun its next inference.  So the
-        inference counts as complete only when its last launch has ended.
+        behind: launches that have not ended, as far as the host knows The host may see the end
+                late, when the plan has already begun its next inference.  So an inference counts as
+                complete only when its last launch has ended.
         """
         if ended.plain:
             return ended.kernel + 1

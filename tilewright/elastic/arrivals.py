@@ -1,7 +1,7 @@
-"""When requests come: closed loops, uniform, Poisson and recorded arrivals.
+"""Arrival times of requests: closed loops, uniform, Poisson and recorded arrivals.
 
-Input: an arrival, seconds, a seed.  Output: times in seconds from the start.  It knows no models
-and no clock: who replays the times waits for them.
+Input: an arrival, seconds, a seed.  Output: times in seconds from the start.  This module has no
+models and no clock: the caller waits for the times.
 """
 
 from __future__ import annotations
@@ -16,39 +16,41 @@ from tilewright.base.errors import UsageError
 
 
 class Arrival(ABC):
-    """How the requests of one stream come."""
+    """The arrival pattern of one stream of requests."""
 
     @property
     def clients(self) -> int:
-        """Those who send a request when their last one is answered; 0: requests come by time."""
+        """The number of clients that send a request when the last one is answered; 0: requests come
+        at given times."""
         return 0
 
     @property
     @abstractmethod
     def rate(self) -> float:
-        """Requests per second in the long run; 0 for closed loops, whose rate is found."""
+        """Requests per second on average; 0 for closed loops, whose rate is not known in
+        advance."""
 
     @property
     def mean_gap(self) -> float:
-        """Seconds between two requests on average; 0: they come one after the other."""
+        """Seconds between two requests on average; 0: a request follows the last answer."""
         return 1 / self.rate if self.rate else 0.0
 
     @property
     def least_gap(self) -> float:
-        """Seconds between two requests that are certain; 0: they may come at any time."""
+        """A lower bound of the seconds between two requests; 0: none is known."""
         return 0.0
 
     @abstractmethod
     def times(self, seconds: float, seed: int) -> tuple[float, ...]:
-        """When requests come before `seconds`, ascending; a closed loop has none of its own."""
+        """Arrival times before `seconds`, ascending; () for a closed loop."""
 
     @abstractmethod
     def scaled(self, factor: float) -> Arrival:
-        """The same pattern at a rate that is `factor` times as high."""
+        """The same pattern at `factor` times the rate."""
 
 
 def positive(**values: float) -> None:
-    """Raises UsageError for a value that is not."""
+    """Raises UsageError for a value that is not positive."""
     for name, value in values.items():
         if not value > 0:
             raise UsageError(
@@ -60,7 +62,7 @@ def positive(**values: float) -> None:
 
 @dataclass(frozen=True)
 class ClosedLoop(Arrival):
-    """number: of clients, each of which waits for its answer and then asks again at once"""
+    """number: clients; each sends a request, waits for the answer and sends the next at once"""
 
     number: int = 1
 
@@ -84,7 +86,7 @@ class ClosedLoop(Arrival):
 
 @dataclass(frozen=True)
 class Uniform(Arrival):
-    """Every 1/`per_second` seconds, from a first time that the seed chooses."""
+    """Requests every 1/`per_second` seconds; the seed chooses the first time."""
 
     per_second: float
 
@@ -109,11 +111,11 @@ class Uniform(Arrival):
 
 
 class RandomGaps(Arrival):
-    """Times as sums of independent random gaps."""
+    """Arrival times as sums of independent random gaps."""
 
     @abstractmethod
     def gap(self, rng: random.Random) -> float:
-        """Seconds between two requests."""
+        """Seconds to the next request."""
 
     def times(self, seconds: float, seed: int) -> tuple[float, ...]:
         rng = random.Random(seed)
@@ -149,7 +151,7 @@ class Poisson(RandomGaps):
 
 @dataclass(frozen=True)
 class Trace(Arrival):
-    """Recorded times, which come again after each period; the seed changes nothing.
+    """Recorded times, which repeat after each period; the seed has no effect.
 
     recorded: ascending, in seconds, from 0 up to below the period;  period: in seconds
     """

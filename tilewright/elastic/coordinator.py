@@ -1,8 +1,8 @@
-"""The coordinator of one process: the policy's state behind a lock, its actions given to agents.
+"""The coordinator of one process: holds the policy's state and gives its actions to agents.
 
-Input: events of agents (agents.py).  Output: actions, given to the agent of their task.  A watchdog
-lets time pass, so that a lease ends even if no agent calls.  The broker (broker/) has one of these
-for agents of other processes.
+Input: events of agents (agents.py).  Output: actions, each given to the agent of its task.  A
+watchdog thread advances the time, so that a lease ends even if no agent calls.  The broker
+(broker/) has a coordinator for agents of other processes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tilewright.elastic.policy import (
 
 #: Seconds between two ticks of the watchdog.
 TICK_S = 0.01
-#: Seconds within which a thread ends that was told to.
+#: The most seconds that a thread may take to end.
 ENDS_S = 60.0
 #: The owner of actions that serve no task.
 NOBODY = ""
-#: What to do about messages and actions that do not fit.
+#: The hint for messages and actions that are not understood.
 ONE_VERSION = "Use one version of Tilewright for the broker and its clients"
 
 Sink = Callable[[Action], None]
@@ -52,7 +52,7 @@ def now_us() -> float:
 
 
 def joined(thread: threading.Thread, what: str, seconds: float = ENDS_S) -> None:
-    """Waits until a thread that was told to end has ended.  Raises HostError if it does not."""
+    """Waits for a thread that was told to end.  Raises HostError if it does not end in time."""
     thread.join(seconds)
     if thread.is_alive():
         raise HostError(
@@ -62,9 +62,9 @@ def joined(thread: threading.Thread, what: str, seconds: float = ENDS_S) -> None
 
 
 def typed(error: BaseException, what: str, task: str) -> TilewrightError:
-    """The error itself, or a HostError with the same text if it is none of ours.
+    """The error itself, or a HostError with its text if it is not a TilewrightError.
 
-    what: what failed with it
+    what: the operation that failed
     """
     if isinstance(error, TilewrightError):
         return error
@@ -74,7 +74,7 @@ def typed(error: BaseException, what: str, task: str) -> TilewrightError:
 
 
 def unexpected(action: Action, task: str) -> HostError:
-    """The error of an agent that was given an action of another kind of task."""
+    """The error of an agent that got an action for another kind of task."""
     return HostError(
         f"{type(action).__name__} is not an action for {task}",
         hint=ONE_VERSION,
@@ -83,7 +83,7 @@ def unexpected(action: Action, task: str) -> HostError:
 
 
 class FailedActions:
-    """Errors of actions, each kept for the task that it belongs to: the first one, until told."""
+    """Errors of actions by task: the first error of each task, until it is raised."""
 
     def __init__(self) -> None:
         self._errors: dict[str, Exception] = {}
@@ -98,16 +98,16 @@ class FailedActions:
         return self._errors.pop(task, None)
 
     def check(self, task: str) -> None:
-        """Raises the task's error."""
+        """Raises the task's error, if there is one."""
         error = self.take(task)
         if error is not None:
             raise error
 
 
 def owner_of(said: Event | Action, tasks: Mapping[int, str]) -> str:
-    """The task that an event or an action belongs to.
+    """The task to which an event or an action belongs.
 
-    tasks: those of the requests that are open
+    tasks: tasks of the open requests
     """
     match said:
         case Tick() | Allow() | Recount():
@@ -118,7 +118,7 @@ def owner_of(said: Event | Action, tasks: Mapping[int, str]) -> str:
 
 
 class Coordination(Protocol):
-    """What an agent needs of a coordinator, here or in another process.
+    """The interface that agents use: a coordinator in this process or in another one.
 
     interpreter: shared by all agents of the coordinator
     """
@@ -126,25 +126,30 @@ class Coordination(Protocol):
     interpreter: InterpreterPriority
 
     def join(self, task: Critical | Normal, sink: Sink) -> None:
-        """Raises AdmissionRefused.  sink: is given the actions of the task, and returns at once."""
+        """Adds a task.  Raises AdmissionRefused.  sink: called with the task's actions; must not
+        block"""
 
     def post(self, event: TaskEvent) -> None:
-        """Raises what failed of the event's own task; `Finished` raises nothing of the kind."""
+        """Reports an event.  Raises the first error of the event's own task, but not for
+        `Finished`."""
 
     def request(self) -> int:
-        """A new number of a request."""
+        """A new request number."""
 
     def at_once(self, task: str, request: int) -> Begin | None:
-        """A critical request that may begin now, before its `Arrived`: that, or its `Finished` if
-        it comes to nothing, must follow.  None: post `Arrived`, and wait for `Begin`."""
+        """Lets a critical request begin before its `Arrived`, or returns None.
+
+        After a `Begin`, its `Arrived` must follow, or its `Finished` if the request fails.  After
+        None, post `Arrived` and wait for `Begin`.
+        """
 
 
 class Coordinator:
-    """allow: sets the budget word at once, whatever the streams have to do
-    recount: sets the count of workers to 0 before it returns; only processes that die need it
-    interpreter: shared with other coordinators of this process; None: one of its own
+    """The coordinator of one process.  Close it, or use it in a `with` statement.
 
-    Close it, or use it in a `with` statement.
+    allow: sets the budget word at once, whatever the streams are doing
+    recount: sets the count of workers to 0 before it returns; needed only when a process has died
+    interpreter: shared with other coordinators of this process; None: one of its own
     """
 
     def __init__(
@@ -158,16 +163,16 @@ class Coordinator:
         self.interpreter = interpreter or InterpreterPriority()
         self._state = SchedulerState()
         self._sinks: dict[str, Sink] = {}
-        #: Critical requests that are open, and their tasks.
+        #: Tasks of the open critical requests, by request number.
         self._tasks: dict[int, str] = {}
         self._failed = FailedActions()
-        #: The request that has begun before its event; arrivals of others come after that.
+        #: The request that began before its event; arrivals of other requests wait for that event.
         self._claimed: int | None = None
         self._deferred: list[Arrived] = []
         self._numbers = count()
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        #: Processor time spent in decisions, in seconds, and for how many events; ticks apart.
+        #: Processor seconds spent in decisions, and the number of events; ticks are not counted.
         self.spent, self.events = 0.0, 0
         self._watchdog = threading.Thread(target=self._watch, daemon=True)
         self._watchdog.start()
@@ -181,7 +186,7 @@ class Coordinator:
             self.check()
 
     def close(self) -> None:
-        """Raises what `check` does."""
+        """Stops the watchdog.  Raises as `check` does."""
         self._end()
         self.check()
 
@@ -203,7 +208,7 @@ class Coordinator:
 
     def at_once(self, task: str, request: int) -> Begin | None:
         with self._lock:
-            # an error of the task is told before a request starts, not after its answer
+            # An error of the task is raised before a request starts, not after its answer.
             if self._claimed is not None or task in self._failed:
                 return None
             begin = self.scheduler.at_once(self._state, task, request)
@@ -217,9 +222,11 @@ class Coordinator:
             self._sinks[task.name] = sink
 
     def post(self, event: Event) -> None:
-        """Raises the first error that belongs to the event's task, also one that the watchdog met;
-        all actions are carried out before.  Errors of other tasks wait until these tasks post.
-        `Finished` raises nothing: the request has its answer.
+        """Reports an event.  All its actions are carried out first.
+
+        Then raises the first error of the event's own task, also one that the watchdog met.  Errors
+        of other tasks are raised when those tasks post.  `Finished` raises nothing, since its
+        request has been answered.
         """
         with self._lock:
             owner = owner_of(event, self._tasks)
@@ -238,7 +245,8 @@ class Coordinator:
                 self._failed.check(owner)
 
     def _comes_later(self, event: Event) -> TypeGuard[Arrived]:
-        """Whether it is a critical request, and another one has begun before its event."""
+        """True for the arrival of a critical request while another one has begun before its
+        event."""
         return (
             self._claimed is not None
             and isinstance(event, Arrived)
@@ -247,8 +255,8 @@ class Coordinator:
         )
 
     def _step_deferred(self, event: Arrived) -> None:
-        """An arrival whose `post` has returned already: its request is refused with the error that
-        `post` would have raised."""
+        """Handles an arrival whose `post` has returned already; on an error its request is refused
+        with that error."""
         if event.task not in self._failed:
             self._step(event)
         error = self._failed.take(event.task)
@@ -257,7 +265,7 @@ class Coordinator:
             self._carry_out(event.task, refusal)
 
     def _step(self, event: Event) -> None:
-        """Raises nothing: each error is kept for the task that it belongs to."""
+        """Handles an event.  It raises nothing: each error is kept for its task."""
         match event:
             case Arrived(_, task, request) if self._state.task(task) is not None:
                 self._tasks[request] = task
@@ -275,7 +283,7 @@ class Coordinator:
             self.events += 1
         owner = NOBODY
         for action in actions:
-            # the budget is set because of the overdue request that was told just before
+            # The budget is set because of the overdue request that was reported just before.
             if not isinstance(action, Allow):
                 owner = owner_of(action, self._tasks)
             self._carry_out(owner, action)

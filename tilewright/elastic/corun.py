@@ -1,7 +1,7 @@
-"""Critical and normal models on one device, from bundles to a result: what `corun` runs.
+"""Runs critical and normal models on one device, from bundles to a result: the `corun` command.
 
-Input: bundles with a section for CUDA, a policy, arrivals.  Output: `CorunResult`, and while it
-runs what has been found so far.  The parts (models, agents, coordinator) can be used without it.
+Input: bundles with a section for CUDA, a policy, arrivals.  Output: a `CorunResult`, and results so
+far while it runs.  The parts (models, agents, coordinator) can be used without this module.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from tilewright.hosts.cuda_tasks import SetWord
 class Corun:
     """Loads and measures the models; `run` runs one workload.  Use it in a `with` statement.
 
-    critical: one model, or several with bounds of their own
-    curves: measured before, in the order of the critical models, for some kinds of concurrency;
-            missing ones are measured now and added to the attribute `curves`
-    show: is called with what is done now, how many of its parts are done, and how many there are
-    Raises AdmissionRefused, HostError, BundleCorrupt, MemoryLimit, UsageError.
+    critical: one model, or several, each with its own bound
+    curves: earlier measurements, in the order of the critical models, for some kinds of
+            concurrency; missing ones are measured now and added to the attribute `curves`
+    show: progress callback: the present activity, the number of finished parts, and of all parts
+          Raises AdmissionRefused, HostError, BundleCorrupt, MemoryLimit, UsageError.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Corun:
             for host, window in zip(hosts, windows, strict=True)
         ]
         others = tuple(identity(host.bundle) for host in self.normal.hosts)
-        #: For each critical model, the identities that its curves belong to.
+        #: For each critical model the identities with which its curves are valid.
         self._identities = [(identity(host.bundle), *others) for host in hosts]
         self.curves = list(curves)
         self.measured = self._chosen()
@@ -120,7 +120,7 @@ class Corun:
 
     @property
     def concurrency(self) -> Concurrency:
-        """How normal models run."""
+        """How many normal models run at once, and whether they have gates."""
         return self.measured[0].concurrency
 
     @property
@@ -128,7 +128,7 @@ class Corun:
         return self.normal.running(self.concurrency.gated)
 
     def allow(self, workers: int) -> None:
-        """Sets the budget now, in a stream that does nothing else."""
+        """Sets the budget now, in a stream of its own."""
         self._devices.control.use()
         self._devices.control.start(SetWord(self._budget.address, workers))
 
@@ -140,7 +140,7 @@ class Corun:
         return Scheduler(self.design, Gpu(self.sms), self.settings.ahead, concurrency.together)
 
     def _chosen(self) -> list[Measured]:
-        """Curves of the first choice by which all bounds can be kept, or of the one that comes
+        """Curves of the first choice that can keep all bounds; if none can, of the one that comes
         nearest."""
         tried = list[tuple[float, list[Measured]]]()
         every, asked = len(self.normal.hosts), self.settings.together
@@ -154,7 +154,7 @@ class Corun:
         return min(tried, key=itemgetter(0))[1]
 
     def _may_wait(self) -> bool:
-        """Whether normal models may have gates."""
+        """True if normal models can have gates."""
         others = [*self._devices.critical, self._devices.control]
         return self.normal.in_runs and pass_gates(self.normal.devices, others)
 
@@ -175,7 +175,7 @@ class Corun:
     def _measure(
         self, model: CriticalModel, models: tuple[str, ...], choice: Concurrency
     ) -> Measured:
-        """Designs whose workers never leave need no more than one level."""
+        """Measures one critical model.  Designs whose workers never leave need only one level."""
         elastic = self.normal.elastic
         return measure(
             model,
@@ -192,7 +192,8 @@ class Corun:
         )
 
     def background(self, budget: int) -> Background:
-        """The normal models, without a break as far as the budget allows: for measurements."""
+        """The normal models, running without pause as far as the budget allows: for
+        measurements."""
         return Background(self._running, self.allow, budget, self._scheduler)
 
     def run(
@@ -204,11 +205,11 @@ class Corun:
         told: Callable[[CorunResult], None] | None = None,
         stop: threading.Event | None = None,
     ) -> CorunResult:
-        """Requests come as arrivals say.  Critical models take theirs in rotation from `arrival`,
-        normal ones from `normal`.
+        """Runs the workload.  Critical models take their arrivals in rotation from `arrival`,
+        normal models from `normal`.
 
-        Raises what an agent failed with.
-        told: is called with the result so far, a few times a second;  stop: ends the run early
+        Raises the error of an agent.
+        told: called with the result so far, a few times a second;  stop: ends the run early
         """
         arrivals = _in_rotation([arrival] if isinstance(arrival, Arrival) else arrival, self.models)
         sources = _in_rotation(normal, self.normal.hosts)
@@ -221,7 +222,7 @@ class Corun:
             for watch in self._devices.watches:
                 watch.reset()
             ended, begun = stop or threading.Event(), time.perf_counter()
-            # each source has its own seed; the first critical model has the given one
+            # Each source of requests has its own seed; the first critical model has the given one.
             first = seed + len(agents) + 1
             loads = [
                 CriticalLoad(agent, each, seconds, first + n if n else seed, ended)
@@ -239,7 +240,7 @@ class Corun:
                     if told is not None and all(load.answered for load in loads):
                         told(self._result(loads, agents, coordinator, begun))
             finally:
-                with contextlib.ExitStack() as closing:  # all agents, whatever fails
+                with contextlib.ExitStack() as closing:  # closes all agents even if one fails
                     for each in agents:
                         closing.callback(each.close)
                     for load in loads:
@@ -252,7 +253,7 @@ class Corun:
         return replace(result, spans=spans)
 
     def _bound(self, number: int) -> tuple[float, float | None]:
-        """The bound and the deadline in milliseconds of a critical model."""
+        """The bound of a critical model, and its deadline in milliseconds."""
         own, usual = self.critical[number], self.settings
         return (
             usual.max_slowdown if own.max_slowdown is None else own.max_slowdown,
@@ -276,7 +277,7 @@ class Corun:
 
     def _agent(self, number: int, coordinator: Coordinator, arrival: Arrival) -> NormalAgent:
         (plan, device), each = self._running[number], self.normal.costs[number]
-        # to the policy a run is one kernel
+        # For the policy, a run is one kernel.
         calls = (run_cost(each[first:last]) for first, last in pairwise((0, *plan.ends)))
         task = Normal(f"normal {number}", tuple(calls))
 

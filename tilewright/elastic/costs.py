@@ -1,7 +1,7 @@
-"""What kernels of a host cost, as the policy asks for it, and how kernels are grouped into runs.
+"""Costs of a host's kernels for the policy, and the grouping of kernels into runs.
 
-Input: measured microseconds of kernels.  Output: `KernelCost`s, ends of runs.  Nothing here
-measures (measure.py) or launches (plans.py).
+Input: measured microseconds of kernels.  Output: `KernelCost`s, ends of runs.  measure.py measures
+and plans.py launches; this module does neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def kernel_costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelC
     """Costs of the kernels of a host's largest plan at its largest extents, for designs that decide
     by kernels.
 
-    microseconds: of each kernel alone, as measured
+    microseconds: the measured time of each kernel alone
     """
     found = []
     steps = host.steps(-1, largest_extents(host.bundle.manifest))
@@ -33,7 +33,8 @@ def kernel_costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelC
 
 
 def run_ends(microseconds: Sequence[float], least: float = RUN_US) -> list[int]:
-    """The numbers of the kernels after each run.  All runs but the last take `least` or more."""
+    """For each run the number of the first kernel after it.  All runs but the last take at least
+    `least` microseconds."""
     ends, spent = list[int](), 0.0
     for number, took in enumerate(microseconds, 1):
         spent += took
@@ -44,7 +45,7 @@ def run_ends(microseconds: Sequence[float], least: float = RUN_US) -> list[int]:
 
 
 def run_cost(kernels: Sequence[KernelCost]) -> KernelCost:
-    """The cost of a run, which is one kernel to the policy."""
+    """The cost of a run, which the policy sees as one kernel."""
     return replace(
         kernels[0],
         tile_us=sum(kernel.tile_us for kernel in kernels),

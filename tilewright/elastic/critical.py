@@ -1,7 +1,7 @@
-"""A critical model on a device: its kernels in phases, each under a budget, started by one call.
+"""A critical model on a device: one call starts its kernels, in phases with a budget each.
 
-Input: a loaded bundle (`CudaHost`), the budget word.  Output: requests that the GPU answers, and
-the end of each.  Which budgets a request has is decided by the policy.
+Input: a loaded bundle (`CudaHost`), the budget word.  Output: requests that the GPU computes, and
+the end of each.  The policy decides the budgets of a request.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Recording:
 
 
 class RequestEnd:
-    """The end of a critical request, which the GPU tells by a word in the host's memory.
+    """The end of a critical request, which the GPU reports by a word in the host's memory.
 
-    Polling the word needs no call of the driver.  Beside normal work such a call takes up to
-    200 us, and Python may switch threads at each of them.
+    Polling this word needs no driver call.  Beside normal work a driver call takes up to 200 us,
+    and Python may switch threads at each one.
     """
 
     def __init__(self, word: Array, number: int, device: CudaDevice) -> None:
@@ -41,11 +41,12 @@ class RequestEnd:
         self._asks = time.perf_counter() + SPIN_S
 
     def passed(self) -> bool:
-        """Raises HostError if the device has failed, for then the word never comes."""
+        """True if the request has ended.  Raises HostError if the device has failed: the word never
+        comes then."""
         if int(self._word[0]) == self._number:
             return True
         if time.perf_counter() > self._asks:
-            self._device.mark()  # only for its error
+            self._device.mark()  # raises the device's error, if there is one
             self._asks = time.perf_counter() + SPIN_S
         return False
 
@@ -55,15 +56,15 @@ class RequestEnd:
 
 
 class CriticalModel:
-    """Plain kernels in the order of the host's stream.  Before each part of them a kernel sets the
-    budget and waits for the workers that must leave; in the end all workers may stay.
+    """Plain kernels in the order of the host's stream.  Before each phase a kernel sets the budget
+    and waits for workers that must leave; at the end all workers may stay.
 
     A request is one CUDA graph, started by one call: between two calls Python may switch threads,
-    and then the GPU waits, too.  The first budget is written without a kernel, which might find no
-    room until a worker has left.
+    and the GPU would wait, too.  The first budget is written without a kernel, since a kernel might
+    not be scheduled until a worker has left.
 
-    budget: the word that normal kernels read; None: theirs are plain, and no worker leaves
-    window: what its kernels keep in the L2 cache
+    budget: the word that normal kernels read; None: normal kernels are plain, and no worker leaves
+    window: the memory of its kernels that stays in the L2 cache
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class CriticalModel:
         self._kernels: dict[int, Callable[[], None]] = {}
 
     def prepare(self, phases: Sequence[Phase], by_kernels: bool = False) -> None:
-        """Records what `start` or `start_kernel` needs for these phases, so that no request waits
-        for a recording."""
+        """Records all that `start` or `start_kernel` needs for these phases, so that no request
+        waits for a recording."""
         if by_kernels:
             for number in range(len(self.launches)):
                 self._kernel(number)
@@ -107,10 +108,11 @@ class CriticalModel:
         settle_us: float = 0.0,
         concurrent: int = 0,
     ) -> RequestEnd:
-        """One inference on the present inputs; the last one has ended.  Returns at once on a GPU.
+        """Starts one inference on the present inputs, after the last one has ended.  Returns at
+        once on a GPU.
 
-        Also where a launch fails, all workers may stay afterwards.
-        settle_us, concurrent: as of the policy's `Begin`
+        Afterwards all workers may stay, even if a launch failed.
+        settle_us, concurrent: as in the policy's `Begin`
         """
         if phases is not self._phases:
             return self.start_parts(holds(phases, budgets, settle_us), settle_us, concurrent)
@@ -126,7 +128,7 @@ class CriticalModel:
         if self._last is None or self._last.passed():
             self._left.clear()
         else:
-            # the agent has given the last request up, but its kernels still read their words
+            # The agent has given up the last request, but its kernels still read their words.
             self._left += self._runs.values()
             self._runs.clear()
         run, most_ns = self._run(parts), round(1e3 * settle_us)
@@ -153,7 +155,7 @@ class CriticalModel:
         return self._kernels[number]
 
     def _run(self, parts: Sequence[Hold]) -> Recording:
-        """The recording of these parts, made once: budgets are read when it runs."""
+        """The recording of these parts, made once; budgets are read when it runs."""
         key = tuple((part.first, part.last) for part in parts)
         if key not in self._runs:
             self._runs[key] = self._recorded(key)
@@ -185,7 +187,7 @@ def critical_task(
     lease_ms: float = 0.0,
     gap_ms: float = 0.0,
 ) -> Critical:
-    """A critical task with times as people give them."""
+    """A critical task, from times in the units that users give."""
     return Critical(
         name,
         tuple(phases),

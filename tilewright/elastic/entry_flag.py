@@ -1,4 +1,4 @@
-"""Kernels whose blocks check a flag when they begin, as REEF's do: a design to compare with.
+"""Kernels whose blocks check a flag when they begin, as in REEF: a design for comparison.
 
 Input: a device, the budget word.  Output: a device whose blocks end at once while the budget is 0,
 and a plan that starts such a kernel again.  It is for timing only: a kernel that overwrites its own
@@ -16,7 +16,7 @@ from tilewright.hosts.cuda_devices import CudaDevice, HostWords
 from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_tasks import Launch
 
-#: Launches whose answers have words of their own: more than are ever in flight.
+#: Launches whose answers have their own words: more than are ever in flight.
 WORDS = 8
 FLAG_CHECK = Instrumentation(
     "",
@@ -28,7 +28,7 @@ FLAG_CHECK = Instrumentation(
 
 
 class Flag:
-    """A device for a host, and a record of the launches of which some block ended at once."""
+    """A device for a host, and a record of launches of which some block ended at once."""
 
     def __init__(self, device: CudaDevice, budget: Budget) -> None:
         self._budget, self._launches = budget, 0
@@ -68,9 +68,9 @@ class EntryKernels:
         self._started.append((number, self._flag.launches))
 
     def complete_after(self, number: int) -> int:
-        """Launches end in their order."""
+        """The number of complete kernels; launches end in order."""
         kernel, launch = self._started.pop(0)
-        # a kernel behind a dropped one has read values that were not computed yet
+        # A kernel after a dropped one has read values that were not computed yet.
         if kernel == self._complete and not self._flag.dropped(launch):
             self._complete += 1
         return self._complete

@@ -1,7 +1,8 @@
-"""Gates: kernels of normal models before which the GPU itself waits while no worker may stay.
+"""Gates: kernels of normal models at which the GPU itself waits while no worker may stay.
 
-Input: times of kernels; devices.  Output: the kernels with a gate before them; whether streams can
-wait at gates without stopping others.  The wait itself is `Gate` of hosts/cuda_tasks.py.
+Input: times of kernels; devices.  Output: the kernels that get a gate before them, and whether
+streams can wait at gates without blocking others.  `Gate` of hosts/cuda_tasks.py is the wait
+itself.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from tilewright.hosts.cuda_tasks import TOLD, Gate, Release, Task
 
 #: The least microseconds of kernels between two gates.  A gate takes 4 microseconds.
 GATE_US = 150.0
-#: Seconds after which a stream counts as stopped; within which a call that starts a gate returns on
-#: a GPU; and after which a thread waits at its gate on the CPU, where that call does not return.
+#: Seconds: after which a stream counts as blocked; within which, on a GPU, a call that starts a
+#: gate returns; after which a CPU thread waits at its gate, since that call does not return there.
 STOPPED_S, STARTED_S, WAITS_S = 0.1, 5.0, 0.01
 
 
 def gates_of(microseconds: Sequence[float], ends: Sequence[int]) -> frozenset[int]:
-    """The first kernel of each run, and the next one whenever `GATE_US` of kernels have passed.
+    """The kernels with a gate: the first of each run, and the next one after each `GATE_US` of
+    kernels.
 
-    microseconds: of each kernel;  ends: of runs, as of `run_ends`
+    microseconds: of each kernel;  ends: of runs, from `run_ends`
     """
     gates = set[int]()
     for first, last in pairwise((0, *ends)):
@@ -39,16 +41,16 @@ def gates_of(microseconds: Sequence[float], ends: Sequence[int]) -> frozenset[in
 
 
 def pass_gates(waiting: Sequence[CudaDevice], others: Sequence[CudaDevice]) -> bool:
-    """Whether streams of `others` go on while those of `waiting` wait at gates.
+    """True if streams of `others` go on while those of `waiting` wait at gates.
 
-    CUDA may put several streams into one queue of the GPU.  There, a stream that waits stops all
-    others behind it, also the request that would open the gate.  So this function tries it, with a
-    gate that the host opens.  It returns False, too, if a device has no gates.
+    CUDA may map several streams to one hardware queue.  There a waiting stream blocks the others
+    behind it, even the request that would open the gate.  So this function tries it with a gate
+    that the host opens.  It also returns False if a device has no gates.
     """
     word, told = others[0].words(), others[0].words(TOLD)
     ended = [device.words() for device in others]
     told.value[:] = EVERYBODY
-    try:  # before any stream waits: to make a graph may take one that does not
+    try:  # before any stream waits: capturing a graph may need a stream that does not
         gates = [_recorded(device, Gate(word.address)) for device in waiting]
         runs = [
             _recorded(device, Release(0, told.address, each.address))

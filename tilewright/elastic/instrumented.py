@@ -1,7 +1,7 @@
-"""A device whose kernels begin with more code: a watch (watch.py) or a flag (entry_flag.py).
+"""A device whose kernels begin with additional code: a watch (watch.py) or a flag (entry_flag.py).
 
-Input: a device, text for the begin of each kernel's body, parameters in front of its own.  Output:
-a device that hosts use like any other.
+Input: a device, text for the start of each kernel's body, and parameters before the kernel's own.
+Output: a device that hosts use like any other.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWords, M
 from tilewright.hosts.cuda_tasks import CScalar, Launch, Task
 from tilewright.hosts.tensors import Array
 
-#: A kernel's begin: its parameters, and the line that opens its body.
+#: The start of a kernel: its parameters, and the line that opens its body.
 HEAD = re.compile(r"^(KERNEL void (?:__launch_bounds__\([^)]*\) )?k\()(.*\) \{)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Instrumentation:
-    """prelude: text before all kernels;  parameters, body: in front of a kernel's own"""
+    """prelude: text before all kernels;  parameters, body: text before a kernel's own"""
 
     prelude: str
     parameters: str
@@ -38,7 +38,7 @@ class Instrumentation:
 
 
 class InstrumentedDevice:
-    """args: of the parameters in front, asked for at each launch; a recording keeps them"""
+    """args: gives the values of the added parameters at each launch; a recording keeps them"""
 
     def __init__(
         self, device: CudaDevice, added: Instrumentation, args: Callable[[], tuple[CScalar, ...]]

@@ -1,8 +1,7 @@
-"""Priority for Python's interpreter: threads of normal models stay out while a request needs it.
+"""Priority for Python's interpreter: a critical request keeps threads of normal models waiting.
 
-Input: the mark of a request's end, how long the request takes.  Output: the wait for the mark, in
-which the other threads go on one at a time where that is harmless.  It decides nothing about the
-GPU.
+Input: the mark of a request's end, and how long the request takes.  Output: the wait for that mark,
+during which other threads run one at a time where that is harmless.  The GPU is not concerned.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from collections.abc import Callable
 
 from tilewright.hosts.cuda_devices import Mark
 
-#: Seconds for which a critical thread polls without rest whether its request has ended.
+#: Seconds for which a critical thread polls for its request's end without sleeping.
 SPIN_S = 0.02
 #: Seconds between two polls after that.
 REST_S = 1e-4
-#: Microseconds before and after the expected end of a request in which no other thread goes on.
-#: Before that, threads of normal models see what was left, so that they go on at once afterwards.
+#: Microseconds before and after the expected end of a request in which no other thread runs.  In
+#: the time before `LAST_US`, threads of normal models see which launches are left, so that they can
+#: continue at once afterwards.
 LAST_US, LATER_US = 200.0, 400.0
 
 
@@ -30,34 +30,34 @@ class WaitQueue:
 
 
 class InterpreterPriority:
-    """Threads of normal models wait while a critical request has entered it.
+    """Makes threads of normal models wait while a critical request has entered it.
 
-    Threads of Python run one at a time, and each switch costs the other one more than a kernel
-    takes.  So no other thread runs while a critical request is started, or runs alone.
+    Threads of Python run one at a time, and a switch of threads takes longer than a kernel.  So no
+    other thread runs while a critical request is started or executed.
 
-    A coordinator has one of these for its agents.  Give the coordinators of one process the same
-    one: the interpreter belongs to the process.
+    The agents of a coordinator share one of these.  Give all coordinators of a process the same
+    one, since a process has one interpreter.
     """
 
     def __init__(self) -> None:
         lock = threading.Lock()
         self._entered = self._ended = 0
-        #: Threads that wait to start kernels, and threads that wait to poll what was started.
+        #: Threads that wait to start kernels, and threads that wait to poll started ones.
         self._starting, self._polling = WaitQueue(lock), WaitQueue(lock)
         self._lock = lock
-        #: The queue from which one thread may go on and has not yet, and whether it may start
-        #: kernels.
+        #: The queue from which one thread may continue but has not yet; whether that thread may
+        #: start kernels.
         self._granted: WaitQueue | None = None
         self._starts = False
 
     @property
     def entered(self) -> bool:
-        """Whether a critical request has the interpreter."""
+        """True if a critical request has the interpreter."""
         return bool(self._entered)
 
     @property
     def waiting_to_start(self) -> int:
-        """Threads that wait to start kernels."""
+        """The number of threads that wait to start kernels."""
         return self._starting.waiting
 
     def __enter__(self) -> None:
@@ -75,14 +75,14 @@ class InterpreterPriority:
             self._polling.changed.notify_all()
 
     def wait(self, to_start: bool = False) -> bool:
-        """Waits until no request has the interpreter, or one of them lets this thread go on.
+        """Waits until no request has the interpreter, or a request lets this thread continue.
 
-        Returns whether kernels may be started: what was decided before a request that lets no
-        worker stay would run beside it in vain.
+        Returns whether kernels may be started.  If not, a decision made before the request is
+        obsolete: the request lets no worker stay, so the kernel would run in vain.
 
-        to_start: the thread can do nothing but start kernels
-        At the end of a request a waiting thread goes on even if the next request has begun before
-        the thread wakes up: else requests without a pause would keep normal work out for good.
+        to_start: True if the thread can do nothing but start kernels A thread that waits at the end
+                  of a request continues even if the next request begins before the thread wakes up.
+                  Otherwise requests without pauses would block normal work forever.
         """
         if not self._entered:
             return True
@@ -98,16 +98,16 @@ class InterpreterPriority:
             queue.waiting -= 1
             if over():
                 if self._granted is queue and not queue.waiting:
-                    self._granted = None  # no thread is left to take it
+                    self._granted = None  # the queue is empty
                 return True
             self._granted = None
             return self._starts
 
     def let_one_go_on(self, starts: bool = False) -> None:
-        """One waiting thread goes on while the request keeps the interpreter.  Only one: five
-        threads held the interpreter for 300 us.
+        """Lets one waiting thread continue while the request keeps the interpreter.  Only one,
+        because five threads once held the interpreter for 300 us.
 
-        starts: it may start kernels
+        starts: True if it may start kernels
         """
         queues = (self._starting, self._polling) if starts else (self._polling,)
         if self._granted is None and any(queue.waiting for queue in queues):
@@ -127,8 +127,8 @@ class InterpreterPriority:
     ) -> None:
         """Starts a critical request and waits for its end.
 
-        expected_us: about how long it takes; None: no other thread goes on meanwhile
-        poll, starts: as of `watch`
+        expected_us: about how long it takes; None: no other thread runs meanwhile
+        poll, starts: as in `watch`
         """
 
         def shares(spent_us: float) -> bool:
@@ -146,11 +146,11 @@ class InterpreterPriority:
         shares: Callable[[float], bool] = lambda spent_us: False,
         starts: bool = False,
     ) -> None:
-        """Waits for a mark, at first without rest.
+        """Waits for a mark, at first without sleeping.
 
-        poll: called again and again; what it raises ends the wait
-        shares: whether another thread may go on now, that many microseconds after the begin
-        starts: whether it may start kernels then
+        poll: called repeatedly; an error that it raises ends the wait
+        shares: given the microseconds since the start, whether another thread may run now
+        starts: True if that thread may start kernels
         """
         begun = time.perf_counter()
         while not mark.passed():

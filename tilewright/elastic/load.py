@@ -1,6 +1,6 @@
-"""Makes requests: to critical models as an arrival process says, and to normal ones at given times.
+"""Sends requests to critical models by an arrival process, and to normal models at given times.
 
-Input: an agent, an arrival (arrivals.py), seconds.  Output: what each request took.
+Input: an agent, an arrival (arrivals.py), seconds.  Output: the times of each request.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ EARLY_S = 2e-4
 
 
 class Checked(Protocol):
-    """What has threads that may fail."""
+    """An object with threads that may fail."""
 
     def check(self) -> None:
-        """Raises what a thread failed with."""
+        """Raises the error of a thread."""
 
 
 def check_all(*every: Sequence[Checked]) -> None:
@@ -34,9 +34,9 @@ def check_all(*every: Sequence[Checked]) -> None:
 
 
 class CriticalLoad:
-    """Makes requests in threads of its own, and sets `over` at the end.
+    """Sends requests in threads of its own, and sets `over` at the end.
 
-    A request that is due while another one runs counts as arrived when it was due: its latency
+    A request that is due while another one runs counts as arrived at its due time, so its latency
     includes the wait.
     """
 
@@ -67,7 +67,7 @@ class CriticalLoad:
             thread.start()
 
     def end(self) -> None:
-        """Ends early; requests that run end first, unless they are stuck."""
+        """Ends early; running requests finish first, unless they are stuck."""
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout=self._agent.task.lease / 1e6 + 5)
@@ -83,7 +83,7 @@ class CriticalLoad:
         return tuple(self._agent.recalibrated)
 
     def check(self) -> None:
-        """Raises what a thread failed with."""
+        """Raises the error of a thread."""
         if self._failed is not None:
             raise self._failed
 
@@ -100,7 +100,7 @@ class CriticalLoad:
 
     def _by_clock(self, times: tuple[float, ...]) -> None:
         for at in times:
-            if self._stop.is_set():  # also where requests take longer than the gaps between them
+            if self._stop.is_set():  # checked here, too: requests may take longer than the gaps
                 return
             due = self._begun + at
             late = time.perf_counter() > due
@@ -124,7 +124,7 @@ class CriticalLoad:
 
 
 class Asking(threading.Thread):
-    """Asks a normal model at these times, in seconds from now, and waits for no answer."""
+    """Asks a normal model for inferences at these times, in seconds from now, without waiting."""
 
     def __init__(self, agent: NormalAgent, times: Sequence[float], stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -133,7 +133,7 @@ class Asking(threading.Thread):
         self.start()
 
     def check(self) -> None:
-        """Raises what asking failed with."""
+        """Raises the error of a request, if there is one."""
         if self._failed is not None:
             raise self._failed
 

@@ -1,8 +1,8 @@
-"""Slowdown curves of a critical model, measured on the device: one for each of its phases.
+"""Measures the slowdown curves of a critical model on the device: one for each of its phases.
 
 Input: a critical model, normal models that run beside it, budgets to try.  Output: `Measured`,
-stored as JSON.  The simulator has the same experiment with one normal model
-(lab/simulator/measure.py).
+stored as JSON.  lab/simulator/measure.py runs the same experiment in the simulator, with one normal
+model.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from tilewright.hosts.cuda import TARGET
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch
 
-#: The most runs of one measurement, as far as time allows, and the fewest.
+#: The most runs of one measurement, if time allows, and the fewest.
 MOST_RUNS, LEAST_RUNS = 30, 3
-#: Launches in a row by which a kernel is timed.
+#: Consecutive launches by which a kernel is timed.
 IN_A_ROW = 8
 #: Seconds between two requests of a curve, on average.  A model alone is measured with the gaps of
 #: its own requests, up to LONGEST_GAP_S.
@@ -56,7 +56,7 @@ GAP_S, LONGEST_GAP_S = 3e-4, 0.01
 #: Digits of a model's identity.
 DIGITS = 16
 HINT = "Delete the file of curves or name another one, and they are measured again"
-#: Seconds within which each normal model ends a first inference before requests are measured.
+#: The most seconds that each normal model may take for a first inference before requests start.
 WARM_S = 2.0
 
 
@@ -65,12 +65,12 @@ Running: TypeAlias = tuple[NormalPlan, CudaDevice]
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What was measured of one critical model.
+    """The measurements of one critical model.
 
     device: its name;  workers: of the normal models' largest kernel alone
     kernels_us: of each critical kernel alone;  solo_us: of a request, by the host's clock
-    models: the identity of the model, and those of the normal models that ran meanwhile
-    concurrency: how these ran; files call it "way"
+    models: identities of the model and of the normal models that ran at the same time
+    concurrency: how the normal models ran; files call it "way"
     """
 
     device: str
@@ -88,12 +88,12 @@ CurveFile = Annotated[list[Measured], msgspec.Meta(min_length=1)]
 
 
 def save(measured: Sequence[Measured], path: Path) -> None:
-    """Curves of the critical models, in their order, for each number of normal ones."""
+    """Saves curves: for each number of normal models, those of the critical models in order."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(measured)) + b"\n")
 
 
 def load(path: Path) -> list[Measured]:
-    """Raises InputError for a file that `save` did not write."""
+    """Loads curves.  Raises InputError for a file that `save` did not write."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=CurveFile)
     except MALFORMED as error:
@@ -105,16 +105,16 @@ def load(path: Path) -> list[Measured]:
 
 
 def identity(bundle: Bundle) -> str:
-    """A digest of a model's kernels and plans, whatever its weights."""
+    """A digest of a model's kernels and plans; it does not depend on the weights."""
     return digest(msgspec.json.encode(bundle.manifest.section(TARGET)))[:DIGITS]
 
 
 def check(
     curves: Sequence[Measured], device: str, sms: int, models: Sequence[tuple[str, ...]]
 ) -> None:
-    """Raises UsageError for curves of another device, another part of it, or other models.
+    """Raises UsageError if curves are of another device, another part of it, or other models.
 
-    models: for each critical model what `Measured.models` should be
+    models: for each critical model the expected `Measured.models`
     """
     if len(curves) != len(models):
         raise UsageError(
@@ -137,7 +137,7 @@ def check(
 
 
 def divided(times: Sequence[float], parts: int) -> list[int]:
-    """The number of kernels of each phase, of at most `parts` that take about equally long."""
+    """The number of kernels of each phase, for at most `parts` phases of about equal time."""
     whole, counts, spent = sum(times), [0], 0.0
     for took in times:
         if counts[-1] and len(counts) < parts and spent + took / 2 > whole * len(counts) / parts:
@@ -148,7 +148,7 @@ def divided(times: Sequence[float], parts: int) -> list[int]:
 
 
 def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 1) -> list[float]:
-    """Results of `once`: `most` of them, or as many as the seconds allow, but at least `least`."""
+    """Calls `once` up to `most` times while the seconds last, but at least `least` times."""
     stop, found = time.perf_counter() + seconds, [once()]
     while len(found) < least or (len(found) < most and time.perf_counter() < stop):
         found.append(once())
@@ -156,13 +156,13 @@ def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 
 
 
 def kernel_times(model: CriticalModel, seconds: float = 1.0) -> list[float]:
-    """Microseconds of each kernel alone: the least of some runs, by the device's clock."""
+    """Microseconds of each kernel alone: the shortest of several runs, by the device's clock."""
     each = seconds / max(1, len(model.launches))
     return [min(repeated(_timed(model, launch), MOST_RUNS, each)) for launch in model.launches]
 
 
 def _timed(model: CriticalModel, launch: Launch) -> Callable[[], float]:
-    """Times a kernel several times in a row: the first one waits for the host."""
+    """Times a kernel by several consecutive launches, since the first one waits for the host."""
     run = model.device.record([launch] * IN_A_ROW)
     return lambda: 1e3 * model.device.milliseconds(run) / IN_A_ROW
 
@@ -182,14 +182,15 @@ def measure(
     seconds: float = 10.0,
     gap_s: float = 0.0,
 ) -> Measured:
-    """Measures each phase under each budget while all normal models run all the time, and the model
-    alone before each budget, because a host's speed changes within seconds.
+    """Measures each phase under each budget while all normal models run continuously.
 
-    scheduler: the one that will serve requests;  models: as of `Measured`
-    gated: whether the normal models have gates
-    phases: at most this many parts of the critical model, each with its own curve
-    seconds: the length of the whole measurement, about; each point has three requests at least
-    gap_s: seconds between requests of the model alone, as they will come
+    The model alone is measured before each budget, because a host's speed changes within seconds.
+
+    scheduler: the one that will serve requests;  models: as in `Measured`
+    gated: True if the normal models have gates
+    phases: the most parts of the critical model, each with its own curve
+    seconds: the approximate length of the whole measurement; each point has at least three requests
+    gap_s: seconds between requests of the model alone, as expected in use
     """
     times, settle_us = kernel_times(model, seconds / 8), scheduler.design.settle_us
     counts = divided(times, phases)
@@ -234,7 +235,8 @@ class _Samples:
     """Microseconds of requests.
 
     whole: of the model alone;  alone: of each phase alone
-    concurrent: of each phase beside normal work: budgets, and the time that covers their requests
+    concurrent: of each phase beside normal work: budgets, each with the time that covers its
+        requests
     """
 
     whole: list[float]
@@ -246,7 +248,8 @@ class _Samples:
         return statistics.median(self.whole)
 
     def phases(self, counts: Sequence[int]) -> tuple[Phase, ...]:
-        """counts: kernels of each phase.  Times of phases are scaled to that of the whole model."""
+        """The phases with their curves.  counts: kernels of each phase.  Times of phases are scaled
+        to the time of the whole model."""
         alone_us = [statistics.median(took) for took in self.alone]
         scale = self.solo_us / sum(alone_us)
         return tuple(
@@ -261,10 +264,10 @@ def _parts(counts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 class Background:
-    """Runs normal models without a break, as far as the budget allows, in a `with` statement.
+    """Runs normal models continuously, as far as the budget allows, in a `with` statement.
 
-    scheduler: the one that they will run under beside requests
-    agents: in the order of the models;  concurrent: as of the policy's `Begin`
+    scheduler: the one under which they will run beside requests
+    agents: in the order of the models;  concurrent: as in the policy's `Begin`
     """
 
     def __init__(
@@ -300,7 +303,8 @@ class Background:
                 last.callback(agent.close)
 
     def warmed(self) -> None:
-        """Waits until each model has ended an inference: kernels are loaded when they first run."""
+        """Waits until each model has finished an inference, since kernels are loaded at their first
+        run."""
         until = time.perf_counter() + WARM_S
         while any(not agent.inferences for agent in self.agents) and time.perf_counter() < until:
             for agent in self.agents:
@@ -308,7 +312,7 @@ class Background:
             time.sleep(1e-3)
 
     def around(self, run: Callable[[], float]) -> float:
-        """Runs a request that the policy knows of, so it launches normal work as it will later."""
+        """Runs a request with the policy's knowledge, so that normal work is launched as in use."""
         number = self.coordinator.request()
         self.coordinator.post(Arrived(now_us(), "critical", number))
         try:
@@ -329,8 +333,8 @@ def requests(
     """A function that makes a request of a part of the model, as an agent does, and returns its
     microseconds by the host's clock.
 
-    expected_us: as of `InterpreterPriority.run`
-    gap_s: the mean of pauses before each, of changing length;  before: called before the pause
+    expected_us: as in `InterpreterPriority.run`
+    gap_s: the mean of the varying pauses before each request;  before: called before the pause
     """
 
     def once() -> float:

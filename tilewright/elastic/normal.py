@@ -1,7 +1,7 @@
-"""Normal models, loaded and timed, and their plans for a design.
+"""Loads and times normal models, and makes the plans that a design needs.
 
-Input: bundles, a device for each, the budget word.  Output: `Running` for the agents.  When each
-runs is decided by the policy.
+Input: bundles, a device for each, the budget word.  Output: `Running` for the agents.  The policy
+decides when each model runs.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tilewright.hosts.tensors import largest_extents
 
 T = TypeVar("T")
 
-#: Runs by which a model's own rate is found.
+#: Runs by which a model's own rate is measured.
 SOLO_RUNS = 20
 
 
 def parts_of(show: Callable[[str, int, int], None], what: str, parts: Iterable[T]) -> Iterator[T]:
-    """The parts one by one; before each, `show` is told how many are done."""
+    """Yields the parts one by one; before each, `show` gets the number of finished parts."""
     every = list(parts)
     for done, part in enumerate(every):
         show(what, done, len(every))
@@ -46,7 +46,7 @@ def parts_of(show: Callable[[str, int, int], None], what: str, parts: Iterable[T
 
 class NormalModels:
     """devices, costs: of each model, the device that it runs on and the costs of its kernels
-    alone: inferences per second of each model that has the device to itself, in plain form
+    alone: inferences per second of each model with the device to itself, in plain form
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class NormalModels:
 
     @property
     def elastic(self) -> bool:
-        """Whether workers may leave normal kernels."""
+        """True if workers may leave normal kernels."""
         return self._design.leave in ("chunk", "tile")
 
     @property
     def in_runs(self) -> bool:
-        """Whether kernels are launched in runs, which may have gates."""
+        """True if kernels are launched in runs, which may have gates."""
         return self.elastic and self._design.runs
 
     @property
     def workers(self) -> int:
-        """The workers of the largest kernel of all models."""
+        """The number of workers of the largest kernel of all models."""
         return max(h.residents(slot, launch) for h in self.hosts for slot, launch in _largest(h))
 
     def running(self, gated: bool = False) -> list[Running]:

@@ -1,7 +1,7 @@
-"""How a normal model is launched: kernel by kernel or by runs, elastic or plain.
+"""How a normal model is launched: kernel by kernel or in runs, elastic or plain.
 
 Input: a loaded bundle (`CudaHost`) or its elastic plan.  Output: launches, and how many kernels of
-the inference are complete.  When each is launched is decided by the policy.
+the inference are complete.  The policy decides when each is launched.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from tilewright.hosts.cuda_tasks import Launch
 
 
 class NormalPlan(Protocol):
-    """How the kernels of an inference are launched: one by one, or in runs by one call each.
+    """Launches the kernels of an inference: one by one, or in runs by one call each.
 
     A run counts as one kernel here.
-    ends: for each of them, the number of the first kernel after it
+    ends: for each kernel or run, the number of the first kernel after it
     """
 
     @property
     def ends(self) -> Sequence[int]: ...
 
     def begin(self) -> None:
-        """Begins an inference, in the stream's order.  The last one may still run if no worker can
-        leave it."""
+        """Begins an inference, in the stream's order.  The last inference may still be running if
+        no worker can leave it."""
 
     def start(self, number: int, workers: int, plain: bool = False) -> None:
-        """plain: in the form that no worker leaves, where there are two.  All kernels before it are
-        complete or were started in that form, too, and no part of it has been computed in this
-        inference: a later kernel of the run may have overwritten what it reads."""
+        """Launches a kernel or run.
+
+        plain: use the form that no worker leaves, if there are two.  Required then: all kernels
+               before it are complete or were started in plain form, and no part of it was computed
+               in this inference, since a later kernel of the run may have overwritten its inputs.
+        """
 
     def complete_after(self, number: int) -> int:
-        """How many kernels are complete, when the launch of this one has ended."""
+        """The number of complete kernels after the launch of this one has ended."""
 
 
 class ElasticKernels:
@@ -59,10 +62,10 @@ class ElasticKernels:
 
 
 class ElasticRuns:
-    """Elastic kernels in runs, one call each: a thread of Python cannot start each kernel in time.
+    """Elastic kernels in runs, by one call each: a Python thread cannot start each kernel in time.
 
-    If workers left a run, it is launched again.  Its complete kernels then do nothing but still
-    take time in the stream: so a run is shorter than a plan.
+    If workers left a run, it is launched again.  Its complete kernels then do nothing, but still
+    take time in the stream, so a run is shorter than a plan.
 
     gates: kernels before which the device waits while no worker may stay (gates.py)
     """
@@ -77,7 +80,7 @@ class ElasticRuns:
         self._plan.begin()
 
     def start(self, number: int, workers: int, plain: bool = False) -> None:
-        """The budget limits the workers: those beyond it leave at once."""
+        """Launches a run.  The budget limits the workers: those beyond it leave at once."""
         (self._plain if plain else self._runs)[number]()
 
     def complete_after(self, number: int) -> int:
@@ -91,7 +94,7 @@ class PlainKernels:
         self._host, self._launches, self.ends = host, launches, range(1, 1 + len(launches))
 
     def begin(self) -> None:
-        """Plain kernels leave nothing behind."""
+        """Does nothing: plain kernels keep no state."""
 
     def start(self, number: int, workers: int, plain: bool = False) -> None:
         self._host.device.start(self._launches[number])
@@ -101,13 +104,13 @@ class PlainKernels:
 
 
 class WholePlain:
-    """All plain kernels of an inference by one call."""
+    """All plain kernels of an inference, launched by one call."""
 
     def __init__(self, host: CudaHost, launches: Sequence[Launch]) -> None:
         self._run, self.ends = host.device.record(launches), [len(launches)]
 
     def begin(self) -> None:
-        """Plain kernels leave nothing behind."""
+        """Does nothing: plain kernels keep no state."""
 
     def start(self, number: int, workers: int, plain: bool = False) -> None:
         self._run()

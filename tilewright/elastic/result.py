@@ -1,6 +1,6 @@
 """The result of a run: each critical model with its requests, and the normal work beside them.
 
-Input: answered requests, counts, seconds.  Output: `CorunResult`; it measures nothing.
+Input: answered requests, counts, seconds.  Output: `CorunResult`; nothing is measured here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class CriticalResult:
     """One critical model.
 
     solo_us: of a request alone, at first;  refused, overdue: the number of such requests
-    over_bound: requests that took longer than the bound from their begin, so others disturbed them
-    over_by_waiting: requests within the bound whose latency was not, so they waited for others
+    over_bound: requests whose running time exceeded the bound, because other work disturbed them
+    over_by_waiting: requests within the bound whose latency exceeded it, because they waited
     noticed: corrections of curves that promised too much
-    recalibrated: changes of the time alone; each request is compared with the time of its moment
+    recalibrated: changes of the time alone; a request is compared with the time alone when it ran
     """
 
     name: str
@@ -38,22 +38,22 @@ class CriticalResult:
 
     @property
     def bound_kept(self) -> bool:
-        """Whether at most the promised share of requests exceeded the bound, by any policy."""
+        """True if at most the promised share of requests exceeded the bound, under any policy."""
         return self.over_bound <= PROMISED * len(self.answered) and not self.gave_up
 
     @property
     def gave_up(self) -> bool:
-        """Whether normal work was ended, because no budget keeps the bound."""
+        """True if normal work was ended because no budget keeps the bound."""
         return not all(notice.attainable for notice in self.noticed)
 
     @property
     def waited(self) -> Tail:
-        """Latency, waiting included, over the time alone.  Raises UsageError without a request."""
+        """Latency, including waiting, over the time alone.  Raises UsageError without a request."""
         return tail([answer.waited for answer in self.answered])
 
     @property
     def service(self) -> Tail:
-        """The same from the begin of each request, which the bound is on."""
+        """Running time over the time alone.  A bound limits this figure."""
         return tail([answer.slowdown for answer in self.answered])
 
     @property
@@ -74,9 +74,12 @@ class CriticalResult:
 
 @dataclass(frozen=True)
 class CorunResult:
-    """critical: in the order in which they were named
-    inferences: of normal models;  alone: the same in the same time with the device to themselves
-    decision_us: processor time of a decision, on average; ticks of the watchdog do not count
+    """The result of one run.
+
+    critical: in the order in which they were named
+    inferences: of normal models;  alone: of the same models in the same time, each with the device
+        to itself
+    decision_us: mean processor time of a decision, without ticks of the watchdog
     """
 
     seconds: float

@@ -1,7 +1,7 @@
-"""Settings of a run, and the devices that follow from them: a stream for each model.
+"""Settings of a run, and the devices that they need: a stream for each model.
 
-Input: settings, names of critical tasks, the number of normal ones.  Output: devices.  It loads no
-model and decides nothing while requests come.
+Input: settings, names of critical tasks, the number of normal ones.  Output: devices.  No model is
+loaded here, and nothing is decided while requests come.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ CPU_SMS = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """policy: the name of a design, or one that was made elsewhere
-    sms: multiprocessors to use; None: all;  phases: at most this many, each with its own budget
-    together: at most this many normal models run at once, the others wait; 0: all; None: the most
-              that let the bounds be kept, of all, 2 and 1
-    steps: points of a curve beyond 0;  watched: kernels record where and when they run
-    l2_persistence: the critical models' weights stay in the L2 cache, as far as there is room
-    gap_s: seconds between critical requests, as expected; 0: one after the other.  The models are
-           measured alone with the same gaps
-    gaps: the policy uses the least gap between requests, where the arrivals have one
+    """Settings of a run.
+
+    policy: the name of a design, or a `Design`
+    sms: multiprocessors to use; None: all;  phases: the most phases, each with its own budget
+    together: the most normal models that run at once, the others wait; 0: all; None: the most, of
+              all, 2 and 1, with which bounds can be kept
+    steps: points of a curve besides 0;  watched: kernels record where and when they run
+    l2_persistence: the critical models' weights stay in the L2 cache, as far as they fit
+    gap_s: expected seconds between critical requests; 0: no gap.  The models are measured alone
+           with the same gaps.
+    gaps: the policy uses the least gap between requests, if the arrivals have one
     """
 
     policy: str | Design = "tilewright"
@@ -55,7 +57,7 @@ class Settings:
 class CriticalSettings:
     """Settings of one critical model among several; None: as in the common settings.
 
-    priority: larger is sooner; among equals the earliest deadline goes first
+    priority: larger goes first; among equals the earliest deadline goes first
     """
 
     path: Path
@@ -76,7 +78,8 @@ class Devices:
 
 
 def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices:
-    """critical: names of the tasks.  Raises HostError where there is no such device."""
+    """The devices of a run.  critical: names of the tasks.  Raises HostError if a device is
+    missing."""
     chosen = design(settings.policy)
     if settings.kind == "cpu":
         made = Devices(

@@ -1,8 +1,8 @@
-"""When each block was resident on a multiprocessor: spans, and pictures of them.
+"""Pictures of when each block was resident on a multiprocessor.
 
-Input: spans, made by the simulator and by instrumented kernels (watch.py).  Output: SMs over time
-as SVG, and the same as a trace that Perfetto opens.  Critical blocks have one colour, each normal
-task another.
+Input: spans, from the simulator or from instrumented kernels (watch.py).  Output: SMs over time as
+SVG, and the same as a trace for Perfetto.  Critical blocks have one colour, each normal task
+another.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tilewright.base.errors import NotMeasured
 WIDTH, ROW, GAP, LEFT, TOP, BOTTOM = 1200, 3, 4, 60, 30, 26
 CRITICAL = "#c62828"
 NORMAL = ("#1e88e5", "#43a047", "#fb8c00", "#8e24aa", "#00897b")
-#: Spans of a picture; more cannot be seen.
+#: The most spans in a picture; more cannot be distinguished.
 MOST_DRAWN = 20_000
 
 
 @dataclass(frozen=True)
 class BlockSpan:
-    """Times in microseconds from any common start; threads of the block, where they are known."""
+    """The residence of one block: microseconds from any common start; its threads, if known."""
 
     sm: int
     begin: float
@@ -36,7 +36,7 @@ class BlockSpan:
 
 
 def in_lanes(spans: Iterable[BlockSpan]) -> list[tuple[int, BlockSpan]]:
-    """Each span with a lane of its SM, such that spans of one lane do not overlap; by begin."""
+    """Each span with a lane of its SM, ordered by start; spans of one lane do not overlap."""
     found: list[tuple[int, BlockSpan]] = []
     ends: dict[int, list[float]] = {}
     for span in sorted(spans, key=lambda s: (s.begin, s.sm, s.end)):
@@ -51,10 +51,11 @@ def in_lanes(spans: Iterable[BlockSpan]) -> list[tuple[int, BlockSpan]]:
 
 
 def window(spans: Sequence[BlockSpan], microseconds: float) -> list[BlockSpan]:
-    """Spans of a stretch of that length, with times from its start.
+    """The spans in a stretch of this length, with times from its start.
 
-    A tenth of it lies before a critical request: the first in whose stretch normal work begins,
-    else the first of all.  Without requests the first span takes the place.  Raises NotMeasured.
+    It begins a tenth of its length before a critical request: the first one in whose stretch normal
+    work begins, else the first request.  Without requests it begins before the first span.  Raises
+    NotMeasured.
     """
     if not spans:
         raise NotMeasured(
@@ -73,12 +74,12 @@ def window(spans: Sequence[BlockSpan], microseconds: float) -> list[BlockSpan]:
 
 
 def _some(ordered: Sequence[float], start: float, end: float) -> bool:
-    """Whether a time lies in [start, end)."""
+    """True if a time lies in [start, end)."""
     return bisect_left(ordered, start) < bisect_left(ordered, end)
 
 
 def colours(spans: Sequence[BlockSpan]) -> dict[str, str]:
-    """By task."""
+    """The colour of each task."""
     critical = sorted({s.task for s in spans if s.critical})
     normal = sorted({s.task for s in spans if not s.critical})
     found = dict.fromkeys(critical, CRITICAL)
@@ -86,7 +87,7 @@ def colours(spans: Sequence[BlockSpan]) -> dict[str, str]:
 
 
 def svg(spans: Sequence[BlockSpan], title: str = "") -> str:
-    """Rows are SMs, with a lane for each block that is resident; time goes to the right."""
+    """An SVG whose rows are SMs, with a lane for each resident block; time goes to the right."""
     placed = in_lanes(spans)
     lanes: dict[int, int] = {}
     for lane, span in placed:
@@ -126,7 +127,7 @@ def svg(spans: Sequence[BlockSpan], title: str = "") -> str:
 
 
 def trace(spans: Sequence[BlockSpan]) -> str:
-    """JSON of Chrome's trace event format: a process for each SM, a thread for each lane."""
+    """JSON in Chrome's trace event format: a process for each SM, a thread for each lane."""
     events: list[dict[str, object]] = [
         {"ph": "M", "name": "process_name", "pid": sm, "args": {"name": f"SM {sm}"}}
         for sm in sorted({span.sm for span in spans})

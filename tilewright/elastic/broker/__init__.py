@@ -1,7 +1,7 @@
 """Models of several processes on one GPU: the broker decides, its clients run the models.
 
-Without MPS a GPU runs kernels of one process at a time.  The broker then decides which process that
-is, and workers of normal kernels still leave within a chunk.
+Without MPS a GPU runs kernels of one process at a time, so the broker decides which process may
+run.  Workers of normal kernels still leave within a chunk.
 """
 
 from tilewright.elastic.broker.budget_word import FileWord, GpuWord, SharedWord, file_of, opened

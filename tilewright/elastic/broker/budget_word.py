@@ -1,4 +1,4 @@
-"""The budget word that processes share: in a file's memory for the CPU, in a GPU's for CUDA.
+"""The budget word that processes share: in a mapped file for CPU kernels, in GPU memory for CUDA.
 
 Input: a kind and the bytes of a `BrokerWelcome`.  Output: an address that this process's kernels
 read and its streams write.
@@ -17,17 +17,17 @@ from tilewright.base.budget import ALIVE, BLOCK, EVERYBODY, WORD
 from tilewright.base.errors import HostError
 from tilewright.hosts.cuda_driver import Driver
 
-#: The end of a word's file, which tells it from files of the user.
+#: The last bytes of such a file, which distinguish it from the user's files.
 MARK = b"tilewright budget word\n"
 
 
 def file_of(socket: Path) -> Path:
-    """Where the broker that serves a socket keeps a word for the CPU."""
+    """The path of the broker's file for CPU kernels, next to its socket."""
     return socket.with_name(f"{socket.name}.word")
 
 
 def remove_left(path: Path) -> None:
-    """Removes the file of a broker that died; a file that is not a budget word stays."""
+    """Removes the file that a dead broker left; any other file stays."""
     with contextlib.suppress(OSError):
         sized = path.is_file() and path.stat().st_size == mmap.PAGESIZE
         if sized and path.read_bytes().endswith(MARK):
@@ -39,23 +39,22 @@ class SharedWord(Protocol):
     address: int
 
     def told(self) -> bytes:
-        """What another process needs to open it."""
+        """The bytes with which another process opens it."""
 
     def set(self, workers: int) -> None:
         """Writes the budget at once."""
 
     def recount(self) -> None:
-        """Sets the count of workers that are alive to 0 before it returns."""
+        """Sets the count of running workers to 0 before it returns."""
 
     def close(self) -> None:
-        """Of its maker: no other process can open it afterwards."""
+        """Called by the process that made it: no other process can open it afterwards."""
 
 
 class FileWord:
-    """For kernels on the CPU.
+    """A budget word for kernels on the CPU.
 
-    create: makes the file, and never overwrites one
-    Raises HostError.
+    create: make the file; an existing file is never overwritten Raises HostError.
     """
 
     kind = "cpu"
@@ -102,7 +101,7 @@ class FileWord:
 
 
 class GpuWord:
-    """In the memory of a GPU, opened by other processes with a handle of CUDA's."""
+    """A budget word in GPU memory, which other processes open by a CUDA IPC handle."""
 
     kind = "gpu"
 
@@ -132,11 +131,11 @@ class GpuWord:
         self._driver.wait(self._stream)
 
     def close(self) -> None:
-        """The memory is given back at the process's end: kernels in flight may still read it."""
+        """Keeps the memory until the process ends: kernels in flight may still read it."""
 
 
 def opened(kind: str, told: bytes, driver: Driver | None = None) -> SharedWord:
-    """The word of a broker.  Raises HostError."""
+    """Opens the word of a broker.  Raises HostError."""
     if kind == FileWord.kind:
         return FileWord(Path(os.fsdecode(told)))
     return GpuWord(driver or Driver(0), told)

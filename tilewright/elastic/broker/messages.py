@@ -1,8 +1,8 @@
 """Messages between a broker and its clients: events and actions of the policy, on a Unix socket.
 
 Input: records of the policy.  Output: bytes, and back.  A frame is its length (4 bytes, little
-endian) and MessagePack: [kind, body].  A client that can open the socket is trusted with the GPU,
-but must not bring the broker down: sizes are bounded and types are checked.
+endian) and MessagePack: [kind, body].  A client that may open the socket is trusted with the GPU,
+but must not be able to crash the broker, so sizes are bounded and types are checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tilewright.elastic.policy import (
     Withdraw,
 )
 
-#: Bytes of a message, at most.
+#: The most bytes of a message.
 MOST_BYTES = 1 << 20
 
 
@@ -51,7 +51,8 @@ class BrokerWelcome(msgspec.Struct, frozen=True):
     """The broker's first message.
 
     client: the client's number, the upper bits of its request numbers;  policy: the design's name
-    word: what opens the budget word of this kind (budget_word.py);  by_kernels: as of the design
+    word: the bytes that open the budget word of this kind (budget_word.py)
+    by_kernels: the field of the design
     """
 
     client: int
@@ -61,7 +62,7 @@ class BrokerWelcome(msgspec.Struct, frozen=True):
     by_kernels: bool
 
 
-#: Errors that a client hears of, by their codes; any other one is a HostError to it.
+#: Errors that are passed to clients, by code; a client sees any other error as a HostError.
 ERRORS = {kind.code: kind for kind in (AdmissionRefused, InputError, UsageError)}
 
 
@@ -84,7 +85,7 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
-    """A `Withdraw`: a normal task that was admitted may not go on."""
+    """A `Withdraw`: an admitted normal task must stop."""
 
     task: str
     why: Refused
@@ -121,7 +122,7 @@ def encoded(message: Message) -> bytes:
 
 
 def decoded(data: bytes) -> Message:
-    """Raises InputError for bytes that are not a message."""
+    """Decodes a message.  Raises InputError for bytes that are not a message."""
     try:
         name, body = msgspec.msgpack.decode(data, type=tuple[str, object])
         return msgspec.convert(body, KINDS[name])

@@ -1,4 +1,4 @@
-"""A coordinator in another process, for the agents of this one.
+"""The client side of a broker: a coordinator for the agents of this process.
 
 Input: the path of a broker's socket.  Output: actions for tasks, as `Coordinator` gives them.
 """
@@ -50,16 +50,18 @@ from tilewright.elastic.policy import (
     Withdraw,
 )
 
-#: Seconds within which a broker admits or refuses a task.
+#: The most seconds until a broker admits or refuses a task.
 ANSWERS_S = 60.0
 
 
 class RemoteCoordinator:
-    """welcome: the broker's first message
+    """A coordinator that asks a broker.
+
+    welcome: the broker's first message
     interpreter: shared with other coordinators of this process; None: one of its own
 
-    When the connection ends, open requests are refused with a HostError.
-    Raises HostError if no broker serves the socket, or the broker has no room for one more client.
+    When the connection ends, open requests fail with a HostError. Raises HostError if no broker
+    serves the socket, or the broker has its most clients.
     """
 
     def __init__(self, path: Path, interpreter: InterpreterPriority | None = None) -> None:
@@ -81,7 +83,7 @@ class RemoteCoordinator:
         self._numbers: Iterator[int] = count(self.welcome.client << OWN_BITS)
         self._sinks: dict[str, Sink] = {}
         self._joined: dict[str, Critical | Normal] = {}
-        #: Critical requests that are open, and their tasks.
+        #: Tasks of the open critical requests, by request number.
         self._tasks: dict[int, str] = {}
         self._sending, self._joining = threading.Lock(), threading.Lock()
         self._answer: Joined | Refused | None = None
@@ -113,8 +115,8 @@ class RemoteCoordinator:
         self.close()
 
     def close(self) -> None:
-        """The broker forgets this client's tasks."""
-        with contextlib.suppress(OSError):  # if it has not ended by itself
+        """Disconnects; the broker then forgets this client's tasks."""
+        with contextlib.suppress(OSError):  # the connection may have ended already
             self._link.shutdown(socket.SHUT_RDWR)
         joined(self._thread, "the link to the broker")
         self._link.close()
@@ -123,7 +125,7 @@ class RemoteCoordinator:
         return next(self._numbers)
 
     def at_once(self, task: str, request: int) -> Begin | None:
-        """None: only the broker can decide."""
+        """Always None: only the broker can decide."""
         return None
 
     def join(self, task: Critical | Normal, sink: Sink) -> None:
@@ -147,7 +149,8 @@ class RemoteCoordinator:
             self._check()
 
     def post(self, event: TaskEvent) -> None:
-        """Raises HostError when the connection has ended, and as `Coordinator.post`."""
+        """Sends an event.  Raises HostError after the connection has ended, and as
+        `Coordinator.post`."""
         owner = owner_of(event, self._tasks)
         match event:
             case Arrived(task=task) if isinstance(self._joined.get(task), Critical):
@@ -203,7 +206,8 @@ class RemoteCoordinator:
                 self._give(owner_of(message, self._tasks), message)
 
     def _give(self, task: str, action: Action) -> None:
-        """An error of the task's own sink is raised when the task posts; others go on."""
+        """Gives an action to its task.  An error of the task's sink is raised when that task posts
+        next, so other tasks go on."""
         sink = self._sinks.get(task)
         if sink is None:
             return

@@ -1,8 +1,8 @@
 """The broker: one coordinator for the models of several processes, behind a Unix socket.
 
-Input: a socket's path, a policy, the shared budget word.  Output: actions to clients.  When the
-process of a client ends, its tasks and requests are removed, its workers are no longer counted, and
-all workers may stay again if its request had set the budget.
+Input: a socket's path, a policy, the shared budget word.  Output: actions to clients.  When a
+client process ends, the broker removes its tasks and requests, stops counting its workers, and
+resets the budget if the client's request had set it.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from tilewright.elastic.policy import (
     TaskEvent,
 )
 
-#: Clients at a time; of one client: tasks, and critical requests that are not finished.
+#: The most clients at a time; of one client, the most tasks and unfinished critical requests.
 MOST_CLIENTS, MOST_TASKS, MOST_REQUESTS = 64, 32, 1024
-#: Seconds until the next try to take a client, after one failed.
+#: Seconds until the broker accepts a client again after a failure.
 AGAIN_S = 0.05
-#: Bits of a request's number that are the client's own.
+#: Bits of a request's number that the client chooses.
 OWN_BITS = 32
 
 
 class Broker:
-    """Serves until it is closed.
+    """Serves clients until it is closed.
 
-    make: makes the budget word, once the socket is this broker's
-    Raises HostError if the path is in use or is not a socket; then nothing has changed.
+    make: creates the budget word, after this broker has taken the socket Raises HostError if the
+          path is in use or is not a socket; then nothing has changed.
     """
 
     def __init__(self, path: Path, scheduler: Scheduler, make: Callable[[], SharedWord]) -> None:
@@ -80,21 +80,22 @@ class Broker:
         self.close()
 
     def close(self) -> None:
-        """Raises what `check` does."""
-        # the word first: without a socket beside it, its file counts as one of the user's
+        """Stops serving.  Raises as `check` does."""
+        # The word first: a file without a socket beside it is taken for the user's.
         self.word.close()
         self._path.unlink(missing_ok=True)
         self._closing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        with contextlib.ExitStack() as closing:  # all of it, whatever fails
+        with contextlib.ExitStack() as closing:  # closes everything even if a step fails
             closing.callback(self.coordinator.close)
             closing.callback(self._end_clients)
             closing.callback(joined, self._thread, "the broker's socket")
 
     def check(self) -> None:
-        """Raises what an action for no client failed with, such as a write of the budget word."""
+        """Raises the error of an action that serves no client, such as a write of the budget
+        word."""
         self.coordinator.check()
 
     def _end_clients(self) -> None:
@@ -107,14 +108,14 @@ class Broker:
             try:
                 link, _ = self._listener.accept()
             except OSError:
-                # The client left while it waited, or there are no file descriptors left: the other
-                # clients go on, and the next one is accepted when there is room.
+                # The client left while it waited, or no file descriptors are left: the other
+                # clients go on, and the next client is accepted later.
                 if self._closing.wait(AGAIN_S):
                     return
                 continue
             try:
                 self._take(number, link)
-            except (OSError, RuntimeError):  # no more threads
+            except (OSError, RuntimeError):  # no thread can be started
                 link.close()
                 self._gone(number)
 
@@ -160,7 +161,8 @@ class _Client:
             joined(self._thread, f"client {self._number} of the broker")
 
     def send(self, message: Message) -> None:
-        """Disconnects a client that does not read: the others do not wait for it."""
+        """Sends a message.  A client that does not read is disconnected, so that others need not
+        wait."""
         data = encoded(message)
         with self._sending:
             try:
@@ -176,16 +178,16 @@ class _Client:
             while True:
                 self._hear(receive(self._link))
         except TilewrightError:
-            pass  # the client has ended, or sends what no client may
+            pass  # the client has ended, or has broken the protocol
         finally:
-            with contextlib.ExitStack() as leaving:  # all of it, whatever fails
+            with contextlib.ExitStack() as leaving:  # does everything even if a step fails
                 leaving.callback(self._link.close)
                 leaving.callback(self._gone, self._number)
                 for task in self._tasks:
                     leaving.callback(self._leave, task)
 
     def _leave(self, task: str) -> None:
-        with contextlib.suppress(TilewrightError):  # no agent of the task is left to be told
+        with contextlib.suppress(TilewrightError):  # the task has no agent any more
             self._coordinator.post(Gone(now_us(), task, died=True))
 
     def _hear(self, message: Message) -> None:
@@ -226,14 +228,15 @@ class _Client:
 
     def _post(self, event: TaskEvent) -> None:
         try:
-            # a clock ahead of ours would stop all leases; a time that is not a number becomes ours
+            # A clock ahead of ours would stop all leases, so the time is at most ours; NaN becomes
+            # ours.
             self._coordinator.post(replace(event, now=min(now_us(), event.now)))
         except Exception as error:
             self._tell(event, error)
 
     def _tell(self, event: TaskEvent, error: Exception) -> None:
-        """Tells the agent of an event what failed of its task; other tasks of the client go on.  A
-        task that has left has no agent any more."""
+        """Sends an event's error to the agent of its task; other tasks of the client go on.  A task
+        that has left has no agent."""
         match event:
             case Arrived(request=request) | Reached(request=request) if request in self._requests:
                 self.send(refused(request, typed(error, "a request", self._requests[request])))

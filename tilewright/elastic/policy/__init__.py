@@ -1,7 +1,7 @@
-"""Which model runs when, and with which budget: pure functions without clocks or devices.
+"""Decides which model runs when, and with which budget: pure functions without clocks or devices.
 
 `tasks.py` describes the GPU and the models, `events.py` events and actions, `scheduler.py` the
-function from one to the other, `designs.py` what a design is, ours and usual ones.
+function from events to actions, and `designs.py` the designs: ours, and common ones.
 """
 
 from tilewright.elastic.policy.designs import DESIGNS, Design, design

@@ -1,6 +1,6 @@
 """Admission: refuses tasks whose bound cannot be kept, and requests that would miss a deadline.
 
-Input: tasks and requests.  Output: nothing, or a typed error with the limit and the way out.
+Input: tasks and requests.  Output: none, or a typed error with the limit and advice.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ def admit(task: Critical, others: Sequence[Critical]) -> None:
 
 
 def least(phases: Sequence[Phase]) -> float:
-    """The slowdown of a critical task under a budget of 0."""
+    """The slowdown of a critical task under a budget of 0, the least possible."""
     return predicted(phases, [0] * len(phases))
 
 
 def keeps(task: Critical) -> bool:
-    """Whether the bound can be kept at all, by what is known now."""
+    """True if some budget keeps the bound, as far as is known now."""
     return least(task.phases) <= task.max_slowdown
 
 
 def _enough(slowdown: float) -> str:
-    """A short number that is not less."""
+    """The slowdown as a short decimal, rounded up."""
     return f"{ceil(1e3 * slowdown) / 1e3:.3f}"
 
 
 def disturbing(normal: str, critical: Sequence[Critical]) -> AdmissionRefused | None:
-    """The refusal of a normal task, if a bound that was promised cannot be kept beside it."""
+    """The refusal of a normal task, if a promised bound cannot be kept beside it."""
     for task in critical:
         alone = least(task.phases)
         if not keeps(task):
@@ -77,9 +77,9 @@ def disturbing(normal: str, critical: Sequence[Critical]) -> AdmissionRefused | 
 
 
 def late(ends: Sequence[tuple[str, float, float | None]], arriving: str) -> AdmissionRefused | None:
-    """The refusal of a request, if with it a deadline is missed.
+    """The refusal of a request, if it makes a request miss its deadline.
 
-    ends: (task, when a request ends at the latest, its deadline), in the order in which they run
+    ends: (task, latest end of a request, its deadline), in the order in which they run
     """
     for task, end, deadline in ends:
         if deadline is not None and end > deadline:

@@ -1,11 +1,12 @@
-"""The baseline of a critical model, the time that a request takes alone, measured while it runs.
+"""The baseline of a critical model: the time that a request takes alone, measured while it serves.
 
-A device's clock falls when it is warm or saves power, and rises again.  Requests then exceed a
-bound, which is on the time alone, though normal work is not to blame.  So normal work pauses for a
-few requests now and then, and before a curve counts as wrong.  These requests are a *probe*.
+A device's clock falls when it is warm or saves power, and rises again.  Requests then exceed their
+bound, which is a multiple of the time alone, although normal work is not the cause.  So normal work
+pauses for a few requests now and then, and before a curve is declared wrong.  These requests are a
+*probe*.
 
-Input: requests that were answered.  Output: the task with its time alone as it is now.  Pure
-functions; feedback.py has what they mean to the state.
+Input: requests that were answered.  Output: the task with its present time alone.  These are pure
+functions; feedback.py applies them to the state.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ from tilewright.elastic.policy.tasks import Critical
 
 #: Requests of a probe.
 REQUESTS = 9
-#: Microseconds that normal work waits for them, at most.  Those that came count in the next probe.
+#: The most microseconds that normal work waits for them.  Requests so far count in the next probe.
 MOST_US = 2e6
-#: The next probe is due this long after the last one, and at least this multiple of its length:
-#: it costs normal work a third of a percent of the time.
+#: The least time from one probe to the next: in microseconds, and as a multiple of the probe's
+#: length.  Probes so cost normal work a third of a percent of the time.
 AGAIN_US, SELDOM = 10e6, 300
-#: The same after a probe that found another time: what changes may change again.
+#: The same after a probe that found a change, since the time may change again.
 SOON_US, OFTEN = 1e6, 30
-#: Times alone that differ by less than this part are the same.
+#: Times alone whose relative difference is smaller count as equal.
 DIFFERENT = 0.02
-#: Once a doubt led to a probe, and the time alone was not the reason, a curve may count as wrong
-#: within this number of requests.
+#: After a probe has not explained a doubt, a curve may be declared wrong within this number of
+#: requests.
 RECENT = 1000
 
 
 @slotted
 class Baseline:
-    """What is known of the time alone of a critical task.
+    """The state of the time alone of a critical task.
 
-    due: when the next probe begins, at the latest; inf: no request has come yet
-    probing: normal work waits;  since: when that began
+    due: time of the next probe, at the latest; inf: no request has come yet
+    probing: True while normal work waits;  since: when that began
     alone: microseconds of requests that ran alone, in probes that have found nothing yet
-    doubt: the slowdown that led to the probe; 0: it was due
-    requests: answered since a probe did not explain a doubt
+    doubt: the slowdown that led to the probe; 0: the probe was due
+    requests: number answered since a probe did not explain a doubt
     """
 
     due: float = inf
@@ -53,17 +54,17 @@ class Baseline:
 
     @property
     def believed(self) -> bool:
-        """Whether a curve counts as wrong if requests say so."""
+        """True if a curve may be declared wrong when requests exceed it."""
         return self.requests < RECENT
 
 
 def with_probe(baseline: Baseline, now: float, doubt: float = 0.0) -> Baseline:
-    """A probe begins."""
+    """The baseline as a probe begins."""
     return changed(baseline, probing=True, since=now, doubt=doubt)
 
 
 def with_answer(baseline: Baseline, took_us: float, shared: bool, now: float) -> Baseline:
-    """After one more request.  shared: something else may have been on the device"""
+    """The baseline after one more request.  shared: other work may have been on the device"""
     if not baseline.probing:
         due = now + AGAIN_US if baseline.due == inf else baseline.due
         return changed(baseline, due=due, requests=baseline.requests + 1)
@@ -71,13 +72,16 @@ def with_answer(baseline: Baseline, took_us: float, shared: bool, now: float) ->
 
 
 def is_over(baseline: Baseline, now: float) -> bool:
-    """Whether a probe has found what it can."""
+    """True if a probe has enough requests, or has lasted its longest time."""
     return baseline.probing and (len(baseline.alone) >= REQUESTS or now >= baseline.since + MOST_US)
 
 
 def probed(baseline: Baseline, task: Critical, now: float) -> tuple[Baseline, Critical]:
-    """After a probe.  The slowdown that led to it is explained if it keeps the bound over the time
-    that was found; if not, the curve is to blame when it is seen again."""
+    """The baseline and the task after a probe.
+
+    If the slowdown that led to the probe keeps the bound over the new time alone, it is explained.
+    If not, the curve is declared wrong when requests exceed it again.
+    """
     spent = now - baseline.since
     later = now + max(AGAIN_US, SELDOM * spent)
     if len(baseline.alone) < REQUESTS:

@@ -1,7 +1,8 @@
-"""Budgets of a critical model's phases, and their correction by what requests really took.
+"""Chooses the budgets of a critical model's phases, and corrects them by measured requests.
 
-Input: phases with slowdown curves, a bound.  Output: workers that normal kernels may keep in each
-phase, so that the predicted slowdown of the whole request stays under the bound.  Pure functions.
+Input: phases with slowdown curves, a bound.  Output: for each phase the number of workers that
+normal kernels may keep, such that the predicted slowdown of the whole request stays under the
+bound.  Pure functions.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from math import exp, log
 
 from tilewright.elastic.policy.tasks import Critical, Phase
 
-#: Share of requests over their bound that the correction steers to, below the 1 % that is promised.
+#: The share of requests over their bound that the correction aims at; the promise is 1 %.
 OVER = 0.005
-#: How much one request over its bound counts: a factor of e in the margin.
+#: The weight of one request over its bound: it multiplies the margin by about e.
 STEP = 1.0
 #: From this margin on the budget is 0.
 MOST_MARGIN = 1000.0
-#: Margins are told apart by a factor of e^(1 / STEPS), so that few bounds are ever asked for.
+#: Margins are rounded to factors of e^(1 / STEPS), so that few different bounds are evaluated.
 STEPS = 20
-#: A slowdown this near to the bound meets it: differences of times are rounded.
+#: A slowdown that exceeds the bound by less still meets it: differences of times are rounded.
 ROUNDING = 1e-11
 
 
 @lru_cache(maxsize=4096)
 def budgets(phases: tuple[Phase, ...], bound: float) -> tuple[int, ...]:
-    """One for each phase.
+    """The budget of each phase.
 
-    The work that normal kernels get is workers times time.  Each step takes the rise of a budget
-    that gives the most of it for the time that it costs, as long as the sum stays within the bound.
-    Where nothing fits they are all 0: it is admission that refuses a bound (admission.py).
+    The gain is the work of normal kernels, workers times time.  Each step raises the budget with
+    the most gain per lost time, while the predicted slowdown stays within the bound.  If nothing
+    fits, all budgets are 0; admission refuses a bound that cannot be kept (admission.py).
     """
     chosen = [0] * len(phases)
     room = (bound + ROUNDING - predicted(phases, [0] * len(phases))) * _solo(phases)
@@ -69,7 +70,8 @@ def _solo(phases: Sequence[Phase]) -> float:
 
 
 def bounded(task: Critical, margin: float) -> tuple[int, ...]:
-    """The budgets of a task after correction: a margin of 2 halves what the bound leaves."""
+    """The budgets of a task with a safety margin: a margin of 2 halves the slowdown that is
+    allowed."""
     if margin >= MOST_MARGIN:
         return (0,) * len(task.phases)
     steps = round(STEPS * log(margin))
@@ -79,10 +81,12 @@ def bounded(task: Critical, margin: float) -> tuple[int, ...]:
 def corrected(margin: float, over: bool) -> float:
     """The margin after one request.
 
-    Over its bound: up by a factor of e^(STEP (1 - OVER)); else down by e^(-STEP OVER), as in
-    adaptive quantile estimation.  Whatever the curves were worth, of n requests in a row at most
-    OVER n + log(MOST_MARGIN) / STEP + 1 exceed their bound while normal work runs beside them.
+    If it was over its bound, the margin grows by a factor of e^(STEP (1 - OVER)), otherwise it
+    shrinks by e^(-STEP OVER), as in adaptive quantile estimation.  So even with wrong curves, of n
+    consecutive requests beside normal work at most OVER n + log(MOST_MARGIN) / STEP + 1 exceed
+    their bound.
     """
     factor = exp(STEP * (1 - OVER)) if over else exp(-STEP * OVER)
-    # it may go a step beyond the largest margin, so that each request over its bound counts in full
+    # It may exceed the largest margin by one step, so that each request over its bound counts in
+    # full.
     return min(MOST_MARGIN * exp(STEP), max(1.0, margin * factor))

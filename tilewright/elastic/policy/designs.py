@@ -1,8 +1,8 @@
-"""What a design is, and those to choose from, as a table: ours, and the usual ways beside it.
+"""The designs to choose from, as a table: our own, and the usual ones for comparison.
 
-Input: what runs now.  Output: what a normal kernel gets beside a critical request, and the budgets
-of the request.  `scheduler.py` has what all designs share: queues, admission, leases.  Designs of
-papers are in the laboratory (lab/designs.py): who has one passes it.
+Input: the running kernels.  Output: what a normal kernel gets beside a critical request, and the
+budgets of the request.  `scheduler.py` has what all designs share: queues, admission, leases.
+Designs from papers are in lab/designs.py and can be passed in its place.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tilewright.elastic.policy.budgets import bounded
 from tilewright.elastic.policy.state import Progress
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost
 
-#: Where workers of a normal kernel leave if they must: at the next chunk, after their tile, or only
-#: when a block begins; blocks that have begun then end, and the kernel starts again.
+#: When workers of a normal kernel leave if they must: at the next chunk, after their tile, or only
+#: when a block begins; then blocks that have begun go on to their end, and the kernel starts again.
 Leave = Literal["chunk", "tile", "entry", "never"]
 
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """A normal kernel that could start while a critical request runs, and what runs then.
+    """The running kernels when a normal kernel could start beside a critical request.
 
     critical: the critical kernel that runs; None if that is not known
-    budget: the largest one of the request;  solo_us: the time of the request alone
+    budget: the request's largest budget;  solo_us: the time of the request alone
     normal: all normal tasks
     """
 
@@ -41,7 +41,8 @@ class LaunchContext:
 
 @dataclass(frozen=True)
 class Allotment:
-    """What a launch gets: workers, tiles (0: all), and logical threads whose work a thread does."""
+    """The part of a launch: workers, tiles (0: all), and the logical threads that one thread
+    computes."""
 
     workers: int
     tiles: int = 0
@@ -55,17 +56,16 @@ ALL = Allotment(EVERYBODY)
 class Design:
     """One way to share a GPU.
 
-    budgets: of a request's phases, by its task and margin
+    budgets: of a request's phases, from its task and margin
     allotment: what a normal kernel gets while a critical request runs; None: it waits
     promises: it keeps bounds and deadlines, and refuses those that it cannot keep
-    urgent:  the critical model's blocks are placed first
-    by_kernels: the host starts critical kernels one by one;  barriers: each of them only when the
-                normal kernels in flight have ended
+    urgent:  the critical model's blocks are scheduled first
+    by_kernels: the host starts critical kernels one by one
+    barriers: each critical kernel starts only when the normal kernels in flight have ended
     exclusive: one inference at a time, of all tasks in rotation
     split:   the share of the SMs for the critical model alone; 0: it shares all of them
     settle_us: the longest time for which critical kernels wait for workers that must leave
-    runs:    one call starts several kernels of a normal inference: the policy decides nothing
-             between them
+    runs:    one call starts several kernels of a normal inference, with no decision between them
     plain:   while all budgets let all workers stay, normal kernels run in their plain form
              (decision 55)
     """
@@ -90,7 +90,7 @@ def _no_workers(task: Critical, margin: float) -> tuple[int, ...]:
 
 
 def all_workers(task: Critical, margin: float) -> tuple[int, ...]:
-    """Every normal worker may stay, in each phase."""
+    """Budgets under which every normal worker may stay in each phase."""
     return (EVERYBODY,) * len(task.phases)
 
 
@@ -98,7 +98,7 @@ def _within_budget(now: LaunchContext) -> Allotment | None:
     return Allotment(now.budget) if now.budget else None
 
 
-#: Several chunks, and little compared with a request: longer waits gained nothing (decision 35).
+#: Several chunks, but short compared with a request; longer waits gained nothing (decision 35).
 SETTLE_US = 10.0
 
 DESIGNS = {
@@ -119,7 +119,7 @@ DESIGNS = {
 
 
 def design(chosen: str | Design) -> Design:
-    """By its name; one that was made elsewhere is itself.  Raises UsageError."""
+    """The design of this name; a `Design` is returned as it is.  Raises UsageError."""
     if isinstance(chosen, Design):
         return chosen
     if chosen not in DESIGNS:

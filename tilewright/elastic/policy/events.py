@@ -1,7 +1,7 @@
-"""Events that a coordinator is told of, and actions that it decides on.
+"""Events that a coordinator receives, and actions that it decides on.
 
-Events carry `now` in microseconds of any clock that does not go back.  The executor (agents.py) or
-the simulator carries out the actions, in their order.
+Events have the time `now` in microseconds of any monotonic clock.  The executor (agents.py) or the
+simulator carries out the actions, in their order.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from tilewright.base.record import slotted
 
 @slotted
 class Arrived:
-    """A request for one inference; `request` numbers it.
+    """A request for one inference, numbered `request`.
 
-    came: when, if that was before the event; its deadline counts from then
+    came: its time of arrival, if that was before the event; its deadline counts from then
     """
 
     now: float
@@ -25,7 +25,7 @@ class Arrived:
 
 @slotted
 class Reached:
-    """A critical request begins its kernel of this number, where the design goes by kernels."""
+    """A critical request begins its kernel of this number; for designs that decide by kernels."""
 
     now: float
     request: int
@@ -36,8 +36,8 @@ class Reached:
 class Finished:
     """A critical request has ended.
 
-    took_us: from its begin, without waiting; None: it failed or was given up, so its time says
-             nothing
+    took_us: from its start, without waiting; None: it failed or was given up, so its time does not
+             count
     """
 
     now: float
@@ -65,7 +65,7 @@ class Tick:
 class Gone:
     """A task has left, with all its requests.
 
-    died: its process has ended, so its workers in flight are still counted
+    died: its process has ended, so its workers in flight still count
     """
 
     now: float
@@ -73,18 +73,18 @@ class Gone:
     died: bool = False
 
 
-#: What agents say of their tasks.
+#: Events that agents report about their tasks.
 TaskEvent = Arrived | Reached | Finished | Ended | Gone
 Event = TaskEvent | Tick
 
 
 @slotted
 class Begin:
-    """Start a critical request: the budget of each phase is set before its kernels, and after the
-    last one all workers may stay.
+    """Start a critical request.  The budget of each phase is set before its kernels; after the last
+    phase all workers may stay.
 
-    settle_us: where a budget falls, the longest time for which the kernels of the phase wait until
-               the workers beyond it have left; 0: they do not wait
+    settle_us: the longest time for which the kernels of a phase with a lower budget wait for
+        workers to leave; 0: they do not wait
     concurrent: normal tasks at once; each may keep as many workers as the budget
     """
 
@@ -97,7 +97,7 @@ class Begin:
 
 @slotted
 class Proceed:
-    """Start the next kernel of a critical request, where the design goes by kernels."""
+    """Start the next kernel of a critical request; for designs that decide by kernels."""
 
     request: int
     kernel: int
@@ -105,11 +105,11 @@ class Proceed:
 
 @slotted
 class Enqueue:
-    """Start a normal kernel, or go on with it, after the earlier launches of the task.
+    """Start a normal kernel, or continue it, after the earlier launches of the task.
 
-    workers: at most;  tiles: the most that this launch takes; 0: all that are left
-    fold: logical threads whose work a thread does
-    plain: in the form that no worker leaves;  begins: a new inference
+    workers: the most;  tiles: the most that this launch takes; 0: all remaining ones
+    fold: logical threads that one thread computes
+    plain: use the form that no worker leaves;  begins: it begins a new inference
     """
 
     task: str
@@ -135,7 +135,7 @@ class Recount:
 
 @slotted
 class Refuse:
-    """A request is not taken."""
+    """A request is rejected."""
 
     request: int
     error: TilewrightError
@@ -143,12 +143,12 @@ class Refuse:
 
 @slotted
 class Noticed:
-    """Requests under these budgets exceeded their bound more often than the curves say, so the
-    curves have been corrected.
+    """A curve was corrected: requests under these budgets exceeded their bound more often than it
+    says.
 
-    requests: that showed it, since the first of them;  over: those over the bound
-    predicted, found: their slowdown by the curve before, and the one that really covers as many
-    attainable: whether some budget is left that keeps the bound
+    requests: the number that showed it;  over: those over the bound
+    predicted, found: the slowdown by the old curve, and the slowdown that covers the same share now
+    attainable: True if some budget still keeps the bound
     """
 
     task: str
@@ -162,8 +162,8 @@ class Noticed:
 
 @slotted
 class Recalibrated:
-    """The time alone of a critical model has changed, such as with the device's clock.  From now on
-    its bound is on the new time."""
+    """The time alone of a critical model has changed, for example with the device's clock.  From
+    now on its bound is a multiple of the new time."""
 
     task: str
     was_us: float
@@ -172,7 +172,7 @@ class Recalibrated:
 
 @slotted
 class Withdraw:
-    """A normal task may not go on; its launches in flight end."""
+    """A normal task must stop; its launches in flight end."""
 
     task: str
     error: TilewrightError

@@ -1,7 +1,6 @@
-"""What answered requests say: a device that has become slower or faster, curves that promise too
-much.
+"""Draws conclusions from answered requests: the device's speed has changed, or a curve is wrong.
 
-Input: the state, a request and what it took.  Output: the state, and what is told of it.
+Input: the state, a request and its time.  Output: the state, and actions that report changes.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ Answer = tuple[SchedulerState, tuple[Action, ...]]
 
 
 def answered(state: SchedulerState, running: Running, took_us: float) -> Answer:
-    """After a request of a task with a bound."""
+    """The state after a request of a task with a bound."""
     task = state.task(running.request.task)
     if task is None:
         return state, ()
     number = state.critical.index(task)
-    # kernels of tasks that left, and of requests that outlived their lease, may still run
+    # Kernels of tasks that left, and of requests that outlived their lease, may still run.
     unknown = state.recount is not None or bool(state.overdue)
     baseline = with_answer(state.baselines[number], took_us, running.shared or unknown, state.now)
     state = changed(state, baselines=with_item(state.baselines, number, baseline))
@@ -35,20 +34,22 @@ def answered(state: SchedulerState, running: Running, took_us: float) -> Answer:
 
 
 def probing(state: SchedulerState) -> bool:
-    """Whether normal launches wait, because the time alone of a task is probed."""
+    """True if normal launches wait because the time alone of a task is being probed."""
     return any(baseline.probing for baseline in state.baselines)
 
 
 def runs_though_late(state: SchedulerState, number: int) -> bool:
-    """Whether a request of a task runs though it may be too late for its deadline: by the time
-    alone that was found last it is, but that is probed now, or should be."""
+    """True if a request runs although it seems too late for its deadline.
+
+    That is so if its lateness follows from a time alone that is being probed now, or should be.
+    """
     baseline = state.baselines[number]
     free = state.running is None and not state.waiting
     return free and (baseline.probing or state.now >= baseline.due)
 
 
 def probes_ended(state: SchedulerState) -> Answer:
-    """Without probes that have found what they can, or for which no requests come."""
+    """Ends probes that have enough requests, or for which no requests come."""
     told: tuple[Action, ...] = ()
     for number, baseline in enumerate(state.baselines):
         if is_over(baseline, state.now):
@@ -63,7 +64,8 @@ def _probe(state: SchedulerState, number: int, doubt: float = 0.0) -> SchedulerS
 
 
 def _probe_ended(state: SchedulerState, number: int) -> Answer:
-    """After a probe.  With another time alone, what was found by the old one counts no longer."""
+    """The state after a probe.  If the time alone has changed, evidence from the old time is
+    dropped."""
     was = state.critical[number]
     baseline, task = probed(state.baselines[number], was, state.now)
     state = changed(state, baselines=with_item(state.baselines, number, baseline))
@@ -81,7 +83,7 @@ def _probe_ended(state: SchedulerState, number: int) -> Answer:
 def _watched(
     state: SchedulerState, number: int, budgets: tuple[int, ...], took_us: float
 ) -> Answer:
-    """What a request with normal work beside it says of its curves."""
+    """Updates the evidence against curves with a request that had normal work beside it."""
     task = state.critical[number]
     slowdown, over = took_us / task.solo_us, took_us > task.longest_us
     found, others = watched(state.evidence[number], budgets, slowdown, over)
@@ -94,8 +96,8 @@ def _watched(
 
 
 def _corrected(state: SchedulerState, number: int, found: Evidence) -> Answer:
-    """With curves that say what was found.  A bound that nothing keeps ends normal work, for what
-    disturbs the critical model is there as long as any is."""
+    """Corrects curves by the evidence.  If no budget keeps the bound, normal work ends: even a
+    budget of 0 does not stop what disturbs the critical model."""
     task = state.critical[number]
     better = with_found(task, found.budgets, found.found)
     notice = Noticed(

@@ -1,7 +1,7 @@
-"""The parts of a critical request, each with the budget that holds normal work back meanwhile.
+"""The parts of a critical request, each with the budget of normal work meanwhile.
 
-Input: phases, and the policy's decision (`Begin`).  Output: `Hold`s in their order, for executor
-and simulator alike.
+Input: phases, and the policy's decision (`Begin`).  Output: `Hold`s in order, for the executor and
+the simulator.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tilewright.elastic.policy.tasks import Phase
 class Hold:
     """Kernels [first, last) of a critical model under a budget.
 
-    waits: they begin when the workers beyond the budget have left, or after the `settle_us` of the
-           request's `Begin`
+    waits: True if they begin when the workers beyond the budget have left, or after the `settle_us`
+           of the request's `Begin`
     """
 
     budget: int
@@ -28,9 +28,10 @@ class Hold:
 
 
 def holds(phases: Sequence[Phase], budgets: Sequence[int], settle_us: float) -> list[Hold]:
-    """One for each phase.  Kernels wait only where the budget falls: else no worker must leave.
+    """A `Hold` for each phase.  Kernels wait only where the budget falls, since else no worker
+    leaves.
 
-    settle_us: as of `Begin`
+    settle_us: as in `Begin`
     """
     found, first, before = list[Hold](), 0, EVERYBODY
     for phase, budget in zip(phases, budgets, strict=True):

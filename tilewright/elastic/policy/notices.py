@@ -1,14 +1,14 @@
 """A sequential test that finds curves which promise too much, and corrects them.
 
-Input: whether requests under some budgets exceeded the bound that the curve says they keep.
-Output: evidence, and phases with corrected curves.  Pure functions.
+Input: whether requests under some budgets exceeded the bound that the curve says they keep. Output:
+evidence, and phases with corrected curves.  Pure functions.
 
 If a curve is right, at most the share CLAIMED of the requests exceeds a bound that it keeps.  With
-budgets of 0 the share PROMISED counts instead, because a wrong curve ends normal work then.  The
-test compares this share with some larger ones.  For each of them it sums up the log of the
-likelihood ratio, from 0 and never below 0 (Page's cumulative sum).  If a curve is right, the mean
-ratio reaches ENOUGH at most once in ENOUGH requests on average.  If 5 % of the requests exceed the
-bound with budgets of 0, it does so after about 400 requests.
+budgets of 0 the larger share PROMISED is used, because a wrong curve then ends normal work.  The
+test compares this share with several larger shares.  For each of them it sums up the logarithm of
+the likelihood ratio, starting at 0 and never below 0 (Page's cumulative sum).  If a curve is right,
+the mean ratio reaches ENOUGH at most once in ENOUGH requests on average.  If 5 % of the requests
+exceed the bound with budgets of 0, it does so after about 400 requests.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tilewright.elastic.policy.budgets import predicted
 from tilewright.elastic.policy.curves import COVERED
 from tilewright.elastic.policy.tasks import Critical, Curve, Phase
 
-#: The share of requests that may exceed a bound that is kept: by the curve, and as promised.
+#: The share of requests that may exceed a bound: by the curve, and by our promise.
 CLAIMED, PROMISED = 1 - COVERED, 0.01
-#: The larger shares that the test compares with, as multiples of these.
+#: The larger shares of the test, as multiples of these.
 MORE = tuple(1.5 * 2**n for n in range(6))
-#: Evidence by which a curve counts as wrong.
+#: The likelihood ratio at which a curve is declared wrong.
 ENOUGH = 1e5
-#: Choices of budgets of one task with evidence, at most: the latest ones.
+#: The most choices of budgets of a task for which evidence is kept; the latest ones stay.
 MOST_WATCHED = 64
 
 
 def ratios(share: float, over: bool) -> tuple[float, ...]:
-    """By how much one request changes the logs of the likelihood ratios to this share."""
+    """The change of the logarithms of the likelihood ratios by one request."""
     if over:
         return tuple(log(more) for more in MORE)
     return tuple(log((1 - more * share) / (1 - share)) for more in MORE)
@@ -41,10 +41,10 @@ def ratios(share: float, over: bool) -> tuple[float, ...]:
 
 @slotted
 class Evidence:
-    """Against the curve at one choice of budgets.
+    """Evidence against the curve at one choice of budgets.
 
-    logs: of the likelihood ratios, by MORE;  requests: since the first that counts
-    slowdowns: of those over their bound among them
+    logs: logarithms of the likelihood ratios, by MORE
+    requests: number since the first that counts;  slowdowns: of those of them over their bound
     """
 
     budgets: tuple[int, ...]
@@ -58,12 +58,12 @@ class Evidence:
 
     @property
     def found(self) -> float:
-        """The slowdown that covers as many of the requests as a curve does."""
+        """The slowdown that covers the same share of these requests as a curve does."""
         left = int(CLAIMED * self.requests)
         return sorted(self.slowdowns, reverse=True)[min(left, len(self.slowdowns) - 1)]
 
     def after(self, slowdown: float, over: bool) -> Evidence:
-        """With one more request."""
+        """The evidence after one more request."""
         steps = ratios(CLAIMED if any(self.budgets) else PROMISED, over)
         logs = tuple(max(0.0, was + step) for was, step in zip(self.logs, steps, strict=True))
         if not any(logs):
@@ -75,7 +75,7 @@ class Evidence:
 def watched(
     every: tuple[Evidence, ...], budgets: tuple[int, ...], slowdown: float, over: bool
 ) -> tuple[Evidence, tuple[Evidence, ...]]:
-    """That of these budgets after one more request, and the others."""
+    """The evidence for these budgets after one more request, and for all choices."""
     known = next((e for e in every if e.budgets == budgets), Evidence(budgets))
     others = tuple(e for e in every if e.budgets != budgets)
     return known.after(slowdown, over), others[1 - MOST_WATCHED :]
@@ -94,10 +94,10 @@ def _levels(phases: Sequence[Phase], budgets: Sequence[int]) -> list[int]:
 
 
 def with_found(task: Critical, budgets: Sequence[int], found: float) -> Critical:
-    """The task with curves by which a request under these budgets is slowed down so much.
+    """The task with curves that predict the slowdown `found` for these budgets.
 
-    Phases beside which somebody stays are to blame, all alike; if there is none, all phases.  More
-    workers than there were disturb by as much more as the curve said before.
+    The phases in which workers stay get the blame, in equal parts; if there are none, all phases
+    do.  At higher budgets the slowdown rises as the old curve did.
     """
     blamed = [budget > 0 or not any(budgets) for budget in budgets]
     levels = _levels(task.phases, budgets)

@@ -1,4 +1,4 @@
-"""Counts of workers after a process died: its workers stay in the count, and each critical request
+"""Recounts workers after a process died: its workers stay in the count, and each critical request
 would wait for them.
 
 Input: the state and its time.  Output: the state, and the action `Recount` once no launch is in
@@ -15,7 +15,7 @@ from tilewright.elastic.policy.state import SchedulerState
 
 #: Microseconds after which no kernel of a task that has left still runs.
 DEAD_US = 1e6
-#: Normal launches pause at most this long for a count; then they go on, and it is tried again.
+#: The most microseconds that normal launches pause for a recount; later it is tried again.
 PAUSE_US = 100_000.0
 
 
@@ -23,7 +23,7 @@ def left(state: SchedulerState, tasks: Collection[str], died: bool = False) -> S
     """The state after normal tasks have left with launches in flight.
 
     died: their process has ended, so their workers stay in the count.  Workers of tasks that only
-          left count themselves out at some time, so a recount that is due waits for them, too
+          left count themselves out later, so a due recount waits for them, too
     """
     flying = any(p.flying for p in state.normal if p.task.name in tasks)
     if flying and (died or state.recount is not None):
@@ -32,7 +32,7 @@ def left(state: SchedulerState, tasks: Collection[str], died: bool = False) -> S
 
 
 def paused(state: SchedulerState) -> bool:
-    """Whether normal launches wait for a recount."""
+    """True if normal launches wait for a recount."""
     return state.recount is not None and state.now >= state.recount
 
 

@@ -1,10 +1,10 @@
-"""The coordinator as a pure function: state and event in, new state and actions out.
+"""The coordinator as a pure function: from a state and an event to a new state and actions.
 
 Input: a design (designs.py), the GPU, tasks.  Output: decisions (events.py).  It reads no clock and
-does nothing itself: the executor, the simulator and the tests share it.
+has no side effects, so that the executor, the simulator and the tests can share it.
 
-One critical request runs at a time, in order of priority, then deadline, then arrival: a bound is
-on the time alone, and two critical models side by side would have none.
+One critical request runs at a time, ordered by priority, then deadline, then arrival.  A bound is a
+multiple of the time alone, and two critical models side by side could not keep one.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from tilewright.elastic.policy.state import (
 )
 from tilewright.elastic.policy.tasks import Critical, Gpu, KernelCost, Normal
 
-#: A clock that jumps further than this between two events has jumped: time counts up to here.
+#: A larger step between two events is a jump of the clock and counts as this much.
 MOST_STEP_US = 200_000.0
-#: Plain kernels end this many microseconds before a request may come, if they take this multiple of
-#: their time alone: the coordinator may be told late of the last request.
+#: Plain kernels must end this many microseconds before the next request may come, even if they take
+#: `LONGER` times their time alone: the coordinator may hear late of the last request.
 LEAD_US, LONGER = 100.0, 1.1
 
 
@@ -67,8 +67,8 @@ class Scheduler:
     """The policy for one GPU and one design.
 
     ahead: launches of a normal task in flight, so that the GPU does not wait for the host
-    together: at most this many normal tasks run inferences at once, unless all budgets let all
-              workers stay or the design is exclusive; 0: all (decision 58)
+    together: the most normal tasks that run inferences at once; 0: all.  It does not apply if all
+              budgets let all workers stay, or if the design is exclusive (decision 58)
     """
 
     design: Design
@@ -125,8 +125,11 @@ class Scheduler:
         return state, (*actions, *more)
 
     def at_once(self, state: SchedulerState, task: str, request: int) -> Begin | None:
-        """What `Arrived` will lead to, if nothing stands in the way of a request that came now.  To
-        ask this takes a tenth of the time of a step.  None: ask by the event."""
+        """The `Begin` that `Arrived` would lead to if a request came now; None: post the event.
+
+        This takes a tenth of the time of a step.  The result is None unless the request can begin
+        at once.
+        """
         critical, design = state.task(task), self.design
         if critical is None or critical.deadline_us is not None or state.running or state.waiting:
             return None
@@ -186,7 +189,7 @@ class Scheduler:
         return answered(state, running, event.took_us) if self.design.promises else (state, ())
 
     def _go_on(self, state: SchedulerState) -> Answer:
-        """Starts what may start now."""
+        """Starts all that may start now."""
         state, counted = recounted(state)
         state, told = probes_ended(state)
         actions = [*counted, *told]
@@ -217,7 +220,7 @@ class Scheduler:
                 progress = self._with_launch(state.normal[number], launch, state.now)
                 state = changed(state, normal=with_item(state.normal, number, progress))
                 actions.append(launch)
-                # where others wait, the next inference does not follow at once
+                # If others wait, the next inference does not follow at once.
                 begins = begins and len(placed) == len(tasks)
                 if launch.tiles:
                     break
@@ -232,7 +235,8 @@ class Scheduler:
     def _launch(
         self, state: SchedulerState, progress: Progress, all_stay: bool, may_begin: bool
     ) -> Enqueue | None:
-        """The kernel of a normal task that starts now.  may_begin: also an inference's first one"""
+        """The kernel of a normal task that starts now; None if none does.  may_begin: it may begin
+        an inference"""
         if len(progress.flying) >= self._most_ahead(state):
             return None
         task, never = progress.task, self.design.leave == "never"
@@ -245,13 +249,14 @@ class Scheduler:
             return None
         undisturbed = all_stay or self._ends_before_requests(state, task.kernels[kernel])
         follows = all(flight.stays for flight in progress.flying)
-        # what was started in elastic form may be done in part, and the plain form begins anew
+        # A kernel started in elastic form may be partly computed, and the plain form starts from
+        # scratch.
         fresh = ahead > 0 or kernel >= progress.elastic
         plain = undisturbed and follows and fresh
         if ahead and (self.design.exclusive or not (plain or never)):
             return None
         if undisturbed and fresh and not (plain or all_stay):
-            return None  # those in flight end soon, and then it is plain
+            return None  # the launches in flight end soon, and then it can be plain
         return Enqueue(task.name, kernel, part.workers, part.tiles, part.fold, plain, begins)
 
     def _with_launch(self, progress: Progress, launch: Enqueue, now: float) -> Progress:
@@ -264,7 +269,8 @@ class Scheduler:
         )
 
     def _ends_before_requests(self, state: SchedulerState, kernel: KernelCost) -> bool:
-        """Whether this kernel ends before a critical request may come, behind those in flight."""
+        """True if this kernel ends before a critical request may come, after the launches in
+        flight."""
         if not self.design.plain or state.running is not None or state.waiting:
             return False
         left = min(state.due, default=inf) - state.now - LEAD_US
@@ -273,8 +279,8 @@ class Scheduler:
         return LONGER * (pending_us(self.gpu, state.normal) + kernel.alone_us(self.gpu)) <= left
 
     def _all_stay(self, state: SchedulerState) -> bool:
-        """Whether the budgets of all critical tasks let all workers stay, also of those without a
-        request now."""
+        """True if the budgets of all critical tasks, with or without a request now, let all workers
+        stay."""
         return self.design.plain and all(
             budget == EVERYBODY
             for task, margin in zip(state.critical, state.margins, strict=True)
@@ -307,7 +313,7 @@ class Scheduler:
 
 
 def _order(state: SchedulerState, request: Request) -> tuple[int, float, float, int]:
-    """Priority, then the earliest deadline, then arrival."""
+    """The order of requests: priority, then the earliest deadline, then arrival."""
     task = state.task(request.task)
     deadline = inf if request.deadline is None else request.deadline
     return (-task.priority if task else 0, deadline, request.arrived, request.number)
@@ -316,7 +322,7 @@ def _order(state: SchedulerState, request: Request) -> tuple[int, float, float, 
 def _ends(
     state: SchedulerState, waiting: tuple[Request, ...]
 ) -> Iterator[tuple[str, float, float | None]]:
-    """When each request ends at the latest."""
+    """The latest end of each request."""
     end = state.now
     if state.running is not None:
         task = state.task(state.running.request.task)
@@ -345,7 +351,7 @@ def _ended(state: SchedulerState, event: Ended) -> SchedulerState:
 
 
 def _overdue(state: SchedulerState) -> Answer:
-    """A request that outlives its lease gives back what it held."""
+    """Takes back what a request that outlived its lease holds."""
     running = state.running
     task = None if running is None else state.task(running.request.task)
     if running is None or task is None or running.spent_us <= task.lease:
@@ -355,8 +361,8 @@ def _overdue(state: SchedulerState) -> Answer:
 
 
 def _gone(state: SchedulerState, event: Gone) -> Answer:
-    """The state without the task and all its requests.  If one of them ran, all workers may stay
-    again."""
+    """The state without the task and its requests.  If one of them was running, all workers may
+    stay again."""
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
     state = changed(

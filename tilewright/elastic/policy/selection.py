@@ -1,7 +1,7 @@
-"""Selects the normal tasks that go on or begin an inference: by priority, in rotation, by number.
+"""Selects the normal tasks that continue or begin an inference: by priority, rotation and number.
 
-Input: the state.  Output: the tasks that may, by their numbers.  What it may have beside a
-critical request is the design's to say (designs.py).
+Input: the state.  Output: the numbers of these tasks.  The design decides what a task gets beside a
+critical request (designs.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tilewright.elastic.policy.state import SchedulerState
 
 
 def most_concurrent(together: int, state: SchedulerState) -> int:
-    """Normal tasks that a critical request may have beside it."""
+    """The most normal tasks beside a critical request."""
     return min(together or len(state.normal), len(state.normal))
 
 
 def eligible(design: Design, state: SchedulerState) -> list[int]:
-    """The tasks with work that come first, by priority or rotation: their numbers."""
+    """Numbers of the tasks with work that come first, by priority or rotation."""
     wanting = [n for n, p in enumerate(state.normal) if p.backlog]
     if design.exclusive:
         return [n for n in wanting if state.normal[n].task.name == state.holder]
@@ -28,11 +28,11 @@ def eligible(design: Design, state: SchedulerState) -> list[int]:
 
 
 def may_begin(together: int, state: SchedulerState, tasks: Sequence[int]) -> Collection[int]:
-    """The tasks of which an inference may begin: if more have work than may run at once, the one
-    that has waited longest is next.
+    """Numbers of the tasks that may begin an inference.
 
+    If more tasks have work than may run at once, the one that has waited longest is next.
     together: how many may run at once; 0: all
-    tasks: `eligible`; others, of a lower priority, cannot go on and do not count
+    tasks: from `eligible`; tasks of a lower priority cannot continue and do not count
     """
     if not together or len(tasks) <= together:
         return tasks
@@ -42,8 +42,8 @@ def may_begin(together: int, state: SchedulerState, tasks: Sequence[int]) -> Col
 
 
 def passed_on(state: SchedulerState) -> SchedulerState:
-    """The device passed on to the next task with work, where one inference runs at a time: its
-    holder keeps it through an inference."""
+    """Passes the device to the next task with work.  For designs that run one inference at a time,
+    whose task keeps the device until the inference ends."""
     if state.running is not None or any(p.busy for p in state.normal):
         return state
     asked = {request.task for request in state.waiting}

@@ -1,4 +1,4 @@
-"""The state of a coordinator: immutable, and small enough that each event makes a new one."""
+"""The state of a coordinator: immutable, and small, since each event makes a new one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Request:
 class Running:
     """The critical request that has begun.
 
-    kernel: where the design goes by kernels, the one that runs or comes next
+    kernel: the number of the running or next kernel, for designs that decide by kernels
     held: it waits at a barrier;  shared: normal work was in flight when it began
-    spent_us: since its begin, without jumps of the clock
+    spent_us: time since it began, without jumps of the clock
     """
 
     request: Request
@@ -43,7 +43,7 @@ class Running:
 
 @slotted
 class Flight:
-    """A launch of a normal kernel that has not ended; stays: no worker leaves it."""
+    """A launch of a normal kernel that has not ended; stays: no worker can leave it."""
 
     kernel: int
     workers: int
@@ -54,9 +54,9 @@ class Flight:
 class Progress:
     """A normal task.
 
-    backlog: inferences that are asked for;  complete: finished kernels of the present one
+    backlog: requested inferences;  complete: finished kernels of the present one
     elastic: the number after the last kernel of the present inference that was started in elastic
-             form, and so may be done in part
+             form, and so may be partly computed
     began: when its last inference began; -inf before the first
     """
 
@@ -69,10 +69,11 @@ class Progress:
 
     @property
     def following(self) -> int:
-        """The kernel to start next; the numbers of the next inference go on after this one's.
+        """The kernel to start next; the numbers of the next inference follow those of this one.
 
-        A launch of a kernel that comes too early does nothing: workers left the one before it,
-        which must be launched again."""
+        A kernel that is launched too early does nothing: workers left the kernel before it, which
+        must be launched again.
+        """
         kernel = self.complete
         for flight in self.flying:
             kernel += flight.kernel == kernel % len(self.task.kernels)
@@ -80,12 +81,12 @@ class Progress:
 
     @property
     def busy(self) -> bool:
-        """Whether an inference has begun and not ended."""
+        """True if an inference has begun and not ended."""
         return bool(self.flying or self.complete or self.elastic)
 
 
 def pending_us(gpu: Gpu, normal: Sequence[Progress]) -> float:
-    """Time of the launches of normal tasks that are in flight."""
+    """Microseconds of the launches of normal tasks in flight."""
     return sum(p.task.kernels[f.kernel].alone_us(gpu) for p in normal for f in p.flying)
 
 
@@ -95,7 +96,7 @@ class SchedulerState:
 
     waiting: critical requests in the order in which they will run
     margins, evidence, baselines: by critical task
-    holder: the task that has the device, where the design is exclusive
+    holder: the task that has the device, if the design is exclusive
     due: by critical task, when its next request may come
     overdue: requests that outlived their lease and have not finished; their tasks have not left
     recount: when workers are to be counted again; None: the count is right
@@ -119,5 +120,5 @@ class SchedulerState:
 
 
 def with_item(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
-    """With another value in this place."""
+    """The tuple with another value at this position."""
     return (*values[:number], value, *values[number + 1 :])

@@ -1,4 +1,4 @@
-"""What a policy knows of the GPU and of the models that share it: plain facts, measured beforehand.
+"""The policy's facts about the GPU and the models that share it, measured beforehand.
 
 Input: numbers.  Output: frozen records.  Times are microseconds.  A *worker* is a block of a normal
 kernel that takes one tile after the other; the *budget* is how many workers may stay.
@@ -14,7 +14,7 @@ from math import inf, isfinite
 
 from tilewright.base.errors import UsageError
 
-#: Phases of a model, points of a curve: the time to choose budgets grows with both.
+#: The most phases of a model and points of a curve: choosing budgets takes longer with either.
 MOST_PHASES, MOST_POINTS = 64, 32
 
 
@@ -33,8 +33,8 @@ def _above_zero(name: str, value: float) -> None:
 class Gpu:
     """The part of a GPU that the tasks share.
 
-    threads: that an SM has room for;  blocks: the same of blocks
-    launch_us: from the end of a kernel to the begin of the next one of its stream
+    threads, blocks: the most on an SM
+    launch_us: from the end of a kernel to the start of the next one in its stream
     submit_us: from the host's call until the GPU begins
     """
 
@@ -50,10 +50,10 @@ class KernelCost:
     """One kernel of a model.
 
     tiles: blocks of the plain form;  threads: of a block;  tile_us: a block alone on an SM
-    chunk_us: between two looks at the budget; where a tile is not divided, tile_us
-    compute: share of an SM's throughput that one block uses, memory: the same of all bandwidth
-    whole_us: the launch alone, as measured; 0: by its tiles
-    Raises UsageError for numbers that no kernel has.
+    chunk_us: between two checks of the budget; tile_us if a tile is not divided
+    compute: share of an SM's throughput that one block uses;  memory: share of the GPU's bandwidth
+    whole_us: measured time of the launch alone; 0: estimated from its tiles Raises UsageError for
+              impossible numbers.
     """
 
     tiles: int
@@ -74,20 +74,20 @@ class KernelCost:
         _within("memory", self.memory, 0)
 
     def residents(self, gpu: Gpu) -> int:
-        """Blocks that the GPU runs at once, at most."""
+        """The most blocks that the GPU runs at once."""
         return gpu.sms * max(1, min(gpu.blocks, gpu.threads // self.threads))
 
     def alone_us(self, gpu: Gpu) -> float:
-        """The launch with nothing beside it."""
+        """Microseconds of the launch with nothing beside it."""
         return self.whole_us or self.tile_us * -(-self.tiles // self.residents(gpu))
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Slowdown of critical kernels, by workers of normal kernels beside them.
+    """Slowdown of critical kernels, by the number of workers of normal kernels beside them.
 
-    points: (workers, slowdown), by workers, from 0 on; a slowdown of 1 is the time alone
-    Raises UsageError for points that are none.
+    points: (workers, slowdown), by workers, from 0 on; a slowdown of 1 is the time alone Raises
+            UsageError for invalid points.
     """
 
     points: tuple[tuple[int, float], ...] = ((0, 1.0),)
@@ -106,12 +106,13 @@ class Curve:
 
     @cached_property
     def levels(self) -> tuple[tuple[int, float], ...]:
-        """The points without the noise by which more workers seem to disturb less."""
+        """The points, made monotonic: noise may show less slowdown with more workers."""
         worst = accumulate((max(1.0, slowdown) for _, slowdown in self.points), max)
         return tuple(zip((w for w, _ in self.points), worst, strict=True))
 
     def at(self, workers: int) -> float:
-        """Between two points by a straight line; beyond the last one its value."""
+        """The slowdown for this number of workers: interpolated linearly, constant after the last
+        point."""
         above = bisect_right(self.levels, workers, key=lambda level: level[0])
         low, low_slowdown = self.levels[above - 1]
         if above == len(self.levels):
@@ -124,7 +125,7 @@ class Curve:
 class Phase:
     """Consecutive kernels of a critical model that run under one budget.
 
-    Raises UsageError for numbers that no phase has.
+    Raises UsageError for impossible numbers.
     """
 
     kernels: int
@@ -140,12 +141,12 @@ class Phase:
 class Critical:
     """A model whose slowdown is bounded.
 
-    kernels: its costs, where a policy plans by kernels;  priority: larger is sooner
-    deadline_us: from arrival to answer;  rate_hz: of its requests, at most; None: not known
-    gap_us: from one request to the next, at least; 0: they may come at any time.  If one comes
-            earlier it is answered all the same, but its bound may be exceeded
-    lease_us: normal work is held back for one request no longer than this; 0: by its solo time
-    Raises UsageError for numbers that no model has.
+    kernels: its costs, if a policy plans by kernels;  priority: larger goes first
+    deadline_us: from arrival to answer;  rate_hz: the most requests per second; None: not known
+    gap_us: the least time between two requests; 0: not known.  A request that comes earlier is
+            answered, too, but its bound may be exceeded
+    lease_us: the longest time for which one request holds normal work back; 0: from its time alone
+              Raises UsageError for impossible numbers.
     """
 
     name: str
@@ -172,7 +173,7 @@ class Critical:
 
     @property
     def longest_us(self) -> float:
-        """What a request may take, once it has begun."""
+        """The longest time that a request may take, once it has begun."""
         return self.solo_us * self.max_slowdown
 
     @property
@@ -182,7 +183,7 @@ class Critical:
 
 @dataclass(frozen=True)
 class Normal:
-    """A model that uses what is left."""
+    """A model that uses the capacity that critical models leave."""
 
     name: str
     kernels: tuple[KernelCost, ...]

@@ -1,6 +1,6 @@
-"""The extra parameters of elastic forms, as Python hands them over.
+"""The extra parameters of elastic forms, as ctypes structures for calls from Python.
 
-Input: numbers and addresses.  Output: ctypes structures with the layout of the text's own
+Input: numbers and addresses.  Output: structures with the same layout as in the kernels' text
 (forms.py, targets/ticket_protocol.py).
 """
 
@@ -27,7 +27,7 @@ class TileRange(ctypes.Structure):
 
 
 class Turn(ctypes.Structure):
-    """One launch of workers; docs/elastic-form.md."""
+    """The parameters of one launch of workers; docs/elastic-form.md."""
 
     _fields_ = (
         ("budget", ctypes.c_void_p),
@@ -45,32 +45,34 @@ class Turn(ctypes.Structure):
     )
 
 
-#: Each worker gets so many tasks at least, of so many tiles at most, and of so many microseconds
-#: where several tiles are one: who asks for room waits for a task.
+#: Limits for joining tiles to tasks: each worker gets at least this many tasks, a task has at most
+#: this many tiles, and takes at most this many microseconds, since a worker leaves only after its
+#: task.
 TASKS_EACH, MOST_EACH, MOST_US = 6, 8, 15.0
 
 
 def each_of(tiles: int, workers: int, tile_us: float = 0.0) -> int:
-    """How many tiles should be one task.
+    """How many tiles should form one task.
 
-    tile_us: what a worker takes for a tile, if that is known; else tiles are taken for short ones
+    tile_us: the time of a worker for a tile, if known; otherwise tiles are assumed to be short
     """
     most = MOST_EACH if tile_us <= 0 else min(MOST_EACH, int(MOST_US / tile_us))
     return max(1, min(most, tiles // (TASKS_EACH * workers)))
 
 
 def alone(budget: int, words: int, told: int, tasks: int, workers: int) -> Turn:
-    """The turn of a kernel before which comes none, by addresses.
+    """The parameters of a kernel that follows no other one; all arguments but the counts are
+    addresses.
 
     tasks: of the shard (`tasks_of`)
-    words: the kernel's, and behind them the slots of so many workers; all 0 before the first launch
+    words: the kernel's words, followed by the workers' slots; all 0 before the first launch
     """
     slots, firsts = words + KERNEL * WORD, min(tasks, workers)
     return Turn(budget, words, slots, None, words, told, 0, 0, tasks, firsts, workers, 0)
 
 
 def tasks_of(tiles: TileRange) -> int:
-    """How many tasks a shard has."""
+    """The number of tasks in a shard."""
     count: int = tiles.last - tiles.first
     return -(-count // int(tiles.each))
 
@@ -83,8 +85,11 @@ def shard(
     table: int = 0,
     each: int = 1,
 ) -> TileRange:
-    """grid, block: of the kernel as it would be launched;  table: address of a table of blocks;
-    each: tiles of a task.  Raises UsageError if that is none."""
+    """A range of tiles.  Raises UsageError if it is invalid.
+
+    grid, block: those of an ordinary launch of the kernel;  table: address of a table of blocks
+    each: tiles of a task
+    """
     if each < 1:
         raise UsageError(f"a task cannot have {each} tiles", hint="Give each=1 or more")
     tiles = grid[0] * grid[1] * grid[2]

@@ -1,7 +1,7 @@
-"""Which parts of a source only the host's compiler needs.
+"""Finds the parts of a source that only the host's compiler needs.
 
-Input: a `CudaSource`.  Output: edits that take out functions of the host.  NVRTC, and kernels on
-the CPU, are then given what is left.  Headers that were not found are included where they exist.
+Input: a `CudaSource`.  Output: edits that remove host functions.  NVRTC, and kernels on the CPU,
+get the rest.  Headers that were not found are included where they exist.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from tilewright.elastic.transform.source import Edit, Headers, included, inside
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-#: Headers that device code needs and its compiler has.
+#: Headers that device code needs and that its compiler has.
 _KEPT = re.compile(r"cuda_fp16|cuda_bf16|cooperative_groups|mma\.h|cuda/|cub/|crt/|cuda_pipeline")
 _SCOPES = frozenset({"function_definition", "lambda_expression", "compound_statement"})
-#: Definitions beside functions, and where they may be taken out.
+#: Definitions other than functions, and the places where they may be removed.
 _OTHERS = ("declaration", "expression_statement", "using_declaration", "struct_specifier",
            "class_specifier", "type_definition", "alias_declaration",
            "template_instantiation")  # fmt: skip
 _PLACES = ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "declaration_list",
            "namespace_definition", "linkage_specification")  # fmt: skip
-#: What the device may need.
+#: Text of declarations that the device may need.
 _NEEDED = re.compile(
     r"__device__|__constant__|__managed__|__global__|__shared__|\bconst\b|\bconstexpr\b"
     r"|\bstruct\b|\bclass\b|\benum\b|\bunion\b|\btypedef\b|\busing \w+\s*=|cooperative_groups"
     r"|nvcuda"
 )
-#: What the library of the host has.
+#: Text of declarations that only the host's library has.
 _HOST = re.compile(r"\bstd::(?!(?:numeric_limits|is_|enable_if|conditional)\b)")
 
 
@@ -50,7 +50,7 @@ def device_part(module: CudaSource, headers: Headers) -> list[Edit]:
 
 
 def _lines(module: CudaSource, node: Node) -> str:
-    """Line numbers stay."""
+    """The line breaks of a removed part, so that line numbers stay the same."""
     return "\n" * module.source.of(node).count("\n")
 
 
@@ -68,7 +68,7 @@ def _hosts(module: CudaSource) -> Iterator[Node]:
 
 
 def _needed(text: str) -> bool:
-    """Whether the device may need a declaration; what the host's library has, it does not."""
+    """True if the device may need a declaration; it does not need those of the host's library."""
     return bool(_NEEDED.search(text)) and not _HOST.search(text)
 
 
