@@ -1,7 +1,7 @@
-"""Kernels that tell where and when their blocks ran, for pictures and for occupancy.
+"""Makes kernels record where and when their blocks run, for pictures and for occupancy.
 
-Input: a device, its kernels' text.  Output: spans of blocks, by the SM's number and the device's
-own clock.  It costs a few writes for each block, so figures are measured without it.
+Input: a device, its kernels' text.  Output: spans of blocks, with the SM's number and times of the
+device's own clock.  Recording costs a few writes per block, so it is off when times are measured.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tilewright.elastic.instrumented import Instrumentation, InstrumentedDevice
 from tilewright.elastic.timeline import BlockSpan
 from tilewright.hosts.cuda_devices import CudaDevice
 
-#: Spans that are kept until the next reset; later ones are not.
+#: The most spans until the next reset; later ones are dropped.
 MOST_SPANS = 1 << 16
-#: Words of a span: SM and threads, begin and end in nanoseconds.
+#: Words of a span: SM and threads, start and end in nanoseconds.
 FIELDS = 3
 TEXT = """
 #ifdef CUDA_ON_CPU
@@ -52,7 +52,7 @@ struct Watched {  // lives as long as its block's first thread
 
 
 class Watch:
-    """Where the kernels of one task write their spans."""
+    """The memory to which the kernels of one task write their spans."""
 
     def __init__(self, device: CudaDevice, task: str, critical: bool) -> None:
         self._device, self._task, self._critical = device, task, critical
@@ -66,7 +66,7 @@ class Watch:
         self._device.write(self.address, np.zeros(1, np.uint64))
 
     def spans(self) -> list[BlockSpan]:
-        """In microseconds of the device's clock."""
+        """The spans, in microseconds of the device's clock."""
         (found,) = np.frombuffer(self._device.read(self.address, 8), np.uint64)
         count = min(int(found), MOST_SPANS)
         raw = self._device.read(self.address + 8, 8 * FIELDS * count)
@@ -84,6 +84,6 @@ class Watch:
 
 
 def watched(device: CudaDevice, watch: Watch) -> InstrumentedDevice:
-    """A device all of whose kernels write spans."""
+    """A device whose kernels all write spans."""
     added = Instrumentation(TEXT, "unsigned long long *watch", "const Watched watched(watch);")
     return InstrumentedDevice(device, added, lambda: (ctypes.c_void_p(watch.address),))

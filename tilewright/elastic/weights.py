@@ -1,7 +1,7 @@
-"""Weights of critical models that stay in the GPU's L2 cache while normal models run.
+"""Keeps weights of critical models in the GPU's L2 cache while normal models run.
 
-Input: a device, loaded critical models.  Output: a window for each, and how much of them stays.
-The driver's calls are in hosts/cuda_l2.py.
+Input: a device, loaded critical models.  Output: a window for each, and how much of them stays. The
+driver's calls are in hosts/cuda_l2.py.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tilewright.hosts.cuda_driver import Driver
 
 
 class PersistentWeights:
-    """Until `release`, or until nothing refers to it.
+    """A part of the cache that is reserved until `release`, or until nothing refers to this object.
 
     windows: in the order of the hosts; None: a model has no weights
-    share:   of all weights' bytes, those that stay
-    Raises HostError where the device sets no cache aside.
+    share:   the share of all weights' bytes that stays Raises HostError if the device cannot
+             reserve cache.
     """
 
     def __init__(self, device: CudaDevice, hosts: Sequence[CudaHost]) -> None:
@@ -30,7 +30,7 @@ class PersistentWeights:
                 hint="Leave out L2 persistence, or use an NVIDIA GPU",
             )
         self.release = weakref.finalize(self, _release, device.driver)
-        self.release.atexit = False  # the driver forgets it by itself
+        self.release.atexit = False  # at the process's end the driver releases it
         self.windows = device.driver.l2.keep([host.weights for host in hosts])
         total = sum(size for _, size in (host.weights for host in hosts))
         stays = sum(window.size * window.share for window in self.windows if window is not None)

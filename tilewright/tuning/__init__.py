@@ -1,8 +1,8 @@
 """The part of tuning that needs no device: candidates, their order, the messages about them.
 
-Here belong the candidates of a kernel (`candidates.py`), the order of trial (`compose.py`), what is
-offered (`offers.py`, `catalogue.py`), the messages and their meaning (`messages.py`, `fields.py`),
+The package has the candidates of a kernel (`candidates.py`), their order (`compose.py`), the offers
+to a device (`offers.py`, `catalogue.py`), messages and their meaning (`messages.py`, `fields.py`),
 bundles with other schedules (`relink.py`), and tuning without a server (`folder.py`, `client.py`,
-`source.py`).  Nothing here measures, keeps a connection or stores a vote: that is for `web/tune/`,
-`server/` and `store/`.  Schedules and spaces themselves are a target's.
+`source.py`).  Measurements, connections and votes are in `web/tune/`, `server/` and `store/`.
+Schedules and spaces belong to the targets.
 """

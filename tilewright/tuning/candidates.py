@@ -1,8 +1,8 @@
-"""Candidates: the space of one kernel on one class of devices, and the code of each of them.
+"""Candidates: the space of one kernel on one class of devices, and the code of each candidate.
 
-Input: kernels of a bundle, a `DeviceClass`.  Output: `Space`: numbered schedules with their order
-of trial, the same in every process; `Built`: one of them as a module.  It measures nothing.
-Only the standard library is needed, so that a page can do the same under Pyodide.
+Input: kernels of a bundle, a `DeviceClass`.  Output: `Space`, numbered schedules with their order
+of trial, the same in every process; `Built`, a candidate as a module.  Nothing is measured here.
+Only the standard library is needed, so that a page can run this under Pyodide.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a schedule takes of that which objectives but latency count; known without measuring.
+    """A schedule's resources, which objectives other than latency count; known without measuring.
 
-    traffic: words loaded and stored beyond L1; scratch: bytes of scratch memory of a worker, as far
-    as they depend on the schedule
+    traffic: words loaded and stored beyond L1;  scratch: bytes of scratch memory of a worker, the
+             part that depends on the schedule
     """
 
     traffic: float
@@ -45,17 +45,17 @@ class Space:
     """The numbered candidates of a kernel on a class of devices.
 
     key:       SHA-256 of the kernel's specification without its name
-    kind:      `Kernel.anchor`; shape: its sizes, "384x768x768" for a product (m, k, n)
-    schedules: the index in it is the number of the candidate; 0 is what the bundle starts with
+    kind:      `Kernel.anchor`;  shape: its sizes, "384x768x768" for a product (m, k, n)
+    schedules: by candidate number; 0 is the bundle's default
     marks:     "default", "lite" (the paper's space) or "extended" (our own), one per schedule
-    needs:     what each schedule takes
-    order:     all numbers but 0, the best by the objective first
-    useful:    how many of these have less of it than 0, so that trying them serves the objective;
-               of latency all, since nobody knows it before
-    checksum:  16 hex digits over all that the numbers mean
+    needs:     the resources of each schedule
+    order:     all numbers but 0, best by the objective first
+    useful:    how many of these need less of the objective's resource than 0.  For latency it is
+        all, since that must be measured.
+    checksum:  16 hex digits over the meaning of all numbers
     fixed:     why there is only the default, if the kernel's kind is the reason; else ""
-    slow:      a schedule beyond the space that is much slower than 0 on any device, for gold
-               questions; its number is `gold`
+    slow:      a schedule outside the space that is much slower than 0 on any device, for gold
+        questions; its number is `gold`
     """
 
     key: str
@@ -73,30 +73,30 @@ class Space:
 
     @property
     def trial(self) -> tuple[int, ...]:
-        """Numbers in the order of trial, as far as they serve the objective."""
+        """Numbers in the order of trial, without those that cannot serve the objective."""
         return self.order[: self.useful]
 
     def trial_on(self, features: Collection[str]) -> tuple[int, ...]:
-        """The same of a device with these features beyond those of its class."""
+        """The same for a device with these features beyond those of its class."""
         return tuple(number for number in self.trial if self.runs(number, features))
 
     @property
     def gold(self) -> int | None:
-        """The number after the last; it has no votes, so that checksums need not name it."""
+        """The number after the last one.  It has no votes, so checksums need not include it."""
         return None if self.slow is None else len(self.schedules)
 
     def schedule(self, number: int) -> Schedule | None:
-        """What a number means; None if it means nothing."""
+        """The schedule of a number; None if there is none."""
         known = (*self.schedules, self.slow)
         return known[number] if 0 <= number < len(known) else None
 
     def runs(self, number: int, features: Collection[str]) -> bool:
-        """Whether a device with these features beyond those of its class can run it."""
+        """True if a device with these features beyond those of its class can run it."""
         found = self.schedule(number)
         return found is not None and found.features.issubset(features)
 
     def mark(self, number: int) -> Mark:
-        """What is said of it; who asks about gold need not tell that it is."""
+        """The public description of a candidate.  It does not reveal a gold question."""
         return self.marks[number] if number < len(self.marks) else "extended"
 
 
@@ -104,14 +104,14 @@ class Space:
 class Built:
     """One candidate as code.
 
-    module:    as engines of the target exchange it, a file of this extension
+    module:    a file with this extension, as engines of the target load it
     digest:    SHA-256 of module
-    tiles:     of the kernel under this schedule, as its hosts count them (`Target.tiles`)
+    tiles:     of the kernel under this schedule, as hosts count them (`Target.tiles`)
     grain:     tiles per ticket of its steps
     scratch:   bytes of a worker's scratch area that it needs
-    features:  what a host must have to run it
+    features:  features that a host must have to run it
 
-    It reads no run-time scalars, so that the argument block of any other candidate suits it.
+    It has no run-time scalars, so the argument block of any other candidate fits it.
     """
 
     module: bytes
@@ -132,9 +132,9 @@ def space_of(
 ) -> Space:
     """Every candidate of a kernel; equal arguments give an equal space in every process.
 
-    The objective decides the order of trial only, and how much of it is useful.  Numbers mean
-    something to others only at the usual relaxation ratio of the lite space.
-    Raises `NoSpace` where the class's target has no schedules to choose from.
+    The objective decides only the order of trial, and how much of it is useful.  Others understand
+    the numbers only at the default relaxation of the lite space. Raises `NoSpace` if the class's
+    target has no schedules to choose from.
     """
     target = find_target(device.target)
     found = target.candidates(kernel, device, relaxation)
@@ -159,7 +159,7 @@ def space_of(
     )
 
 
-#: What comes first is small; equal ones are in the order of latency (the page's order.js, too).
+#: Sort keys, smallest first; ties are in the order of latency, as in the page's order.js.
 _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
     "traffic": lambda c: c.words,
     "scratch": lambda c: c.scratch,
@@ -167,7 +167,7 @@ _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
 
 
 def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int, ...], int]:
-    """All but the default, and how many of them need less than it does."""
+    """All numbers but the default's, and how many of them need less than it does."""
     by_cost = sorted(range(1, len(found)), key=lambda n: (_amount(found[n].cost), found[n].cost, n))
     order = _mixed(by_cost, found)
     if objective == "latency":
@@ -176,13 +176,14 @@ def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int,
     return tuple(sorted(order, key=needs.__getitem__)), sum(need < needs[0] for need in needs)
 
 
-#: One candidate in this number comes from the family that was tried least, and costs less than
-#: this multiple of the best one.
+#: Every `MIXED_EVERY`-th candidate comes from the family that was tried least, if its cost is below
+#: `MIXED_WORSE` times the best one's.
 MIXED_EVERY, MIXED_WORSE = 2, 2.0
 
 
 def _mixed(order: Sequence[int], found: Sequence[Candidate]) -> tuple[int, ...]:
-    """An order with the best of all families early: a model is as wrong for all of one.
+    """An order with the best of all families early, since a model's error is similar within a
+    family.
 
     Before: a a a a a b b c   after: a b a c a b a a
     """
@@ -207,12 +208,12 @@ def _mixed(order: Sequence[int], found: Sequence[Candidate]) -> tuple[int, ...]:
 
 
 def _amount(value: float) -> float:
-    """Sums that differ in their last bits are the same."""
+    """The value rounded, so that sums which differ only in their last bits are equal."""
     return round(value, 6)
 
 
 def build(kernel: Kernel, schedule: Schedule, target: str, variant: str) -> Built:
-    """One candidate as a module of its own; a typed error as `making` says if it cannot be made."""
+    """One candidate as a module of its own.  Raises the errors of `making`."""
     chosen = find_target(target)
     with making(chosen, kernel, schedule, variant):
         code = chosen.codes(kernel, {variant: schedule}, alone=True)[variant]
@@ -232,9 +233,9 @@ def build(kernel: Kernel, schedule: Schedule, target: str, variant: str) -> Buil
 
 @contextmanager
 def making(target: Target, kernel: Kernel, schedule: Schedule, variant: str) -> Iterator[None]:
-    """Says which kernel and schedule something is wrong with.
+    """Adds the kernel and schedule to errors of its body.
 
-    `UsageError` for a schedule that means nothing, `CompilerBug` where an invariant fails.
+    `UsageError` for an invalid schedule, `CompilerBug` if an invariant fails.
     """
     wrong = target.objection(kernel, schedule)
     if wrong:
@@ -253,15 +254,16 @@ def making(target: Target, kernel: Kernel, schedule: Schedule, variant: str) -> 
 
 
 def key_of(kernel: Kernel) -> str:
-    """What names a kernel everywhere: its specification, whatever a model calls it."""
+    """The key of a kernel everywhere: a digest of its specification, without the model's name for
+    it."""
     data = kernel_to_data(kernel)
     del data["name"]
     return _digest(data)
 
 
 def shape_of(kernel: Kernel) -> str:
-    """For people: "12x384x384x64" for a product ([batch,] m, k, n), else the extents of the output
-    and, after a colon, of the first reduction."""
+    """A readable shape: "12x384x384x64" for a product ([batch,] m, k, n), else the extents of the
+    output and, after a colon, of the first reduction."""
     matrix = product_of(kernel)
     if matrix is not None:
         return str(matrix)
@@ -271,7 +273,7 @@ def shape_of(kernel: Kernel) -> str:
 
 
 def number_of(space: Space, schedule: Schedule) -> int | None:
-    """The number of a schedule, such as the one that a relinked bundle has; None if it has none."""
+    """The number of a schedule, for example of a relinked bundle's; None if it has none."""
     return space.schedules.index(schedule) if schedule in space.schedules else None
 
 

@@ -1,7 +1,7 @@
-"""What a server offers a device: the kernels of a bundle, their spaces, candidates made of them.
+"""A server's offers to a device: the kernels of a bundle, their spaces, and candidates as code.
 
-Input: an open bundle, a device class, what a client wants.  Output: `Opened`, offers, subjects for
-compose.py, messages for candidates.  It keeps nothing, waits for nothing and knows no socket.
+Input: an open bundle, a device class, a client's wishes.  Output: `Opened`, offers, subjects for
+compose.py, messages for candidates.  This module keeps no state, does not wait and has no socket.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tilewright.tuning import offers
 from tilewright.tuning.candidates import Built, Needs, Space, key_of, number_of
 from tilewright.tuning.messages import Gold, KernelMessage, Offer, Unknown
 
-#: Schedules by number of the kernel.
+#: Schedules by kernel number.
 Winners: TypeAlias = Mapping[int, Schedule]
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A bundle as sessions see it: all that it needs of each kernel is in memory.
+    """A bundle as sessions see it; all facts about each kernel are in memory.
 
-    slots: by target, what it made of each kernel
-    plans: by number of the kernel, the plans that run it
+    slots: by target, its schedules and code of each kernel
+    plans: by kernel number, the plans that run it
     """
 
     bundle: Bundle
@@ -49,14 +49,14 @@ class Opened:
         return self.bundle.pointer.manifest.digest
 
     def runs(self, device: DeviceClass, variant: str) -> bool:
-        """Whether it has this variant of the code that devices of the class run."""
+        """True if it has this variant of the code that devices of the class run."""
         section = self.bundle.manifest.targets.get(device.target)
         return section is not None and section.build(variant) is not None
 
     def default(
         self, spec: int, variant: str, space: Space, features: Collection[str]
     ) -> int | None:
-        """The number of the candidate that a device with these features runs of the bundle itself;
+        """The number of the candidate that a device with these features runs in the bundle itself;
         None if the space lacks it."""
         slots = self.slots.get(space.device.target)
         if slots is None:
@@ -89,8 +89,8 @@ def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
 
 
 def slots_of(bundle: Bundle, name: str, kernels: Sequence[Kernel]) -> list[Slot]:
-    """What a target made of each kernel; code can be made from its schedules, if the target is one
-    of ours.  Raises BundleCorrupt."""
+    """A target's schedules and code of each kernel; candidates can be made only for our own
+    targets. Raises BundleCorrupt."""
     section, target = bundle.manifest.targets[name], TARGETS.get(name)
     with reading(f"the list of slots of {name}"):
         slots = unpack_slots(bundle.read(section.kernels))
@@ -115,7 +115,7 @@ def _objection(target: Target, kernel: Kernel, data: Mapping[str, Any]) -> str:
 
 
 def device_class(name: str) -> DeviceClass:
-    """The class of this id; clients send ids, so an unknown one is theirs to mend."""
+    """The class of this id.  An unknown id is the client's error."""
     try:
         return classes.find(name)
     except UsageError as error:
@@ -123,13 +123,13 @@ def device_class(name: str) -> DeviceClass:
 
 
 def class_table() -> list[dict[str, object]]:
-    """All classes, as GET /api/classes gives them."""
+    """All classes, as GET /api/classes returns them."""
     return classes.table()
 
 
 def relatives(device: DeviceClass) -> tuple[DeviceClass, ...]:
-    """Similar hardware, most similar first: the class itself, since each browser votes apart; those
-    of the same wider class; then the wider ones."""
+    """Classes of similar hardware, most similar first: the class itself, whose votes other browsers
+    of the device may lack; then classes with the same wider class; then the wider ones."""
     found = {device.id: device}
     at = device
     while at.fallback:
@@ -150,7 +150,8 @@ def translate(candidate: int, of: Space, to: Space) -> int | None:
 
 
 def offer(spec: int, space: Space, default: int | None, *, asked: int | None) -> Offer:
-    """What welcome says of a kernel.  asked: what must be measured against the compiler's own."""
+    """A kernel's part of `welcome`.  asked: a candidate to measure against the compiler's
+    default"""
     question = None if asked is None else Gold(a=0, b=asked)
     return Offer(**_typed(offers.offer(spec, space, default)) | {"gold": question})
 
@@ -163,7 +164,7 @@ def message(
     built: Built,
     signer: Signer | None = None,
 ) -> KernelMessage:
-    """The header that goes with a module."""
+    """The header that accompanies a module."""
     about = {"spec": spec, "candidate": candidate, "checksum": space.checksum}
     about |= offers.described(space, candidate, built, opened.plans.get(spec, ()))
     if signer:

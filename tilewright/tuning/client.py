@@ -1,8 +1,8 @@
-"""The compiler in a page: what the worker under Pyodide (web/tune/sources/pyodide_worker.js) calls.
+"""The compiler in a page, called by the worker under Pyodide (web/tune/sources/pyodide_worker.js).
 
 Input: the bundle's kernel specifications as JSON text, a device class, candidates by number.
-Output: JSON text and module bytes, equal to what a server or a static build gives.  This file and
-all that it imports need only the standard library.
+Output: JSON text and module bytes, equal to those of a server or a static build.  This file and all
+its imports need only the standard library.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tilewright.tuning.offers import default_of, described, ordered, plans_of
 
 log = logging.getLogger(__name__)
 
-#: What is said of a candidate, and its module.
+#: A candidate's description and its module.
 Made = tuple[dict[str, Any], bytes]
 
 
 class PageCompiler:
     """The kernels of one bundle on one class of devices.
 
-    given: "kernels": the text of the bundle's list of kernels; "slots": that of what the class's
-    target made of each; "plans": the numbers of the kernels that each plan's steps run; "device":
-    id of a class; "features" of the device beyond its class's; "objective"
+    given: "kernels": the text of the bundle's list of kernels; "slots": the text of the class's
+           target's slots; "plans": the numbers of the kernels that each plan's steps run; "device":
+           id of a class; "features" of the device beyond its class's; "objective"
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ class PageCompiler:
         return default_of(builds, self.device.variant, space, self.features)
 
     def make(self, spec: int, candidate: int) -> Made | None:
-        """A candidate and its module; None if it cannot be made: it is left out, as elsewhere."""
+        """A candidate and its module; None if it cannot be made, which skips it as elsewhere."""
         space, device = self.space(spec), self.device
         schedule = space.schedules[candidate]
         try:
@@ -83,7 +83,7 @@ def classes() -> list[dict[str, Any]]:
 
 
 def open_compiler(given: str) -> list[dict[str, Any]]:
-    """Starts over with this bundle and class; gives the offers."""
+    """Starts over with this bundle and class; returns the offers."""
     data = json.loads(given)
     _compilers[:] = [PageCompiler(data)]
     return _compilers[0].offers(data["specs"])
@@ -101,7 +101,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def answer(name: str, *given: Any) -> list[str | bytes]:
-    """What a function of this file gives: the error or "", then JSON text, then bytes if any."""
+    """Calls a function of this file: returns the error or "", then JSON text, then bytes if any."""
     try:
         value = _FUNCTIONS[name](*given)
     except TilewrightError as error:

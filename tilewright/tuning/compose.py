@@ -1,13 +1,13 @@
 """The order in which a device tries candidates: the best of other devices, then unknown ones.
 
-Input: per kernel its space, what the store says of it, what this device has tried, and its share
-of the time.  Output: the whole order, as pairs of kernel and candidate.  Pure: the same input gives
-the same order, so any server can go on where another one stopped.
+Input: for each kernel its space, the store's results, what this device has tried, and the kernel's
+share of the time.  Output: the whole order, as pairs of kernel and candidate.  The function is
+pure: equal input gives an equal order, so any server can continue where another one stopped.
 
-    exploitation (nnJIT 4.3)   default, shadow and ranked of the crowd; below its quorum after
-                               those of similar hardware
-    exploration                the space in its order of trial; if its optimum is known, a tenth
-                               of the lite one, or of all where there is none
+    exploitation (nnJIT 4.3)   default, shadow and ranked candidates of the class's votes; below the
+                               quorum those of similar hardware come first
+    exploration                the space in its order of trial; if its optimum is known, a tenth of
+                               the lite space, or of all if there is no lite space
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from itertools import chain, islice
 #: The most candidates of other devices that are tried before anything else.
 KNOWN_MOST = 5
 
-#: Of a space whose optimum is known, the part that a device still looks at.
+#: A device explores one part in this number of a space whose optimum is known.
 KNOWN_SHARE = 10
 
-#: Speed-up that an unknown candidate is hoped to bring: below what a crowd has seen to be good.
+#: The assumed speed-up of an unknown candidate: less than that of candidates known to be good.
 HOPE = 1.01
 
-#: A kernel's unknown candidates come in runs of this length: changing kernels costs a device time.
+#: The length of runs of one kernel's unknown candidates: changing kernels costs a device time.
 RUN = 4
 
-#: One kernel in this number is asked a question whose answer is known.
+#: One kernel in this number gets a gold question, whose answer is known.
 GOLD_EVERY = 8
 
 #: One device in this number takes part in the trial of a kernel's candidate.
@@ -39,7 +39,7 @@ TRIAL_EVERY = 3
 
 @dataclass(frozen=True)
 class Known:
-    """A candidate of which somebody reported: its speed over the default's."""
+    """A candidate with reports: its speed over the default's."""
 
     candidate: int
     ratio: float
@@ -49,16 +49,16 @@ class Known:
 class Tunable:
     """One kernel to tune.
 
-    share:   of the time that the model takes
-    lite:    how many candidates the lite space has; 0: there is none
+    share:   of the model's time
+    lite:    the number of candidates in the lite space; 0: there is none
     order:   candidates that may be tried, in their order of trial
-    default: the one that the bundle has, if it is of the space
+    default: the bundle's candidate, if the space has it
     known:   the exploitation set, best first
-    settled: whether the crowd has agreed on an optimum
-    tried:   candidates that need not come again
-    gold:    what the device is asked for: a number beyond the space that is known to be slow, or
-             a candidate of the crowd
-    only_own: only the compiler's own candidate is wanted, where the bundle has another one
+    settled: True if the votes have agreed on an optimum
+    tried:   candidates to leave out
+    gold:    the control question: a number outside the space that is known to be slow, or a
+             candidate of the votes
+    only_own: only the compiler's own default is wanted, since the bundle has another candidate
     """
 
     spec: int
@@ -75,18 +75,18 @@ class Tunable:
 
 @dataclass(frozen=True)
 class Pick:
-    """What to send next; without a candidate: nothing is left to try of this kernel."""
+    """The next candidate to send; without a candidate, the kernel has none left."""
 
     spec: int
     candidate: int | None
 
 
 def compose(subjects: Sequence[Tunable], seed: int, skip: int = 0) -> Iterator[Pick]:
-    """All that these kernels have left to try, in order, each time a kernel's end after its last.
+    """All remaining candidates of these kernels in order; each kernel's end follows its last one.
 
-    First what is known, kernels by what it should save of the whole time; then what is not, in runs
-    of one kernel, kernels in proportion to their share of the time.  The first `skip` of these come
-    last, but for gold's: a device that came before has tried most of them.
+    Known candidates come first, kernels by the time that they should save.  Unknown ones follow in
+    runs of one kernel, with kernels in proportion to their share of the time.  The first `skip`
+    unknown ones, except gold questions, come last: a reconnecting device has tried most of them.
     """
     known, paces = [], []
     total = sum(s.share for s in subjects) or 1.0
@@ -101,7 +101,7 @@ def compose(subjects: Sequence[Tunable], seed: int, skip: int = 0) -> Iterator[P
         return merge(*map(_runs, range(len(subjects)), paces, found))
 
     golds = {number: subject.gold for number, subject in enumerate(subjects)}
-    # lazily: a thousand sessions need not hold what most of them never get to
+    # Lazily: most of a thousand sessions never get this far.
     for _, number, _, candidate in chain(sorted(known), _put_off(unknown, skip, golds)):
         subject = subjects[number]
         if candidate not in subject.tried:
@@ -113,7 +113,7 @@ _Turn = tuple[float, int, int, int | None]
 
 
 def _runs(number: int, pace: float, candidates: Iterable[int]) -> Iterator[_Turn]:
-    """Candidates with their turn: every `pace` a run of them; then the end."""
+    """Candidates with their time: a run of them every `pace`; then the end."""
     when, rank = 0.0, -1
     for rank, candidate in enumerate(candidates):
         when = (rank // RUN + 1) * pace
@@ -124,7 +124,7 @@ def _runs(number: int, pace: float, candidates: Iterable[int]) -> Iterator[_Turn
 def _put_off(
     turns: Callable[[], Iterator[_Turn]], skip: int, golds: Mapping[int, int | None]
 ) -> Iterator[_Turn]:
-    """The first turns last; then the ends of the kernels that they are of."""
+    """Moves the first turns to the end, followed by the ends of their kernels."""
     rest = turns()
     late = set()
     for turn in islice(rest, skip):
@@ -139,19 +139,19 @@ def _put_off(
 
 
 def asks_gold(spec: int, seed: int) -> bool:
-    """Whether this device is asked this kernel's gold question."""
+    """True if this device is asked this kernel's gold question."""
     return random.Random(f"gold {seed} {spec}").randrange(GOLD_EVERY) == 0
 
 
 def takes_part(spec: int, seed: int) -> bool:
-    """Whether this device is drawn for trials of this kernel: the same all day, so that nobody can
-    connect again until it is."""
+    """True if this device is drawn for trials of this kernel.  The draw stays the same for a day,
+    so a device cannot reconnect until it is drawn."""
     return random.Random(f"trial {seed} {spec}").randrange(TRIAL_EVERY) == 0
 
 
 def _exploitation(subject: Tunable) -> Iterator[Known]:
-    """What the crowd knows; where a bundle has its choice already, the compiler's comes before all,
-    for devices judge the bundle's by it."""
+    """Candidates with votes.  If the bundle already has their choice, the compiler's default comes
+    first, since devices judge the bundle's candidate against it."""
     seen, may = {subject.default, 0}, set(subject.order)
     if subject.default != 0:
         yield Known(0, HOPE)
@@ -166,10 +166,10 @@ def _exploitation(subject: Tunable) -> Iterator[Known]:
 
 
 def _exploration(subject: Tunable, seed: int) -> Iterator[int]:
-    """What is in the order of trial and not known; the slow one of the gold task comes second.
+    """Candidates without votes, in the order of trial; the gold question comes second.
 
-    Of a settled space another tenth on each device: together they go on looking at all of it, be it
-    a space without lite candidates, too.
+    Of a settled space each device gets another tenth, so that together devices still explore all of
+    it. This also holds for spaces without lite candidates.
     """
     if subject.only_own:
         return

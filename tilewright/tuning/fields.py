@@ -1,18 +1,19 @@
-"""What the messages of a page mean, field by field, and what the store keeps of a report.
+"""The meaning of each field of a page's messages, and of what the store keeps of a report.
 
-Input: nothing.  Output: tables of words, for `reports preview`.  The messages themselves are
-records in messages.py; which of them are sent is decided by the page (web/tune/sources/socket.js).
+Input: none.  Output: tables of text, for `reports preview`.  The messages are records in
+messages.py; the page decides which of them it sends (web/tune/sources/socket.js).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Messages that are sent only if results are shared; every page that tunes with a server sends the
+#: Messages that are sent only if results are shared.  The others are sent by every page that tunes
+#: with a server.
 #: others.
 SHARED = ("result", "report")
 
-#: What each field of a message is, by message.
+#: The meaning of each field, by message.
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "hello": {
         "protocol": "version of the protocol",
@@ -51,7 +52,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "bye": {},
 }
 
-#: What the store keeps of a report, by column.
+#: The store's columns of a report, and their meaning.
 KEPT: Mapping[str, str] = {
     "nonce": "that of the report",
     "kernel": "digest of the kernel's specification",

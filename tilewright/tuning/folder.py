@@ -1,9 +1,9 @@
-"""Every candidate of a bundle in a folder: for pages that tune without any server.
+"""Writes every candidate of a bundle to a folder, for pages that tune without a server.
 
-Input: a bundle, device classes, and where the compiler's functions are called.  Output: `tuning/`
-beside the bundle's files, as docs/modes.md describes it: modules by their digest, one list per
-class, and the index; and the candidates that were left out.  A reader never sees a half-written
-one.  Equal input gives equal bytes.
+Input: a bundle, device classes, and a way to call the compiler's functions.  Output: `tuning/`
+beside the bundle's files, as in docs/modes.md: modules by digest, one list per class, and the
+index; also the candidates that were left out.  A reader never sees a half-written folder.  Equal
+input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ FOLDER = "tuning"
 INDEX = "index.json"
 
 Progress = Callable[[str, int, int], None]
-#: Calls a function of the compiler: here, or in a worker that may give it up with a typed error.
+#: Calls a function of the compiler: here, or in a worker that may fail with a typed error.
 Call = Callable[..., Awaitable[Any]]
 
 
 async def here(function: Callable[..., Any], *given: object) -> Any:
-    """In this process, without any limit."""
+    """Calls it in this process, without limits."""
     return function(*given)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A schedule of a kernel (number, name) that could not be made for a variant, and why."""
+    """A schedule of a kernel (number, name) that could not be made for a variant, and the
+    reason."""
 
     spec: int
     kernel: str
@@ -59,8 +60,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: candidates of all classes, modules that differ, bytes of all files; and
-    what is not among them."""
+    """The result: number of candidates of all classes, number of distinct modules, bytes of all
+    files, and the candidates that were left out."""
 
     classes: tuple[str, ...]
     candidates: int
@@ -70,7 +71,7 @@ class Written:
 
 
 def wanted(ids: Sequence[str]) -> tuple[DeviceClass, ...]:
-    """The classes of these ids; of none, all that can be tuned."""
+    """The classes of these ids; without ids, all that can be tuned."""
     if not ids:
         return tuple(c for c in devices.CLASSES.values() if c.tunable)
     found = tuple(devices.find(id) for id in dict.fromkeys(ids))
@@ -91,10 +92,11 @@ def write_candidates(
     call: Call = here,
     signer: Signer | None = None,
 ) -> Written:
-    """Makes and writes them all, into the bundle's own folder; the bytes are the same wherever
-    they are made.  A candidate that cannot be made is left out; without a space there is an error.
+    """Makes all candidates and writes them into the bundle's own folder.
 
-    Classes of targets that the bundle lacks have none; `UsageError` if that leaves no class.
+    The bytes do not depend on the process that makes them.  A candidate that cannot be made is left
+    out; a missing space is an error.  Classes of targets that the bundle lacks are skipped;
+    `UsageError` if no class is left.
     """
     targets = bundle.manifest.targets
     served = [device for device in classes if device.target in targets]
@@ -187,7 +189,7 @@ def _sign(signer: Signer, bundle: str, listed: Mapping[str, list[Data]]) -> None
 
 @dataclass(frozen=True)
 class _Made:
-    """Of one kernel: its modules, and by class what the lists say of it."""
+    """One kernel's modules, and its entries in the lists, by class."""
 
     modules: tuple[File, ...]
     listed: dict[str, Data]
@@ -198,10 +200,10 @@ Job = tuple[int, Kernel, Mapping[str, Data], tuple[int, ...], tuple[DeviceClass,
 
 
 async def _candidates_of(job: Job, call: Call) -> _Made:
-    """Classes share most of their schedules: each is built once for each variant.
+    """Builds a kernel's candidates.  Classes share most schedules; each is built once per variant.
 
-    One that cannot be made, or that does not serve the objective, keeps its number, with null, and
-    is not in the order of trial.
+    A candidate that cannot be made, or that cannot serve the objective, keeps its number with null,
+    and is not in the order of trial.
     """
     spec, kernel, builds, plans, classes, objective = job
     spaces: list[Space] = [await call(space_of, kernel, device, objective) for device in classes]
@@ -225,7 +227,7 @@ async def _candidates_of(job: Job, call: Call) -> _Made:
             else:
                 about.append(None)
         own = builds.get(device.target, {})
-        # pages leave out what their device cannot run
+        # Pages skip candidates that their device cannot run.
         every = find_target(device.target).facts.features
         default = default_of(own, device.variant, space, every)
         offered = ordered(spec, space, default, every)
@@ -241,7 +243,7 @@ async def _candidates_of(job: Job, call: Call) -> _Made:
 async def _built(
     spec: int, kernel: Kernel, schedule: Schedule, target: str, variant: str, call: Call
 ) -> Built | LeftOut:
-    """As the server does, whatever it is that goes wrong with one."""
+    """Builds one candidate; any failure leaves only this candidate out, as on a server."""
     try:
         built: Built = await call(build, kernel, schedule, target, variant)
     except TilewrightError as error:

@@ -1,7 +1,7 @@
 """Generates the inputs of a trial, and checks the results of a kernel.
 
-Input: a kernel, the name of an input set.  Output: arrays, one per buffer but the output; or what
-is wrong with a result.  The rules are the page's (web/tune/trial/inputs.js and specs.js):
+Input: a kernel, the name of an input set.  Output: arrays, one for each buffer but the output; or
+what is wrong with a result.  The rules are the page's (web/tune/trial/inputs.js and specs.js):
 
     random    usual magnitudes; also used for timing
     edge      rows of zeros, both signs, tiny and large numbers, a few denormals; ends of ranges
@@ -24,21 +24,22 @@ RANGES = {
     "i64": (-8, 8), "bool": (0, 1),
 }  # fmt: skip
 EDGES = (0.0, -0.0, 1.0, -1.0, 1000.0, -1000.0, 1e-6, -0.5)
-#: Few of these, because arithmetic on them may be slow.
+#: Denormals, and how rare they are: arithmetic on them may be slow.
 DENORMALS, RARE = (1e-42, -1e-40), 997
-#: Probability that a float of the set "edge" is one of EDGES.
+#: The probability that a float of the set "edge" is one of EDGES.
 OFTEN = 0.4
-#: Tolerance of floats, relative to the largest magnitude among them; with what perturbed inputs
-#: change: that many times as much is added, up to so many times the tolerance.
+#: The tolerance of floats, relative to the largest magnitude; `DOUBTS` times the change that
+#: perturbed inputs cause is added, up to `MOST_DOUBT` times the tolerance.
 ROUNDING, DOUBTS, MOST_DOUBT = 2e-5, 4, 500
-#: What a kernel multiplies by this much is a mask: others than 0 and 1 give infinities.
+#: A buffer that a kernel multiplies by at least this much is a mask: its values must be 0 or 1.
 MASKING = {True: 1e30, False: 1e4}
-#: Functions that leave a number's size about as it is.
+#: Functions that change a number's magnitude little.
 STRAIGHT = ("add", "sub", "neg", "cast")
 
 
 def dense(buffer: Buffer) -> str:
-    """How a buffer lies in 32-bit words: "halves" by two, "bytes" by four, else "" by one."""
+    """How elements are packed in 32-bit words: "halves" by two, "bytes" by four, "" one per
+    word."""
     if buffer.halves:
         return "halves"
     return "bytes" if isinstance(buffer.layout, Blocks) and buffer.dtype.size == 1 else ""
@@ -77,8 +78,8 @@ def _filled(buffer: Buffer, name: str, bound: int, rng: np.random.Generator) -> 
 
 
 def shaken(inputs: list[Array], seed: int) -> list[Array]:
-    """The same with the last bits of floats changed: how much a result changes then shows how exact
-    it can be at all."""
+    """The inputs with the last bits of floats changed.  The change of a result then shows how exact
+    it can be."""
     rng = np.random.default_rng(seed)
 
     def shake(data: Array) -> Array:
@@ -91,9 +92,9 @@ def shaken(inputs: list[Array], seed: int) -> list[Array]:
 
 
 def allowed(wanted: Array, *, rounds: bool) -> float:
-    """The largest difference between results of right kernels.
+    """The largest difference between results of correct kernels.
 
-    rounds: whether integers were rounded from floats, so that they may be one apart
+    rounds: True if integers are rounded from floats, so that they may differ by one
     """
     if wanted.dtype.kind != "f":
         return float(rounds)
@@ -109,7 +110,8 @@ def spread(found: Array, wanted: Array) -> float:
 
 
 def difference(found: Array, wanted: Array, most: float) -> str:
-    """The first element that differs by more, in words, or ""; NaN and infinities must match."""
+    """A sentence about the first element that differs by more, or "".  NaN and infinities must
+    match."""
     with np.errstate(invalid="ignore"):
         near = np.abs(found.astype(np.float64) - wanted.astype(np.float64)) <= most
     same = near | (found == wanted) | ((found != found) & (wanted != wanted))
@@ -120,12 +122,12 @@ def difference(found: Array, wanted: Array, most: float) -> str:
 
 
 def rounds(kernel: Kernel) -> bool:
-    """Whether floats take part, of which integers may be rounded."""
+    """True if the kernel computes with floats, which integers may be rounded from."""
     return any(np.dtype(b.dtype.numpy).kind == "f" for b in kernel.buffers)
 
 
 def gathered(data: object, bound: int = 0) -> dict[int, int]:
-    """By the number of an index buffer, the extent of the smallest table that it indexes.
+    """For each index buffer, by number, the extent of the smallest table that it indexes.
 
     Terms of an index are [coefficient, "gather", value, extent]; loads ["load", dtype, buffer, …].
     """

@@ -1,7 +1,7 @@
 """A client of the tuning socket (docs/tuning-protocol.md), for tuners outside of a page.
 
-Input: the URL of a server, a hello.  Output: offers, then candidates as long as there are any.  It
-keeps some candidates coming while one is tried.
+Input: the URL of a server, a hello.  Output: offers, then all candidates in turn.  Further
+candidates arrive while one is tried.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tilewright.tuning.messages import (
     encode,
 )
 
-#: Candidates that may be under way.
+#: The most candidates that are requested ahead.
 AHEAD = 4
-#: Seconds until the server must have answered; and until it has stored what it was told.
+#: Seconds until the server must have answered, and until it must have stored the last report.
 PATIENCE, FAREWELL = 60.0, 6.0
 
 
 class TuningLine:
-    """One session, as a context.  on_sent: is told every message that goes to the server"""
+    """One session, as a context manager.  on_sent: called with every message to the server"""
 
     def __init__(self, url: str, path: str, on_sent: Callable[[FromClient], None]) -> None:
         self._on_sent = on_sent
@@ -55,7 +55,7 @@ class TuningLine:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        """Waits until what was reported is stored."""
+        """Waits until the server has stored the reports."""
         with suppress(ConnectionClosed, TimeoutError):
             self.send(Bye())
             while True:
@@ -72,7 +72,7 @@ class TuningLine:
         return message
 
     def next(self) -> tuple[KernelMessage, bytes] | Done | None:
-        """A candidate, the end of a kernel's, or of all."""
+        """A candidate, the end of a kernel's candidates, or None at the end of all."""
         while self._open:
             message, payload = self._receive()
             if isinstance(message, Done):

@@ -1,8 +1,8 @@
-"""The tuning session of a host that runs no page: what web/tune/tuner.js is for pages.
+"""The tuning session of a host without a page; web/tune/tuner.js is the same for pages.
 
-Input: a model and a place for trials on one device, kernels, a line to a tuning server, seconds.
-Output: events and a summary in the page's words (web/tune/loop/summary.js); the model keeps what
-won.  A candidate must be right and faster by itself, and then in the model, or it is taken out.
+Input: a model and a bench for trials on one device, kernels, a line to a tuning server, seconds.
+Output: events and a summary in the page's words (web/tune/loop/summary.js); the model keeps the
+winners.  A candidate must be correct and faster by itself, then in the model, or it is removed.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from tilewright.tuning.trial import TrialBench, Trials, TrialVerdict
 Plain = dict[str, Any]
 #: Kernels with a smaller share of the time are not tuned.
 LEAST_SHARE = 0.002
-#: Runs of the model per side before a kernel counts as slower there, and by which ratio.
+#: Runs of the model per side to decide whether a kernel is slower there, and the ratio that counts.
 LOOKS, WORSE = 3, 1.02
-#: Pairs of whole runs by turns at the end, and the share of the seconds that is kept for them.
+#: Pairs of alternating whole runs at the end, and the share of the seconds reserved for them.
 PAIRS, LAST_SHARE = (8, 60), 0.2
 RIGHT = ("faster", "same", "slower")
 
 
-#: A kernel that is ready to run on the device: what its bench makes, and its model takes.
+#: A kernel that is ready to run on the device: the bench makes it, the model takes it.
 R = TypeVar("R")
 K = TypeVar("K", contravariant=True)
 
 
 class OwnKernel(Protocol):
-    """A kernel of the bundle: its text as the server hands out candidates, its arguments."""
+    """A kernel of the bundle: its text in the server's form for candidates, and its arguments."""
 
     @property
     def text(self) -> str: ...
@@ -76,8 +76,8 @@ class TunedKernel(Generic[R]):
     """A kernel that is tuned.
 
     original: the bundle's own;  runner: the winner, if there is one
-    own, ratio: milliseconds of the bundle's kernel, and how many times as fast the one in use is
-    ratios: to the bundle's own, by candidate;  bad: of which results were wrong
+    own, ratio: milliseconds of the bundle's kernel, and the speed-up of the kernel in use
+    ratios: over the bundle's own, by candidate;  bad: candidates with wrong results
     """
 
     spec: int
@@ -132,8 +132,8 @@ class TunedKernel(Generic[R]):
 
 @dataclass
 class HostTuner(Generic[R]):
-    """Tunes one model in one session.  `run` may be interrupted at any time, and `summary` is then
-    what was found.
+    """Tunes one model in one session.  `run` may be interrupted at any time; `summary` then has the
+    results so far.
 
     fault: why the device or the server failed, which ended the session early
     """
@@ -154,9 +154,10 @@ class HostTuner(Generic[R]):
     def run(
         self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
     ) -> None:
-        """hello: the first message, but for the kernels;  most: of these, the hottest ones
+        """Runs the session.  hello: the first message, without the kernels;  most: tune only this
+        number of kernels, the hottest ones
 
-        Raises HostError for what fails before the first candidate.
+        Raises HostError for failures before the first candidate.
         """
         begin, self._begun = time.monotonic(), False
         try:
@@ -182,7 +183,8 @@ class HostTuner(Generic[R]):
     def _work(
         self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
     ) -> None:
-        """seconds: from the first candidate on; how long a server takes to begin is not counted"""
+        """Tries candidates.  seconds: from the first candidate on; the server's start does not
+        count"""
         self._wanted = self.model.results()
         self.targets = self._found(most)
         specs = tuple(self.targets)
@@ -234,7 +236,7 @@ class HostTuner(Generic[R]):
             raise
         if outcome is None:
             return
-        # a gold question's candidate is no schedule of the space
+        # A gold question's candidate is outside the space.
         count = target.offer.count if target.offer else 0
         if outcome.verdict == "faster" and outcome.runner is not None and message.candidate < count:
             outcome = self._adopted(target, message, outcome, outcome.runner)
@@ -264,7 +266,7 @@ class HostTuner(Generic[R]):
         line.send(Result(spec=message.spec, candidate=message.candidate, verdict=verdict))
 
     def _lost(self, line: TuningLine, message: KernelMessage, error: HostError) -> None:
-        """The device failed in a trial, and nobody knows what it does from now on."""
+        """The device failed in a trial, so its further behaviour is unknown."""
         spec, candidate = message.spec, message.candidate
         why = error.message
         self.on_event({"type": "fault", "spec": spec, "candidate": candidate, "why": why})
@@ -273,7 +275,7 @@ class HostTuner(Generic[R]):
     def _outcome(
         self, target: TunedKernel[R], message: KernelMessage, text: str
     ) -> TrialVerdict[R] | None:
-        """The verdict by itself; None where the kernel cannot be tried here."""
+        """The verdict on a candidate alone; None if the kernel cannot be tried here."""
         try:
             if self._trials is None or self._trials[0] != target.spec:
                 self._trials = target.spec, self._prepared(target)
@@ -297,7 +299,7 @@ class HostTuner(Generic[R]):
         outcome: TrialVerdict[R],
         runner: R,
     ) -> TrialVerdict[R]:
-        """Swaps it into the model, where its results and its time must hold as well."""
+        """Swaps the candidate into the model and checks the model's results and time, too."""
         old = self._using()
         new = old | {target.spec: runner}
         wrong = self._wrong(new)
@@ -316,7 +318,7 @@ class HostTuner(Generic[R]):
         return TrialVerdict("slower", "the model was slower with it", outcome.found, outcome.runner)
 
     def _wrong(self, kernels: Mapping[int, R]) -> str:
-        """How the model's results differ from the bundle's own: of floats, if it has any."""
+        """How the model's results differ from the bundle's own; float outputs are preferred."""
         self.model.use(kernels)
         try:
             found = self.model.results()
@@ -349,7 +351,7 @@ class HostTuner(Generic[R]):
     # ---- at the end ------------------------------------------------------------------------------
 
     def _last(self, seconds: float) -> None:
-        """The gain of whole runs by turns, if anything changed."""
+        """Measures the gain of whole runs, alternating old and new, if anything changed."""
         tuned = self._using()
         if not tuned:
             return
@@ -369,12 +371,12 @@ class HostTuner(Generic[R]):
         self.latency = self.gain["tuned"]
 
     def _report(self, line: TuningLine, target: TunedKernel[R]) -> None:
-        """A vote on what was tried of a kernel, once."""
+        """Sends a vote on a kernel's tried candidates, once."""
         offer = target.offer
         if not self.share_reports or offer is None or not target.ratios:
             return
         found, target.ratios = target.ratios, {}
-        # other defaults are converted by the compiler's own
+        # The server converts ratios to another default by the ratio of the compiler's own.
         if offer.default != 0 and 0 not in found:
             return
 
@@ -429,10 +431,11 @@ def _gain(pairs: Sequence[tuple[float, float]], kernels: int) -> Plain:
 
 
 def _vote(ratio: float) -> float:
-    """Three digits, within what is believed: more would identify the device."""
+    """The ratio with three digits, within the accepted range; more digits would identify a
+    device."""
     return float(f"{min(MOST_VOTE, max(1 / MOST_VOTE, ratio)):.3g}")
 
 
 def _plain(value: float) -> float | None:
-    """JSON has no infinities."""
+    """None for infinities, which JSON lacks."""
     return value if math.isfinite(value) else None

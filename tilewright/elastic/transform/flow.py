@@ -1,7 +1,7 @@
-"""Which returns of a kernel all threads of a block take together, and what follows the others.
+"""Finds returns of a kernel that only some threads of a block take, and the code after them.
 
 Input: a function of a `CudaSource`.  Output: names whose values may differ between the threads of a
-block, and returns that only some threads may take.  What is unknown counts as different.
+block, and returns that only some threads may take.  An unknown value counts as different.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 _CONTROL = (*LOOPS, "if_statement", "switch_statement", "conditional_expression")
 #: Names that are the same for all threads of a block.
 _SAME = BLOCK | {"blockDim", "warpSize", "true", "false", "NULL", "nullptr"}
-#: Functions of values alone.
+#: Functions whose result depends only on their arguments.
 _PURE = frozenset({
     "min", "max", "abs", "fabsf", "ceilf", "floorf", "sqrtf", "powf", "log2f", "exp2f", "ceil",
     "floor", "sqrt", "pow", "__mul24", "__umul24", "make_int2", "make_float2",
@@ -35,7 +35,8 @@ _BY_VALUE = re.compile(
 
 
 class Flow:
-    """varying: locals and parameters of the function that may differ between threads"""
+    """Data flow of a function.  varying: its variables and parameters that may differ between
+    threads"""
 
     def __init__(self, module: CudaSource, function: Definition) -> None:
         self.module, self.function, self._of = module, function, module.source.of
@@ -56,7 +57,7 @@ class Flow:
         return found | self.module.constants
 
     def _writes(self) -> Iterator[tuple[str, Node | None, Node]]:
-        """Names with the value that they get, and where; None: any value."""
+        """Names that are written, each with its value (None: any) and the place."""
         for node in inside(self.function.body):
             if node.type == "init_declarator":
                 target, value = (node.child_by_field_name(f) for f in ("declarator", "value"))
@@ -76,7 +77,7 @@ class Flow:
                 yield self._of(name), value, node
 
     def _escaping(self, node: Node) -> Iterator[Node]:
-        """Identifiers that something else may write: by address, by reference, by assembly."""
+        """Identifiers that other code may write: by address, by reference, by assembly."""
         if node.type == "pointer_expression" and self._of(node).startswith("&"):
             found = name_of(_root(node.child_by_field_name("argument")))
             yield from [found] if found else []
@@ -92,14 +93,14 @@ class Flow:
                 yield from (n for n in given.named_children if n.type == "identifier")
 
     def _by_reference(self, callee: Node | None) -> bool:
-        """Whether a call may write into variables that it is given."""
+        """True if a call may write to variables that it is passed."""
         name = self._of(callee) if callee is not None else ""
         if name in self.module.named:
             return any("&" in self._of(f.parameters) for f in self.module.named[name])
         return not (name in _PURE or _BY_VALUE.match(name))
 
     def differs(self, value: Node) -> bool:
-        """Whether the value of an expression may differ between threads of a block."""
+        """True if the value of an expression may differ between threads of a block."""
         for node in inside(value):
             if node.type in ("subscript_expression", "gnu_asm_expression", "lambda_expression"):
                 return True
@@ -132,7 +133,7 @@ class Flow:
         return False
 
     def divergent(self, node: Node) -> bool:
-        """Whether only some threads of a block may come here."""
+        """True if only some threads of a block may reach this node."""
         for outer in above(node, self.function.body):
             if outer.type not in _CONTROL:
                 continue
@@ -145,7 +146,7 @@ class Flow:
         return False
 
     def _leaves_loop(self, node: Node, loop: Node) -> bool:
-        """A way out of the loop that only some threads may take."""
+        """True if some, but not all, threads may leave the loop here."""
         if node.type not in ("break_statement", "continue_statement", "return_statement"):
             return False
         return any(
@@ -158,7 +159,7 @@ class Flow:
     def returns(self) -> list[Node]:
         """Returns that only some threads of a block may take, in the order of the text.
 
-        A macro with a return in it counts as one.
+        A macro that contains a return counts as one.
         """
         around = self.module.around
         returning = {name for name in around.macros if "return" in around.meant([name])}
@@ -176,7 +177,7 @@ class Flow:
         return any(n.type == "goto_statement" for n in inside(self.function.body))
 
     def followed(self, nodes: Iterable[Node], later: Iterable[Node]) -> list[Node]:
-        """Those of `nodes` after which a thread that stays may come to one of `later`."""
+        """Those of `nodes` after which a thread that stays may reach one of `later`."""
         starts = sorted(node.start_byte for node in later)
         return [node for node in nodes if starts and self._followed(node, starts)]
 
@@ -191,7 +192,7 @@ class Flow:
 
 
 def _root(node: Node | None) -> Node | None:
-    """What an assignment to `a.x`, `(a)` or `*a` writes into, as far as names tell."""
+    """The variable that an assignment to `a.x`, `(a)` or `*a` writes, as far as names show."""
     while node is not None and node.type in (
         "field_expression", "parenthesized_expression", "pointer_expression", "subscript_expression"
     ):  # fmt: skip

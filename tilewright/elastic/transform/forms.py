@@ -1,4 +1,4 @@
-"""The second forms of a kernel: a tile as a device function, workers that draw tiles, and a slice.
+"""Writes the elastic forms of a kernel: a tile function, workers that draw tiles, and a slice.
 
 Input: a kernel with its verdict.  Output: text of CUDA C++.  The extra parameters of the forms are
 `tilewright::TileRange` and `tilewright::Turn`; arguments.py has them for Python.
@@ -20,9 +20,9 @@ from tilewright.targets.ticket_protocol import TURNS
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-#: How a file with elastic forms begins.
+#: The first line of a file with elastic forms.
 MARK = "// Elastic forms made by Tilewright"
-#: What the forms call.  It stands before the source, so macros of the source do not change it.
+#: Code that the forms call.  It precedes the source, so macros of the source do not change it.
 PRELUDE = f"""{MARK}: docs/elastic-transform.md, docs/elastic-form.md.
 #ifndef TILEWRIGHT_ELASTIC
 #define TILEWRIGHT_ELASTIC
@@ -141,14 +141,14 @@ _FORMS = """
   }
 }
 """
-#: Threads of a tile by fewer threads of a worker.
+#: The tile's threads are computed by fewer threads of a worker.
 _THREAD = "tilewright::tw_as_thread(tw_at, tw_shard, tw_n)"
 _FOLDED = """for (unsigned tw_n = tilewright::tw_rank(); tw_n < tilewright::tw_size(tw_shard);
            tw_n += tilewright::tw_size())
         %s"""
 BOUNDS = "__launch_bounds__"
 SHARD, TURN = "const tilewright::TileRange tw_shard", "const tilewright::Turn tw_turn"
-#: Words that forms have beside those of the kernel.  The source may not make others of them.
+#: Words that forms contain besides those of the kernel.  The source must not redefine them.
 WORDS = frozenset(
     re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*|%\(\w+\)s", "", _FORMS + _FOLDED))
 ) | frozenset(re.findall(r"[A-Za-z_]\w*", f"{SHARD} {TURN} {TILE} {TW} {_THREAD} {BOUNDS}")) | {
@@ -158,7 +158,7 @@ WORDS = frozenset(
 
 @dataclass(frozen=True)
 class Head:
-    """What of a kernel's head its forms repeat.
+    """The parts of a kernel's head that its forms repeat.
 
     template: "template <…>" or "";  label: "k" or "k<float>";  parameters, names: of the kernel
     arguments: of the template, "<T, N>" or ""
@@ -174,7 +174,7 @@ class Head:
 def forms(
     source: Source, verdict: Verdict, body: str, fold: bool, threads: int | None = None
 ) -> str:
-    """The three functions, after the kernel's own text.
+    """The three functions, which follow the kernel's own text.
 
     body: of the tile;  threads: the most of a block, if the kernel does not say it itself
     """
@@ -182,7 +182,7 @@ def forms(
     kernel = verdict.function
     of_tile = [re.sub(r"\b__grid_constant__\b", "", p) for p in head.parameters]
     call = _call(head, fold)
-    # between tiles of one task nobody waits where threads share nothing
+    # Between tiles of a task no barrier is needed if threads share nothing.
     between = "__syncthreads();\n      " if verdict.together else ""
     first = f"const {TILE} {TW}"
     tile = (
@@ -211,11 +211,10 @@ def _named(head: Head, form: str) -> str:
 def _headed(
     source: Source, kernel: Definition, head: Head, form: str, threads: int | None, *more: str
 ) -> str:
-    """The kernel's own text up to its body, with another name, more parameters, and the most
-    threads of a block.
+    """The kernel's own text up to its body, with another name, more parameters and a thread limit.
 
-    Without these the compiler takes registers from the tile to make room for threads that never
-    come (seen: a loop of a block of 32 threads took 1.7 times as long).
+    Without the limit the compiler takes registers from the tile to make room for threads that never
+    come: a loop in a block of 32 threads took 1.7 times as long.
     """
     label, parameters = kernel.labels, kernel.parameters
     given = f"({', '.join([*head.parameters, *more])})"
@@ -253,7 +252,7 @@ def head_of(source: Source, kernel: Definition) -> Head:
 
 
 def _parameter(source: Source, node: Node, unnamed: str) -> tuple[str, str]:
-    """A parameter without its default value, and what is handed on."""
+    """A parameter without its default value, and the argument that passes it on."""
     end, value = node.end_byte, node.child_by_field_name("default_value")
     if value is not None:
         end = next(c.start_byte for c in node.children if c.type == "=")
@@ -266,7 +265,7 @@ def _parameter(source: Source, node: Node, unnamed: str) -> tuple[str, str]:
 
 
 def _arguments(source: Source, parameters: Node) -> list[str]:
-    """A template's own parameters as the arguments of another."""
+    """A template's own parameters as the arguments of another template."""
     found = []
     for node in parameters.named_children:
         if node.type == "comment":

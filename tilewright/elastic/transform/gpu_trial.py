@@ -1,7 +1,7 @@
-"""Runs a kernel and its elastic form on an NVIDIA GPU: their bits, and what they cost.
+"""Runs a kernel and its elastic form on an NVIDIA GPU, to compare their bits and their times.
 
-Input: a transformed source and launches.  Output: effects on the arrays that are given, and
-milliseconds.  Workers are sent away while they run, by another stream.
+Input: a transformed source and launches.  Output: effects on the given arrays, and milliseconds.
+Another stream makes workers leave while they run.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tilewright.hosts.cuda_tasks import CValue, Zeroes
 class GpuTrial:
     """Kernels of a text that `transform` made.
 
-    names: by any name, the kernel as C++ calls it;  options: of NVRTC, such as include paths
-    each: tiles of a task; None: as many as `each_of` says
-    Raises HostError where there is no GPU, or the text does not compile.
+    names: the C++ name of each kernel, by any name;  options: of NVRTC, such as include paths
+    each: tiles of a task; None: as `each_of` says Raises HostError if there is no GPU, or the text
+          does not compile.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GpuTrial:
         self._budget = self.device.memory(BLOCK)
 
     def _give(self, launch: TrialLaunch) -> tuple[list[CValue], list[DeviceMemory]]:
-        """Arguments, and the memory in which the arrays among them lie."""
+        """Arguments, and the memory with the arrays among them."""
         values: list[CValue] = []
         memories = []
         for arg in launch.args:
@@ -82,8 +82,8 @@ class GpuTrial:
         self.driver.start(kernel, grid, launch.block, values, launch.shared, stream)
 
     def workers(self, name: str, launch: TrialLaunch) -> int:
-        """As many as the device runs at once, and no more than there are tiles.  Raises
-        HostError."""
+        """The number of workers that the device runs at once, and at most the number of tiles.
+        Raises HostError."""
         kernel = self._kernels[f"{name}_elastic"]
         most = self.driver.residents(kernel, prod(launch.block), launch.shared)
         if not most:
@@ -100,7 +100,7 @@ class GpuTrial:
     def _turn(
         self, name: str, launch: TrialLaunch
     ) -> tuple[ctypes.Structure, ctypes.Structure, DeviceMemory, HostWords]:
-        """The extra arguments, the memory that they need, and where the end is told."""
+        """The extra arguments, the memory that they need, and the words that report the end."""
         workers = self.workers(name, launch)
         each = self.tiles_of_task(name, launch)
         tiles = shard(launch.grid, launch.block, each=each)
@@ -111,10 +111,10 @@ class GpuTrial:
         return tiles, turn, control, told
 
     def elastic(self, name: str, launch: TrialLaunch, away: Callable[[], int | None]) -> int:
-        """The rounds of launches that it took.
+        """Runs the elastic form; returns the number of rounds of launches.
 
-        away: called while workers run; how many may stay from now on, None: all
-        Raises HostError if it does not end.
+        away: called while workers run; returns how many may stay from now on, None: all Raises
+              HostError if it does not end.
         """
         workers = self.workers(name, launch)
         tiles, turn, control, told = self._turn(name, launch)
@@ -137,7 +137,8 @@ class GpuTrial:
         )  # fmt: skip
 
     def cost(self, name: str, launch: TrialLaunch, times: int) -> tuple[float, float]:
-        """Milliseconds of one run: plain, and elastic where nobody is sent away."""
+        """Milliseconds of one run: of the plain form, and of the elastic form if all workers may
+        stay."""
         workers = self.workers(name, launch)
         tiles, turn, control, _ = self._turn(name, launch)
         values, memories = self._give(launch)
@@ -159,7 +160,7 @@ class GpuTrial:
         return found[0] / times, found[1] / times
 
     def _graph(self, run: Callable[[], None]) -> float:
-        """As one CUDA graph, so that the time of launches does not count."""
+        """Milliseconds of one CUDA graph, so that launch times do not count."""
         whole = self.driver.graphs.recorded(run, self.device.stream)
         whole()
         self.device.wait()

@@ -1,7 +1,7 @@
-"""What of a source knows which block it is: words, texts of assembly, and what mentions these.
+"""Finds the parts of a source that may read the block's number: words, assembly, and their users.
 
 Input: a `WordIndex`.  Output: units and names by which the block's number may be read, and their
-tokens.  Names count wherever they stand, so too much is found rather than too little.
+tokens.  Every occurrence of a name counts, so the result has too many parts rather than too few.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef"}
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """words: that are the block's number;  live: starts of kernels whose lanes are counted
-    (empty: functions of lanes stay as they are)
+    """The words that lead to the block's number.
+
+    words: words that are the block's number
+    live: starts of kernels whose lanes are counted; if empty, lane functions stay unchanged
     """
 
     index: WordIndex = field(repr=False)
@@ -32,7 +34,7 @@ class Identity:
 
     @cached_property
     def lanes(self) -> frozenset[str]:
-        """Functions of lanes, if some kernel's lanes are counted."""
+        """Lane functions, if some kernel's lanes are counted."""
         if not self.live:
             return frozenset()
         every = {word for unit in self.index.units for word in unit.words}
@@ -40,13 +42,13 @@ class Identity:
 
     @cached_property
     def units(self) -> frozenset[SourceUnit]:
-        """All that reads it, itself or by what it mentions."""
+        """All units that read the block's number, directly or through what they mention."""
         start = [unit for unit in self.index.units if registers(unit.tokens)]
         return self.index.leading_to(start, self.words | self.lanes)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Names of these."""
+        """Names of these units."""
         return frozenset(
             name for unit in self.units if unit.kind not in ("kernel", "operator")
             for name in unit.names
@@ -63,12 +65,12 @@ class Identity:
 
     @cached_property
     def undefined(self) -> frozenset[str]:
-        """Names that some directive takes away again."""
+        """Names that some directive undefines."""
         return self._mentioned(frozenset({"undef"}))
 
     @cached_property
     def conditions(self) -> frozenset[str]:
-        """Names that conditions ask for."""
+        """Names that preprocessor conditions test."""
         return self._mentioned(_CONDITIONS)
 
     def _mentioned(self, kinds: frozenset[str]) -> frozenset[str]:
@@ -82,7 +84,7 @@ class Identity:
 
     @cached_property
     def pasting(self) -> frozenset[str]:
-        """Macros that make names or texts of what they are given, or hand it to one that does."""
+        """Macros that paste or stringify their arguments, or pass them to a macro that does."""
         first = [u for u in self.index.units if u.kind == "macro" and pastes(u)]
         return frozenset(
             name for u in self.index.leading_to(first, ()) if u.kind == "macro" for name in u.names
@@ -90,7 +92,7 @@ class Identity:
 
 
 def pastes(unit: SourceUnit) -> bool:
-    """Whether a macro has # or ##, but for `, ##__VA_ARGS__`."""
+    """True if a macro has # or ##, except in `, ##__VA_ARGS__`."""
     before = ""
     for token in unit.tokens:
         if token.text == "#" or (token.text == "##" and before != ","):
@@ -100,7 +102,7 @@ def pastes(unit: SourceUnit) -> bool:
 
 
 def registers(tokens: Sequence[Token]) -> list[Token]:
-    """Strings that name a register of the block's number, alone or joined with those beside."""
+    """Strings that name a register of the block's number, alone or joined with adjacent strings."""
     found: list[Token] = []
     run: list[Token] = []
     for token in (*tokens, None):

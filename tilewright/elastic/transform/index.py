@@ -1,8 +1,8 @@
-"""What the words of a source lead to: units of text by the names that they define.
+"""Maps the words of a source to the units of text that may define them.
 
 Input: a file and the headers that were found for it.  Output: a `WordIndex`.  A word leads to every
-unit that defines it, whatever it means where it stands: an index names too much rather than too
-little.  Which of these a compiler means is not decided here.
+unit that defines it, whatever its meaning at that place, so the index names too many units rather
+than too few.  It does not decide which definition a compiler uses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tilewright.elastic.transform.tokens import Directive, Token
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-#: What may be copied with the tile as a parameter; the rest may not read the block's number.
+#: Kinds of units that may be copied with the tile as a parameter.  Others must not read the block's
+#: number.
 COPIED = frozenset({"function", "method", "declared", "macro"})
 _CONTAINERS = frozenset({
     "translation_unit", "namespace_definition", "declaration_list", "preproc_if", "preproc_ifdef",
@@ -39,9 +40,11 @@ _UNNAMED = frozenset({"template_instantiation", "static_assert_declaration", "fr
 
 @dataclass(frozen=True, eq=False)
 class SourceUnit:
-    """kind: kernel, function, method, declared (a function without a body), macro, host (a
-    function of the host), class (what it holds besides its methods), operator, or other
-    names: what it defines;  tokens: its own;  parameters: of a macro, None without a list
+    """A unit of text.
+
+    kind: kernel, function, method, declared (a function without a body), macro, host (a host
+          function), class (its contents besides methods), operator, or other
+    names: names it defines;  tokens: its own;  parameters: of a macro, None without a list
     """
 
     kind: str
@@ -60,7 +63,7 @@ class SourceUnit:
 
     @property
     def definition(self) -> Definition:
-        """Of a kernel, which is always a function."""
+        """The definition of a kernel, which is always a function."""
         return required(self.function, "it defines no function", names=self.names)
 
 
@@ -88,7 +91,8 @@ class WordIndex:
     def leading_to(
         self, start: Iterable[SourceUnit], words: Iterable[str]
     ) -> frozenset[SourceUnit]:
-        """These units, those with one of these words, and what mentions any of them by name."""
+        """These units, units with one of these words, and units that mention any of them,
+        transitively."""
         pending = [*start, *(unit for word in words for unit in self._users.get(word, ()))]
         found: set[SourceUnit] = set()
         seen: set[str] = set()
@@ -106,7 +110,7 @@ class WordIndex:
         return frozenset(found)
 
     def reached(self, unit: SourceUnit, more: Iterable[str] = ()) -> list[SourceUnit]:
-        """The unit and all that its words lead to, over any number of steps."""
+        """The unit and all units that its words lead to, transitively."""
         found = {unit}
         seen: set[str] = set()
         pending = [*unit.words, *more]
@@ -146,7 +150,8 @@ def _units(module: CudaSource) -> Iterator[SourceUnit]:
 
 
 def _error(module: CudaSource, known: dict[int, Definition], node: Node) -> Iterator[SourceUnit]:
-    """Functions that the parser found in what it did not understand, and the rest of that."""
+    """Functions that the parser found in text that it did not understand, and the rest of that
+    text."""
     found = [unit for child in node.named_children if child.type == "function_definition"
              for unit in _item(module, known, child, "")]  # fmt: skip
     yield from found
@@ -181,7 +186,7 @@ def _macro(source: Source, directive: Directive) -> SourceUnit | None:
 def _item(
     module: CudaSource, known: dict[int, Definition], node: Node, outer: str
 ) -> Iterator[SourceUnit]:
-    """outer: the class around it"""
+    """The units of an item.  outer: the class around it"""
     source = module.source
     tokens = source.lexed.between(node.start_byte, node.end_byte)
     if not tokens:
@@ -240,7 +245,7 @@ def _head(function: Definition, tokens: Sequence[Token]) -> set[str]:
 
 
 def _scopes(source: Source, node: Node, outer: str) -> list[str]:
-    """Names by which a constructor, an operator or a conversion may be meant."""
+    """Names by which a constructor, an operator or a conversion may be called."""
     declarator = node.child_by_field_name("declarator")
     if outer:
         return [outer]
@@ -308,7 +313,7 @@ def _declarators(source: Source, node: Node) -> list[str]:
 
 
 def _declared(source: Source, node: Node, tokens: Sequence[Token]) -> list[str]:
-    """Names that an item defines; where that is not clear, all of its words."""
+    """Names that an item defines; if that is not clear, all of its words."""
     if node.type in _UNNAMED or source.of(node).startswith("using namespace"):
         return []
     named = name_of(node.child_by_field_name("name"))

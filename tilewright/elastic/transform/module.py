@@ -1,8 +1,8 @@
-"""What CUDA sources define: kernels, device functions, macros, and which of them reach what.
+"""The definitions in CUDA sources (kernels, device functions, macros), and which lead to which.
 
 Input: the `Source`s of a file and its headers.  Output: a `CudaSource` of each.  Functions are
-known by name alone: where one of several overloads reads the block's number, all of them are taken
-to.  A word means whatever any of the sources makes of it: nothing tells which header comes first.
+identified by name only: if one of several overloads reads the block's number, all of them count.  A
+word has every meaning that any of the sources gives it, since the order of headers is not known.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ BARRIERS = frozenset(
 )
 #: Functions whose first argument is a mask of lanes that must all call them.
 LANES = re.compile(r"__(?:shfl(?:_\w+)?|ballot|any|all|reduce_\w+|match_\w+)_sync$|__syncwarp$")
-#: A special register in assembly, as one of the words of a text.
+#: A special register in assembly, as a word of the text.
 REGISTER = re.compile(r"%(?:n?ctaid|n?tid)\b")
 NAMES = ("identifier", "field_identifier", "type_identifier")
 WORD = re.compile(rf"{REGISTER.pattern}|[A-Za-z_]\w*")
-#: Where the mark of a kernel belongs.
+#: Nodes in which a kernel's mark may be.
 _HOMES = ("function_definition", "declaration", "field_declaration", "friend_declaration",
           "template_instantiation", "ERROR")  # fmt: skip
 _DEVICE = frozenset({"__device__", "__global__", "constexpr"})
-#: Words before a function's name that are no types.
+#: Words before a function's name that are not types.
 _SPECIFIERS = re.compile(
     r"__\w+__|__\w*inline|static|inline|extern|virtual|friend|explicit|const|constexpr|consteval"
     r"|volatile|register|typename|struct|class|union|enum|template|requires|alignas|__declspec"
@@ -50,14 +50,16 @@ _TYPES = frozenset({"struct_specifier", "class_specifier", "union_specifier", "e
                     "type_definition", "alias_declaration", "type_parameter_declaration",
                     "variadic_type_parameter_declaration"})  # fmt: skip
 _DEPTHS = {"(": 1, "[": 1, "<": 1, ")": -1, "]": -1, ">": -1, ">>": -2}
-#: Definitions that stand around a function and belong to its text.
+#: Nodes around a function that belong to its text.
 _AROUND = ("template_declaration", "linkage_specification")
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition; `whole` is it with its template and linkage, `declarator` its name and
-    parameters.  made: a macro has a part of its head that the parser did not see"""
+    """A definition.  whole: with its template and linkage;  declarator: its name and parameters
+
+    made: True if a macro expands to a part of its head, which the parser did not see
+    """
 
     name: str
     node: Node = field(repr=False)
@@ -74,13 +76,13 @@ class Definition:
 
     @cached_property
     def labels(self) -> Node:
-        """Where its name stands; of `k<float>` the name of the template."""
+        """The node of its name; for `k<float>` the name of the template."""
         found = name_of(self.declarator.child_by_field_name("declarator"))
         return required(found, "a function has no name", function=self.name)
 
     @property
     def templates(self) -> list[Node]:
-        """Its lists of template parameters, from outside in."""
+        """Its lists of template parameters, outermost first."""
         found = []
         node: Node | None = self.node.parent
         while node is not None and node.start_byte >= self.whole.start_byte:
@@ -92,7 +94,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Macro:
-    """A `#define`; value: what it stands for, as text."""
+    """A `#define`; value: its replacement, as text."""
 
     name: str
     value: str
@@ -105,9 +107,9 @@ class Macro:
 
 @dataclass(frozen=True, eq=False)
 class SourceGroup:
-    """What a file and its headers know of each other.
+    """The shared knowledge of a file and its headers.
 
-    lacking: headers of others were not found
+    lacking: True if headers were not found
     """
 
     lacking: bool
@@ -122,7 +124,7 @@ class SourceGroup:
         return found
 
     def meant(self, words: Iterable[str]) -> frozenset[str]:
-        """These words, and those of macros that they lead to."""
+        """These words, and the words that macros among them expand to."""
         pending, found = list(words), set[str]()
         while pending:
             word = pending.pop()
@@ -132,21 +134,21 @@ class SourceGroup:
         return frozenset(found)
 
     def marks(self, words: Iterable[str]) -> bool:
-        """Whether these words of a head mark a function as the device's."""
+        """True if these words of a head mark a function as device code."""
         return bool(_DEVICE & self.meant(words))
 
     def pastes(self, words: Iterable[str]) -> bool:
-        """Whether macros make of these words what no text has."""
+        """True if macros among these words paste tokens, so the result is in no text."""
         return any("##" in m.value for w in self.meant(words) for m in self.macros.get(w, ()))
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of macros, and of what kernels may call."""
+        """Names of macros and of functions that kernels may call."""
         return frozenset(self.macros).union(*(each.named for each in self.sources))
 
     @cached_property
     def declared(self) -> frozenset[str]:
-        """Names of functions that are marked as the device's where they have no body."""
+        """Names of functions that are marked as device code in a declaration without a body."""
         found = set[str]()
         for each in self.sources:
             for node in each.declarations:
@@ -157,7 +159,7 @@ class SourceGroup:
 
     @cached_property
     def empty(self) -> frozenset[str]:
-        """Macros that stand for nothing."""
+        """Macros that expand to nothing."""
         return frozenset[str]().union(*(each.empty for each in self.sources))
 
     @cached_property
@@ -186,9 +188,11 @@ class SourceGroup:
 
 @dataclass(frozen=True, eq=False)
 class CudaSource:
-    """declarations: of functions, without a body;  odd: operators and others without a name
+    """The definitions in one source.
+
+    declarations: of functions, without a body;  odd: operators and others without a name
     lost: where a kernel begins that the parser did not find
-    empty: macros that stand for nothing;  around: all sources, this one among them
+    empty: macros that expand to nothing;  around: all sources, this one among them
     """
 
     source: Source
@@ -211,11 +215,11 @@ class CudaSource:
         return WORD.findall(self.source.between(whole(node).start_byte, end))
 
     def is_marked(self, node: Node) -> bool:
-        """Whether a definition is marked as the device's, perhaps by a macro of any source."""
+        """True if a definition is marked as device code, perhaps by a macro of any source."""
         return self.around.marks(self.head(node))
 
     def is_device(self, node: Node) -> bool:
-        """Whether a definition is the device's, or may be: nobody can tell."""
+        """True if a definition is device code, or if that cannot be excluded."""
         return self.is_marked(node) or self._may_be_marked(node)
 
     def _may_be_marked(self, node: Node) -> bool:
@@ -235,12 +239,12 @@ class CudaSource:
         )
 
     def is_made(self, node: Node) -> bool:
-        """Whether a macro outside of the node has a part of a device function's head."""
+        """True if a macro outside of the node expands to a part of a device function's head."""
         return is_untyped(node) or (bool(self._ahead(node)) and not self.is_marked(node))
 
     def _ahead(self, node: Node) -> list[str]:
-        """Words between a definition and what ends before it: a macro with brackets, whose end the
-        parser took for a statement's."""
+        """Words between a definition and the end of the item before it: a macro with brackets,
+        which the parser took for a statement of its own."""
         if _in_class(node):
             return []
         lexed = self.source.lexed
@@ -253,7 +257,7 @@ class CudaSource:
         return words
 
     def _has_unknown(self, tokens: Iterable[tuple[str, str]]) -> bool:
-        """Whether words before a name, each with the sign behind it, are macros that no source
+        """True if words before a name, each with the sign after it, are macros that no source
         defines."""
         around = self.around
         typed, unknown = False, []
@@ -276,7 +280,7 @@ class CudaSource:
         )
 
     def _before(self, node: Node, declarator: Node) -> Iterator[tuple[str, str]]:
-        """Words outside of brackets before a declarator, with what is behind each; of `a::b` the
+        """Words outside of brackets before a declarator, each with the sign after it; of `a::b` the
         first."""
         tokens = self.source.lexed.between(node.start_byte, declarator.start_byte)
         depth, before = 0, ""
@@ -288,7 +292,7 @@ class CudaSource:
 
     @cached_property
     def named(self) -> dict[str, list[Definition]]:
-        """By name, what kernels may call."""
+        """Definitions that kernels may call, by name."""
         found: dict[str, list[Definition]] = {}
         for function in self.functions:
             if not function.kernel and self.is_device(function.node):
@@ -297,12 +301,12 @@ class CudaSource:
 
     @cached_property
     def words(self) -> dict[str, frozenset[str]]:
-        """By name of a macro or of what kernels may call: the words of its text."""
+        """The words in the text of a macro or callable function, by its name."""
         return self._of_each(lambda macro: macro.words, lambda f: self.words_in(f.body))
 
     @cached_property
     def calls(self) -> dict[str, frozenset[str]]:
-        """By the same names: what they may call, and macros that they use."""
+        """The functions that each may call and the macros that it uses, by the same names."""
         return self._of_each(lambda macro: macro.words & self.around.names, self.calls_in)
 
     @cached_property
@@ -345,11 +349,11 @@ class CudaSource:
         return (self.around.names & found) - self.locals_of(function)
 
     def locals_of(self, function: Definition) -> frozenset[str]:
-        """Names that mean something of the function's own."""
+        """Names that are the function's own variables or parameters."""
         return declared(self.source, function.parameters) | declared(self.source, function.body)
 
     def behind(self, names: Iterable[str]) -> frozenset[str]:
-        """These names, and what they reach over any number of calls, through any source."""
+        """These names, and all names that they reach by calls, through any source."""
         pending, found = [n for n in names if n in self.around.names], set[str]()
         while pending:
             name = pending.pop()
@@ -377,7 +381,7 @@ class CudaSource:
 
     @cached_property
     def _callers(self) -> dict[str, list[str]]:
-        """By name, what calls it or uses it."""
+        """Callers and users of each name."""
         found: dict[str, list[str]] = {}
         for name in self._names:
             for called in self.calls[name]:
@@ -389,7 +393,8 @@ class CudaSource:
         return {}
 
     def reaching(self, wanted: frozenset[str]) -> frozenset[str]:
-        """Names of the file whose text, or what it calls, mentions any of the wanted."""
+        """Names of the file whose text, or whose callees' text, mentions any of the wanted
+        names."""
         if wanted not in self._reaching:
             pending = [name for name in self._names if self.words[name] & wanted]
             found = set[str]()
@@ -402,13 +407,13 @@ class CudaSource:
         return self._reaching[wanted]
 
     def bodies(self, function: Definition) -> list[Definition]:
-        """The function, and all of the file that it may call."""
+        """The function, and all functions of the file that it may call."""
         names = sorted(self.behind(self.calls_in(function)))
         return [function, *(f for name in names for f in self.named.get(name, ()))]
 
 
 def modules(sources: Iterable[Source], lacking: bool = False) -> tuple[CudaSource, ...]:
-    """What a file and its headers define.  lacking: as of `SourceGroup`"""
+    """The definitions in a file and its headers.  lacking: as in `SourceGroup`"""
     around = SourceGroup(lacking)
     around.sources.extend(_module(source, around) for source in sources)
     return tuple(around.sources)
@@ -446,7 +451,7 @@ def _module(source: Source, around: SourceGroup) -> CudaSource:
 
 
 def _lost(root: Node, functions: Iterable[Definition]) -> Iterator[Node]:
-    """The marks of kernels that have neither a definition with a name nor a whole declaration."""
+    """Marks of kernels without a named definition or a whole declaration."""
     known = {function.node.id for function in functions}
     for node in inside(root, tokens=True):
         if node.type == "__global__":
@@ -463,9 +468,9 @@ def _lost(root: Node, functions: Iterable[Definition]) -> Iterator[Node]:
 def volatile_names(
     module: CudaSource, nodes: Iterable[Node], words: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """Of declarations, the names of those that are volatile, perhaps by a macro.
+    """Names of variables that are declared volatile, perhaps by a macro.
 
-    words: others that say so
+    words: other words that mean volatile
     """
     of, wanted = module.source.of, words | {"volatile"}
     for node in nodes:
@@ -475,7 +480,7 @@ def volatile_names(
 
 
 def function_in(declarator: Node) -> Node | None:
-    """The part with the parameters, below pointers and references that are returned."""
+    """The part of a declarator with the parameters, below returned pointers and references."""
     node: Node | None = declarator
     while node is not None and node.type != "function_declarator":
         if node.type not in ("pointer_declarator", "reference_declarator"):
@@ -492,8 +497,10 @@ def whole(node: Node) -> Node:
 
 
 def _functions(source: Source, node: Node) -> Iterator[Definition]:
-    """None for what has no name by which it is called, such as an operator or a constructor.
-    Where a macro makes the head, several names may be the function's: `MAKE(name, int *given) {`.
+    """Definitions of functions in a node, one for each name; its name is None for operators and
+    constructors, which are not called by name.
+
+    If a macro makes the head, several names may be the function's: `MAKE(name, int *given) {`.
     """
     declarator, body = (node.child_by_field_name(f) for f in ("declarator", "body"))
     found = function_in(declarator) if declarator is not None else None
@@ -514,8 +521,8 @@ def _functions(source: Source, node: Node) -> Iterator[Definition]:
 
 
 def is_untyped(node: Node) -> bool:
-    """Whether a function's result has no type in the text, so that a macro before it has one.
-    Constructors, and functions that convert, need none."""
+    """True if a function has no result type in the text, so a macro before it must contain one.
+    Constructors and conversion functions need none."""
     declarator = node.child_by_field_name("declarator")
     name = declarator.child_by_field_name("declarator") if declarator is not None else None
     return (
@@ -534,5 +541,5 @@ def _in_class(node: Node) -> bool:
 
 
 def _is_literal(name: Node) -> bool:
-    """Whether a name is the suffix of `operator""_suffix`, which nobody calls by it."""
+    """True if a name is the suffix of `operator""_suffix`, which is never called by name."""
     return name.parent is not None and name.parent.type == "operator_name"

@@ -1,8 +1,8 @@
-"""Shared arrays whose columns are read get one element more a row, against bank conflicts.
+"""Pads shared arrays whose columns are read with one element per row, against bank conflicts.
 
-Input: a kernel.  Output: edits of its text.  A row of 32 words (or a multiple) lies in the same
-banks as the next one, so threads that read a column wait for each other; one element more shifts
-each row.  An array is padded only if every use of it is `name[i][j]`, and only if it pays.
+Input: a kernel.  Output: edits of its text.  Rows of 32 words (or a multiple) begin in the same
+bank, so threads that read a column wait for each other; one more element shifts each row.  An array
+is padded only if every use of it is `name[i][j]`, and if its rows are a multiple of all banks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.elastic.transform.source import Edit, inside, is_shared, name_of
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-#: Bytes that one row of all banks has.
+#: Bytes of one row of all banks.
 BANKS = 128
 
 
@@ -55,7 +55,7 @@ def padding(module: CudaSource, kernel: Definition) -> Padding:
 
 
 def _sizes(declarator: Node) -> list[Node]:
-    """The extents of an array, the first first."""
+    """The extents of an array, outermost first."""
     found: list[Node] = []
     node: Node | None = declarator
     while node is not None and node.type == "array_declarator":
@@ -68,7 +68,7 @@ def _sizes(declarator: Node) -> list[Node]:
 
 
 def _row_of(use: Node) -> Node | None:
-    """The first index of `name[i][j]`; None: it is used in another way."""
+    """The first index of `name[i][j]`; None if it is used in another way."""
     first = use.parent
     second = first.parent if first is not None else None
     outer = second.parent if second is not None else None
@@ -92,7 +92,7 @@ def _names(module: CudaSource, node: Node) -> set[str]:
 
 
 def _by_thread(module: CudaSource, kernel: Definition) -> set[str]:
-    """Names whose values follow threadIdx.x."""
+    """Names whose values depend on threadIdx.x."""
     found, before = {"threadIdx.x"}, 0
     while before != len(found):
         before = len(found)

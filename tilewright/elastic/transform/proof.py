@@ -1,8 +1,8 @@
-"""Whether what a kernel leads to reads the block's number only where that can be rewritten.
+"""Proves that all code a kernel reaches reads the block's number only where it can be rewritten.
 
 Input: an `Identity`, and what a `Copier` would rewrite.  Output: why a unit cannot be copied, and
-where.  Each token that may stand for the block's number must be one that the copier rewrites, where
-the tile is in scope and the name has no other meaning.  What is not known to be so is refused.
+where.  Each token that may stand for the block's number must be one that the copier rewrites, at a
+place where the tile is in scope and the name has no other meaning.  Anything else is refused.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PLAIN_PRAGMAS = frozenset({
     "unroll", "nounroll", "nv_diag_suppress", "nv_diag_default", "GCC", "clang", "diag_suppress",
     "diag_default", "region", "endregion", "omp", "message", "nv_exec_check_disable",
 })  # fmt: skip
-#: What stands before a statement.
+#: Signs and words that may precede a statement.
 _BEFORE = frozenset({";", "{", "}", ":", ")", "else", "do"})
 _HEAD = "the head of a function reads the block's number, where there is no tile"
-#: By kind of a unit, why it cannot be copied.
+#: Why a unit of this kind cannot be copied.
 WHYS = {
     "operator": "an operator or constructor reads the block's number or waits",
     "class": "a class reads the block's number where no tile can be given to it (constructor, "
@@ -53,7 +53,8 @@ class Proof:
         self._known: dict[SourceUnit, Fault | None] = {}
 
     def fault(self, unit: SourceUnit) -> Fault | None:
-        """Why a unit that knows its block cannot be copied, or a kernel's body cannot."""
+        """Why a unit that reads its block's number, or a kernel's body, cannot be copied; None if
+        it can."""
         if unit not in self._known:
             self._known[unit] = next(self._faults(unit), None)
         return self._known[unit]
@@ -79,7 +80,7 @@ class Proof:
             yield from self._function(unit, unit.function)
 
     def _mixed(self, unit: SourceUnit) -> Iterator[Fault]:
-        """Names that are rewritten, and have other meanings."""
+        """Names that are rewritten and have other meanings, too."""
         for name in unit.names:
             for other in self.index.named[name]:
                 if other.kind == "host" and other not in self.identity.units:
@@ -111,7 +112,7 @@ class Proof:
         yield from self._macros_of(unit, tokens)
 
     def _is_told(self, token: Token) -> bool:
-        """What the name leads to is refused itself."""
+        """True if the unit that the name leads to is refused itself."""
         return token.kind == "word" and any(
             unit in self.identity.units and unit.kind in ("class", "operator", "other")
             for unit in self.index.named.get(token.text, ())
@@ -126,7 +127,7 @@ class Proof:
                 "the name has another meaning")  # fmt: skip
 
     def _is_member(self, unit: SourceUnit, token: Token) -> bool:
-        """A member `.name` that is not called is no function."""
+        """True for a member `.name` that is not called."""
         found = unit.source.lexed
         at = bisect_left(found.starts, token.start)
         return (
@@ -138,7 +139,7 @@ class Proof:
         )
 
     def local(self, unit: SourceUnit) -> set[int]:
-        """Where names mean variables of the function's own, and are not called."""
+        """Places where names mean the function's own variables and are not called."""
         source, named, function = unit.source, self.index.named, unit.function
         names = {
             token.text
@@ -166,8 +167,8 @@ class Proof:
         return found
 
     def _macros_of(self, unit: SourceUnit, tokens: Sequence[Token]) -> Iterator[Fault]:
-        """Macros that make names or texts of what is rewritten, and macros that are used where
-        their copies are not defined."""
+        """Macros that paste or stringify rewritten words, and macros used where their copies are
+        not defined."""
         starts = {token.start for token in tokens}
         found = unit.tokens
         for at, token in enumerate(found):
@@ -209,7 +210,7 @@ class Proof:
 
 
 def _written(tokens: Sequence[Token], edits: list[tuple[int, int]]) -> set[Token]:
-    """Words within an edit, and strings with one in them."""
+    """Tokens within an edit, and strings that contain one of its words."""
     edits.sort()
     starts = [start for start, _ in edits]
     found = set()
@@ -229,7 +230,7 @@ def _written(tokens: Sequence[Token], edits: list[tuple[int, int]]) -> set[Token
 
 
 def _scopes(body: Node, tokens: Sequence[Token]) -> Iterator[Fault]:
-    """Parts of a function that do not see its tile."""
+    """Parts of a function that cannot see its tile."""
     starts = [token.start for token in tokens]
     for node in inside(body) if tokens else ():
         why = _unseeing(node)
@@ -239,7 +240,7 @@ def _scopes(body: Node, tokens: Sequence[Token]) -> Iterator[Fault]:
 
 
 def _unseeing(node: Node) -> str:
-    """What a node is that does not see the tile around it; "" if it does."""
+    """The kind of a node that cannot see the tile around it; "" if it can."""
     if node.type in CLASSES:
         return "a class within a function"
     if node.type == "lambda_expression" and not captures(node):
@@ -254,7 +255,7 @@ def _unseeing(node: Node) -> str:
 
 
 def captures(node: Node) -> bool:
-    """Whether a lambda takes along what it mentions."""
+    """True if a lambda captures the names that it mentions."""
     found = node.child_by_field_name("captures")
     return found is not None and any(
         child.type == "lambda_default_capture" for child in found.named_children
@@ -262,14 +263,14 @@ def captures(node: Node) -> bool:
 
 
 class Shape(NamedTuple):
-    """lambdas: one may begin in it;  odd: a bracket has no other"""
+    """lambdas: a lambda may begin in the macro;  odd: its brackets are not balanced"""
 
     lambdas: bool
     odd: bool
 
 
 def shape_of(macro: SourceUnit) -> Shape:
-    """What of a macro the tree of a source that uses it does not show."""
+    """Properties of a macro that do not show in the syntax tree of a source that uses it."""
     before = ""
     lambdas = False
     for token in macro.tokens:
@@ -280,7 +281,7 @@ def shape_of(macro: SourceUnit) -> Shape:
 
 
 def directives(unit: SourceUnit, identity: Identity) -> Iterator[Fault]:
-    """What the preprocessor does within a text of which there will be a copy."""
+    """Faults of preprocessor directives within a text that will be copied."""
     found = unit.source.lexed
     pending: list[Directive] = []
     begin = bisect_left(found.lines, unit.start)
@@ -306,7 +307,7 @@ def directives(unit: SourceUnit, identity: Identity) -> Iterator[Fault]:
 
 
 def _is_whole(unit: SourceUnit, begin: Directive, end: Directive) -> bool:
-    """Whether there are whole statements between two directives."""
+    """True if there are whole statements between two directives."""
     found = unit.source.lexed
     between = found.between(begin.end, end.start)
     at = bisect_left(found.starts, begin.start) - 1
@@ -318,7 +319,8 @@ def _is_whole(unit: SourceUnit, begin: Directive, end: Directive) -> bool:
 
 
 def _redefined(unit: SourceUnit, directive: Directive, identity: Identity) -> Iterator[Fault]:
-    """A copy stands behind the text: a macro must mean the same there from the start."""
+    """A fault if a macro is redefined: the copy follows the text, where the macro must have had one
+    meaning from the start."""
     name = directive.tokens[0].text if directive.tokens else ""
     macros = [u for u in identity.index.named.get(name, ()) if u.kind == "macro"]
     before = unit.source.lexed.between(unit.start, directive.start)

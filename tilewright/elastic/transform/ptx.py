@@ -1,4 +1,4 @@
-"""Inline assembly of a kernel: special registers become operands, and what cannot stay is named.
+"""Inline assembly of a kernel: special registers become operands, other cases are refused.
 
 Input: an `asm` expression.  Output: reasons to refuse it, or edits of its text.
 """
@@ -14,7 +14,7 @@ from tilewright.elastic.transform.source import Edit, Source, inside
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-#: What a tile may not do in assembly, and why.
+#: Patterns of assembly that a tile may not contain, with the reasons.
 REFUSED = (
     (re.compile(r"\bexit\b|(?<![%\w])ret(?:\.uni)?\s*;"),
      "assembly ends the thread, and so the worker"),
@@ -37,7 +37,7 @@ _ANY = re.compile(r"%%?n?(?:ctaid|tid)\b")
 
 
 def code_of(source: Source, asm: Node) -> str:
-    """Its text, with the strings joined."""
+    """The assembly's text, with its strings joined."""
     code = asm.child_by_field_name("assembly_code")
     if code is None:
         return ""
@@ -47,12 +47,12 @@ def code_of(source: Source, asm: Node) -> str:
 
 
 def refused(code: str) -> Iterator[str]:
-    """Why a text of assembly cannot be part of a tile."""
+    """Reasons why a text of assembly cannot be part of a tile."""
     yield from (why for pattern, why in REFUSED if pattern.search(code))
 
 
 def reasons(source: Source, asm: Node) -> Iterator[str]:
-    """Why the assembly cannot be part of a tile."""
+    """Reasons why an `asm` expression cannot be part of a tile."""
     code = code_of(source, asm)
     yield from refused(code)
     node = asm.child_by_field_name("assembly_code")
@@ -65,7 +65,7 @@ def reasons(source: Source, asm: Node) -> Iterator[str]:
 
 
 def edits(source: Source, asm: Node, values: Mapping[str, str]) -> list[Edit]:
-    """Registers that `values` names ("ctaid") become operands with these values."""
+    """Replaces registers that `values` names ("ctaid") by operands with these values."""
     code = asm.child_by_field_name("assembly_code")
     lists = [asm.child_by_field_name(f"{kind}_operands") for kind in ("output", "input")]
     count = sum(len(found.named_children) for found in lists if found is not None)

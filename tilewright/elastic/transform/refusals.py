@@ -1,7 +1,8 @@
-"""Why kernels are refused for what their source has around them and leads to.
+"""Reasons to refuse a kernel that lie in the code around it and the code that it reaches.
 
-Input: sources with a `WordIndex`.  Output: reasons, by kernel.  rules.py tells what a kernel's own
-text does, proof.py where the block's number is read; here is what words, macros and headers do.
+Input: sources with a `WordIndex`.  Output: reasons, by kernel.  rules.py judges the kernel's own
+text, proof.py the places where the block's number is read; this module judges words, macros and
+headers.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 WITHIN_WHY = "the kernel is within something else"
-#: Words that the parser and the rules take for what the language says they are.
+#: Words for which the parser and the rules assume the language's own meaning.
 RELIED = FORM_WORDS | COPY_WORDS | REFUSED.keys() | BARRIERS | frozenset({
     "if", "else", "for", "while", "do", "switch", "case", "default", "return", "goto", "break",
     "continue", "struct", "class", "union", "enum", "namespace", "template", "typename", "using",
@@ -56,19 +57,19 @@ RELIED = FORM_WORDS | COPY_WORDS | REFUSED.keys() | BARRIERS | frozenset({
     "group_index", "__nanosleep", "atomicAdd", "atomicCAS", "atomicExch", "sizeof", "decltype",
     "__launch_bounds__", "static", "inline", "__noinline__", "__host__",
 })  # fmt: skip
-#: Functions of compilers by which registers are read.
+#: Compiler intrinsics that read registers.
 _INTRINSIC = re.compile(
     r"__nvvm_\w+|__builtin_\w*(?:sreg|ctaid)\w*|__nv_ptx\w*|get_sreg_\w+|__cluster\w+"
     r"|__cuda_builtin_\w+|__cudaGet_\w+|__cuda_\w*Idx\w*"
 )
-#: Words that a copy of the text gives another value.
+#: Words whose value differs in a copy of the text.
 _OF_PLACE = frozenset({
     "__LINE__", "__COUNTER__", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "__FUNCSIG__",
     "__builtin_LINE", "__builtin_FUNCTION", "source_location", "bitand", "compl", "and_eq", "or_eq",
     "xor_eq", "__INCLUDE_LEVEL__",
 })  # fmt: skip
 _OBJECTS = frozenset({"barrier", "latch", "semaphore", "counting_semaphore", "binary_semaphore"})
-#: Parts of libraries that know the grid, by the name before and behind `::`.
+#: Parts of libraries that read the grid, as (name before `::`, names after it).
 _LIBRARIES = {
     **{f"cuda::{word}": OBJECTS_WHY for word in _OBJECTS},
     "cuda::hierarchy": "a library reads the block's number (cuda::hierarchy)",
@@ -79,7 +80,7 @@ _LIBRARIES = {
     "cub::GridBarrier": "it waits for the whole grid (cub::GridBarrier)",
 }  # fmt: skip
 _DETAILS_WHY = "details of cooperative groups may read the block's number"
-#: What the language calls without its name: by a node of the grammar, and by a word of a macro.
+#: Functions that the language calls without naming them: by syntax node, and by word of a macro.
 _IMPLICIT = (
     ("for_range_loop", "for", frozenset({"begin", "end"})),
     ("structured_binding_declarator", "auto", frozenset({"get"})),
@@ -96,7 +97,7 @@ _OF_CUDA = re.compile(
     r"|blockDim|gridDim|restrict|C|unroll|memcpy|memset|defined|public|private|protected|virtual"
     r"|memory|u?char|wchar_t|friend|explicit|mutable|group_index|thread_block\w*|this_\w+"
 )
-#: Headers of the compiler and of the system, none of whose macros and functions read the number.
+#: Headers of the compiler and system; none of their macros and functions reads the block's number.
 _SYSTEM = re.compile(
     r"(?:[a-z_0-9]+|(?:std|float|limits|strings|wchar|pthread|fcntl|locale|setjmp|memory|values|math|stdint|stdio|stdlib|string|assert|time|ctype|errno"
     r"|complex|signal|stddef|stdarg|stdbool|inttypes|unistd|fenv|getopt|malloc|omp)\.h"
@@ -116,13 +117,14 @@ _CLASSES_OF = re.compile(r"cooperative_groups|cuda/|cub/|thrust/|mma")
 _LOOPS = frozenset({"while", "for", "goto"})
 #: Static variables that are the same in each copy, or belong to the block.
 _FIXED = frozenset({"const", "constexpr", "__shared__", "static_assert"})
-#: Members of the block's number, as copies of assembly read them.
+#: Components of the block's number, as copies of assembly read them.
 _PARTS = ("x", "y", "z")
 
 
 @dataclass(frozen=True, eq=False)
 class Refusals:
-    """sources: the file, and headers that were found for it;  rulebooks: of those that are read"""
+    """sources: the file, and headers that were found for it;  rulebooks: of the sources that are
+    read"""
 
     sources: tuple[Source, ...]
     rulebooks: Mapping[Source, Rulebook]
@@ -131,7 +133,7 @@ class Refusals:
     proof: Proof
 
     def reasons(self, kernel: SourceUnit) -> Iterator[Reason]:
-        """Why a kernel that is a unit of the file is refused."""
+        """Why a kernel of the file is refused."""
         yield from self.of_file
         reached = self.reached(kernel)
         yield from self._taken(kernel, reached)
@@ -196,7 +198,8 @@ class Refusals:
                 )
 
     def _details(self, source: Source) -> Iterator[Reason]:
-        """Namespaces have many names, so one of details is known by its own."""
+        """Uses of a library's internal namespaces; these have many outer names, so their own names
+        count."""
         if not any("cooperative_groups" in word for word in self._words):
             return
         tokens = source.lexed.tokens
@@ -206,7 +209,8 @@ class Refusals:
 
     @cached_property
     def _renamed(self) -> dict[str, str]:
-        """Other names of libraries' namespaces; "" for the one whose parts stand alone."""
+        """Aliases of libraries' namespaces; "" for a library whose parts are used without a
+        prefix."""
         found = {}
         for source in self.sources:
             words = [token.text for token in source.lexed.tokens]
@@ -221,7 +225,7 @@ class Refusals:
 
     @cached_property
     def _structural(self) -> frozenset[str]:
-        """Macros that stand for more than an expression."""
+        """Macros that expand to more than an expression."""
         units = [u for u in self.identity.index.units
                  if u.kind == "macro" and any(t.text in _STRUCTURE for t in u.tokens)]  # fmt: skip
         found = self.identity.index.leading_to(units, ())
@@ -229,7 +233,7 @@ class Refusals:
 
     @cached_property
     def _unclear(self) -> tuple[SourceUnit, ...]:
-        """Units whose definitions a macro makes, or the parser did not understand."""
+        """Units whose definitions a macro makes, or that the parser did not understand."""
         return tuple(u for u in self.identity.index.units if self._is_unclear(u))
 
     def _is_unclear(self, unit: SourceUnit) -> bool:
@@ -251,12 +255,12 @@ class Refusals:
 
     @cached_property
     def _doubtful(self) -> frozenset[str]:
-        """Words where the parser did not understand the text, or a macro makes definitions."""
+        """Words in text that the parser did not understand, or where a macro makes definitions."""
         units = [u for u in self.identity.index.units if u.node is not None and u.node.has_error]
         return frozenset(word for u in (*units, *self._unclear) for word in u.words)
 
     def _doubted(self, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
-        """Calls of what may be defined in such a place."""
+        """Calls of functions that may be defined in such text."""
         named = self.identity.index.named
         for unit in reached if self._doubtful else ():
             before = ""
@@ -290,7 +294,8 @@ class Refusals:
     # ---- what a kernel leads to ------------------------------------------------------------------
 
     def reached(self, kernel: SourceUnit) -> list[SourceUnit]:
-        """The kernel and what its words lead to, also those that macros paste together."""
+        """The kernel and all units that its words lead to, also words that macros paste
+        together."""
         index = self.identity.index
         found = index.reached(kernel)
         more: set[str] = set()
@@ -304,7 +309,7 @@ class Refusals:
         return found
 
     def _made(self, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
-        """Words of the language, and names that are rewritten, made by pasting tokens."""
+        """Words of the language, and rewritten names, that are made by pasting tokens."""
         pasting = [unit for unit in reached if unit.kind == "macro" and pastes(unit)]
         if not pasting:
             return
@@ -318,7 +323,7 @@ class Refusals:
 
     @cached_property
     def _reserved(self) -> frozenset[str]:
-        """Words of the sources that all forms need for themselves."""
+        """Words of the sources that the elastic forms reserve."""
         own = {word for word in RELIED if word.startswith(("tw_", "tilewright"))}
         return frozenset(w for w in self._words if w in own or _NUMBERED.match(w))
 
@@ -332,7 +337,7 @@ class Refusals:
             )
 
     def _head(self, kernel: SourceUnit) -> Iterator[Reason]:
-        """Macros in the head of a kernel, which the forms repeat in parts."""
+        """Macros in the head of a kernel, parts of which the forms repeat."""
         function = kernel.definition
         for token in kernel.tokens:
             if token.start >= function.body.start_byte:
@@ -365,7 +370,7 @@ class Refusals:
             yield Reason(kernel.source.line(kernel.start), WITHIN_WHY)
 
     def _in_unit(self, unit: SourceUnit) -> Iterator[Reason]:
-        """Words, signs and assembly that no tile may have."""
+        """Words, signs and assembly that no tile may contain."""
         place = unit.source.line
         tokens = unit.tokens
         for at, token in enumerate(tokens):
@@ -406,7 +411,7 @@ class Refusals:
         return _LIBRARIES.get(f"{renamed.get('')}::{first}") if second == "<" else None
 
     def _implied(self, unit: SourceUnit) -> Iterator[Reason]:
-        """Functions that a loop over a range, or a binding of parts, calls without their names."""
+        """Functions that a range-based loop or a structured binding calls without naming them."""
         for node_type, word, names in _IMPLICIT:
             found = sorted(names & (self.identity.names | self.waiting))
             if not found:
@@ -421,7 +426,8 @@ class Refusals:
                 )
 
     def _kept(self, unit: SourceUnit, kernel: SourceUnit) -> Iterator[Reason]:
-        """What a copy of the text would have for itself, or read otherwise."""
+        """Variables that each copy of the text would have for itself, and values that differ in a
+        copy."""
         if unit is not kernel and unit.kind != "macro" and unit not in self.identity.units:
             return
         start = unit.function.body.start_byte if unit.function is not None else unit.start
@@ -442,7 +448,7 @@ class Refusals:
                         )
 
     def _of_others(self, unit: SourceUnit) -> Iterator[Reason]:
-        """Functions of a library's objects that have the name of one that is rewritten."""
+        """Members of a library's objects that have the name of a rewritten function."""
         wanted = self.identity.names
         if not (unit.function and unit.words & wanted and self._has_library):
             return
@@ -478,12 +484,12 @@ class Refusals:
 
     @cached_property
     def _has_library(self) -> bool:
-        """Whether a header brings classes for a GPU that are not read."""
+        """True if a header that is not read defines classes for a GPU."""
         return any(_CLASSES_OF.match(included(d.tokens)) for _, d in self.headers.missing)
 
     @cached_property
     def _hosts(self) -> tuple[SourceUnit, ...]:
-        """Functions without a mark of the device that read the block's number themselves."""
+        """Functions without a device mark that read the block's number directly."""
         return tuple(u for u in self.identity.index.units
                      if u.kind == "host" and u.words & self.identity.words)  # fmt: skip
 
@@ -517,7 +523,7 @@ class Refusals:
                     yield Reason(place(unit.start), why)
 
     def _open(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
-        """A kernel that may be given code, and code that reads the block's number."""
+        """A kernel that may be passed code, while some code reads the block's number."""
         loose = self.loose
         if loose and _is_open(kernel, reached):
             yield Reason(loose[0], "the block's number is read here, and a template or a pointer "
@@ -525,7 +531,7 @@ class Refusals:
 
     @cached_property
     def loose(self) -> tuple[SourceLine, ...]:
-        """Where something else than a call by name may lead to the block's number."""
+        """Lines where something other than a call by name may lead to the block's number."""
         return tuple(self._loose())
 
     def _loose(self) -> Iterator[SourceLine]:
@@ -547,7 +553,7 @@ class Refusals:
             yield from (unit.source.line(t.start) for t in named_only if t.start not in local)
 
     def _elsewhere(self, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
-        """What is defined where it was not read."""
+        """Names that are defined in code that was not read."""
         named = self.identity.index.named
         called = {
             token.text
@@ -589,7 +595,7 @@ class Refusals:
                 before = token.text
 
     def _meant(self, words: Iterable[str]) -> frozenset[str]:
-        """These words, and those of macros that they lead to."""
+        """These words, and the words that macros among them expand to."""
         return next(iter(self.rulebooks.values())).module.around.meant(words)
 
     @cached_property
@@ -610,7 +616,7 @@ class Refusals:
 
 
 def missing_names(headers: Headers) -> list[str]:
-    """Headers that were not found, and are none of the system's."""
+    """Headers that were not found and are not the system's."""
     names: dict[str, None] = {}
     for _, directive in headers.missing:
         name = included(directive.tokens)
@@ -620,7 +626,7 @@ def missing_names(headers: Headers) -> list[str]:
 
 
 def _statement(tokens: Sequence[Token], at: int) -> set[str]:
-    """Words and signs around a token, from the statement's begin to its first value."""
+    """Words and signs around a token, from the start of its statement to its first value."""
     begin = at
     while begin and tokens[begin - 1].text not in _STRUCTURE:
         begin -= 1
@@ -631,12 +637,12 @@ def _statement(tokens: Sequence[Token], at: int) -> set[str]:
 
 
 def _pieces(units: Iterable[SourceUnit]) -> set[str]:
-    """Of what names may be pasted."""
+    """Parts from which names may be pasted."""
     return {t.text for u in units for t in u.tokens if t.kind in ("word", "number")}
 
 
 def _is_made(name: str, pieces: set[str]) -> bool:
-    """Whether a name can be put together from two pieces or more."""
+    """True if a name can be composed of two or more pieces."""
     reachable = {0}
     for start in range(len(name)):
         if start in reachable:
@@ -655,7 +661,7 @@ def _at_namespace(unit: SourceUnit) -> bool:
 
 
 def _is_open(kernel: SourceUnit, reached: Iterable[SourceUnit]) -> bool:
-    """Whether it may call what its caller chooses."""
+    """True if it may call a function that its caller chooses."""
     for parameters in kernel.definition.templates:
         for node in parameters.named_children:
             kind = node.child_by_field_name("type")

@@ -1,8 +1,8 @@
-"""Second copies of functions and macros, in which a block's place is the tile's.
+"""Copies functions and macros such that the tile's position replaces the block's.
 
-Input: a function or macro and what its file reaches.  Output: text.  `tw_tile` is the tile in it;
-copies of device functions get it as their first parameter, copies of macros find it where they are
-used.
+Input: a function or macro and the units of its file that it reaches.  Output: text.  `tw_tile` is
+the tile; copies of device functions get it as their first parameter, copies of macros find it where
+they are used.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from tilewright.elastic.transform.tokens import Token, closing
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-#: The type of a tile, and the name of the one at hand.
+#: The type of a tile, and the name of the present one.
 TILE, TW = "tilewright::Tile", "tw_tile"
-#: What a copy reads instead; both spellings of a register.
+#: What a copy reads instead of these; both spellings of a register.
 BLOCK_VALUES = {"blockIdx": f"{TW}.tw_block", "gridDim": f"{TW}.tw_grid"}
 THREAD_VALUES = {"threadIdx": f"{TW}.tw_thread", "blockDim": f"{TW}.tw_threads"}
 BLOCK_REGISTERS = {"ctaid": f"{TW}.tw_block", "nctaid": f"{TW}.tw_grid"}
 THREAD_REGISTERS = {"tid": f"{TW}.tw_thread", "ntid": f"{TW}.tw_threads"}
-#: Words that copies have beside those of the source.
+#: Words that copies contain besides those of the source.
 WORDS = frozenset({
     "const", "__ballot_sync", "bool", "tw_block", "tw_grid", "tw_thread", "tw_threads", "tw_live",
 })  # fmt: skip
-#: How a function is called by its name.
+#: Syntax nodes by which a function is called by its name.
 _CALLEES = frozenset({
     "identifier", "qualified_identifier", "template_function", "field_expression",
 })  # fmt: skip
 _LIBRARIES = ("std::", "::std::", "cuda::", "cub::", "thrust::", "cg::", "cooperative_groups::",
               "nvcuda::")  # fmt: skip
-#: Where an expression may stand, in words of the grammar.
+#: Syntax nodes in which an expression may stand.
 _VALUES = frozenset({
     "field_expression", "argument_list", "init_declarator", "binary_expression",
     "assignment_expression", "parenthesized_expression", "return_statement", "initializer_list",
@@ -52,7 +52,7 @@ _VALUES = frozenset({
 
 
 class Copier:
-    """What is rewritten in the kernels that become elastic, and in what they lead to."""
+    """Rewrites the kernels that become elastic, and the code that they reach."""
 
     def __init__(self, module: CudaSource, identity: Identity, fold: bool) -> None:
         self.module, self.identity, self.source = module, identity, module.source
@@ -68,7 +68,7 @@ class Copier:
     # ---- bodies ----------------------------------------------------------------------------------
 
     def edits(self, function: Definition, live: bool) -> list[Edit]:
-        """Of the body: each is right wherever the tile is in scope."""
+        """Edits of a body; each is valid wherever the tile is in scope."""
         found: list[Edit] = []
         body = function.body
         for node in inside(body):
@@ -114,13 +114,13 @@ class Copier:
             yield Edit(arguments.start_byte + 1, arguments.start_byte + 1, more)
 
     def _is_own(self, name: Node, word: str, function: Definition) -> bool:
-        """Whether a name means a variable of the function's own."""
+        """True if a name means one of the function's own variables."""
         return word in declared(self.source, function.parameters) or is_local(
             self.source, name, function.body
         )
 
     def body(self, verdict: Verdict, more: list[Edit]) -> str:
-        """A kernel's body as that of a tile."""
+        """A kernel's body as the body of a tile."""
         function = verdict.function
         edits = more + self.edits(function, verdict.live)
         if verdict.live:
@@ -128,7 +128,7 @@ class Copier:
         return self.source.edited(function.body.start_byte, function.body.end_byte, edits)
 
     def _counted(self, verdict: Verdict, edits: list[Edit]) -> Iterator[Edit]:
-        """Lanes that return are taken out of the mask, by all that come to the place."""
+        """Edits that remove returning lanes from the mask, in all lanes that come to the place."""
         written = sorted(edits, key=lambda edit: edit.start)
         starts = [edit.start for edit in written]
         for number, node in enumerate(verdict.returns):
@@ -151,7 +151,8 @@ class Copier:
     # ---- copies ----------------------------------------------------------------------------------
 
     def copies(self, units: Iterable[SourceUnit]) -> Iterator[tuple[int, str]]:
-        """Copies of functions, declarations and macros, and where each is put."""
+        """Copies of functions, declarations and macros, each with the place where it is
+        inserted."""
         for unit in units:
             if unit.kind == "macro":
                 yield unit.end, self._macro(unit)
@@ -187,7 +188,7 @@ class Copier:
     # ---- macros ----------------------------------------------------------------------------------
 
     def edits_in_macro(self, unit: SourceUnit, token: Token) -> list[Edit] | str:
-        """How a word of a macro is written in its copy, or why it cannot be."""
+        """The edits of a word in the copy of a macro, or why the word cannot be rewritten."""
         tokens = unit.tokens
         at = tokens.index(token)
         before = tokens[at - 1].text if at else ""
@@ -224,7 +225,7 @@ class Copier:
 
 
 def _some(tokens: Sequence[Token], maybe: set[str], identity: Identity) -> bool | None:
-    """Whether a call in a macro has arguments; None: it depends on what the macro is given."""
+    """True if a call in a macro has arguments; None if that depends on the macro's arguments."""
     if not tokens:
         return False
     first = tokens[0].text
@@ -236,7 +237,7 @@ def _some(tokens: Sequence[Token], maybe: set[str], identity: Identity) -> bool 
 
 
 def _is_value(node: Node) -> bool:
-    """Whether a name is read where it stands, as far as the grammar tells."""
+    """True if a name is read as a value at its place, as far as the grammar shows."""
     parent = node.parent
     if parent is None or parent.type not in _VALUES:
         return False

@@ -1,7 +1,7 @@
-"""What a kernel needs to become elastic, and why some cannot.
+"""Decides what a kernel needs to become elastic, or why it cannot.
 
-Input: a kernel of a `CudaSource`.  Output: a `Verdict`: what its tiles need, and reasons to refuse
-the kernel, each with its line.
+Input: a kernel of a `CudaSource`.  Output: a `Verdict`: the needs of its tiles, and reasons to
+refuse the kernel, each with its line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a kernel cannot be made elastic, and the line that says so."""
+    """Why a kernel cannot be made elastic, and the line that shows it."""
 
     place: SourceLine
     why: str
@@ -41,10 +41,10 @@ class Reason:
         return f"{self.place}: {self.why}"
 
 
-#: Their blocks would look at no budget, and are no tiles of anybody.
+#: Launched blocks would check no budget, and are not tiles of the kernel.
 LAUNCHES = "it launches kernels, which nobody could ask to leave: launch them from the host"
 OBJECTS_WHY = "it has barrier objects in shared memory, which each tile would initialise again"
-#: On a GPU a warp that is left in part waits for all of its lanes (docs/decisions/0054).
+#: On a GPU a warp of which some lanes return waits for all of them (docs/decisions/0054).
 _LEFT_WHY = (
     "some threads return before the others meet a barrier: let them skip the work instead, and "
     "come to the barrier"
@@ -52,7 +52,7 @@ _LEFT_WHY = (
 MISREAD_WHY = (
     "the text here is not understood; a conditional (#if) around a part of a statement, perhaps"
 )
-#: Words that nobody may mention whose block is a tile.
+#: Words that code in a tile must not mention, with the reasons.
 REFUSED = {
     "this_grid": "it waits for the whole grid or asks for its place there (this_grid)",
     "grid_group": "it waits for the whole grid (grid_group)",
@@ -75,20 +75,20 @@ REFUSED = {
     "cudaTriggerProgrammaticLaunchCompletion": "it lets another kernel begin",
     "pipeline_shared_state": OBJECTS_WHY,
 }
-#: How a cooperative group is asked for the block's number.
+#: The member by which a cooperative group gives the block's number.
 GROUP_INDEX = "group_index"
-#: The end of a conditional whose begin is elsewhere.
+#: The end of a preprocessor conditional that begins elsewhere.
 _HALF = re.compile(r"#\s*(?:el|endif)")
-#: A group's barrier in the text of a macro: the group may be the block.
+#: A group's barrier in the text of a macro; the group may be the block.
 _SYNC = re.compile(r"\bsync\s*\(")
-#: What is put after a kernel's name.
+#: Suffixes of the forms' names.
 FORMS = ("_tw", "_elastic", "_slice")
-#: Libraries whose functions meet at barriers of the block, or in groups of lanes.
+#: Libraries whose functions use barriers of the block, or groups of lanes.
 LIBRARY_BARRIERS = frozenset({
     "BlockReduce", "BlockScan", "BlockRadixSort", "BlockLoad", "BlockStore", "BlockExchange",
     "BlockHistogram", "BlockMergeSort", "make_pipeline", "wait_prior",
 })  # fmt: skip
-#: Functions of CUDA, and casts, by which threads share nothing.
+#: Functions of CUDA, and casts, that do not communicate between threads.
 ALONE = re.compile(
     r"atomic\w+|make_\w+|__(?!sync)\w+|(?:static|reinterpret|const)_cast|u?(?:int|long)|float|double"
     r"|(?:f|ll|l)?(?:abs|min|max)f?|(?:r|c)?sqrtf?|r?cbrtf?|(?:exp|log)(?:2|10|1p|m1|b)?f?|pow[fi]?"
@@ -101,7 +101,7 @@ LIBRARY_LANES = frozenset({"tiled_partition", "thread_block_tile", "WarpReduce",
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a kernel's second form is made of.
+    """What a kernel's elastic forms need.
 
     live:    a mask is kept of the lanes of a warp that have not returned
     returns: returns that only some threads take before lanes work together
@@ -116,7 +116,9 @@ class Verdict:
 
 
 class Rulebook:
-    """fold: threads of the tile are numbered by the second form, too
+    """The rules for one source.
+
+    fold: the elastic form also numbers the threads of the tile
     books: of the file and of all headers that were found, this one among them
     """
 
@@ -126,7 +128,7 @@ class Rulebook:
 
     @cached_property
     def identities(self) -> frozenset[str]:
-        """Words by which a block, or a thread, knows its place."""
+        """Words by which code reads its block's, or thread's, number."""
         found = BLOCK | {"%ctaid", "%nctaid", GROUP_INDEX}
         return found | THREAD | {"%tid", "%ntid"} if self.fold else found
 
@@ -137,17 +139,16 @@ class Rulebook:
 
     @cached_property
     def lanes(self) -> frozenset[str]:
-        """Functions of lanes, and names that call one."""
+        """Lane functions, and names that call one."""
         return self._with_users(*(book.own_lanes for book in self._books))
 
     @cached_property
     def asked(self) -> frozenset[str]:
-        """Names of what reads memory that others write."""
+        """Names of code that reads memory which other threads write."""
         return self._with_users(*(book.own_asked for book in self._books))
 
     def _with_users(self, *wanted: frozenset[str]) -> frozenset[str]:
-        """These names, and those of all books' sources that mention one, over any number of
-        steps."""
+        """These names, and names in all sources that mention one of them, transitively."""
         names, more = frozenset[str](), frozenset[str]().union(*wanted)
         while more != names:
             names = more
@@ -156,7 +157,7 @@ class Rulebook:
 
     @cached_property
     def own_barriers(self) -> frozenset[str]:
-        """What of this source waits at a barrier which is not called by its name."""
+        """Names of this source that wait at a barrier which is not called by its name."""
         own = {f.name for f in self.module.functions if list(self.group_syncs(f))}
         own |= {n for n, fs in self.module.named.items() if any(map(self._asm_barriers, fs))}
         for name, macros in self.module.macros.items():
@@ -166,7 +167,7 @@ class Rulebook:
 
     @cached_property
     def own_lanes(self) -> frozenset[str]:
-        """Functions of lanes that this source mentions."""
+        """Lane functions that this source mentions."""
         every = {w for words in self.module.words.values() for w in words}
         for kernel in self.module.kernels:
             every |= self.module.words_in(kernel.body)
@@ -174,7 +175,7 @@ class Rulebook:
 
     @cached_property
     def own_asked(self) -> frozenset[str]:
-        """As `asked`, by the texts of this source alone."""
+        """As `asked`, by this source's text alone."""
         return asking(self.module)
 
     def group_syncs(self, function: Definition) -> Iterator[Node]:
@@ -216,7 +217,7 @@ class Rulebook:
         return any(ptx.BARRIER.search(ptx.code_of(source, a)) for a in self.assemblies(function))
 
     def mentions(self, function: Definition, wanted: frozenset[str]) -> list[Node]:
-        """Names below the body that are wanted, and mean nothing of the function's own."""
+        """Wanted names below the body that are not the function's own variables."""
         names = wanted - self.module.locals_of(function)
         return [n for n in inside(function.body) if n.type in NAMES and self._of(n) in names]
 
@@ -244,7 +245,7 @@ class Rulebook:
 
     @cached_property
     def _hidden(self) -> bool:
-        """Whether the file has shared memory or barriers where calls do not lead: outside of
+        """True if the file has shared memory or barriers that calls do not lead to: outside of
         functions, in macros, in operators and constructors."""
         source, skip = self.module.source, frozenset({"function_definition"})
         texts = [m.value for found in self.module.macros.values() for m in found]
@@ -256,8 +257,7 @@ class Rulebook:
         )
 
     def _all_known(self, bodies: list[Definition]) -> bool:
-        """Whether the bodies call nothing but each other and functions of CUDA that wait for
-        nobody."""
+        """True if the bodies call only each other and CUDA functions that wait for nothing."""
         known = self.module.named.keys() | self.module.macros.keys()
         for function in bodies:
             for call in inside(function.body):
@@ -273,13 +273,13 @@ class Rulebook:
         return Reason(self.module.source.place(node), why)
 
     def _misread(self, node: Node) -> bool:
-        """Whether the parser did not understand what is here, or half of a conditional is."""
+        """True if the parser did not understand this text, or if it has half of a conditional."""
         half = node.type == "preproc_call" and _HALF.match(self._of(node))
         return node.type == "ERROR" or node.is_missing or bool(half)
 
     def _is_marking(self, function: Definition, node: Node) -> bool:
-        """Whether macros before a device function's type are all that is odd: its body, its
-        parameters and its text are right."""
+        """True if only macros before a device function's type are unknown, and the rest was
+        parsed."""
         return (
             not function.kernel
             and node.end_byte <= function.declarator.start_byte
@@ -317,7 +317,7 @@ class Rulebook:
             yield from self._together([function])
 
     def _refused(self, bodies: list[Definition]) -> Iterator[Reason]:
-        """Assembly that no tile may have, and loops that wait for another block."""
+        """Assembly that no tile may contain, and loops that wait for another block."""
         source = self.module.source
         for function in bodies:
             for node in self.assemblies(function):
@@ -342,14 +342,14 @@ class Rulebook:
                                          "by functions of a library")  # fmt: skip
 
     def _not_masked(self, kernel: Definition, returns: tuple[Node, ...]) -> Iterator[Reason]:
-        """Returns before functions of lanes must stand where all lanes that are left come by."""
+        """Returns before lane functions that not all remaining lanes pass at the same place."""
         for node in returns:
             if outer_if(kernel, node) is None:
                 yield self._reason(node, "some lanes of a warp return, within a loop or a branch, "
                                          "before others work together")  # fmt: skip
 
     def _together(self, bodies: list[Definition]) -> Iterator[Reason]:
-        """What may need all threads of a tile at once; a reason not to fold them."""
+        """Code that may need all threads of a tile at once; a reason not to fold them."""
         why = "threads of a tile work together, so one cannot do the work of several"
         together = self.barriers | self.lanes | LIBRARY_BARRIERS | LIBRARY_LANES
         together |= self._with_users(frozenset({"__shared__"}))
@@ -365,7 +365,7 @@ class Rulebook:
 
 
 def rulebooks(modules: Iterable[CudaSource], fold: bool) -> dict[Source, Rulebook]:
-    """The books of a file and of its headers, which use each other's names."""
+    """The rules for a file and its headers, which use each other's names."""
     books: list[Rulebook] = []
     books += [Rulebook(each, fold, books) for each in modules]
     return {book.module.source: book for book in books}
@@ -376,7 +376,7 @@ def copy_of(name: str) -> str:
 
 
 def outer_if(kernel: Definition, node: Node) -> Node | None:
-    """The `if` at the top of the kernel that is all there is around a return."""
+    """The `if` at the top level of the kernel that alone encloses a return."""
     parent = node.parent
     if parent is not None and parent.type == "compound_statement":
         if parent.named_children[-1].id != node.id:

@@ -1,8 +1,8 @@
 """A CUDA source as text and as a syntax tree, and edits of its text.
 
-Input: text of a file, and folders where headers are looked for.  Output: nodes of the tree with
-their text and lines.  Nothing is preprocessed and no header becomes part of the text: headers are
-read to see what they define.
+Input: text of a file, and folders with headers.  Output: nodes of the tree with their text and
+lines.  Nothing is preprocessed, and headers are not inserted: they are only read for their
+definitions.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tilewright.elastic.transform.tokens import Directive, Lexed, Problem, Token
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-#: Bytes that are no UTF-8, such as names in comments, stay what they are.
+#: Bytes that are not UTF-8, such as names in comments, are preserved.
 KEPT = "surrogateescape"
-#: Bytes of a source, or of a header, at most.
+#: The most bytes of a source or header.
 LARGEST = 1 << 20
-#: Nodes of the tree above each other, at most.
+#: The greatest depth of the tree.
 DEEPEST = 1000
-#: Headers that are read, at most.
+#: The most headers that are read.
 MOST_HEADERS = 256
-#: What the grammar does not know, with its brackets.  Blanks take its place in the parsed copy.
+#: Words that the grammar lacks, with their brackets; blanks replace them in the parsed copy.
 _UNKNOWN = frozenset({"__align__", "__builtin_align__", "alignas", "__maxnreg__",
                       "__cluster_dims__", "__block_size__"})  # fmt: skip
 
 
 def text_of(path: Path) -> str:
-    """The text of a source.  Raises UsageError if the file has none."""
+    """The text of a source.  Raises UsageError if the file cannot be read as text."""
     try:
         status = path.stat()
         if not S_ISREG(status.st_mode):
@@ -50,7 +50,7 @@ def text_of(path: Path) -> str:
 
 
 def _start(path: Path, size: int) -> bytes:
-    """As much of a file as is read.  Files of the system that have no size may never end."""
+    """The first bytes of a file, up to `size`; special files may never end."""
     if size == 0:
         return b""
     with path.open("rb") as file:
@@ -70,7 +70,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Edit:
-    """Bytes [start, end) become `text`."""
+    """Replaces bytes [start, end) by `text`."""
 
     start: int
     end: int
@@ -78,7 +78,7 @@ class Edit:
 
 
 class Source:
-    """text: UTF-8;  name: of the file, for reports;  included: another file includes it"""
+    """text: UTF-8;  name: of the file, for reports;  included: True if another file includes it"""
 
     def __init__(self, text: bytes, name: str, included: bool = False) -> None:
         self.text, self.name, self.included = text, name, included
@@ -89,7 +89,7 @@ class Source:
 
     @cached_property
     def problem(self) -> Problem | None:
-        """Why the text is not read, and where."""
+        """Why the text is not parsed, and where; None if it is."""
         for problem in self.lexed.problems:
             return problem
         cursor, depth = self.root.walk(), 0
@@ -136,7 +136,8 @@ class Source:
         return self.line(node.start_byte)
 
     def edited(self, start: int, end: int, edits: Iterable[Edit]) -> str:
-        """Bytes [start, end) with the edits that lie within; of nested ones the outer counts."""
+        """Bytes [start, end) with the edits that lie within; of nested edits the outer one
+        counts."""
         parts, at = [], start
         for edit in sorted(edits, key=lambda e: (e.start, e.end)):
             if edit.start < at or edit.end > end:
@@ -147,7 +148,7 @@ class Source:
 
 
 def read(text: str, name: str) -> Source:
-    """Raises UsageError for what is not text, or is too much of it."""
+    """A source from its text.  Raises UsageError if it is not text, or too long."""
     given = text.removeprefix("\ufeff").encode(errors=KEPT)
     if b"\0" in given:
         line = given[: given.index(b"\0")].count(b"\n") + 1
@@ -169,7 +170,7 @@ class Headers:
 
 
 def headers(source: Source, folders: Sequence[Path]) -> Headers:
-    """What the source includes, over any number of steps, from these folders."""
+    """The headers that the source includes, transitively, from these folders."""
     found: dict[Path, Source] = {}
     missing: list[tuple[Source, Directive]] = []
     pending: list[tuple[Source, tuple[Path, ...]]] = [(source, tuple(folders))]
@@ -212,7 +213,7 @@ def _header(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def _text_of_header(path: Path) -> bytes | None:
-    """None: it cannot be read, or is no text of a usual size."""
+    """The text of a header; None if it cannot be read, is not text or is too long."""
     try:
         text = _start(path, path.stat().st_size)
     except OSError:
@@ -236,9 +237,9 @@ def _parser() -> Parser:
 def inside(
     node: Node, *, skip: frozenset[str] = frozenset(), tokens: bool = False
 ) -> Iterator[Node]:
-    """The node and all named ones below it, in the order of the text; none below a `skip` type.
+    """The node and all named nodes below it, in the order of the text; not below a `skip` type.
 
-    tokens: also words and signs, which have no name
+    tokens: also words and signs, which are unnamed nodes
     """
     pending = [node]
     while pending:
@@ -249,7 +250,7 @@ def inside(
 
 
 def above(node: Node, stop: Node) -> Iterator[Node]:
-    """What encloses the node, from inside out, up to `stop` alone."""
+    """The nodes around a node, innermost first, up to but excluding `stop`."""
     found = node.parent
     while found is not None and found.id != stop.id:
         yield found
@@ -257,7 +258,7 @@ def above(node: Node, stop: Node) -> Iterator[Node]:
 
 
 def name_of(node: Node | None) -> Node | None:
-    """The identifier that names what an expression, a declarator or a callee refers to."""
+    """The identifier to which an expression, a declarator or a callee refers."""
     while node is not None:
         if node.type in ("identifier", "field_identifier", "type_identifier"):
             return node
@@ -279,7 +280,7 @@ def name_of(node: Node | None) -> Node | None:
 
 
 def is_shared(source: Source, declaration: Node) -> bool:
-    """Whether it declares variables in shared memory."""
+    """True if it declares variables in shared memory."""
     return any(
         source.of(child) == "__shared__"
         for child in declaration.named_children
@@ -298,7 +299,7 @@ def declared(source: Source, node: Node) -> frozenset[str]:
 
 
 def is_local(source: Source, node: Node, body: Node) -> bool:
-    """Whether a name means a variable that is declared around it, below a function's body."""
+    """True if a name means a variable that is declared around it, within a function's body."""
     name = source.of(node)
     for outer in (*above(node, body), body):
         if any(
@@ -310,7 +311,7 @@ def is_local(source: Source, node: Node, body: Node) -> bool:
 
 
 def _declared_by(outer: Node) -> Iterator[Node]:
-    """Names of variables that a block, a loop, a condition or a lambda declares for its inside."""
+    """Names of variables that a block, loop, condition or lambda declares for its inside."""
     if outer.type == "compound_statement":
         holders = outer.named_children
     elif outer.type == "lambda_expression":

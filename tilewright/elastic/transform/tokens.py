@@ -1,8 +1,8 @@
-"""A CUDA source as preprocessing tokens: what the compiler sees before any macro is expanded.
+"""A CUDA source as preprocessing tokens, before any macro is expanded.
 
-Input: the bytes of a file.  Output: its tokens, its directives, and places where the text may mean
-something else to the compiler than to the parser.  Nothing is expanded.  The time is linear in the
-size of the text.
+Input: the bytes of a file.  Output: its tokens, its directives, and places where the compiler may
+read the text differently from the parser.  Nothing is expanded.  The time is linear in the size of
+the text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tilewright.base.invariants import required
 
-#: Brackets within brackets, at most: compilers have such limits, too.
+#: The greatest nesting of brackets; compilers have such limits, too.
 DEEPEST = 200
 _TOKEN = re.compile(
     r"(?P<space>[ \t\f\v]+)"
@@ -52,7 +52,7 @@ class Token(NamedTuple):
 
 
 class Directive(NamedTuple):
-    """A line that begins with #;  name: "define" or the like;  tokens: behind the name"""
+    """A line that begins with #;  name: "define" or the like;  tokens: after the name"""
 
     name: str
     tokens: tuple[Token, ...]
@@ -61,7 +61,7 @@ class Directive(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why the text is not read, and where."""
+    """Why the text is not parsed, and where."""
 
     at: int
     why: str
@@ -78,7 +78,7 @@ class Lexed:
 
     @cached_property
     def lines(self) -> list[int]:
-        """Where the directives begin."""
+        """The start of each directive."""
         return [directive.start for directive in self.directives]
 
     def between(self, start: int, end: int) -> tuple[Token, ...]:
@@ -105,7 +105,7 @@ def lexed(text: bytes) -> Lexed:
 
 
 def _rows(code: str, problems: list[Problem]) -> Iterator[list[Token]]:
-    """Tokens of each logical line that has any."""
+    """The tokens of each logical line that has any."""
     row: list[Token] = []
     at = 0
     while at < len(code):
@@ -142,7 +142,7 @@ def _rows(code: str, problems: list[Problem]) -> Iterator[list[Token]]:
 
 
 def _splits(comment: str) -> bool:
-    """Whether old compilers take the next line for a part of the comment."""
+    """True if old compilers take the next line as part of the comment."""
     return comment.rstrip("\r").endswith("??/")
 
 
@@ -173,7 +173,7 @@ def _deep(tokens: Sequence[Token]) -> Iterator[Problem]:
 
 
 def _halves(directives: Sequence[Directive]) -> Iterator[Problem]:
-    """Conditionals without an end, and ends without one."""
+    """Conditionals without an end, and ends without a start."""
     pending: list[Directive] = []
     for directive in directives:
         if directive.name in ("if", "ifdef", "ifndef"):
@@ -188,7 +188,7 @@ def _halves(directives: Sequence[Directive]) -> Iterator[Problem]:
 
 
 def balanced(tokens: Sequence[Token]) -> bool:
-    """Whether each bracket has its other one among the tokens."""
+    """True if all brackets are balanced."""
     pairs = {")": "(", "]": "[", "}": "{"}
     pending: list[str] = []
     for token in tokens:
@@ -200,7 +200,8 @@ def balanced(tokens: Sequence[Token]) -> bool:
 
 
 def closing(tokens: Sequence[Token], at: int) -> int:
-    """Where the bracket that `tokens[at]` opens ends; the number of tokens if nowhere."""
+    """The position of the bracket that closes `tokens[at]`; the number of tokens if there is
+    none."""
     depth = 0
     for number in range(at, len(tokens)):
         text = tokens[number].text

@@ -1,7 +1,7 @@
-"""A CUDA source with elastic forms beside each kernel that can have them.
+"""Adds elastic forms to a CUDA source, next to each kernel that can have them.
 
-Input: text of a file.  Output: the same text with more in it, and a report of each kernel.  The
-source is not run, not preprocessed, and its own kernels stay as they are.
+Input: text of a file.  Output: the same text with additions, and a report on each kernel.  The
+source is not run or preprocessed, and its own kernels are not changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.elastic.transform.source import (
     read,
 )
 
-#: Of a block, on every device.
+#: The most threads of a block, on every device.
 MOST_THREADS = 1024
 _IN_HEADER = "a kernel in a header, which stays as it is: give tilewright elastic this file"
 _ATOMIC = re.compile(r"\batomic[A-Z]\w*")
@@ -42,11 +42,11 @@ _CLOCK = re.compile(r"\bclock(?:64)?\b|%+(?:globaltimer|smid|clock)|__nv_isClust
 
 @dataclass(frozen=True)
 class ElasticOptions:
-    """fold:   one thread may do the work of several of a tile: blocks of any size
-    pad:    rows of shared arrays that threads read by columns get one element more
-    device: only what a GPU's compiler needs is written, without the code of the host
-    threads: of kernels by name, the most threads of a block: the compiler gives a form whose blocks
-            are small more registers.  A kernel's own `__launch_bounds__` comes first
+    """fold:   one thread may do the work of several threads of a tile, so blocks may have any size
+    pad:    rows of shared arrays whose columns threads read get one more element
+    device: write only the code for the GPU's compiler, without host code
+    threads: the most threads of a block, by kernel name.  With small blocks the compiler gives a
+             form more registers.  A kernel's own `__launch_bounds__` takes precedence.
     """
 
     fold: bool = False
@@ -57,7 +57,7 @@ class ElasticOptions:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """reasons: why it has no elastic forms; none where it has;  notes: what to know of them"""
+    """reasons: why it has no elastic forms; () if it has;  notes: remarks on its forms"""
 
     name: str
     place: SourceLine
@@ -108,7 +108,7 @@ class Transformed:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether `transform` made the file."""
+    """True if `transform` made the file."""
     with path.open(errors="replace") as file:
         return file.read(len(MARK)) == MARK
 
@@ -116,11 +116,11 @@ def is_ours(path: Path) -> bool:
 def transform(
     text: str, name: str, folders: Sequence[Path] = (), options: ElasticOptions | None = None
 ) -> Transformed:
-    """Elastic forms for the kernels of a source.
+    """Adds elastic forms to the kernels of a source.
 
-    name: of the file, for reports;  folders: where headers are looked for, which are only read
-    Raises UsageError if the parser is not installed, the source is no text, has elastic forms
-    already, or has no kernel with a name in `options.threads`.
+    name: of the file, for reports;  folders: with headers, which are only read Raises UsageError if
+          the parser is not installed, or if the source is not text, already has elastic forms, or
+          has no kernel with a name in `options.threads`.
     """
     if text.startswith(MARK):
         raise UsageError(f"{name} has elastic forms already", hint="Give the source of it")
@@ -164,7 +164,7 @@ def transform(
 def _judged(
     every: Sequence[CudaSource], around: Headers, fold: bool
 ) -> tuple[list[Verdict], Copier, list[SourceUnit]]:
-    """Verdicts of all kernels, and what is copied for those that have no reasons."""
+    """Verdicts on all kernels, and the units to copy for the accepted ones."""
     found = every[0]
     books = rulebooks(every, fold)
     rules = books[found.source]
@@ -198,7 +198,8 @@ def _judged(
 
 
 def _with_namesakes(verdict: Verdict, refused: Mapping[str, Reason]) -> Verdict:
-    """A template and its specialisations have forms together or not at all."""
+    """The verdict with the reasons of its namesakes: a template and its specialisations get forms
+    together or not at all."""
     reason = refused.get(verdict.function.name)
     if reason is None or verdict.reasons:
         return verdict
@@ -207,7 +208,7 @@ def _with_namesakes(verdict: Verdict, refused: Mapping[str, Reason]) -> Verdict:
 
 
 def unread(source: Source) -> Reason | None:
-    """Why a source is not parsed."""
+    """Why a source is not parsed; None if it is."""
     found = source.problem
     return None if found is None else Reason(source.line(found.at), found.why)
 
@@ -262,7 +263,7 @@ def _unseen(found: CudaSource) -> Iterator[KernelReport]:
 
 
 def named_kernels(source: Source) -> Iterator[tuple[SourceLine, str]]:
-    """Where a kernel is marked, and its name, as far as words tell."""
+    """The line and name of each marked kernel, found by words only."""
     tokens = source.lexed.tokens
     for at, token in enumerate(tokens):
         if token.text != "__global__":

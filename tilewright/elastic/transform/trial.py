@@ -1,7 +1,7 @@
-"""Runs a kernel and its elastic forms on the CPU, to compare what they write, bit by bit.
+"""Runs a kernel and its elastic forms on the CPU, to compare their results bit by bit.
 
-Input: a transformed source and launches.  Output: effects on the arrays that are given.  Workers
-are sent away after any number of looks at the budget, and others go on.
+Input: a transformed source and launches.  Output: effects on the given arrays.  Workers are made to
+leave after any number of budget checks, and others continue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.base.numpy_scalars import Array
 from tilewright.elastic.transform.arguments import alone, shard, tasks_of
 from tilewright.hosts.cuda_on_cpu import Kernels
 
-#: Looks that are never used up.
+#: A number of budget checks that is never reached.
 ALWAYS = 0
 ROUNDS = 8
 Extents = tuple[int, int, int]
@@ -27,7 +27,7 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class TrialLaunch:
-    """A kernel's grid and block as it would be launched.
+    """An ordinary launch of a kernel.
 
     shared: bytes of dynamic shared memory;  args: arrays and scalars of the exact types
     """
@@ -44,10 +44,10 @@ class TrialLaunch:
 
 @dataclass(frozen=True)
 class Crew:
-    """How many blocks work, on how many threads of the CPU, and how they are sent away.
+    """The workers of a trial, and when they must leave.
 
-    looks:   by round of launches, after how many looks at the budget nobody may stay; 0: never
-    threads: of a block, where one does the work of several of the kernel's; None: as many
+    looks:   for each round of launches, the budget checks after which no worker may stay; 0: never
+    threads: of a block, if each does the work of several of the kernel's threads; None: no folding
     each:    tiles of a task
     """
 
@@ -59,7 +59,7 @@ class Crew:
 
 
 def names_of_forms(names: Mapping[str, str], forms: Iterable[str]) -> dict[str, str]:
-    """By name and form, the form as C++ calls it: scale<float> -> scale_elastic<float>."""
+    """The C++ name of each form, by kernel name and form: scale<float> -> scale_elastic<float>."""
     parted = {name: kernel.partition("<") for name, kernel in names.items()}
     return {
         name + form: base + form + angle + arguments
@@ -71,10 +71,9 @@ def names_of_forms(names: Mapping[str, str], forms: Iterable[str]) -> dict[str, 
 class Trial:
     """Kernels of a text that `transform` made.
 
-    names: by any name, the kernel as C++ calls it ("scale", "scale<float>")
-    bounds: the process ends where an index goes beyond an array whose size the compiler knows
-    folders: where the text's own headers are
-    Raises HostError where the text does not compile for the CPU.
+    names: the C++ name of each kernel ("scale", "scale<float>"), by any name
+    bounds: the process ends if an index exceeds an array whose size the compiler knows
+    folders: with the text's own headers Raises HostError if the text does not compile for the CPU.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Trial:
         self._kernels = Kernels("#define CUDA_ON_CPU\n" + text, wanted, bounds, folders)
 
     def plain(self, name: str, launch: TrialLaunch, processors: int = 1) -> None:
-        """The kernel as it is."""
+        """Runs the unchanged kernel."""
         self._kernels.run(
             name, launch.grid, launch.block, launch.args,
             shared=launch.shared, processors=processors,
@@ -103,7 +102,7 @@ class Trial:
         workers: int = 1,
         table: Array | None = None,
     ) -> None:
-        """Tiles [first, last) without tickets."""
+        """Runs tiles [first, last) without tickets."""
         at = 0 if table is None else table.ctypes.data
         given = shard(launch.grid, launch.block, first, last, at)
         self._kernels.run(
@@ -118,11 +117,11 @@ class Trial:
         tiles: tuple[int, int] | None = None,
         table: Array | None = None,
     ) -> int:
-        """Tiles [first, last), by default all, by workers; the rounds it took.
+        """Runs tiles [first, last), by default all, by workers; returns the number of rounds.
 
-        table: three numbers for each tile, the block that it is
-        Raises HostError if the tiles are not all done after ROUNDS for each tile and worker: one
-        that is too short for a search may do nothing.
+        table: three numbers for each tile, its block Raises HostError if tiles are left after
+               ROUNDS rounds for each tile and worker.  A round may complete nothing if its workers
+               must leave too early.
         """
         first, last = tiles or (0, launch.tiles)
         if first >= last:
@@ -156,7 +155,7 @@ class Trial:
 
 
 def looks_of(launch: TrialLaunch, workers: int) -> int:
-    """The most looks that one run takes: one before each task, and each worker's last."""
+    """The most budget checks of one run: one before each task, and each worker's last."""
     return launch.tiles + 2 * workers
 
 
@@ -167,10 +166,10 @@ def copies(launch: TrialLaunch) -> TrialLaunch:
 
 
 def bits(launch: TrialLaunch) -> list[bytes]:
-    """What its arrays hold."""
+    """The bytes of its arrays."""
     return [a.tobytes() for a in launch.args if isinstance(a, np.ndarray)]
 
 
 def every_look(launch: TrialLaunch, workers: int) -> Sequence[int]:
-    """Looks after which workers may be sent away so that something was done."""
+    """Numbers of budget checks after which workers may be made to leave with some work done."""
     return range(2, looks_of(launch, workers) + 1)

@@ -1,7 +1,7 @@
-"""Loops in which a thread waits for another block.
+"""Finds loops in which a thread waits for another block.
 
-Input: a function of a source.  Output: the loops with what gives them away.  A worker that waits
-for a tile that nobody runs would wait for ever, so kernels with such loops are refused.
+Input: a function of a source.  Output: the loops, each with the evidence.  A worker that waits for
+a tile which no worker is running would wait forever, so kernels with such loops are refused.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _ATOMIC = re.compile(r"atomic[A-Z]\w*$")
-#: Atomics with which a lock is taken.
+#: Atomic functions that can take a lock.
 _LOCK = ("atomicCAS", "atomicExch")
-#: A read of memory that others write, in words of the text.
+#: Text that reads memory which other threads write.
 _FRESH = re.compile(
     r"\bvolatile\b|\bld\.(?:acquire|volatile|relaxed)\b|__nanosleep|\.load\s*\(|\bwait\s*\("
 )
-#: A word by which memory is read that others write.
+#: A word that reads memory which other threads write.
 OTHERS = re.compile(rf"{_ATOMIC.pattern}|volatile$|__nanosleep$")
 _ASKING = re.compile(rf"{_FRESH.pattern}|\batomic[A-Z]\w*")
 _LOOP = re.compile(r"\bwhile\b(?!\s*\(\s*(?:0|false)\s*\))|\bfor\s*\(\s*;|\bgoto\b")
@@ -42,9 +42,9 @@ _JUMPS = ("break_statement", "return_statement")
 def waits(
     module: CudaSource, function: Definition, asked: frozenset[str]
 ) -> Iterator[tuple[Node, str]]:
-    """Loops that end only when somebody else writes, with why.
+    """Loops that end only when another thread writes, each with the evidence.
 
-    asked: names of what reads memory that others write
+    asked: names of code that reads memory which other threads write
     """
     of = module.source.of
     volatile = _volatile(module, function, asked)
@@ -76,7 +76,8 @@ def waits(
 def _loops_of_macros(
     module: CudaSource, function: Definition, asked: frozenset[str]
 ) -> Iterator[tuple[Node, str]]:
-    """Uses of a macro with a loop that are given the condition: `#define UNTIL(c) while (!(c))`."""
+    """Uses of a macro with a loop whose condition is an argument: `#define UNTIL(c) while
+    (!(c))`."""
     of = module.source.of
     looping = {n for n, found in module.around.macros.items() if any(map(_has_loop, found))}
     if not looping:
@@ -97,7 +98,8 @@ def _has_loop(macro: Macro) -> bool:
 
 
 def asking(module: CudaSource) -> frozenset[str]:
-    """Names of macros, types and functions whose own text reads memory that others write."""
+    """Names of macros, types and functions whose own text reads memory which other threads
+    write."""
     of = module.source.of
     types = (
         n for n in inside(module.source.root) if n.type in ("type_definition", "alias_declaration")
@@ -116,15 +118,15 @@ def asking(module: CudaSource) -> frozenset[str]:
 
 
 def spins(macro: Macro, asked: frozenset[str]) -> bool:
-    """Whether a macro has a loop, and reads memory that others write.
+    """True if a macro has a loop and reads memory which other threads write.
 
-    asked: names of what reads such memory
+    asked: names of code that reads such memory
     """
     return _has_loop(macro) and bool(_ASKING.search(macro.value) or macro.words & asked)
 
 
 def _jumps_back(module: CudaSource, function: Definition) -> Iterator[tuple[Node, str]]:
-    """Jumps to a label above, over a read of memory that others write."""
+    """Jumps back to a label, with a read of memory which other threads write in between."""
     of, body = module.source.of, function.body
     jumps = [n for n in inside(body) if n.type in ("labeled_statement", "goto_statement")]
     reads = (
@@ -166,7 +168,7 @@ def _constant(condition: Node) -> bool:
 
 
 def _steps(module: CudaSource, body: Node, condition: Node) -> bool:
-    """Whether the loop counts: something in the condition changes by arithmetic alone."""
+    """True if the loop counts: something in the condition changes by arithmetic alone."""
     of = module.source.of
     names = {of(n) for n in inside(condition) if n.type == "identifier"}
     loop = body.parent
@@ -190,7 +192,7 @@ def _steps(module: CudaSource, body: Node, condition: Node) -> bool:
 
 
 def _released(module: CudaSource, function: Definition, condition: Node) -> bool:
-    """Whether what the condition takes is given back by the same function: a lock."""
+    """True if the same function releases what the condition acquires: a lock."""
     of = module.source.of
     taken = {
         of(arguments.named_children[0]).lstrip("&")
@@ -214,13 +216,13 @@ def _released(module: CudaSource, function: Definition, condition: Node) -> bool
 
 
 def _volatile(module: CudaSource, function: Definition, asked: frozenset[str]) -> set[str]:
-    """Parameters and global variables that are volatile, but for arrays in shared memory."""
+    """Volatile parameters and global variables, except arrays in shared memory."""
     given = function.parameters.named_children
     return {*module.around.volatile, *volatile_names(module, given, asked)}
 
 
 def _bare(body: Node) -> bool:
-    """Nothing but fences and barriers."""
+    """True if the body has only fences and barriers."""
     return not any(
         n.type in ("assignment_expression", "update_expression", "init_declarator")
         for n in inside(body)
@@ -232,7 +234,7 @@ def _reads(condition: Node) -> bool:
 
 
 def _fetched(module: CudaSource, body: Node, names: set[str]) -> bool:
-    """Whether the condition's names are only read again from memory that others write."""
+    """True if the body only reads the condition's names again from memory which others write."""
     of = module.source.of
     for node in inside(body):
         if node.type not in ("assignment_expression", "init_declarator"):
