@@ -1,8 +1,8 @@
-"""Runs a bundle in a real browser: headless Chromium or Firefox opens the server's host page; or in
-Node, where Dawn is WebGPU and there is no page.
+"""Runs a bundle in a real browser: headless Chromium or Firefox opens the server's host page.  It
+also runs bundles in Node, where Dawn is WebGPU and there is no page.
 
-Input: a bundle folder and arrays.  Output: arrays and times from the engine.  It needs no browser
-driver; Python drives the page by docs/host-protocol.md.
+Input: a bundle folder and arrays.  Output: arrays and times from the engine.  No browser driver is
+needed; Python controls the page by docs/host-protocol.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of single runs in milliseconds; `first` is of the first run, warm-up included."""
+    """Times of single runs in milliseconds; `first` is the first run's, which includes warm-up."""
 
     milliseconds: list[float]
     first: float
@@ -62,8 +62,8 @@ class BrowserHost:
 
     timeout:   seconds without a message from the page after which a request fails
     isolation: False serves the page without isolation headers
-    tuning:    what the server needs for `BrowserModel.tune`
-    port:      of the server, 0 for any free one; storage of the page belongs to its origin
+    tuning:    the server's part for `BrowserModel.tune`
+    port:      of the server, 0 for any free one; the page's storage belongs to its origin
 
     Raises HostError if the browser is missing, does not start or dies, UsageError for unknown ones.
     """
@@ -128,9 +128,10 @@ class BrowserHost:
     ) -> BrowserModel:
         """Loads a bundle into the page.
 
-        `features` replaces what the engine finds by itself; `variant` names the code to take,
-        `device` the kind of device that it runs on, instead of the one that the host stands for;
-        with `software` the device `auto` measures adapters that are software, too.
+        features: replaces the features that the engine detects
+        variant:  name of the code variant to use
+        device:   the kind of device to run on, instead of the host's own
+        software: with the device `auto`, also measure software adapters
         """
         if not is_bundle(bundle):
             open_bundle(bundle)
@@ -159,7 +160,7 @@ class BrowserHost:
         on_progress: Progress | None = None,
         grace: float = 0,
     ) -> Reply:
-        """One request of the host protocol; see `Link.request`."""
+        """Sends one request of the host protocol; see `Link.request`."""
         return self._explained(
             lambda: self._link.request(
                 method, params, frames, timeout=self.timeout, on_progress=on_progress, grace=grace
@@ -198,7 +199,8 @@ class BrowserModel:
     states: Sequence[StateEntry]
 
     def run(self, inputs: Mapping[str, Array]) -> RunResult:
-        """One inference.  inputs: arrays by name.  Raises InputError, KernelTrap, HostError."""
+        """Runs one inference.  inputs: arrays by name.  Raises InputError, KernelTrap,
+        HostError."""
         entries = (entry_of(self.inputs, name, "input") for name in inputs)
         described = [describe(e.name, widened(e, inputs[e.name])) for e in entries]
         params = {"handle": self.handle, "inputs": [d for d, _ in described]}
@@ -221,10 +223,12 @@ class BrowserModel:
         end: Sequence[int] = (),
         inputs: Mapping[str, Sequence[float]] | None = None,
     ) -> tuple[list[int], list[float]]:
-        """Ids that follow a prompt, and the milliseconds to each; the first has the prompt's.
+        """The ids that follow a prompt, and the milliseconds to each; the first includes the
+        prompt's time.
 
-        past: tokens that the caches hold;  end: ids that end the text;  inputs: of each run
-        Raises InputError for a prompt that does not fit or a full cache, KernelTrap, HostError.
+        past: tokens in the caches;  end: ids that end the text;  inputs: further inputs of each run
+              Raises InputError for a prompt that does not fit or a full cache, KernelTrap,
+              HostError.
         """
         given = {name: np.asarray(value).tolist() for name, value in (inputs or {}).items()}
         params: Json = {
@@ -243,8 +247,8 @@ class BrowserModel:
     ) -> Timing:
         """Times `runs` inferences after `warmup` more, on the current contents of the inputs.
 
-        repeat: on WebGPU, the time of one of so many in a row by the GPU's own clock.  Raises
-                HostError (`unsupported-host`) if the adapter has none.
+        repeat: on WebGPU, the time of one of this many consecutive runs by the GPU's own clock.
+                Raises HostError (`unsupported-host`) if the adapter has none.
         """
         often = {} if repeat is None else {"repeat": repeat}
         found = self._ask("time", bucket, runs=runs, warmup=warmup, **often).result
@@ -255,7 +259,7 @@ class BrowserModel:
     ) -> list[Json]:
         """The plan's steps with their times; on WebGPU the dispatches, some of several steps.
 
-        in_order: on WebGPU, of whole runs by the GPU's own clock.  Raises HostError
+        in_order: on WebGPU, measure whole runs by the GPU's own clock.  Raises HostError
                   (`unsupported-host`) if the adapter has none.
         """
         more = {"inOrder": True} if in_order else {}
@@ -265,8 +269,8 @@ class BrowserModel:
     def tune(self, options: Json, on_event: Progress) -> Json:
         """Tunes the model's kernels; `on_event` gets each event of the page's tuner.
 
-        options: of `tune` in web/tune/tuner.js
-        Ctrl-C ends it early: the summary then has `cancelled`, and its results are valid.
+        options: of `tune` in web/tune/tuner.js Ctrl-C ends it early: the summary then has
+                 `cancelled`, and its results are valid.
         """
         source = {"kind": "socket", "url": SOCKET}
         params = {"handle": self.handle, "source": source, "options": options}
@@ -291,11 +295,11 @@ class BrowserModel:
         self.host.request("reset", {"handle": self.handle})
 
     def asset(self, name: str) -> bytes:
-        """A file that came with the bundle."""
+        """A file that is part of the bundle."""
         return self.host.request("asset", {"handle": self.handle, "name": name}).frames[0]
 
     def dispose(self) -> None:
-        """Frees the engine; a second time does nothing."""
+        """Frees the engine; calling it again does nothing."""
         self.host.request("dispose", {"handle": self.handle})
 
     def _ask(self, method: str, bucket: Mapping[str, int] | None, **params: int) -> Reply:

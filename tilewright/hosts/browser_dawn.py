@@ -1,7 +1,7 @@
-"""Finds Dawn, Chromium's WebGPU as an npm package for Node: it drives the engine without a browser.
+"""Finds Dawn, Chromium's WebGPU as an npm package for Node: it runs the engine without a browser.
 
-Input: the environment, node_modules.  Output: a `Dawn`: Node, the package, and what adapter there
-is: the real GPU if possible, else a software driver.  It starts Node only to ask for the adapter.
+Input: the environment, node_modules.  Output: a `Dawn`: Node, the package, and its adapter: the
+real GPU if possible, else a software driver.  Node is started only to query the adapter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.hosts.browser_dawn_options import OPTIONS, checked
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "dawn.mjs"
 PROBE_SECONDS = 60.0
 INSTALL_NODE = "Install Node 20.19 or later, or set TILEWRIGHT_NODE to its path"
-#: Node 20 has WebSocket behind this flag; later versions take it too.
+#: Node 20 has WebSocket behind this flag; later versions accept it, too.
 _NODE_FLAGS = ("--experimental-websocket", "--no-warnings")
 #: The version that is tested (package.json).
 PACKAGE = "webgpu@0.6.2"
@@ -33,8 +33,8 @@ class Dawn:
     """Node with Dawn and an adapter.
 
     path:        of Node;  package: folder of the npm package
-    options:     words for Dawn, such as `enable-dawn-features=allow_unsafe_apis`
-    environment: additional variables, with which the adapter is found
+    options:     options for Dawn, such as `enable-dawn-features=allow_unsafe_apis`
+    environment: additional variables with which the adapter is found
     adapter:     vendor, architecture, device, description, features; `software` is a bool
     """
 
@@ -52,7 +52,7 @@ class Dawn:
         return _command(self.path, self.package, self.options, url)
 
     def version(self) -> str:
-        """Of the npm package, with the adapter."""
+        """The version of the npm package, with the adapter."""
         about = json.loads((self.package / "package.json").read_text())
         kind = "software" if self.adapter["software"] else "GPU"
         name = self.adapter["description"] or self.adapter["device"] or self.adapter["vendor"]
@@ -60,10 +60,11 @@ class Dawn:
 
 
 def require_dawn(options: tuple[str, ...] | None = None) -> Dawn:
-    """Node, Dawn and an adapter.  Raises HostError, with what is missing and how to get it, and
-    UsageError for a word that Dawn does not know.
+    """Node, Dawn and an adapter.
 
-    options: by default the words of TILEWRIGHT_DAWN_OPTIONS
+    Raises HostError with what is missing and how to install it, and UsageError for an option that
+    Dawn does not know.
+    options: by default those of TILEWRIGHT_DAWN_OPTIONS
     """
     node, package = installed_node(), _package()
     words = checked(_words() if options is None else options, package)
@@ -83,7 +84,7 @@ def require_dawn(options: tuple[str, ...] | None = None) -> Dawn:
 
 
 def installed_node(host: str = "dawn") -> Path:
-    """The Node that is installed, or the one in TILEWRIGHT_NODE, for a host of that name.  Raises
+    """The installed Node, or the one in TILEWRIGHT_NODE, for the host of this name.  Raises
     HostError if there is none."""
     named = os.environ.get("TILEWRIGHT_NODE", "node")
     path = shutil.which(named)
@@ -136,7 +137,7 @@ def _command(node: Path, package: Path, options: tuple[str, ...], address: str) 
 def _probe(
     node: Path, package: Path, options: tuple[str, ...], environment: Mapping[str, str]
 ) -> dict[str, object] | None:
-    """The adapter that Dawn gives with these variables; None without one."""
+    """The adapter that Dawn finds with these variables; None without one."""
     command = _command(node, package, options, "probe")
     try:
         done = subprocess.run(

@@ -3,8 +3,8 @@
 Input: options such as `enable-dawn-features=allow_unsafe_apis`, the npm package's folder.  Output:
 the same options, or a UsageError that names the wrong one and the known ones.
 
-Dawn gives no list of its toggles.  But every toggle's name is a string of the package's library.
-So a name that is not among the strings is wrong; a name that is there may still be another string.
+Dawn does not list its toggles, but every toggle's name is a string in the package's library.  So a
+name that is not among these strings is wrong.  A name among them may still be another string.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tilewright.base.errors import UsageError
 
 OPTIONS = "TILEWRIGHT_DAWN_OPTIONS"
 BACKENDS = ("null", "webgpu", "d3d11", "d3d12", "metal", "vulkan", "opengl", "opengles")
-#: The keys whose values are lists of toggles.
+#: Keys whose values are lists of toggles.
 TOGGLES = ("enable-dawn-features", "disable-dawn-features")
-#: All keys, with what their values are.  An adapter that is not there is `_probe`'s affair.
+#: All keys, with the meaning of their values.  `_probe` reports an adapter that does not exist.
 KEYS: Mapping[str, str] = {
     **dict.fromkeys(TOGGLES, "names of toggles, with commas between them"),
     "backend": f"one of {', '.join(BACKENDS)}",
@@ -28,13 +28,13 @@ KEYS: Mapping[str, str] = {
     "verbose": "1: says which adapter it takes",
     "dlldir": "a folder, on Windows",
 }
-#: Where the toggles are documented.
+#: The documentation of the toggles.
 LISTED = "https://dawn.googlesource.com/dawn/+/refs/heads/main/src/dawn/native/Toggles.cpp"
 _NAME = rb"(?<=\0)[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?=\0)"
 
 
 def checked(words: Sequence[str], package: Path) -> tuple[str, ...]:
-    """The words, if Dawn knows them."""
+    """The options, if Dawn knows them."""
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not value or key not in KEYS:
@@ -49,7 +49,8 @@ def checked(words: Sequence[str], package: Path) -> tuple[str, ...]:
 
 
 def _check_toggles(word: str, names: Sequence[str], package: Path) -> None:
-    """Libraries of all platforms that are there count: most packages have several."""
+    """Raises UsageError for an unknown toggle.  All libraries of the package are searched: most
+    packages have several, for different platforms."""
     libraries = [path.read_bytes() for path in sorted(package.glob("dist/*/dawn.node"))]
     for name in names:
         there = not libraries or any(b"\0%s\0" % name.encode() in data for data in libraries)

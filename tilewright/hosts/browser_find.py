@@ -1,7 +1,7 @@
 """Finds the installed browsers, and makes command lines that start them without a driver.
 
 Input: "chromium" or "firefox".  Output: a `Browser`: the program, and its command line for a
-profile folder and a URL.  It starts nothing but `--version`.
+profile folder and a URL.  Only `--version` is run here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHROMIUM_FLAGS = (
     "--disable-sync",
     "--disable-quic",
     "--disable-gpu",
-    # The page is in the background but measures: it must not be throttled.
+    # The page is in the background but measures, so it must not be throttled.
     "--disable-background-timer-throttling",
     "--disable-renderer-backgrounding",
     # In containers /dev/shm is often too small for a model.
@@ -74,7 +74,7 @@ _FIREFOX_SETTINGS: Mapping[str, bool | int | str] = {
 class Kind:
     """How one kind of browser is found and started.
 
-    variable: of the environment, with a path;  names, places: programs to look for otherwise
+    variable: environment variable with a path;  names, places: programs to look for otherwise
     package:  Debian's;  command, prepare: for a profile folder
     """
 
@@ -90,8 +90,8 @@ class Kind:
 class Browser:
     """An installed browser; `flags` come after the default ones and may override them.
 
-    name:        of the host: the browser's, perhaps with what its flags make of it ("firefox-x")
-    device:      what pages run bundles on, None for the engine's own choice
+    name:        of the host: the browser's, perhaps with a suffix for its flags ("firefox-x")
+    device:      what pages run bundles on; None: the engine's own choice
     environment: additional variables of its process
     """
 
@@ -108,7 +108,7 @@ class Browser:
         return [str(self.path), *kind.command(profile), *self.flags, url]
 
     def version(self) -> str:
-        """What `--version` prints; "" if that fails."""
+        """The output of `--version`; "" if that fails."""
         try:
             done = subprocess.run(
                 [str(self.path), "--version"],
@@ -123,7 +123,7 @@ class Browser:
 
 
 def find(name: str) -> Browser | None:
-    """The browser, or None.  A path in the environment goes before the usual names.
+    """The browser, or None.  A path in the environment takes precedence over the usual names.
 
     Raises HostError if that path is not a program, UsageError for an unknown browser.
     """
@@ -143,7 +143,7 @@ def find(name: str) -> Browser | None:
 
 
 def require(name: str) -> Browser:
-    """The browser.  Raises as `find`, and HostError with how to install it if there is none."""
+    """The browser.  Raises as `find`, and HostError with installation advice if there is none."""
     browser = find(name)
     if browser is None:
         kind = _kind(name)

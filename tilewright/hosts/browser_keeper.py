@@ -1,9 +1,9 @@
-"""Keeps one browser: ends it, and removes its folder, once the process that asked for it is gone.
+"""Keeps one browser: ends it and removes its folder once the process that started it is gone.
 
-Input: a folder and a command line; standard input, a pipe whose other end only that process holds.
-Output: lines on standard output: the browser's process id, later its exit code; or why it does not
-start.  The pipe closes however that process ends, also by SIGKILL.  It runs as a program of its
-own, by `browser_process.py`, and needs only the standard library.
+Input: a folder and a command line; standard input is a pipe whose other end only that process
+holds.  Output: lines on standard output: the browser's process id, later its exit code; or why it
+does not start.  The pipe closes however that process ends, also by SIGKILL.  `browser_process.py`
+runs this file as a separate program; it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def main(folder: Path, command: list[str]) -> None:
         sys.stdin.buffer.read()
         _end(process)
         telling.join()
-    # Chromium has its socket elsewhere, where paths are short, and a link to it in the profile.
+    # Chromium creates its socket elsewhere, where paths are short, with a link in the profile.
     for link in folder.glob("*/SingletonSocket"):
         _remove(link.readlink().parent)
     _remove(folder)
 
 
 def _tell(said: object) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody is there any more
+    with contextlib.suppress(BrokenPipeError):  # the process is gone
         os.write(sys.stdout.fileno(), f"{said}\n".encode())
 
 
@@ -64,7 +64,8 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _remove(folder: Path) -> None:
-    """Retries for `END_SECONDS`: a killed browser may still write for a moment."""
+    """Removes the folder.  Retries for `END_SECONDS`: a killed browser may still write for a
+    moment."""
     deadline = time.monotonic() + END_SECONDS
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The Python end of the host protocol (docs/host-protocol.md): requests over a page's WebSocket.
 
 Input: the WebSocket of a page, requests from any thread.  Output: the page's results, or its errors
-as classes of base/errors.py.  It starts no browser and opens no bundle.
+as classes of base/errors.py.  This module starts no browser and opens no bundle.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Pending:
 class Link:
     """One connection to one page.
 
-    `socket` is the server's endpoint; `wait_for_page` and `request` are called from other threads.
+    `socket` is the server's endpoint; other threads call `wait_for_page` and `request`.
     check: called while waiting; raises if the browser has ended
     """
 
@@ -107,7 +107,7 @@ class Link:
         on_progress: Progress | None = None,
         grace: float = 0,
     ) -> Reply:
-        """One request.  Raises the page's error, or HostError.
+        """Sends one request.  Raises the page's error, or HostError.
 
         timeout: seconds without a message after which it fails; progress restarts them
         grace:   seconds that the page has after Ctrl-C to answer with a partial result
@@ -141,7 +141,7 @@ class Link:
     def _aborted(
         self, number: int, loop: asyncio.AbstractEventLoop, pending: _Pending, grace: float
     ) -> Reply:
-        """Tells the page to end that request.  Raises KeyboardInterrupt if it gives no answer."""
+        """Tells the page to end that request.  Raises KeyboardInterrupt if it does not answer."""
         ask = {"id": next(self._numbers), "method": "abort", "params": {"request": number}}
         asyncio.run_coroutine_threadsafe(self._send(json.dumps(ask), ()), loop)
         started = time.monotonic()
@@ -211,10 +211,9 @@ class Link:
 
 @contextmanager
 def _ctrl_c(*, held: bool) -> Iterator[Callable[[], bool]]:
-    """Gives a function that tells whether Ctrl-C was pressed; if `held`, Ctrl-C does nothing else.
+    """Yields a function that tells whether Ctrl-C was pressed; if `held`, Ctrl-C does nothing else.
 
-    KeyboardInterrupt may be raised where Python drops it (in a callback, say): the page would not
-    be told.
+    Python may drop a KeyboardInterrupt, for example in a callback; then the page would not be told.
     """
     usual = signal.default_int_handler
     main = threading.current_thread() is threading.main_thread()
@@ -230,7 +229,7 @@ def _ctrl_c(*, held: bool) -> Iterator[Callable[[], bool]]:
 
 
 def _report(pending: _Pending, progress: Json) -> None:
-    """An exception in the caller's function ends its request, not the connection."""
+    """Calls the caller's progress function; its exception ends the request, not the connection."""
     try:
         if pending.on_progress:
             pending.on_progress(progress)
@@ -268,7 +267,7 @@ async def _frame(socket: WebSocket, kind: str) -> Any:
 
 
 def page_error(plain: Json) -> TilewrightError:
-    """The page's error as an exception; codes without a class in Python become HostError."""
+    """The page's error as an exception; a code without a class in Python becomes a HostError."""
     code = str(plain.get("code", "error"))
     facts = {k: v for k, v in (plain.get("facts") or {}).items() if k not in ("message", "hint")}
     if code not in _ERRORS:

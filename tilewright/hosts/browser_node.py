@@ -1,7 +1,7 @@
-"""Node as a host of bundles on WebAssembly, as a browser is one.
+"""Node as a host of bundles on WebAssembly, in place of a browser.
 
-Input: the Node that is installed, or the one in TILEWRIGHT_NODE.  Output: a `PageProgram`, which
-runs web/host/node.mjs: it gives the engine what a page has.
+Input: the installed Node, or the one in TILEWRIGHT_NODE.  Output: a `PageProgram`, which runs
+web/host/node.mjs: it gives the engine the functions that a page has.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tilewright.hosts.browser_dawn import INSTALL_NODE, installed_node
 
 SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "node.mjs"
 SECONDS = 30.0
-#: Flags, and the major version of Node from which each is passed, if that Node knows it.  Node 20
-#: has WebSocket and relaxed SIMD behind flags.  Without Turboshaft, Node 20 and 22 need 2 to 3
-#: times as long for a product: their compiler moves the loads of all unrolled steps to the front.
+#: Flags, each with the major version of Node from which it is passed, if that Node knows it. Node
+#: 20 has WebSocket and relaxed SIMD behind flags.  Without Turboshaft, products take Node 20 and 22
+#: two to three times as long: their compiler moves the loads of all unrolled steps to the front.
 #: In Node 20 that flag is experimental, so it is not passed.
 FLAGS = {
     "--experimental-websocket": 20,
@@ -32,7 +32,7 @@ FLAGS = {
 
 @dataclass(frozen=True)
 class NodeProgram:
-    """Node, started with those of the flags that it knows."""
+    """Node, started with the flags that it knows."""
 
     path: Path
     flags: tuple[str, ...]
@@ -51,7 +51,7 @@ class NodeProgram:
 
 @cache
 def node() -> NodeProgram:
-    """The Node that is installed.  Raises HostError if there is none."""
+    """The installed Node.  Raises HostError if there is none."""
     path = installed_node("node")
     major = int(_said(path, "-p", "parseInt(process.versions.node)") or 0)
     known = (f for f, first in FLAGS.items() if major >= first and _said(path, f, "-p", "1") == "1")
@@ -59,7 +59,7 @@ def node() -> NodeProgram:
 
 
 def _said(path: Path, *arguments: str) -> str:
-    """What it prints; "" if it takes no such arguments.  Raises HostError if it is no Node."""
+    """Its output; "" if it rejects the arguments.  Raises HostError if the program is not Node."""
     try:
         done = subprocess.run(
             [path, *arguments], capture_output=True, text=True, check=False, timeout=SECONDS

@@ -1,8 +1,8 @@
 """A browser process: started on a URL with a temporary profile, ended with all its children.
 
 Input: a `PageProgram` and a URL.  Output: a context with a `BrowserProcess`: exit code and the end
-of stderr.  It knows nothing of pages or of the protocol.  `browser_keeper.py` holds the browser, so
-that it ends with this process, however that ends.
+of stderr.  Pages and the protocol are handled elsewhere.  `browser_keeper.py` holds the browser, so
+that it ends with this process, however this process ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENVIRONMENT = {"MOZ_CRASHREPORTER_DISABLE": "1", "MOZ_DISABLE_AUTO_SAFE_MODE": 
 class BrowserProcess:
     """A running browser.
 
-    told: what its keeper says of it
+    told: the lines of its keeper
     """
 
     browser: PageProgram
@@ -45,13 +45,13 @@ class BrowserProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code; None while it runs."""
         return self.wait(0)
 
     def wait(self, seconds: float) -> int | None:
         """The exit code; None if it still runs after that time."""
         with self._lock, selectors.DefaultSelector() as selector:
-            # with its context the keeper's line is closed
+            # When the context ends, the pipe to the keeper is closed.
             if self._code is None:
                 selector.register(self.told, selectors.EVENT_READ)
                 if selector.select(seconds):
@@ -59,7 +59,7 @@ class BrowserProcess:
             return self._code
 
     def tail(self) -> str:
-        """The end of what it wrote to stderr."""
+        """The end of its stderr."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
             return file.read().decode(errors="replace").strip()
@@ -68,12 +68,13 @@ class BrowserProcess:
 
 @contextlib.contextmanager
 def started(browser: PageProgram, url: str) -> Generator[BrowserProcess]:
-    """Starts the browser; the context's end removes processes and profile.  Raises HostError."""
+    """Starts the browser; the end of the context removes processes and profile.  Raises
+    HostError."""
     with contextlib.ExitStack() as stack:
         made = tempfile.TemporaryDirectory(prefix="tilewright-browser-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
         log = folder / "stderr.txt"
-        # Its end waits for the keeper, which removes the folder.
+        # The keeper's context waits for it to remove the folder.
         keeper = stack.enter_context(_keeper(browser, folder, url, log))
         line = required(keeper.stdin, "the keeper has no input")
         told = required(keeper.stdout, "the keeper has no output")

@@ -1,7 +1,7 @@
-"""What can run the host page's code, by the name of the host: browsers, and Node, also with Dawn.
+"""The programs that can run the host page's code, by host name: browsers, and Node, also with Dawn.
 
-Input: a name such as "firefox" or "dawn".  Output: a `PageProgram`: where it is, how it is started,
-and on which device it runs bundles.
+Input: a name such as "firefox" or "dawn".  Output: a `PageProgram`: its path, its command line, and
+the device on which it runs bundles.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.hosts.browser_find import Browser, require
 from tilewright.hosts.browser_node import node
 
-#: Chromium's WebGPU without a GPU: its own software driver.
+#: Makes Chromium use its own software driver for WebGPU, without a GPU.
 _SOFTWARE = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
 
 class PageProgram(Protocol):
     """A program that opens a session with the page's server (docs/host-protocol.md).
 
-    device:      what it runs bundles on, None for the engine's own choice
+    device:      what it runs bundles on; None: the engine's own choice
     environment: additional variables of its process
     """
 
@@ -42,7 +42,7 @@ class PageProgram(Protocol):
     def version(self) -> str: ...
 
 
-#: The section of a bundle that a host executes, where it is not the engine's usual one.
+#: The section of a bundle that a host executes, if it is not the engine's usual one.
 SECTIONS: Mapping[str, str] = {"chromium-webgpu": "wgsl", "dawn": "wgsl"}
 
 

@@ -1,8 +1,8 @@
 """The CUDA host: runs a bundle's CUDA C++ on an NVIDIA GPU, or on the CPU for checking.
 
 Input: a bundle with a section for CUDA, input arrays and a device (hosts/cuda_devices.py).  Output:
-output arrays.  All values lie in one piece of memory; a plan's launches are recorded once (a CUDA
-graph) and then run as a whole.
+output arrays.  All values are in one allocation.  A plan's launches are recorded once as a CUDA
+graph and then run as a whole.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from tilewright.hosts.tensors import Array, largest_extents
 
 #: The target whose section it reads.
 TARGET = "cuda"
-#: Recordings that are kept: one for each plan and its run-time extents.
+#: The most recordings that are kept: one for each plan and its run-time extents.
 MOST_RECORDINGS = 64
-#: Another kernel may read vectors, so buffers must begin at multiples of this many bytes.
+#: An exchanged kernel may read vectors, so buffers must be aligned to this many bytes.
 VECTOR = 16
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _Address = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-#: A number, or the fields of what follows an extent.
+#: A number, or the fields of a number that depends on an extent.
 _Number = _Count | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
 
 
 class ElasticForm(msgspec.Struct, frozen=True):
-    """The second form of a kernel, whose workers leave when they must.
+    """The elastic form of a kernel, whose workers leave on request.
 
-    saved: bytes that a worker leaves behind with a tile;  chunks: the most chunks of a tile
-    per_task: the most groups of tiles that may be one task
+    saved: bytes that a worker saves with a tile;  chunks: the most chunks of a tile
+    per_task: the most groups of tiles in a task
     """
 
     text: str
@@ -57,9 +57,9 @@ class ElasticForm(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """The code of a section: what all kernels begin with, and one by slot.
+    """The code of a section: the start of all kernels' texts, and one text per slot.
 
-    protocol: of the elastic forms; the first one was not told
+    protocol: version of the elastic forms; the first version did not have this field
     """
 
     prelude: str
@@ -70,10 +70,10 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class CudaWay(msgspec.Struct, frozen=True):
-    """How a step can run.
+    """A kernel with which a step can run.
 
-    least:  the compute capability that it asks for;  only: no other one has it, not even a later
-    shared: bytes of shared memory that it is launched with, beyond what its text declares
+    least:  the compute capability that it needs;  only: no later capability has its features
+    shared: bytes of shared memory to launch it with, besides those that its text declares
     """
 
     slot: _Count
@@ -86,9 +86,9 @@ class CudaWay(msgspec.Struct, frozen=True):
 
 
 class CudaCall(CudaWay, frozen=True):
-    """A step of a plan as the section has it (docs/bundle.md).
+    """A step of a plan, as in the section (docs/bundle.md).
 
-    better: other ways, the best first, for devices that have what they ask for
+    better: other kernels for devices with their features, best first
     """
 
     bytes: list[_Address] = []
@@ -96,10 +96,10 @@ class CudaCall(CudaWay, frozen=True):
 
 
 class CudaModule(msgspec.Struct, frozen=True):
-    """A kernel that was made alone, as servers hand out candidates (`Target.module`).
+    """A kernel that was compiled alone, as servers send candidates (`Target.module`).
 
-    prelude: what its text follows;  shared: bytes, as of a `CudaWay`
-    scalars: how many run-time numbers it takes beyond the number of invocations
+    prelude: the text before its own;  shared: bytes, as in `CudaWay`
+    scalars: its run-time numbers besides the number of invocations
     """
 
     prelude: str
@@ -120,7 +120,7 @@ class CudaKernel:
 
 @dataclass(frozen=True)
 class CudaStep:
-    """What a step runs of the bundle itself, on given extents."""
+    """The bundle's own kernel of a step, for given extents."""
 
     module: CudaModule
     tiles: int
@@ -128,14 +128,14 @@ class CudaStep:
 
 
 class Recordings:
-    """Recorded work by a key.  Beyond `most`, what was not asked for longest is forgotten."""
+    """Recorded work by key.  Beyond `most`, the least recently used is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
 
     def get(self, key: Hashable, record: Callable[[], Callable[[], None]]) -> Callable[[], None]:
-        """record: makes what is not kept"""
+        """The recording of a key.  record: makes one that is missing"""
         if key not in self._kept:
             self._kept[key] = record()
             if len(self._kept) > self._most:
@@ -153,8 +153,8 @@ class Recordings:
 class CudaHost(FlatHost):
     """One loaded bundle.
 
-    device: where it runs;  None: the first NVIDIA GPU
-    Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
+    device: where it runs; None: the first NVIDIA GPU Raises HostError, BundleCorrupt,
+            BundleVersion, MemoryLimit.
     """
 
     def __init__(self, path: Path, device: CudaDevice | None = None) -> None:
@@ -175,7 +175,7 @@ class CudaHost(FlatHost):
             given = data.astype(np.float16) if n in halves else data
             self._write(at, given)
             begin, end = min(begin, at), max(end, at + given.nbytes)
-        #: Where all weights lie on the device: address and bytes.
+        #: The device memory of all weights: address and bytes.
         self.weights = self._memory.address + begin, max(0, end - begin)
         self._texts: Texts = parse(self.bundle.read(build.code), Texts, "the kernels for CUDA")
         texts = self._texts
@@ -187,7 +187,7 @@ class CudaHost(FlatHost):
         ways = {way.slot: way for calls in self._plans for way, _ in calls}
         if any(slot >= known for slot in ways):
             raise ValueError("a step names no slot")
-        #: The slots in use, and what is compiled for each.
+        #: The kernels in use by slot, as encoded and as compiled.
         self._ways = dict(sorted(ways.items()))
         self._kernels = self._compiled(
             texts.prelude, {slot: texts.kernels[slot] for slot in self._ways}
@@ -197,8 +197,10 @@ class CudaHost(FlatHost):
         self.reset()
 
     def clock(self, runs: int, plan: int = -1, repeat: int = 1) -> list[float]:
-        """Milliseconds of a plan by the device's clock, in each of `runs` runs of `repeat` plans
-        one after the other, on the current contents of the inputs and the largest extents."""
+        """Milliseconds of a plan by the device's clock, one for each of `runs` runs.
+
+        Each run executes the plan `repeat` times, on the current inputs and the largest extents.
+        """
         recorded = self._recorded(plan, largest_extents(self.bundle.manifest), repeat)
         recorded()
         return [self.device.milliseconds(recorded) / repeat for _ in range(runs)]
@@ -215,13 +217,13 @@ class CudaHost(FlatHost):
         return self._recordings.get(key, record)
 
     def steps(self, plan: int, extents: Sequence[int]) -> list[tuple[int, Launch]]:
-        """Slot and launch of each step that has work, in the order in which they run."""
+        """Slot and launch of each step that has work, in order."""
         calls = self._plans[plan % len(self._plans)]
         launches = zip(calls, self.launches(plan, extents), strict=True)
         return [(way.slot, launch) for (way, _), launch in launches if launch.blocks]
 
     def launches(self, plan: int, extents: Sequence[int]) -> list[Launch]:
-        """One for each step; those without work have no blocks."""
+        """A launch for each step; steps without work have no blocks."""
         number = plan % len(self._plans)
         return [
             self._launch(way, begins, extents, self._others.get((number, place)))
@@ -229,8 +231,8 @@ class CudaHost(FlatHost):
         ]
 
     def use(self, kernels: Mapping[int, CudaKernel]) -> None:
-        """Runs these kernels by their numbers instead of the bundle's own, in all steps that can
-        run another one.  Their elastic forms stay the bundle's."""
+        """Replaces kernels, by number, in all steps that can run another one.  Their elastic forms
+        stay the bundle's."""
         self._using = frozenset(kernels.items())
         self._others = {
             (number, place): kernels[step.spec]
@@ -240,7 +242,7 @@ class CudaHost(FlatHost):
         }
 
     def own(self, plan: int, place: int, extents: Sequence[int]) -> CudaStep | None:
-        """What a step runs of the bundle itself; None if it can run no other kernel."""
+        """The bundle's own kernel of a step; None if the step can run no other kernel."""
         if not self._takes(plan, place):
             return None
         way, _ = self._plans[plan][place]
@@ -257,13 +259,13 @@ class CudaHost(FlatHost):
 
     @property
     def forms(self) -> list[ElasticForm]:
-        """By slot."""
+        """The elastic forms, by slot."""
         return self._texts.elastic
 
     @cached_property
     def elastic_kernels(self) -> dict[int, object]:
-        """The second form of each slot's kernel that is in use, compiled when it is first asked
-        for.  Raises BundleVersion if they are of another protocol."""
+        """The compiled elastic form of each slot in use; compiled on first use.  Raises
+        BundleVersion for another version of the protocol."""
         if self._texts.protocol != PROTOCOL:
             raise BundleVersion(
                 f"The bundle's elastic kernels have protocol {self._texts.protocol}, this program "
@@ -281,7 +283,7 @@ class CudaHost(FlatHost):
         }
         if not rooms:
             return made
-        # as many workers as the plain form has, unless they would spill registers
+        # Wanted are as many workers as the plain form has blocks, unless registers would spill.
         device = self.device
         return made | {
             slot: kernel
@@ -290,8 +292,8 @@ class CudaHost(FlatHost):
         }
 
     def _elastic(self, rooms: Mapping[int, int | None]) -> dict[int, object]:
-        """By slot the second forms, with room for so many groups on a multiprocessor; None: as the
-        compiler has them."""
+        """The elastic forms by slot, compiled for this number of resident groups per
+        multiprocessor; None: the compiler's choice."""
         texts = {}
         for slot, room in rooms.items():
             said = {
@@ -304,12 +306,12 @@ class CudaHost(FlatHost):
         return self._compiled(self._texts.prelude + self._texts.turns, texts)
 
     def _waves(self, slot: int, kernel: object) -> int:
-        """How often the device is filled by the groups of a slot, at most."""
+        """The most rounds in which a slot's groups fill the device."""
         way = self._ways[slot]
         return -(-max(self._blocks[slot]) // max(1, self._residents(kernel, way)))
 
     def _room(self, slot: int) -> int:
-        """Groups of a slot's plain form that the device has room for."""
+        """Resident groups of a slot's plain form on the device."""
         return self._residents(self._kernels[slot], self._ways[slot])
 
     def _residents(self, kernel: object, way: CudaWay) -> int:
@@ -317,9 +319,11 @@ class CudaHost(FlatHost):
 
     @cached_property
     def _per_task(self) -> dict[int, int]:
-        """By slot, groups of tiles in a task of the second form: if tiles are short, so many that
-        each worker has one task, since it would ask for each.  One where the number of groups
-        follows an extent: few of them would leave workers without any."""
+        """Groups of tiles in a task of the elastic form, by slot.
+
+        For short tiles each worker gets one task, since it must ask for each.  It is 1 if the
+        number of groups depends on an extent: with few groups some workers would get none.
+        """
         return {
             slot: max(1, min(self.forms[slot].per_task, -(-min(found) // max(1, self._room(slot)))))
             for slot, found in self._blocks.items()
@@ -327,7 +331,7 @@ class CudaHost(FlatHost):
 
     @cached_property
     def _blocks(self) -> dict[int, set[int]]:
-        """By slot, of how many groups its steps are; 1 for those whose number follows an extent."""
+        """The numbers of groups of a slot's steps; 1 if the number depends on an extent."""
         found: dict[int, set[int]] = {}
         for calls in self._plans:
             for way, _ in calls:
@@ -336,22 +340,22 @@ class CudaHost(FlatHost):
         return found
 
     def tasks(self, slot: int, launch: Launch) -> int:
-        """What workers of a slot's second form take one by one."""
+        """The number of tasks in a launch of a slot's elastic form."""
         return -(-launch.blocks // self._per_task[slot])
 
     def residents(self, slot: int, launch: Launch) -> int:
-        """Workers of a slot's second form that the device has room for."""
+        """Resident workers of a slot's elastic form on the device."""
         kernel = self.elastic_kernels[slot]
         return self.device.residents(kernel, launch.group, launch.shared)
 
     def _compiled(self, prelude: str, texts: Mapping[int, str]) -> dict[int, object]:
-        """By slot."""
+        """The compiled kernels, by slot."""
         shared = [self._ways[slot].shared for slot in texts]
         made = self.device.compile(prelude, list(texts.values()), shared)
         return dict(zip(texts, made, strict=True))
 
     def _chosen(self, call: CudaCall) -> tuple[CudaWay, list[int]]:
-        """The best way that the device has all for, and where the step's buffers begin."""
+        """The best kernel whose features the device has, and the offsets of the step's buffers."""
         device = self.device
         able = (
             way
@@ -399,14 +403,14 @@ class CudaHost(FlatHost):
 def launch_of(
     kernel: CudaKernel, buffers: Iterable[int], scalars: Sequence[int], trap: int
 ) -> Launch:
-    """buffers, trap: addresses, the latter of the word for an index out of range"""
+    """A launch.  buffers, trap: addresses; trap is that of the word for an index out of range"""
     group, shared = kernel.module.group, kernel.module.shared
     args = arguments(buffers, (kernel.tiles, *scalars), trap)
     return Launch(kernel.kernel, -(-kernel.tiles // group), group, args, shared)
 
 
 def arguments(buffers: Iterable[int], numbers: Iterable[int], trap: int) -> tuple[CScalar, ...]:
-    """Of a kernel (targets/cuda/emit.py).  numbers: invocations, then run-time scalars"""
+    """The arguments of a kernel (targets/cuda/emit.py).  numbers: invocations, then scalars"""
     return (
         *map(ctypes.c_void_p, buffers),
         *map(ctypes.c_int, numbers),

@@ -1,8 +1,8 @@
-"""Tries single kernels on a device for CUDA, in memory of their own that no model sees.
+"""Tries single kernels on a CUDA device, in memory that no model uses.
 
-Input: a kernel as servers hand it out, what its buffers hold.  Output: what it computed, whether it
-wrote anywhere else (trial_memory.py), milliseconds by the device's clock. tuning/trial.py judges.
-A kernel that reads or writes where no memory is takes the whole CUDA context along: HostError.
+Input: a kernel as servers send it, and the contents of its buffers.  Output: its result, whether it
+wrote anywhere else (trial_memory.py), milliseconds by the device's clock. tuning/trial.py judges. A
+kernel that accesses unmapped memory makes the whole CUDA context unusable: HostError.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tilewright.hosts.cuda_tasks import Launch
 from tilewright.hosts.tensors import Array
 from tilewright.hosts.trial_memory import MarkedBench, Natural, TrialMemory
 
-#: Milliseconds of a batch that one run is timed in.
+#: Milliseconds of the batch in which one run is timed.
 BATCH = 3.0
-#: Launches that are recorded as one graph, so that the host's part of a launch is not in the time,
-#: and recordings that are kept.
+#: The most launches that are recorded as one graph, so that the host's launch time does not count;
+#: the recordings that are kept.
 TOGETHER, MOST_RECORDINGS = 32, 8
 
 
 class CudaBench(MarkedBench[CudaKernel]):
-    """The device's place for trials."""
+    """A CUDA device's bench for trials."""
 
     storage = Natural()
     batch = BATCH
@@ -36,7 +36,8 @@ class CudaBench(MarkedBench[CudaKernel]):
         self._recordings = Recordings(MOST_RECORDINGS)
 
     def runner(self, text: str, tiles: int) -> CudaKernel:
-        """Raises BundleCorrupt for what is no kernel, or none for this device."""
+        """Compiles a kernel.  Raises BundleCorrupt if it is not a kernel, or not one for this
+        device."""
         device, module = self._device, parse(text.encode(), CudaModule, "a kernel for CUDA")
         if module.shared > device.shared_bytes:
             raise BundleCorrupt(
@@ -76,7 +77,7 @@ class CudaBench(MarkedBench[CudaKernel]):
         return self._device.read(self._room.address, self._room.size)
 
     def milliseconds(self, runner: CudaKernel, times: int) -> float:
-        """Of one run of at least `times`; NaN if the clock did not advance."""
+        """Milliseconds of one run, from at least `times` runs; NaN if the clock did not advance."""
         each = min(times, TOGETHER)
         recorded, rounds = self._recorded(runner, each), -(-times // each)
 

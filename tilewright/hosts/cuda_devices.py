@@ -1,4 +1,4 @@
-"""Where CUDA kernels run: an NVIDIA GPU by its driver, or the CPU for checking.
+"""The devices on which CUDA kernels run: an NVIDIA GPU by its driver, or the CPU for checking.
 
 Input: text of kernels, memory, launches.  Output: their effects.  `hosts/cuda.py` knows bundles;
 this file does not.
@@ -27,13 +27,13 @@ from tilewright.hosts.tensors import Array
 
 #: The least compute capability that kernels are written for.
 LEAST = (7, 0)
-#: The kernels around a critical request; their parameters are the fields of these tasks.
+#: The kernels before and after a critical request; their parameters are the fields of these tasks.
 AROUND: Mapping[type[Settle | Release], str] = {Settle: SETTLE, Release: RELEASE}
 
 
 @dataclass(frozen=True, eq=False)
 class HostWords:
-    """Numbers of 32 bits that kernels and the host share, and their address for kernels."""
+    """32-bit numbers that kernels and the host share, and their address for kernels."""
 
     value: Array
     address: int
@@ -41,28 +41,28 @@ class HostWords:
 
 @dataclass(frozen=True, eq=False)
 class DeviceMemory:
-    """A piece of a device's memory, free when nothing refers to it."""
+    """An allocation of a device's memory, which is freed when nothing refers to it."""
 
     address: int
     size: int
 
 
 class Mark(Protocol):
-    """A place in the order of what a device does."""
+    """A point in the order of a device's work."""
 
     def passed(self) -> bool:
-        """Whether all before it has ended."""
+        """True if all earlier work has ended."""
 
     def wait(self) -> None:
-        """Until all before it has ended."""
+        """Waits until all earlier work has ended."""
 
 
 class CudaDevice(Protocol):
-    """What `CudaHost` needs of a device.
+    """The interface of a device for `CudaHost`.
 
-    capability:   its compute capability;  shared_bytes: that a block may have at most
+    capability:   its compute capability;  shared_bytes: the most shared memory of a block
     sms:          multiprocessors
-    returns:      whether calls return before what they start has ended
+    returns:      True if calls return before the work that they start has ended
     """
 
     name: str
@@ -72,50 +72,52 @@ class CudaDevice(Protocol):
     shared_bytes: int
 
     def memory(self, size: int) -> DeviceMemory:
-        """Zeroes.  Raises MemoryLimit."""
+        """Memory that is set to 0.  Raises MemoryLimit."""
 
     def write(self, address: int, data: Array) -> None: ...
 
     def read(self, address: int, size: int) -> bytes:
-        """After all that was started."""
+        """Reads memory after all started work has ended."""
 
     def compile(
         self, prelude: str, texts: Sequence[str], shared: Sequence[int] = ()
     ) -> Sequence[object]:
-        """Each text has one kernel `k`.  shared: what each is launched with; (): nothing"""
+        """Compiles kernels; each text has one kernel `k`.  shared: bytes that each is launched
+        with"""
 
     def words(self, count: int = 1) -> HostWords:
-        """Zeroes."""
+        """Shared numbers, set to 0."""
 
     def residents(self, kernel: object, group: int, shared: int = 0) -> int:
-        """How many blocks of so many threads and bytes of dynamic shared memory run at once."""
+        """The blocks that run at once, with this many threads and bytes of dynamic shared
+        memory."""
 
     def local_bytes(self, kernel: object) -> int:
-        """Of a thread: its own arrays, and what its registers have no room for."""
+        """Bytes of a thread's local memory: its own arrays, and spilled registers."""
 
     def start(self, task: Task) -> None:
-        """Returns at once."""
+        """Starts a task and returns at once."""
 
     def wait(self) -> None:
-        """Until all that was started has ended."""
+        """Waits until all started work has ended."""
 
     def use(self) -> None:
-        """Called once by each other thread that works with the device."""
+        """Called once by each other thread that uses the device."""
 
     def ensure_current(self) -> None:
-        """As `use`, without a call of the driver if the thread works with the device already."""
+        """As `use`, but without a driver call if the thread uses the device already."""
 
     def mark(self) -> Mark:
-        """Of what was started until now."""
+        """Marks the work that was started until now."""
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
-        """What starts these, one after the other."""
+        """A function that starts these tasks, one after the other."""
 
     def record_after(self, address: int, tasks: Sequence[Task]) -> Callable[[int], None]:
-        """The same after a word of 32 bits has become what the call gives, without a kernel."""
+        """The same; the function first sets a 32-bit word to its argument, without a kernel."""
 
     def milliseconds(self, run: Callable[[], None]) -> float:
-        """How long the device takes for what is started, by its own clock."""
+        """The device's time for the work that `run` starts, by its own clock."""
 
 
 class _Passed:
@@ -145,14 +147,14 @@ class CpuKernel(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _on_cpu(text: str, count: int) -> Kernels:
-    """Compiled once for hosts with the same kernels."""
+    """Compiles a text once for all hosts with the same kernels."""
     return Kernels(text, {f"k{n}": f"k{n}::k" for n in range(count)})
 
 
 class CpuDevice:
-    """Kernels compiled by the system's compiler of C++; blocks are dealt to some threads.
+    """Kernels compiled by the system's C++ compiler; several threads share the blocks.
 
-    capability: of the GPU that it stands for
+    capability: the compute capability of the GPU that it represents
     """
 
     name, returns = "CPU", False
@@ -224,13 +226,13 @@ class CpuDevice:
         )  # fmt: skip
 
     def wait(self) -> None:
-        """All has ended before `start` returns."""
+        """Does nothing: `start` returns when its work has ended."""
 
     def use(self) -> None:
-        """Any thread may."""
+        """Does nothing: any thread may use the device."""
 
     def ensure_current(self) -> None:
-        """Any thread may."""
+        """Does nothing: any thread may use the device."""
 
     def mark(self) -> Mark:
         return _Passed()
@@ -260,10 +262,10 @@ class CpuDevice:
 class NvidiaDevice:
     """An NVIDIA GPU.
 
-    driver: what several of these share; by default the first GPU as a whole
-    stream: a CUDA stream of the caller's, as a number; None: one of its own
-    urgent: its own stream's blocks are placed before those of others
-    Raises HostError where there is none, or none that can run the kernels.
+    driver: shared by several devices; by default the first GPU as a whole
+    stream: a CUDA stream of the caller, as a number; None: a new one
+    urgent: blocks of its own stream are scheduled before those of others Raises HostError if there
+            is no GPU, or none that can run the kernels.
     """
 
     returns = True
@@ -364,7 +366,7 @@ class NvidiaDevice:
         return self.driver.graphs.recorded_after(address, self._started(tasks), self.stream)
 
     def _started(self, tasks: Sequence[Task]) -> Callable[[], None]:
-        # no kernel can be loaded while a graph is recorded
+        # Kernels are loaded before the recording: none can be loaded during it.
         for task in tasks:
             if isinstance(task, Settle | Release):
                 self._around(type(task))
@@ -372,7 +374,7 @@ class NvidiaDevice:
         def all_tasks() -> None:
             for task in tasks:
                 if isinstance(task, SetWord):
-                    # what writes it beside kernels is no node of a graph
+                    # This write would not become a node of the graph, so use one that does.
                     self.driver.fill(task.address, task.value, self.stream)
                 elif isinstance(task, Gate):
                     self.driver.graphs.gate(task.address, self.stream)

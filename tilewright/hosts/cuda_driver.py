@@ -1,4 +1,4 @@
-"""NVIDIA's driver and compiler, by NVIDIA's own Python bindings: calls with their errors checked.
+"""NVIDIA's driver and compiler through NVIDIA's own Python bindings, with errors checked.
 
 Input: numbers, bytes and text.  Output: addresses, functions and bytes.  The bindings are an extra
 of the package (`tilewright[cuda]`).
@@ -25,17 +25,17 @@ from tilewright.hosts.cuda_l2 import L2Cache
 from tilewright.hosts.cuda_tasks import CScalar, CValue, Launch
 from tilewright.hosts.tensors import Array
 
-#: Products and sums are not contracted: where a kernel wants that, it says so.
+#: Products and sums are not contracted; a kernel states where it wants a fused multiply-add.
 OPTIONS = ("--fmad=false", "-std=c++17")
-#: The environment variable with further options of NVRTC, for tools that look at kernels.
+#: The environment variable with further options of NVRTC, for tools that inspect kernels.
 MORE_OPTIONS = "TILEWRIGHT_NVRTC_OPTIONS"
-#: Queues of the GPU for streams (32 is the most), as CUDA takes it from the environment when it
-#: starts.  By default streams of a few models may share one, above all on some multiprocessors
-#: alone, and whoever waits in a queue stops all others in it.
+#: Hardware queues for streams, at most 32; CUDA reads the variable when it starts.  By default
+#: streams of a few models may share a queue, above all in a part of the GPU, and a stream that
+#: waits blocks all others in its queue.
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"
 HINT = "Install NVIDIA's driver, or choose another host"
-#: The number of the GPU that this thread uses: a copy of CUDA's own state of the thread, because
-#: every call of the driver gives other threads of Python a chance to run.
+#: The number of the GPU that this thread uses.  It copies CUDA's own thread state, because during
+#: every driver call Python may switch to another thread.
 _THREAD = threading.local()
 
 
@@ -54,13 +54,13 @@ def bindings() -> tuple[ModuleType, ModuleType]:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept."""
+    """The folder of compiled kernels."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "tilewright" / "cuda"
 
 
 def cubins(texts: Sequence[str], capability: tuple[int, int]) -> list[bytes]:
-    """Texts compiled for a GPU, on all processors.  Raises HostError."""
+    """Compiles texts for a GPU, on all processors.  Raises HostError."""
     different = list(dict.fromkeys(texts))
     with ThreadPoolExecutor(os.cpu_count() or 1, "tilewright-nvrtc") as pool:
         made = pool.map(lambda text: cubin(text, capability), different)
@@ -69,9 +69,10 @@ def cubins(texts: Sequence[str], capability: tuple[int, int]) -> list[bytes]:
 
 
 def cubin(text: str, capability: tuple[int, int]) -> bytes:
-    """A text compiled for a GPU, once: it is kept on disk.  Raises HostError."""
+    """Compiles a text for a GPU, or reads it from disk if it was compiled before.  Raises
+    HostError."""
     _, nvrtc = bindings()
-    # what only Hopper has is not in the plain name
+    # Features that only Hopper has are not in the plain architecture name.
     own = "a" if capability == (9, 0) else ""
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}{own}", *OPTIONS]
     options += os.environ.get(MORE_OPTIONS, "").split()
@@ -89,7 +90,7 @@ def cubin(text: str, capability: tuple[int, int]) -> bytes:
 
 
 def compiled(text: str, options: Sequence[str]) -> bytes:
-    """A text compiled by NVRTC, for which no GPU is needed: cubin for `sm_…`, PTX for `compute_…`.
+    """A text compiled by NVRTC, which needs no GPU: cubin for `sm_…`, PTX for `compute_…`.
 
     Raises HostError with the compiler's first error.
     """
@@ -99,9 +100,9 @@ def compiled(text: str, options: Sequence[str]) -> bytes:
 def compiled_kernels(
     text: str, options: Sequence[str], names: Sequence[str]
 ) -> tuple[bytes, list[str]]:
-    """The same, and what kernels are called in the code.
+    """The same, and the names of its kernels in the code.
 
-    names: as C++ calls them; templates are instantiated ("scale<float>")
+    names: in C++; templates are instantiated ("scale<float>")
     """
     _, nvrtc = bindings()
     program = _done(nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], []))
@@ -124,8 +125,8 @@ def compiled_kernels(
 
 
 def _filled(nvrtc: ModuleType, program: object, what: str) -> bytes:
-    """What NVRTC writes into a buffer: "ProgramLog", "CUBIN" or "PTX"."""
-    # A buffer of our own: Python may share bytes objects, and NVRTC would write into all of them.
+    """A buffer that NVRTC fills: "ProgramLog", "CUBIN" or "PTX"."""
+    # A new buffer: Python may share a bytes object, and NVRTC would overwrite it for all its users.
     buffer = bytearray(_done(getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
     _done(getattr(nvrtc, f"nvrtcGet{what}")(program, buffer))
     return bytes(buffer)
@@ -150,10 +151,10 @@ class _Part(Protocol):
 
 
 class Driver:
-    """One GPU, in its primary context, which other libraries of the process share.
+    """One GPU, in its primary context, which it shares with other libraries of the process.
 
-    sms: work runs on this many multiprocessors alone (a green context); None: on all of them
-    Raises HostError where there is no driver, no such GPU, or no such part of it.
+    sms: use only this many multiprocessors (a green context); None: all of them Raises HostError if
+         there is no driver, no such GPU, or no such part of it.
     """
 
     def __init__(self, number: int, sms: int | None = None) -> None:
@@ -187,8 +188,11 @@ class Driver:
 
     @classmethod
     def parts(cls, number: int, sizes: Sequence[int]) -> list[Driver]:
-        """One GPU in parts that share no multiprocessor, of even sizes.  All come from one split:
-        parts of two splits may overlap.  Raises HostError if there are too few."""
+        """Splits one GPU into parts of these sizes (even numbers) that share no multiprocessor.
+
+        All parts come from one split, since parts of two splits may overlap.  Raises HostError if
+        there are too few multiprocessors.
+        """
         made = [cls(number) for _ in sizes]
         groups = made[0]._split(2, made[0].sms // 2)
         for driver, size in zip(made, sizes, strict=True):
@@ -204,12 +208,13 @@ class Driver:
         return made
 
     def use(self) -> None:
-        """Makes the calling thread one that works with this GPU; the first one does already."""
+        """Makes the calling thread use this GPU; the thread that made the driver does so
+        already."""
         self._do("cuCtxSetCurrent", self._context)
         _THREAD.gpu = self._number
 
     def ensure_current(self) -> None:
-        """As `use`, without a call of the driver if the thread uses this GPU already."""
+        """As `use`, but without a driver call if the thread uses this GPU already."""
         if getattr(_THREAD, "gpu", None) != self._number:
             self.use()
 
@@ -221,7 +226,7 @@ class Driver:
         return int(self._do("cuDeviceGetAttribute", kind, self._device))
 
     def _split(self, least: int, groups: int) -> Sequence[_Part]:
-        """Groups of at least so many multiprocessors, as fine as can be."""
+        """Groups of at least this many multiprocessors each, as small as possible."""
         api = self._api
         kind = api.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
         flag = api.CUdevSmResourceSplitByCount_flags
@@ -232,15 +237,15 @@ class Driver:
         return made
 
     def _take(self, groups: Sequence[_Part]) -> None:
-        """A green context of these groups; `self.sms` becomes what they have."""
+        """Makes a green context of these groups and updates `self.sms`."""
         described = self._do("cuDevResourceGenerateDesc", groups, len(groups))
         self.sms = sum(int(group.sm.smCount) for group in groups)
         default = self._api.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
         self._green = self._do("cuGreenCtxCreate", described, self._device, default)
 
     def stream(self, urgent: bool = False) -> SupportsInt:
-        """One that does not wait for the default stream; blocks of an urgent one are placed
-        before those of others."""
+        """A stream that does not wait for the default stream.  Blocks of an urgent stream are
+        scheduled before those of others."""
         _, highest = self._do("cuCtxGetStreamPriorityRange")
         flags = self._api.CUstream_flags.CU_STREAM_NON_BLOCKING
         priority = highest if urgent else 0
@@ -252,13 +257,13 @@ class Driver:
         return made
 
     def allocate(self, size: int) -> int | None:
-        """The address of zeroes; None if there is no room."""
+        """The address of memory that is set to 0; None if there is no room."""
         code, address = self._api.cuMemAlloc(max(size, 1))
         if code == self._api.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             return None
         _done((code,))
         self._do("cuMemsetD8", address, 0, max(size, 1))
-        # It returns before the zeroes are there, and no stream of ours waits for the default one.
+        # The fill may still be running, and our streams do not wait for the default stream.
         self._do("cuStreamSynchronize", 0)
         return int(address)
 
@@ -266,7 +271,7 @@ class Driver:
         self._api.cuMemFree(address)
 
     def shared(self, address: int) -> bytes:
-        """What another process needs to open this memory."""
+        """The handle with which another process opens this memory."""
         handle = self._do("cuIpcGetMemHandle", address)
         return ctypes.string_at(handle.getPtr(), self._api.CU_IPC_HANDLE_SIZE)
 
@@ -281,7 +286,7 @@ class Driver:
         return int(self._do("cuMemGetInfo")[0])
 
     def upload(self, address: int, data: Array, stream: SupportsInt) -> None:
-        """Memory that is not pinned is copied aside before this returns."""
+        """Copies to the device.  Memory that is not pinned is staged before this returns."""
         self._do("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
 
     def download(self, address: int, size: int, stream: SupportsInt) -> bytes:
@@ -291,9 +296,9 @@ class Driver:
         return data.tobytes()
 
     def function(self, code: bytes, name: str, shared: int = 0) -> SupportsInt:
-        """A kernel that belongs to no context: it runs in that of the stream.
+        """A kernel, which belongs to no context: it runs in that of its stream.
 
-        shared: bytes of dynamic shared memory that it may be launched with, where they are many
+        shared: the most dynamic shared memory in bytes, if it exceeds the usual limit
         """
         library = self._do("cuLibraryLoadData", code, [], [], 0, [], [], 0)
         kernel = self._do("cuLibraryGetKernel", library, name.encode())
@@ -304,15 +309,15 @@ class Driver:
         return found
 
     def write_word(self, address: int, value: int, stream: SupportsInt) -> None:
-        """Without a kernel, in the stream's order."""
+        """Writes a word in the stream's order, without a kernel."""
         self._do("cuStreamWriteValue32", stream, address, value, 0)
 
     def wait_word(self, address: int, stream: SupportsInt) -> None:
-        """The stream goes on when the word is not 0."""
+        """Makes the stream wait until the word is not 0."""
         self._do("cuStreamWaitValue32", stream, address, EVERY_BIT, any_bit(self._api))
 
     def fill(self, address: int, value: int, stream: SupportsInt) -> None:
-        """The same, by what may be recorded."""
+        """Writes a word in a way that can be recorded."""
         self._do("cuMemsetD32Async", address, value, 1, stream)
 
     def event(self) -> object:
@@ -330,7 +335,7 @@ class Driver:
         self._do("cuEventSynchronize", event)
 
     def passed(self, event: object) -> bool:
-        """Whether what was started before the mark has ended."""
+        """True if the work that was started before the mark has ended."""
         code, *_ = self._api.cuEventQuery(event)
         if code == self._api.CUresult.CUDA_ERROR_NOT_READY:
             return False
@@ -360,7 +365,7 @@ class Driver:
         shared: int,
         stream: SupportsInt,
     ) -> None:
-        """A launch in three dimensions; args: ctypes values, structures among them."""
+        """Launches a kernel in three dimensions.  args: ctypes values, also structures"""
         addresses = (ctypes.c_void_p * len(args))(*(ctypes.addressof(arg) for arg in args))
         given = ctypes.addressof(addresses)
         self._do("cuLaunchKernel", kernel, *grid, *block, shared, stream, given, 0)
@@ -372,7 +377,7 @@ class Driver:
         self._do("cuStreamSynchronize", stream)
 
     def mapped(self, size: int) -> tuple[int, int]:
-        """Memory of the host that kernels write: its address there and here."""
+        """Host memory that kernels can write: its address on the device and on the host."""
         address = self._do("cuMemHostAlloc", size, self._api.CU_MEMHOSTALLOC_DEVICEMAP)
         return int(address), int(self._do("cuMemHostGetDevicePointer", address, 0))
 
@@ -380,7 +385,7 @@ class Driver:
         self._api.cuMemFreeHost(address)
 
     def residents(self, kernel: object, group: int, shared: int = 0) -> int:
-        """Blocks that all multiprocessors have room for; shared: bytes of dynamic shared memory."""
+        """Resident blocks on all multiprocessors.  shared: bytes of dynamic shared memory"""
         each = self._do("cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel, group, shared)
         return self.sms * int(each)
 
@@ -390,7 +395,8 @@ class Driver:
         return int(self._do("cuKernelGetAttribute", kind, own, self._device))
 
     def milliseconds(self, run: Callable[[], None], stream: SupportsInt) -> float:
-        """Between two events of the stream, around what `run` starts there."""
+        """Milliseconds between two events of the stream, around the work that `run` starts
+        there."""
         begin, end = self.event(), self.event()
         try:
             self.mark(begin, stream)
@@ -403,7 +409,7 @@ class Driver:
 
 
 def _parameters(args: Sequence[CScalar]) -> tuple[tuple[object, ...], tuple[type[CScalar], ...]]:
-    """Values and types, as the bindings want them.  A null pointer is 0, not None."""
+    """Values and types for the bindings.  A null pointer is 0, not None."""
     values = tuple(arg.value or 0 for arg in args)
     return values, tuple(ctypes.c_void_p if isinstance(a, ctypes.c_void_p) else type(a)
                          for a in args)  # fmt: skip

@@ -1,8 +1,8 @@
 """Runs a plan's kernels in their elastic form: each is launched again until it is complete.
 
-Input: a loaded bundle, and a word in the device's memory: how many workers may stay.  Output: the
-same as that of the plain plan, whenever workers must leave: every chunk is computed exactly once.
-The policy decides elsewhere how many workers may stay.
+Input: a loaded bundle, and the budget word in the device's memory: how many workers may stay.
+Output: the same as that of the plain plan, whenever workers must leave: every chunk is computed
+exactly once.  The policy decides the budget elsewhere.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tilewright.hosts.tensors import largest_extents
 
 
 class Budget:
-    """How many workers may stay: those with this number or more leave at their next look.
+    """The budget: workers with this number or a higher one leave at their next check.
 
-    Several plans may look at the same one.  Behind it workers count themselves: base/budget.py.
-    address: of one that is there already; None: a new one, where everybody may stay
+    Several plans may share one.  The words after it count the workers (base/budget.py).
+    address: of an existing budget; None: a new one, under which all workers may stay
     """
 
     def __init__(self, device: CudaDevice, address: int | None = None) -> None:
@@ -38,23 +38,24 @@ class Budget:
         self.set(EVERYBODY)
 
     def task(self, workers: int) -> SetWord:
-        """The same for a stream, in its order."""
+        """A task that sets the budget in a stream's order."""
         return SetWord(self.address, workers)
 
     def settle(self, told: int) -> Settle:
-        """Sets what the numbers at an address say, and waits for workers that must leave."""
+        """A task that sets the budget from numbers at an address, and waits for workers that must
+        leave."""
         return Settle(self.address, told)
 
     def set(self, workers: int, looks: int = 0) -> None:
-        """looks: on the CPU, after this many looks nobody may stay; 0: never"""
+        """Sets the budget.  looks: CPU only: after this many checks no worker may stay; 0: never"""
         self._device.write(self.address, np.array([workers, looks], np.uint32))
 
 
 @dataclass(frozen=True)
 class ElasticStep:
-    """A kernel of the plan; its launch has as many blocks as workers are of use.
+    """A kernel of the plan; its launch has as many blocks as there is work for.
 
-    inside: the same where the host does not ask whether it is complete
+    inside: the launch inside a recording, which does not report whether it is complete
     """
 
     number: int
@@ -63,9 +64,9 @@ class ElasticStep:
 
 
 class ElasticPlan:
-    """One plan of a host at fixed extents; one inference runs at a time.
+    """One plan of a host at fixed extents; it runs one inference at a time.
 
-    most: workers of a kernel; None: as many as the device runs at once
+    most: the most workers of a kernel; None: as many as the device runs at once
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ElasticPlan:
         ]
         self._slots = max(workers, default=1)
         stride = max((host.forms[slot].saved for slot, _ in plain), default=0)
-        # the words of each kernel, then slots
+        # First the words of each kernel, then the slots.
         self._words = device.memory(WORD * (KERNEL * len(plain) + SLOT * self._slots))
         slots = self._words.address + WORD * KERNEL * len(plain)
         self._saved = device.memory(self._slots * stride)
@@ -97,7 +98,8 @@ class ElasticPlan:
         def launch_of(number: int, told: int) -> Launch:
             slot, launch = plain[number]
             own = self._words.address + WORD * KERNEL * number
-            # of the kernel before: its tiles, and the word that counts those that are done
+            # Of the kernel before this one: its number of tiles, and the word that counts completed
+            # ones.
             needed = tiles[number - 1] if number else 0
             before = self._done(max(0, number - 1))
             addresses = (budget.address, own, slots, self._saved.address, before, told)
@@ -120,31 +122,31 @@ class ElasticPlan:
         self._plain, self._tiles = [launch for _, launch in plain], tiles
 
     def _done(self, number: int) -> int:
-        """The address of the word that counts the tiles of a kernel that are done."""
+        """The address of the word that counts a kernel's completed tiles."""
         return self._words.address + WORD * KERNEL * number + WORD
 
     @property
     def complete(self) -> int:
-        """How many kernels of this inference are; right at once, whatever still runs.
+        """The number of complete kernels of this inference; exact at any time.
 
-        Of kernels that `recorded` starts by one call only the last one tells: it is right at the
-        ends of runs, and less within them.
+        Of kernels that `recorded` starts by one call only the last one reports, so the number is
+        exact at the ends of runs, and lower within them.
         """
         return int(self._told.value[0])
 
     def begin(self) -> None:
-        """A new inference, in the stream's order."""
+        """Begins a new inference, in the stream's order."""
         self.device.start(self._clear)
         self.device.start(SetWord(self._told.address, 0))
 
     def start(self, number: int, workers: int = EVERYBODY) -> None:
-        """Starts a kernel, or goes on with it.  It leaves at once if the one before it is not
-        complete when its turn comes."""
+        """Starts a kernel, or continues it.  If the kernel before it is not complete by then, all
+        its workers leave at once."""
         launch = self.steps[number].launch
         self.device.start(replace(launch, blocks=min(workers, launch.blocks)))
 
     def start_plain(self, number: int) -> None:
-        """Starts a kernel in its first form, as `recorded_plain` does."""
+        """Starts a kernel in its plain form, as `recorded_plain` does."""
         for task in self._plain_tasks(number, number + 1):
             self.device.start(task)
 
@@ -155,10 +157,11 @@ class ElasticPlan:
         times: int = 1,
         gates: Collection[int] = (),
     ) -> Callable[[], None]:
-        """By one call the kernels [first, last) after `begin`; without numbers new inferences, one
-        after the other, for a device that nobody else needs meanwhile.  The last one tells.
+        """A function that runs kernels [first, last) by one call, after `begin`.
 
-        gates: numbers of kernels before which the device waits while nobody may stay
+        Without numbers, it runs new inferences, one after the other; the device must have no other
+        user meanwhile.  Only the last kernel reports that it is complete.
+        gates: numbers of kernels before which the device waits while no worker may stay
         """
         tasks: list[Task] = [] if first is not None else [self._clear]
         steps = self.steps[first:last]
@@ -169,8 +172,8 @@ class ElasticPlan:
         return self.device.record(tasks * times)
 
     def recorded_plain(self, first: int, last: int) -> Callable[[], None]:
-        """The same kernels in their first form, which nobody leaves: they do not look whether the
-        kernel before them is complete.  Afterwards the last one is marked complete and reported."""
+        """The same kernels in their plain form, which no worker leaves.  They do not check whether
+        the kernel before is complete.  The last one is then marked complete and reported."""
         return self.device.record(self._plain_tasks(first, last))
 
     def _plain_tasks(self, first: int, last: int) -> list[Task]:
@@ -178,10 +181,10 @@ class ElasticPlan:
         return [*self._plain[first:last], done, SetWord(self._told.address, last)]
 
     def run(self, again: Callable[[], None], rounds: int) -> int:
-        """One inference to its end; the rounds of launches that it took.
+        """Runs one inference to its end; returns the number of rounds of launches.
 
-        again:  called before each round, such as to give workers back their budget
-        rounds: more are an error; one that is too short for a search may do nothing
+        again:  called before each round, for example to raise the budget again
+        rounds: the most; a round may complete nothing if its workers must leave too early
         """
         self.begin()
         self.device.wait()

@@ -1,7 +1,7 @@
-"""CUDA graphs: what is recorded once and started by one call.
+"""CUDA graphs: work that is recorded once and started by one call.
 
-Input: calls of the driver (cuda_driver.py), a function that starts work on a stream.  Output:
-functions that start all of it again.  The graph lives as long as the function.
+Input: driver calls (cuda_driver.py), a function that starts work on a stream.  Output: functions
+that start all of it again.  A graph lives as long as its function.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import SupportsInt
 
 from tilewright.hosts.cuda_l2 import DriverCall
 
-#: A word that has none of these bits is 0.
+#: A word without any of these bits is 0.
 EVERY_BIT = 2**32 - 1
-#: Recordings take turns: while one runs, no other thread may turn collection on.
+#: One recording at a time: another thread must not turn garbage collection on during it.
 _RECORDING = threading.RLock()
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile, in any thread: freeing it would end a recording."""
+    """Turns garbage collection off in all threads: freeing GPU memory would break a recording."""
     with _RECORDING:
         was = gc.isenabled()
         gc.disable()
@@ -41,13 +41,14 @@ def any_bit(api: ModuleType) -> int:
 
 
 class Graphs:
-    """call: of the driver, by name"""
+    """call: calls a driver function by name"""
 
     def __init__(self, api: ModuleType, call: DriverCall) -> None:
         self._api, self._call = api, call
 
     def recorded(self, start: Callable[[], None], stream: SupportsInt) -> Callable[[], None]:
-        """What `start` starts on the stream.  What it raises ends the recording."""
+        """A function that repeats the work that `start` starts on the stream.  An error in `start`
+        ends the recording."""
         graph = self._captured(start, stream)
         try:
             ready = self._call("cuGraphInstantiate", graph, 0)
@@ -63,8 +64,8 @@ class Graphs:
     def recorded_after(
         self, address: int, start: Callable[[], None], stream: SupportsInt
     ) -> Callable[[int], None]:
-        """The same after a word of 32 bits has become what the call gives.  No kernel writes it: it
-        is written also where no multiprocessor has room."""
+        """The same; the function first sets a 32-bit word to its argument.  No kernel writes it, so
+        it is written even if no multiprocessor has room."""
         graph, value = self._captured(start, stream), 0
         try:
             context = self._call("cuCtxGetCurrent")
@@ -86,13 +87,13 @@ class Graphs:
                 value = given
             self._call("cuGraphLaunch", ready, stream)
 
-        # the node belongs to the graph, which must live to be changed
+        # The node belongs to the graph, which must live so that the node can be changed.
         weakref.finalize(run, self._destroyed, graph)
         weakref.finalize(run, self._api.cuGraphExecDestroy, ready)
         return run
 
     def gate(self, address: int, stream: SupportsInt) -> None:
-        """While `stream` is recorded: what follows waits until a word of 32 bits is not 0."""
+        """During a recording of `stream`: later work waits until a 32-bit word is not 0."""
         _, _, graph, before, _, count = self._call("cuStreamGetCaptureInfo", stream)
         context = self._call("cuCtxGetCurrent")
         node = self._call(
@@ -116,7 +117,7 @@ class Graphs:
             return made
 
     def _first(self, graph: SupportsInt) -> object:
-        """Its one root: what is recorded on one stream is a chain."""
+        """The graph's one root: work recorded on one stream is a chain."""
         nodes, _ = self._call("cuGraphGetRootNodes", graph, 1)
         first: object = nodes[0]
         return first
@@ -130,7 +131,7 @@ class Graphs:
     def _operation(
         self, context: object, kind: str, address: int, value: int, flags: int
     ) -> object:
-        """What a node of one operation on a word is given."""
+        """The parameters of a node that does one operation on a word."""
         api = self._api
         wanted = getattr(api.CUstreamBatchMemOpType, f"CU_STREAM_MEM_OP_{kind.upper()}_VALUE_32")
         operation = api.CUstreamBatchMemOpParams()
@@ -145,6 +146,6 @@ class Graphs:
         return made
 
     def _destroyed(self, graph: SupportsInt | None) -> None:
-        """A graph that was made executable is of no more use; one that failed may be null."""
+        """Destroys a graph after an executable was made from it; after a failure it may be null."""
         if graph is not None and int(graph):
             self._api.cuGraphDestroy(graph)

@@ -1,7 +1,7 @@
 """Memory that stays in a GPU's L2 cache while other kernels' data pass through it.
 
-Input: calls of the driver (cuda_driver.py), ranges of memory.  Output: a part of the cache that is
-set aside, and windows that launches carry as an attribute, in streams and in graphs alike.
+Input: driver calls (cuda_driver.py), ranges of memory.  Output: a reserved part of the cache, and
+windows, an attribute of launches, which works in streams and in graphs alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.base.invariants import required
 HINT = "Leave out L2 persistence, or use a whole GPU of compute capability 8.0 or more"
 
 
-#: Of the driver: the name of one of its functions, and what that takes; gives what that gives.
+#: Calls a driver function by name with its arguments; returns its results.
 DriverCall = Callable[..., Any]
 
 
@@ -31,7 +31,7 @@ class Window:
 
 
 class WindowLaunch(Protocol):
-    """As `Launch` (cuda_tasks.py), which knows windows itself."""
+    """A `Launch` (cuda_tasks.py), which itself refers to windows."""
 
     @property
     def kernel(self) -> object: ...
@@ -48,7 +48,7 @@ class WindowLaunch(Protocol):
 class L2Cache:
     """The L2 cache of one GPU.
 
-    call: of the driver, by name;  attribute: of the device, by name
+    call: calls a driver function by name;  attribute: reads a device attribute by name
     """
 
     def __init__(self, api: ModuleType, call: DriverCall, attribute: Callable[[str], int]) -> None:
@@ -56,10 +56,11 @@ class L2Cache:
         self._before: int | None = None
 
     def keep(self, ranges: Sequence[tuple[int, int]]) -> tuple[Window | None, ...]:
-        """Sets aside as much as the ranges need, or as the device allows: they share it evenly.
+        """Reserves the cache that the ranges need, or the most that the device allows; they share
+        it evenly.
 
-        ranges: address and bytes of each;  None in the answer: there are no bytes to keep
-        Raises HostError where the device sets nothing aside.
+        ranges: address and bytes of each;  None in the result: the range has no bytes Raises
+                HostError if the device cannot reserve cache.
         """
         most = self._attribute("MAX_PERSISTING_L2_CACHE_SIZE")
         widest = self._attribute("MAX_ACCESS_POLICY_WINDOW_SIZE")
@@ -79,7 +80,7 @@ class L2Cache:
             if self._before is None:
                 self._before = int(self._call("cuCtxGetLimit", limit))
             self._call("cuCtxSetLimit", limit, min(most, total))
-            # what the driver made of it: it may round, and other programs may have more to say
+            # The driver may round the size, and other programs may limit it.
             given = int(self._call("cuCtxGetLimit", limit))
         except HostError as error:
             raise HostError(
@@ -92,7 +93,7 @@ class L2Cache:
         )
 
     def release(self) -> None:
-        """Nothing stays any longer, and the limit is what it was."""
+        """Releases the cache and restores its limit."""
         if self._before is None:
             return
         self._call("cuCtxResetPersistingL2Cache")
@@ -101,9 +102,9 @@ class L2Cache:
         self._before = None
 
     def launch(self, launch: WindowLaunch, parameters: object, stream: SupportsInt) -> None:
-        """A launch with its window; one that is captured becomes a node with the same window.
+        """Launches with the window; a captured launch becomes a node with the same window.
 
-        parameters: of the kernel, as the bindings want them
+        parameters: of the kernel, as the bindings take them
         """
         config = self._api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.blocks, 1, 1
@@ -113,7 +114,7 @@ class L2Cache:
         self._call("cuLaunchKernelEx", config, launch.kernel, parameters, 0)
 
     def _policy(self, window: Window | None) -> object:
-        """Lines beyond the share are as if there were no window."""
+        """The access policy of a window.  Lines beyond its share behave as without a window."""
         window = required(window, "a launch without a window")
         kinds = self._api.CUaccessProperty
         policy = self._api.CUaccessPolicyWindow()

@@ -1,5 +1,5 @@
-"""A model on the CUDA host as its tuner sees it: where its time goes, what each kernel runs, and
-runs with other kernels in place.
+"""A model on the CUDA host, for its tuner: the time of each kernel, the kernel of each step, and
+runs with other kernels.
 
 Input: a loaded `CudaHost`.  Output: milliseconds by the device's clock, results, kernels.
 tuning/loop.py decides.
@@ -16,7 +16,7 @@ from tilewright.hosts.cuda import CudaHost, CudaKernel
 from tilewright.hosts.cuda_bench import CudaBench
 from tilewright.hosts.tuned_plan import Own, TunedPlan
 
-#: Launches of a step that are timed together: one alone may be shorter than what is around it.
+#: Launches of a step that are timed together: one alone may be too short for the clock.
 TOGETHER = 8
 
 
@@ -28,11 +28,11 @@ class CudaModel(TunedPlan[CudaKernel]):
         self._host = host
 
     def bench(self) -> CudaBench:
-        """A place for trials on the same device."""
+        """A bench for trials on the same device."""
         return CudaBench(self._host.device)
 
     def time(self) -> float:
-        """By the device's clock."""
+        """Milliseconds of one warm run, by the device's clock."""
         return self._host.clock(1, self._plan)[0]
 
     def use(self, kernels: Mapping[int, CudaKernel]) -> None:

@@ -1,15 +1,15 @@
-"""The kernels around a critical request: one sets the budget and waits until normal workers have
-left, one removes the limit and tells the host.
+"""The kernels before and after a critical request.  The first sets the budget and waits until
+normal workers have left; the second lifts the limit and reports the end to the host.
 
-Input: the words of base/budget.py, numbers that the host tells (`Settle`, `Release` in
-cuda_tasks.py).  Output: text of CUDA C++ for NVRTC.  It starts nothing.
+Input: the words of base/budget.py, numbers from the host (`Settle`, `Release` in cuda_tasks.py).
+Output: text of CUDA C++ for NVRTC.  Nothing is started here.
 """
 
 from __future__ import annotations
 
 from tilewright.base.budget import ALIVE, BUDGET, EVERYBODY
 
-#: The time, as the device tells it.
+#: Reads the device's clock.
 CLOCK = """
 __device__ inline unsigned long long nanoseconds() {
   unsigned long long found;
@@ -18,9 +18,9 @@ __device__ inline unsigned long long nanoseconds() {
 }
 """
 
-#: Sets the budget, then waits until no more workers are alive than may stay, and no longer than so
-#: many nanoseconds: nobody who dies without counting himself out holds a stream.  What it is told
-#: lies in the host's memory, and is read at once.
+#: Sets the budget, then waits until the workers alive are at most those that may stay, but only for
+#: the given nanoseconds: a worker that dies without decrementing the count does not block the
+#: stream.  Its inputs are in the host's memory and are read when it starts.
 SETTLE = (
     CLOCK
     + """extern "C" __global__ void k(volatile int *words, const unsigned *told) {
@@ -36,8 +36,8 @@ SETTLE = (
 """.replace("_ALIVE", str(ALIVE)).replace("_BUDGET", str(BUDGET))
 )
 
-#: Lets everybody stay, then writes the request's number where the host looks for it: that is seen
-#: earlier than an event, and without a call of the driver.  words: null where there is no budget.
+#: Lets all workers stay, then writes the request's number to the host's word.  The host sees that
+#: earlier than an event, and without a driver call.  words: null if there is no budget
 RELEASE = """
 extern "C" __global__ void k(volatile int *words, const unsigned *told, volatile unsigned *ended) {
   const unsigned number = ((const volatile unsigned *)told)[3];

@@ -1,6 +1,6 @@
-"""What a device does one after the other, as plain data: launches, writes, the ends of requests.
+"""The tasks that a device carries out in order, as plain data: launches, writes, ends of requests.
 
-Input: none.  Output: records that `cuda_devices.py` carries out; nothing here does.
+Input: none.  Output: records.  `cuda_devices.py` carries them out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tilewright.hosts.cuda_l2 import Window
 
-#: What kernels are given: numbers and addresses; of foreign kernels structures, too.
+#: Arguments of kernels: numbers and addresses; for foreign kernels structures, too.
 CScalar: TypeAlias = "ctypes._SimpleCData[Any]"
 CValue: TypeAlias = "CScalar | ctypes.Structure | ctypes.Array[Any]"
 
@@ -22,7 +22,7 @@ class Launch:
 
     kernel: the device's own (`CudaDevice.compile`);  args: of its parameters' types
     shared: bytes of dynamic shared memory
-    window: memory that stays in a GPU's L2 cache meanwhile; the CPU knows none
+    window: memory that stays in a GPU's L2 cache meanwhile; the CPU ignores it
     """
 
     kernel: object
@@ -35,7 +35,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Zeroes:
-    """So many bytes of memory become 0."""
+    """Sets `size` bytes of memory to 0."""
 
     address: int
     size: int
@@ -43,7 +43,7 @@ class Zeroes:
 
 @dataclass(frozen=True)
 class SetWord:
-    """A number of 32 bits is written, in the stream's order and without a kernel."""
+    """Writes a 32-bit number in the stream's order, without a kernel."""
 
     address: int
     value: int
@@ -51,21 +51,21 @@ class SetWord:
 
 @dataclass(frozen=True)
 class Gate:
-    """The stream goes on when a word of 32 bits is not 0.  No kernel waits for it, so it takes no
-    place on a multiprocessor."""
+    """Makes the stream wait until a 32-bit word is not 0.  No kernel waits, so it takes no place on
+    a multiprocessor."""
 
     address: int
 
 
 @dataclass(frozen=True)
 class Settle:
-    """A kernel sets the budget.  Then the stream goes on when no more workers are alive than some
-    tasks may keep under it, or after some time.
+    """A kernel that sets the budget.  Then the stream waits until at most the workers that the
+    tasks may keep are alive, or until a time limit.
 
     address: of the words of base/budget.py
     told: address of `TOLD` numbers (`CudaDevice.words`), which are read at each run, so that a
-          recording serves any of them: the budget, how many tasks, nanoseconds, and the number
-          of the request, which `Release` reads
+          recording works with any of them: the budget, the number of tasks, nanoseconds, and the
+          number of the request, which `Release` reads
     """
 
     address: int
@@ -74,10 +74,10 @@ class Settle:
 
 @dataclass(frozen=True)
 class Release:
-    """A kernel lets everybody stay, and tells the host that a request has ended.
+    """A kernel that lets all workers stay, and reports to the host that a request has ended.
 
     address: of the words of base/budget.py; 0: there is no budget
-    told: as of `Settle`;  ended: address of the word that becomes the request's number
+    told: as in `Settle`;  ended: address of the word that becomes the request's number
     """
 
     address: int
@@ -87,5 +87,5 @@ class Release:
 
 #: Numbers that `Settle` and `Release` read.
 TOLD = 4
-#: What a device does one after the other.
+#: Any of these tasks.
 Task = Launch | Zeroes | SetWord | Gate | Settle | Release

@@ -1,7 +1,7 @@
-"""A host whose values lie at addresses of a device's memory: what such hosts share.
+"""A host whose values are at addresses of a device's memory: the base class of such hosts.
 
 Input: a bundle and input arrays.  Output: output arrays.  A subclass reads and writes memory and
-runs a plan; the word at address 0 tells of an index out of range.
+runs a plan; the word at address 0 reports an index out of range.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.hosts.tensors import (
 class FlatHost(ABC):
     """One loaded bundle.
 
-    _places: per plan, the addresses of "inputs" and "outputs";  _states: those of all states
+    _places: per plan, the addresses of "inputs" and "outputs";  _states: addresses of all states
     """
 
     bundle: Bundle
@@ -41,13 +41,14 @@ class FlatHost(ABC):
     _states: Sequence[int]
 
     def run(self, inputs: Mapping[str, object]) -> Inference:
-        """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
+        """Runs one inference: outputs by name for inputs by name.  Inputs smaller than the bucket
+        are padded."""
         number = self.give(inputs)
         self._execute(number, extents_of(self.bundle.manifest, inputs))
         return self.take(inputs)
 
     def give(self, inputs: Mapping[str, object]) -> int:
-        """Writes the inputs; the number of the plan that is to run on them."""
+        """Writes the inputs; returns the number of the plan to run on them."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
         places = self._places[number]["inputs"]
@@ -59,7 +60,7 @@ class FlatHost(ABC):
         return number
 
     def take(self, inputs: Mapping[str, object]) -> Inference:
-        """The outputs for inputs that were given, after the plan ran.  Raises KernelTrap."""
+        """The outputs for inputs written by `give`, after the plan ran.  Raises KernelTrap."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
         self._check(number)
@@ -95,7 +96,7 @@ class FlatHost(ABC):
         return as_declared(state, data.reshape(state.shape))
 
     def set_state(self, name: str, value: object) -> None:
-        """Sets a state's contents.  Raises InputError for what does not fit."""
+        """Sets a state's contents.  Raises InputError for a wrong shape or type."""
         number = state_number(self.bundle.manifest, name)
         self._write(self._states[number], state_array(self.bundle.manifest.states[number], value))
 
@@ -109,7 +110,7 @@ class FlatHost(ABC):
         self._write(0, np.zeros(1, np.int32))
 
     def _check(self, plan: int) -> None:
-        """Raises KernelTrap; waits for the plan's end."""
+        """Waits for the plan's end.  Raises KernelTrap."""
         if word := int(self._read(0, "i32", 1)[0]):
             index = int(self._read(8, "i64", 1)[0])
             raise of_word(self.bundle.manifest.plans[plan].steps, word, index)

@@ -1,8 +1,8 @@
-"""The native host: compiles the C of a bundle with the system's compiler and runs it.
+"""The native host: compiles a bundle's C with the system's compiler and runs it on one thread.
 
-Input: a bundle with a section for C, and input arrays.  Output: output arrays.  One thread.  Each
-value is a separate array, so that sanitizers see writes out of bounds.  For checking, not speed,
-and only for bundles that you trust: their C runs as a part of this process.
+Input: a bundle with a section for C, and input arrays.  Output: output arrays.  Each value is a
+separate array, so that sanitizers find writes out of bounds.  It is for checking, not for speed.
+Use it only for bundles that you trust: their C runs inside this process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class NativeHost(PlanHost):
 
 
 def _calls(host: PlanHost, build: BuildEntry) -> list[list[list[PlanNumber]]]:
-    """Per plan and step its slot and numbers, as many as the plan has.  Raises ValueError."""
+    """For each plan and step its slot and numbers, with as many steps as the plan has.  Raises
+    ValueError."""
     kind = list[list[PlanNumber]]
     made = [parse(host.bundle.read(ref), kind, "a plan for C") for ref in build.plans]
     for calls, plan in zip(made, host.bundle.manifest.plans, strict=True):

@@ -37,12 +37,12 @@ from tilewright.plan import Extent, Program, State, Step, Tensor, Value, check, 
 
 #: A number of an encoded plan, or the fields of a `Count`.
 PlanNumber = int | list[int]
-#: Bytes of all values of a plan: what a linear memory of 32 bits holds.
+#: The most bytes of all values of a plan: those of a 32-bit linear memory.
 MOST_BYTES = 2**32
 
 
 def program_of(bundle: Bundle) -> Program:
-    """The neutral program of a bundle, compared with itself and with the manifest.
+    """The neutral program of a bundle, checked for consistency and against the manifest.
 
     Raises BundleCorrupt, MemoryLimit.
     """
@@ -87,7 +87,8 @@ class PlanHost(ABC):
             self._states = [np.zeros(prod(s.shape), s.dtype.numpy) for s in program.states]
 
     def run(self, inputs: Mapping[str, object]) -> Inference:
-        """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
+        """Runs one inference: outputs by name for inputs by name.  Inputs smaller than the bucket
+        are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
         plan, shapes = self._plans[number], manifest.plans[number]
@@ -112,7 +113,7 @@ class PlanHost(ABC):
         return as_declared(entry, self._states[number].reshape(entry.shape))
 
     def set_state(self, name: str, value: object) -> None:
-        """Sets a state's contents.  Raises InputError for what does not fit."""
+        """Sets a state's contents.  Raises InputError for a wrong shape or type."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest.states[number], value)
         self._states[number][:] = data.reshape(-1)
@@ -147,7 +148,7 @@ class PlanHost(ABC):
 
 
 def number_at(number: PlanNumber, extents: Sequence[int]) -> int:
-    """A number of an encoded plan, which may follow an extent."""
+    """A number of an encoded plan, which may depend on an extent."""
     if isinstance(number, int):
         return number
     count = Count(*number)

@@ -1,7 +1,7 @@
 """The reference host: runs a bundle by evaluating its kernel specifications with NumPy.
 
 Input: a bundle and input arrays.  Output: output arrays.  It reads no generated code and no
-schedules, so it defines the right result.  For checking, not for speed.
+schedules, so its results define correctness.  It is for checking, not for speed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.plan import Step
 
 
 class ReferenceHost(PlanHost):
-    """One loaded bundle.  It reads no target's section: only plans, kernels and weights."""
+    """One loaded bundle.  It reads only plans, kernels and weights, no target's section."""
 
     def step(
         self, plan: int, number: int, step: Step, views: list[Array], extents: Sequence[int]
@@ -54,7 +54,7 @@ _FOLD: dict[str, Callable[..., object]] = {
 
 
 class _Evaluator:
-    """Arrays with one dimension per axis of the current domain; unused axes have extent 1."""
+    """Evaluates expressions as arrays with one dimension per axis; unused axes have extent 1."""
 
     def __init__(self, kernel: Kernel, buffers: list[Array]) -> None:
         self.kernel = kernel
@@ -71,7 +71,7 @@ class _Evaluator:
             a, b = (self.value(f, domain) for f in self.kernel.product or value.operands)
             if a.dtype != value_dtype:  # integers, whose sums below 2^53 are exact in f64
                 a, b = a.astype(np.float64), b.astype(np.float64)
-            # an axis that neither factor depends on only repeats the sum
+            # An axis on which neither factor depends only repeats the sum.
             unused = zip(stage.axes, a.shape[rows:], b.shape[rows:], strict=True)
             times = prod(v.extent for v, n, m in unused if n == m == 1)
             sums = np.asarray(_sum_of_products(a, b, rows) * a.dtype.type(times))
@@ -80,7 +80,7 @@ class _Evaluator:
         over = tuple(range(rows, len(domain)))
         if stage.op == "order":
             first = stage.keep[0].extent
-            one = full[(slice(None),) * (rows - 1) + (0,)]  # alike for all that is kept
+            one = full[(slice(None),) * (rows - 1) + (0,)]  # equal along all kept axes
             return np.argsort(one, axis=-1, kind="stable")[..., :first].astype(np.int32)
         folded = _FOLD[stage.op](full, axis=over) if over else full
         return np.asarray(folded).astype(full.dtype)
@@ -115,7 +115,7 @@ class _Evaluator:
                 return np.full((1,) * len(domain), value, dtype.numpy)
             case Load(buffer, at, _, _, _):
                 where = self.index(at, domain)
-                # guards drop the values of indices out of range
+                # Guards drop the values of indices out of range.
                 return np.take(self.buffers[buffer], where, mode="clip")
             case Call(fn, operands, dtype, _):
                 args = [self.value(a, domain) for a in operands]
@@ -142,7 +142,7 @@ class _Evaluator:
 
 
 def _sum_of_products(a: Array, b: Array, rows: int) -> Array:
-    """einsum without the axes on which a factor does not depend (they have extent 1 there)."""
+    """einsum without the axes on which a factor does not depend, whose extent is 1 there."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     names = ["".join(c for c, n in zip(letters, x.shape, strict=False) if n > 1) for x in (a, b)]
     present = set("".join(names))

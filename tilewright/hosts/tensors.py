@@ -1,4 +1,4 @@
-"""What every Python host does around a run: check inputs, pick the bucket, pad, crop.
+"""The work of every Python host around a run: check inputs, pick the bucket, pad, crop.
 
 Input: a manifest and named arrays.  Output: arrays of exactly the plan's shape, and back.  The
 browser engine follows the same rules (docs/bundle.md).
@@ -21,9 +21,9 @@ from tilewright.base.numpy_scalars import Array as Array
 from tilewright.bundle import Manifest, PlanEntry, StateEntry, TensorInfo
 
 Entry = TypeVar("Entry", TensorInfo, StateEntry)
-#: What an input or state takes besides its own element type, by NumPy's names: types without a
-#: number that it lacks.  Those of 16 bits also take f32, which is rounded, and their bits.  The
-#: engine takes the same (web/engine/tensors.js).
+#: Element types, by NumPy's names, that an input or state accepts besides its own: types all of
+#: whose numbers it can represent.  16-bit float types also accept f32, which is rounded, and their
+#: own bits.  The engine accepts the same (web/engine/tensors.js).
 ALSO = {
     "float16": ("float32", "uint16"),
     "bfloat16": ("float32", "uint16"),
@@ -59,12 +59,13 @@ def pick_plan(manifest: Manifest, inputs: Mapping[str, object]) -> int:
 
 
 def largest_extents(manifest: Manifest) -> list[int]:
-    """The run-time extents by their numbers, as long as can be."""
+    """The run-time extents, by number, at their largest."""
     return [manifest.dims[name][-1] for name in manifest.extents]
 
 
 def extents_of(manifest: Manifest, inputs: Mapping[str, object]) -> list[int]:
-    """The run-time extents by their numbers: as long as the inputs are, else as long as can be."""
+    """The run-time extents, by number: those of the inputs; extents that no input has are at their
+    largest."""
     sizes = named_sizes(manifest, inputs)
     longest = zip(manifest.extents, largest_extents(manifest), strict=True)
     extents = [sizes.get(name, most) for name, most in longest]
@@ -129,10 +130,10 @@ def entry_of(entries: Sequence[Entry], name: str, kind: str) -> Entry:
 
 
 def widened(entry: TensorInfo | StateEntry, value: object, kind: str = "input") -> Array:
-    """The array as it lies in memory, each number one of the declared type.  Raises InputError
-    for an element type that does not fit.
+    """The array as it is stored in memory, with each number rounded to the declared type.
 
-    kind: what errors call the entry, as in the engine
+    kind: what errors call the entry, as in the engine Raises InputError for an element type that is
+          not accepted.
     """
     given, own = np.asarray(value), DECLARED[entry.dtype].numpy
     takes = (own, *ALSO.get(own, ()))
@@ -152,7 +153,7 @@ def widened(entry: TensorInfo | StateEntry, value: object, kind: str = "input") 
 
 
 def as_declared(entry: TensorInfo | StateEntry, data: Array) -> Array:
-    """A copy of what lies in memory, in the declared type."""
+    """A copy of data in memory, in the declared type."""
     return data.astype(DECLARED[entry.dtype].numpy)
 
 
@@ -192,7 +193,7 @@ def state_number(manifest: Manifest, name: str) -> int:
 
 def state_array(state: StateEntry, value: object) -> Array:
     """New contents of a state as a contiguous array.  Raises InputError for another shape, or an
-    element type that does not fit."""
+    element type that is not accepted."""
     given = widened(state, value, "state")
     if given.shape != state.shape:
         raise InputError(
@@ -206,6 +207,6 @@ def state_array(state: StateEntry, value: object) -> Array:
 
 
 def in_words(data: Array, kind: npt.DTypeLike) -> Array:
-    """Numbers of a narrow type as words of 32 bits with several each, the first in the low bits."""
+    """Numbers of a narrow type packed into 32-bit words, the first in the low bits."""
     narrow = data.astype(kind)
     return np.pad(narrow, (0, -data.size % (4 // narrow.itemsize))).view(np.int32)

@@ -1,6 +1,6 @@
-"""The memory of a trial: buffers of one kernel with canaries between them, which no model sees.
+"""The memory of a trial: one kernel's buffers with canaries between them, apart from any model.
 
-Input: a kernel's buffers, their contents, what the memory holds after a run.  Output: where each
+Input: a kernel's buffers, their contents, the memory after a run.  Output: the byte at which each
 buffer begins, the bytes to write, the kernel's output, and whether anything else changed.
 
     256 bytes, the first word for an index out of range | canary | output | canary | buffer 1 | …
@@ -19,7 +19,7 @@ from tilewright.hosts.tensors import Array, in_words
 
 #: Bytes of a canary; buffers begin at multiples of it.
 ROOM = 256
-#: What canaries hold, and outputs before a kernel ran: as a float, not a number.
+#: The contents of canaries, and of outputs before a run: a NaN if read as a float.
 MARK = 0x7FC5A5A5
 WORD = 4
 
@@ -28,8 +28,8 @@ R = TypeVar("R")
 
 
 class LaidBuffer(Protocol):
-    """A buffer of a kernel, and how its elements lie where memory is words of 32 bits: "halves" two
-    in a word, "bytes" four, else each element takes a word or two."""
+    """A buffer of a kernel, and how 32-bit words hold its elements: "halves" two in a word, "bytes"
+    four, otherwise one or two words per element."""
 
     @property
     def dtype(self) -> str: ...
@@ -40,19 +40,19 @@ class LaidBuffer(Protocol):
 
 
 class Storage(Protocol):
-    """How a device's memory holds the elements of a buffer."""
+    """How a device's memory stores the elements of a buffer."""
 
     def bytes_of(self, buffer: LaidBuffer) -> int: ...
 
     def stored(self, data: Array, buffer: LaidBuffer) -> Array:
-        """Elements as the device holds them."""
+        """Elements as the device stores them."""
 
     def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
-        """The elements that these bytes are; halves as f32."""
+        """Elements from stored bytes; f16 as f32."""
 
 
 class Words:
-    """Memory of 32-bit words, in which narrow elements take a word each unless they lie dense."""
+    """Memory of 32-bit words, in which narrow elements take a word each unless they are packed."""
 
     def bytes_of(self, buffer: LaidBuffer) -> int:
         each = {"halves": 2, "bytes": 4}.get(buffer.dense, 0)
@@ -74,7 +74,7 @@ class Words:
 
 
 class Natural:
-    """Memory in which each element takes the bytes of its type; f32 may lie as halves."""
+    """Memory in which each element takes the bytes of its type; f32 may be stored as f16."""
 
     def bytes_of(self, buffer: LaidBuffer) -> int:
         return buffer.size * self._lies_as(buffer).itemsize
@@ -95,7 +95,7 @@ def _kind_of(buffer: LaidBuffer) -> np.dtype[Any]:
 
 
 class TrialMemory:
-    """Where a kernel's buffers lie.  The first one is the output.
+    """The layout of a kernel's buffers.  The first one is the output.
 
     begins: the byte at which each begins;  size: bytes of all
     """
@@ -120,7 +120,7 @@ class TrialMemory:
         return image
 
     def judged(self, found: bytes, image: Array) -> tuple[Array, str]:
-        """The output after a run that began with `image`, and what is wrong with all else: "" for
+        """The output after a run that began with `image`, and what is wrong with the rest: "" for
         nothing."""
         data, begin = np.frombuffer(found, np.uint8), self.begins[0]
         end = begin + self._sizes[0]
@@ -134,22 +134,22 @@ class TrialMemory:
 
 
 class MarkedBench(ABC, Generic[R]):
-    """A device's place for trials (tuning/trial.py), whose memory is a `TrialMemory`."""
+    """A device's bench for trials (tuning/trial.py), whose memory is a `TrialMemory`."""
 
     storage: Storage
 
     def lay(self, buffers: Sequence[LaidBuffer], scalars: Sequence[int]) -> None:
-        """Makes room; called for a kernel before all else.  Raises MemoryLimit."""
+        """Allocates memory; called before anything else for a kernel.  Raises MemoryLimit."""
         self._memory = TrialMemory(buffers, self.storage)
         self._reserve(self._memory, scalars)
 
     def begin(self, inputs: Sequence[Array]) -> None:
-        """Writes the inputs, and marks everything else."""
+        """Writes the inputs, and marks everywhere else."""
         self._image = self._memory.image(inputs)
         self._write(self._image)
 
     def run(self, runner: R) -> tuple[Array, str]:
-        """The output after one run, and what is wrong with all else: "" for nothing."""
+        """The output after one run, and what is wrong with the rest of memory: "" for nothing."""
         return self._memory.judged(self._after(runner), self._image)
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""The largest plan of a loaded model as a tuner sees it, whatever the device.
+"""The largest plan of a loaded model, for its tuner, on any device.
 
-Input: a host, whose inputs are made up once.  Output: results, the time of each kernel, what a
-kernel of the bundle is.  The device's own part is wgpu_model.py or cuda_model.py;
-tuning/loop.py decides.
+Input: a host, whose inputs are generated once.  Output: results, the time of each kernel, and the
+bundle's own kernels.  wgpu_model.py and cuda_model.py have the device's part; tuning/loop.py
+decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.bundle import Manifest
 from tilewright.hosts.flat import FlatHost
 from tilewright.hosts.tensors import Array, largest_extents
 
-#: Probes of a step, of which the shortest counts.
+#: Measurements of a step, of which the shortest counts.
 LOOKS = 3
 
 #: A kernel that is ready to run on the device.
@@ -29,9 +29,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Own:
-    """The kernel that a step runs of the bundle itself, on the largest extents.
+    """The bundle's own kernel of a step, on the largest extents.
 
-    text: as servers hand out candidates of the target (`Target.module`)
+    text: in the server's form for candidates of the target (`Target.module`)
     """
 
     text: str
@@ -65,7 +65,7 @@ class TunedPlan(ABC, Generic[R]):
         return found
 
     def flops(self, spec: int) -> int:
-        """Of one step of the kernel."""
+        """Floating-point operations of one step of the kernel."""
         steps = self._manifest.plans[self._plan].steps
         return next(step.flops for step in steps if step.spec == spec)
 
@@ -75,19 +75,21 @@ class TunedPlan(ABC, Generic[R]):
 
     @abstractmethod
     def use(self, kernels: Mapping[int, R]) -> None:
-        """Runs these kernels by their numbers instead of the bundle's own."""
+        """Runs these kernels, by number, instead of the bundle's own."""
 
     @abstractmethod
     def own(self, spec: int) -> Own | None:
-        """What a step of the kernel runs; None where no step could run another one."""
+        """The kernel that a step runs; None if no step could run another one."""
 
     @abstractmethod
     def _stopwatch(self) -> Callable[[int], float]:
-        """What measures a step by its number, in milliseconds; NaN if the clock stood still."""
+        """A function that measures a step by number, in milliseconds; NaN if the clock stood
+        still."""
 
 
 def _made_up(manifest: Manifest) -> dict[str, Any]:
-    """Inputs of the largest bucket: small numbers; of integers zeros, which index any table."""
+    """Inputs of the largest bucket: small floats; for integers zeros, which are valid in any
+    table."""
     rng = np.random.default_rng(0)
     found = {}
     for info, shape in zip(manifest.inputs, manifest.plans[-1].inputs, strict=True):

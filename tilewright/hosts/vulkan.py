@@ -1,7 +1,7 @@
-"""Vulkan for hosts on WebGPU where the system has none: Chromium brings a loader and a driver.
+"""Vulkan for WebGPU hosts on systems without it: Chromium includes a loader and a driver.
 
 Input: the installed Chromium.  Output: paths of its Vulkan loader, and of the description of
-SwiftShader, a driver that computes on the CPU.  It loads nothing.
+SwiftShader, a driver that computes on the CPU.  Nothing is loaded here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from tilewright.hosts.browser_find import find
 
 
 def loader() -> Path | None:
-    """Chromium's loader if the system has none, or no path."""
+    """The path of Chromium's loader; None if the system has a loader, or if there is no
+    Chromium."""
     return None if find_library("vulkan") else _beside_chromium("libvulkan.so.1")
 
 
 def software() -> Path | None:
-    """The software driver, for VK_ICD_FILENAMES or VK_ADD_DRIVER_FILES."""
+    """The path of the software driver, for VK_ICD_FILENAMES or VK_ADD_DRIVER_FILES."""
     return _beside_chromium("vk_swiftshader_icd.json")
 
 

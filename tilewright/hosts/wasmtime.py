@@ -1,8 +1,8 @@
 """The wasmtime host: runs a bundle's generated modules in Python, without a browser.
 
-Input: a bundle and input arrays.  Output: output arrays.  It loads what the browser engine loads:
-shared memory, table, driver, the best kernel module, plan images; one call per inference.  Each
-worker but the first is a Python thread in the driver's `serve`.
+Input: a bundle and input arrays.  Output: output arrays.  It loads the same parts as the browser
+engine: shared memory, table, driver, the best kernel module, plan images; one call per inference.
+        Each worker but the first is a Python thread in the driver's `serve`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _WAKE = """(module (import "env" "memory" (memory 1 65536 shared)) (func (export
 
 
 def _features() -> frozenset[str]:
-    """The features of wasmtime on this machine beyond plain SIMD, found by running code."""
+    """The features of wasmtime on this machine beyond plain SIMD, detected by running code."""
     store = wasmtime.Store()
     made = wasmtime.Instance(store, wasmtime.Module(store.engine, _DOT), ())
     found = of_kind(made.exports(store)["f"], wasmtime.Func, "no function")
@@ -83,7 +83,7 @@ FEATURES = _features()
 #: Vector registers that wasmtime's compiler can allocate on this machine.
 REGISTERS = 15 if platform.machine().lower() in ("x86_64", "amd64") else 32
 
-#: What builds call wasmtime's compiler, and the code variants made for it that run here.
+#: The name of wasmtime's compiler in builds; code variants for it are made for this host.
 ENGINE = "cranelift"
 VARIANTS = ("x86-cranelift",) if REGISTERS == 15 and "dot_u8" in FEATURES else ()
 
@@ -135,10 +135,10 @@ class WasmtimeHost:
     """One loaded bundle.
 
     features: may be narrowed to test other variants
-    threads:  workers that take part in a run, the caller included
+    threads:  workers that take part in a run, including the caller
     variant:  name of the code variant; by default the best that fits
-    seconds:  the longest that code of the bundle may run at a time, for bundles of unknown origin;
-              its code is slower then.  By default it may run for ever
+    seconds:  the longest time that code of the bundle may run without a break, for bundles of
+              unknown origin; it is slower then.  By default there is no limit
 
     Raises UsageError, BundleCorrupt, BundleVersion, MemoryLimit; HostError if no variant fits.
     """
@@ -166,8 +166,8 @@ class WasmtimeHost:
         config.shared_memory = True
         if seconds is not None:
             config.epoch_interruption = True
-            # a fault in a shared memory that several instances import ends the whole process
-            # (wasmtime 50 panics), so every access is compared instead
+            # In wasmtime 50 a fault in a shared memory that several instances import ends the whole
+            # process, so every access is checked by a comparison instead.
             config.signals_based_traps = False
         self._engine = wasmtime.Engine(config)
         self._seconds = seconds
@@ -175,7 +175,7 @@ class WasmtimeHost:
             self._load(features, variant)
 
     def _load(self, features: frozenset[str], variant: str | None) -> None:
-        """Memory with all that the bundle puts there, and a worker for each thread."""
+        """Fills the memory with the bundle's data, and makes a worker for each thread."""
         manifest, threads = self.bundle.manifest, self.threads
         section = manifest.section(TARGET)
         facts = facts_of(section)
@@ -220,7 +220,7 @@ class WasmtimeHost:
     def _pick(
         builds: tuple[BuildEntry, ...], features: frozenset[str], variant: str | None
     ) -> BuildEntry:
-        """The first that can run, best one made for as many registers as there are, and for this
+        """The first variant that can run; best one for this number of registers and this
         compiler."""
         able = [b for b in builds if features.issuperset(b.features)]
         if variant is not None:
@@ -236,7 +236,8 @@ class WasmtimeHost:
         return next((b for b in fit if b.facts.get("engine") == ENGINE), fit[0])
 
     def run(self, inputs: Mapping[str, object]) -> Inference:
-        """Outputs by name for inputs by name; inputs smaller than the bucket are padded."""
+        """Runs one inference: outputs by name for inputs by name.  Inputs smaller than the bucket
+        are padded."""
         manifest = self.bundle.manifest
         number = pick_plan(manifest, inputs)
         plan, place = manifest.plans[number], self.places[number]
@@ -244,7 +245,7 @@ class WasmtimeHost:
             with reading("the section for Wasm"):
                 return self._run(number, plan, place, inputs)
         except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
-            # traps of kernels are named in _call: this is the driver itself
+            # `_call` names traps of kernels, so this is one of the driver.
             raise HostError(
                 f"the driver of the bundle stopped: {error}"[:LONGEST], hint=REBUILD
             ) from error
@@ -275,7 +276,7 @@ class WasmtimeHost:
         return as_declared(state, np.frombuffer(data, dtype.numpy).reshape(state.shape))
 
     def set_state(self, name: str, value: object) -> None:
-        """Sets a state's contents.  Raises InputError for what does not fit."""
+        """Sets a state's contents.  Raises InputError for a wrong shape or type."""
         number = state_number(self.bundle.manifest, name)
         data = state_array(self.bundle.manifest.states[number], value)
         self.memory.write(data.tobytes(), self._states[number])
@@ -363,7 +364,7 @@ class Worker:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """What runs inside traps after the time that the host allows."""
+        """Code that runs inside traps after the host's time limit."""
         if self._seconds is None:
             yield
             return
@@ -391,7 +392,7 @@ class Worker:
 
 def leave_run(memory: SharedBytes, number: int, wake: Callable[[int], None]) -> None:
     """After a trap in worker `number`: aborts the run, records the step if it is the first trap,
-    and wakes all that wait."""
+    and wakes all waiting workers."""
     line = WORKER_LINES + number * WORKER_BYTES
     with memory.lock:
         for address, value in ((TRAPPED, memory.word(line)), (ABORT, 1)):
@@ -402,6 +403,6 @@ def leave_run(memory: SharedBytes, number: int, wake: Callable[[int], None]) -> 
 
 
 def _stop(memory: SharedBytes) -> None:
-    """Workers that wait see the stop word within their idle period."""
+    """Sets the stop word; waiting workers see it within their idle period."""
     memory.set(STOP, 1)
     memory.set(EPOCH, memory.word(EPOCH) + 1)

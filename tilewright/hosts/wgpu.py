@@ -1,9 +1,9 @@
 """The wgpu host: runs a bundle's WGSL in this process, on Firefox's WebGPU (wgpu-native).
 
-Input: a bundle with a section for WGSL, and input arrays.  Output: output arrays.  Memory is laid
-out as by the browser engine (web/engine/webgpu.js): one buffer of 32-bit words, one dispatch per
-step, each in the best way that the device has the features for (hosts/wgpu_features.py).
-`tilewright tune` exchanges kernels here (wgpu_model.py, wgpu_bench.py); pages tune by their own.
+Input: a bundle with a section for WGSL, and input arrays.  Output: output arrays.  The memory
+layout is the browser engine's (web/engine/webgpu.js): one buffer of 32-bit words, one dispatch per
+step, each with the best kernel whose features the device has (hosts/wgpu_features.py). `tilewright
+tune` exchanges kernels here (wgpu_model.py, wgpu_bench.py); pages tune by themselves.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from tilewright.hosts.wgpu_types import AdapterFacts, GpuAdapter, GpuEncoder, Gp
 TARGET = "wgsl"
 
 WORD = 4
-#: A default of WebGPU: the step of uniform offsets in bytes.
+#: A default of WebGPU: the alignment of uniform offsets in bytes.
 ALIGNMENT = 256
-#: Bytes that a device has room for without asking.
+#: The largest buffer in bytes that a device allows by default.
 USUAL_BYTES = 2**27
 
 
 def wgpu() -> WgpuPackage:
-    """The package.  Raises HostError if it is missing."""
+    """The wgpu package.  Raises HostError if it is missing."""
     try:
         import wgpu
     except ImportError as error:
@@ -61,14 +61,14 @@ def wgpu() -> WgpuPackage:
 
 
 def adapter() -> GpuAdapter:
-    """The fastest adapter that there is, or Chromium's software driver.  Raises HostError.
+    """The fastest adapter, or Chromium's software driver.  Raises HostError.
 
-    OpenGL's are left out: what they offer is not WebGPU.
+    OpenGL adapters are left out, since they do not offer all of WebGPU.
     """
     api = wgpu()
     loader, driver = vulkan.loader(), vulkan.software()
     if loader is not None:
-        # wgpu asks for it by name, and then gets the one that is there.
+        # wgpu loads it by name, and then gets this one.
         ctypes.CDLL(str(loader), ctypes.RTLD_GLOBAL)
     if driver is not None:
         os.environ.setdefault("VK_ADD_DRIVER_FILES", str(driver))
@@ -96,23 +96,23 @@ def about(found: GpuAdapter) -> AdapterFacts:
     }
 
 
-#: By the numbers of PCI and Khronos, as WebGPU spells them.  wgpu says no architecture.
+#: Vendor names as WebGPU spells them, by the ids of PCI and Khronos.  wgpu gives no architecture.
 VENDORS = {
     0x1002: "amd", 0x106B: "apple", 0x10DE: "nvidia", 0x13B5: "arm", 0x144D: "samsung",
     0x5143: "qualcomm", 0x8086: "intel",
 }  # fmt: skip
-#: By their speed; a CPU is last.
+#: Types of adapters, fastest first; a CPU comes last.
 _ORDER = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2}
 
 
 class WgpuHost(FlatHost):
     """One loaded bundle.
 
-    adapter: what it runs on: `name`, `vendor`, `description`, `software`, and `features` that
+    adapter: facts of its adapter: `name`, `vendor`, `description`, `software`, and `features` that
              kernels may use
-    lost:    sentences on what slows it down here
-    calls:   of each plan its steps, as this device runs them
-    Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
+    lost:    sentences about what slows it down here
+    calls:   for each plan its steps, as this device runs them Raises HostError, BundleCorrupt,
+             BundleVersion, MemoryLimit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -167,8 +167,8 @@ class WgpuHost(FlatHost):
         self._plans = [self.dispatches(calls) for calls in self.calls]
 
     def use(self, kernels: Mapping[int, tuple[str, int, int]]) -> None:
-        """Runs these kernels by their numbers, each as text, invocations and threads of a group,
-        instead of the bundle's own.  Raises BundleCorrupt for one that makes no pipeline."""
+        """Replaces kernels, by number; each is given as text, invocations and threads of a group.
+        Raises BundleCorrupt if one cannot become a pipeline."""
         new: dict[int, WgpuWay] = {}
         for spec, (text, tiles, group) in kernels.items():
             if text not in self._texts:
@@ -180,11 +180,11 @@ class WgpuHost(FlatHost):
         ]
 
     def text(self, slot: int) -> str:
-        """The kernel of a slot."""
+        """The text of a slot's kernel."""
         return self._texts[slot]
 
     def dispatches(self, calls: Sequence[WgpuCall]) -> _Dispatches:
-        """What runs these steps; those that are joined run as one."""
+        """The dispatches of these steps; steps of a joint are one dispatch."""
         run = together(calls)
         for slot in {call.slot for call in run} - self._pipelines.keys():
             self._pipelines[slot] = self._pipeline(self._layouts[1], self._texts[slot])
@@ -207,7 +207,7 @@ class WgpuHost(FlatHost):
             self._device.queue.submit([encoder.finish()])
 
     def _write(self, address: int, data: Array) -> None:
-        """Elements of less than 32 bits take a word each."""
+        """Writes an array; elements of less than 32 bits take a word each."""
         words = data if data.dtype.itemsize >= WORD else data.astype(np.int32)
         with working(), reading("the section for WGSL"):  # addresses may be outside of memory
             if words.size:
@@ -253,7 +253,8 @@ class _Dispatches:
             self._bindings = [made(call.bank, tuple(call.annexes)) for call in calls]
 
     def resize(self, extents: Sequence[int]) -> None:
-        """Raises BundleCorrupt for numbers that are none for a device."""
+        """Updates the numbers for these extents.  Raises BundleCorrupt for numbers that are out of
+        range."""
         with reading("a plan for WGSL"):
             for at, call in enumerate(self._calls):
                 count, *scalars = (number_at(n, extents) for n in (call.tiles, *call.scalars))
@@ -269,7 +270,7 @@ class _Dispatches:
         run.end()
 
     def put(self, run: GpuPass, at: int) -> None:
-        """One step into a compute pass."""
+        """Adds one step to a compute pass."""
         run.set_pipeline(self._pipelines[at])
         run.set_bind_group(0, self._bindings[at], [at * self._stride])
         run.dispatch_workgroups(*self._groups[at])

@@ -1,7 +1,7 @@
-"""Tries single kernels on a device of wgpu, in memory of their own that no model sees.
+"""Tries single kernels on a wgpu device, in memory that no model uses.
 
-Input: a kernel's text with its number of invocations, what its buffers hold.  Output: what it
-computed, whether it wrote anywhere else (trial_memory.py), milliseconds. tuning/trial.py judges.
+Input: a kernel's text with its number of invocations, and the contents of its buffers.  Output: its
+result, whether it wrote anywhere else (trial_memory.py), milliseconds. tuning/trial.py judges.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class WgpuKernel:
 
 
 class WgpuBench(MarkedBench[WgpuKernel]):
-    """The device's place for trials."""
+    """A wgpu device's bench for trials."""
 
     storage = Words()
 
     def __init__(self, opened: WgpuDevice, api: Any, most: int) -> None:
-        """most: bytes that a buffer may have"""
+        """most: the most bytes of a buffer"""
         self._opened, self._device, self._most = opened, opened.device, most
         self._usage = api.BufferUsage
         self.clock = Clock(opened, api.BufferUsage)
@@ -55,11 +55,11 @@ class WgpuBench(MarkedBench[WgpuKernel]):
 
     @property
     def batch(self) -> float:
-        """Milliseconds that a timed run should take at least."""
+        """The least milliseconds of a timed run."""
         return self.clock.batch
 
     def runner(self, text: str, tiles: int) -> WgpuKernel:
-        """Raises BundleCorrupt for a text that is not valid."""
+        """Compiles a kernel.  Raises BundleCorrupt for an invalid text."""
         group = _GROUP.search(text)
         try:
             module = self._device.create_shader_module(code=self._opened.text(text))
@@ -105,7 +105,8 @@ class WgpuBench(MarkedBench[WgpuKernel]):
         return bytes(self._device.queue.read_buffer(self._buffer))
 
     def milliseconds(self, runner: WgpuKernel, times: int) -> float:
-        """Of one run of `times` in one submission; NaN if the clock did not advance."""
+        """Milliseconds of one run, from `times` runs in one submission; NaN if the clock did not
+        advance."""
         self._tell(runner)
         return self.clock.milliseconds(lambda run: self._record(run, runner, times)) / times
 

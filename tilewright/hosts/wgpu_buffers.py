@@ -1,7 +1,7 @@
-"""A model's buffers on the device of the wgpu host: its own, annexes of values, banks of weights.
+"""A model's buffers on the wgpu host's device: its own, annexes of values, banks of weights.
 
-Input: a device, the facts of a section (docs/bundle.md).  Output: buffers, and what kernels bind.
-Addresses count on from one buffer to the next, in that order.  The engine does so in web/engine/.
+Input: a device, the facts of a section (docs/bundle.md).  Output: buffers, and the bindings of
+kernels.  Addresses continue from one buffer to the next, in that order, as in web/engine/.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, TypedDict
 
 from tilewright.hosts.wgpu_types import GpuBuffer, GpuDevice, WgpuPackage
 
-#: The binding of a dispatch's first annex, and how many it has at most.
+#: The binding of a dispatch's first annex; the most annexes of a dispatch.
 ANNEX, MOST_ANNEXES = 3, 6
 WORD = 4
 
 
-#: Of a section, as bundles have them.
+#: The facts of a section, as bundles have them.
 Facts = Mapping[str, Any]
 
 
@@ -31,9 +31,9 @@ class Binding(TypedDict):
 
 
 class Buffers:
-    """states, weights: the addresses of all states and tensors.
+    """The buffers.  states, weights: addresses of all states and tensors
 
-    Raises ValueError for facts that are none of buffers, as the engine does (gpu_device.js).
+    Raises ValueError for facts that do not describe buffers, as the engine does (gpu_device.js).
     """
 
     def __init__(self, api: WgpuPackage, device: GpuDevice, facts: Facts) -> None:
@@ -48,19 +48,20 @@ class Buffers:
         self.weights = self._addresses(facts, "banks", "tensors", self._apart - 1)
 
     def at(self, address: int, size: int) -> tuple[GpuBuffer, int]:
-        """The buffer that so many bytes from an address on lie in, and the first one's place."""
+        """The buffer that contains these bytes, and the offset of the first one in it."""
         number = bisect_right(self._begin, address) - 1
         buffer, place = self._made[number], address - self._begin[number]
         _require(0 <= place <= buffer.size - size, "an address")
         return buffer, place
 
     def require_own(self, addresses: Iterable[int]) -> None:
-        """Raises ValueError for one beyond the model's own buffer, as of inputs and outputs."""
+        """Raises ValueError for an address outside the model's own buffer, where inputs and outputs
+        are."""
         own = self._made[0].size
         _require(all(0 <= at <= own for at in addresses), "the place of an input or output")
 
     def require_call(self, words: Sequence[int], bank: int, annexes: Sequence[int]) -> None:
-        """Raises ValueError for a step whose buffers are none of these (as gpu_plan.js does)."""
+        """Raises ValueError for a step with buffers that do not exist (as gpu_plan.js does)."""
         known = range(1, 1 + len(self._annexes))
         most = max(buffer.size for buffer in self._made) // WORD
         _require(all(0 <= word <= most for word in words), "a step's words")
@@ -81,10 +82,11 @@ class Buffers:
         )
 
     def bindings(self, layout: object, block: Binding, bank: int, annexes: Sequence[int]) -> object:
-        """What a dispatch binds.  block: of its numbers;  bank, annexes: as its step says
+        """The bind group of a dispatch.  block: the buffer of its numbers;  bank, annexes: of its
+        step
 
-        All dispatches have as many annexes, each once: no buffer may be written through two
-        bindings.
+        All dispatches have the same number of annexes, each at most once: a buffer must not be
+        writable through two bindings.
         """
         others = (n for n in range(1, 1 + len(self._annexes)) if n not in annexes)
         bound = [self._annexes[n - 1] for n in (*annexes, *others)][:MOST_ANNEXES]
@@ -106,7 +108,8 @@ class Buffers:
         return self._made[self._apart :]
 
     def _addresses(self, facts: Facts, kind: str, of: str, before: int) -> list[int]:
-        """before: buffers between the model's own and the first of these"""
+        """Addresses of states or tensors.  before: buffers between the model's own and the first of
+        these"""
         numbers = facts.get(kind, {}).get("of", [0] * len(facts[of]))
         last = len(_bytes(facts, kind))
         begin, sizes = [0, *self._begin[before + 1 :]], [self._made[0].size, *_bytes(facts, kind)]

@@ -1,8 +1,8 @@
-"""The steps of a plan for WGSL as the wgpu host dispatches them: each in the best way that the
-device has the features for, several at once where a kernel joins them.
+"""The steps of a WGSL plan as the wgpu host dispatches them: each with the best kernel whose
+features the device has, and several at once where a kernel joins them.
 
-Input: a plan's steps as the section has them (docs/bundle.md), what the device lacks.  Output: the
-same as `WgpuCall`s that it can run.  The engine does so in web/engine/gpu_plan.js.
+Input: a plan's steps as in the section (docs/bundle.md), and the features that the device lacks.
+Output: the same as `WgpuCall`s that it can run.  web/engine/gpu_plan.js does the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LANES = 4
 #: WebGPU's default limit of workgroups along a dimension.
 MOST_GROUPS = 65535
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-#: A number, or the fields of what follows an extent.
+#: A number, or the fields of a number that depends on an extent.
 _Number = int | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
 
 
@@ -34,7 +34,7 @@ class WgpuWay(msgspec.Struct, frozen=True):
 
 
 class JoinedSteps(msgspec.Struct, frozen=True):
-    """How one dispatch runs so many steps, with the buffers of all of them."""
+    """Kernels with which one dispatch runs `steps` steps, with the buffers of all of them."""
 
     steps: Annotated[int, msgspec.Meta(ge=2)]
     ways: list[WgpuWay]
@@ -44,8 +44,8 @@ class JoinedSteps(msgspec.Struct, frozen=True):
 
 
 class WgpuCall(WgpuWay, frozen=True):
-    """A step of a plan.  better: other ways, the best first, for devices that have their features;
-    bank, annexes: where buffers outside of the model's own lie"""
+    """A step of a plan.  better: other kernels for devices with their features, best first;  bank,
+    annexes: numbers of the buffers outside the model's own one"""
 
     words: list[_Count] = []
     bank: _Count = 0
@@ -55,10 +55,11 @@ class WgpuCall(WgpuWay, frozen=True):
 
 
 def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> list[WgpuCall]:
-    """The steps with the best kernel that the device can run, which is their own if no other is.
+    """The steps with the best kernel that the device can run; a step's own kernel is the last
+    choice.
 
-    lacking: by slot, the features that the device has not.  Raises HostError for a step that has
-    none; ValueError for one that joins steps that are not there.
+    lacking: by slot, the features that the device lacks.  Raises HostError for a step that it
+             cannot run; ValueError for a joint of steps that do not exist.
     """
 
     def best(found: Sequence[WgpuWay]) -> WgpuWay | None:
@@ -82,7 +83,7 @@ def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> l
 
 
 def together(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
-    """What a run dispatches: where one dispatch runs several steps, that one."""
+    """The dispatches of a run: a joint's dispatch replaces its steps."""
     found, at = [], 0
     while at < len(calls):
         call, joined = calls[at], calls[at].joined
@@ -97,12 +98,12 @@ def together(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
 
 
 def apart(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
-    """The same, where each step runs by itself."""
+    """The dispatches if each step runs by itself."""
     return [msgspec.structs.replace(call, joined=None) for call in calls]
 
 
 def takes(call: WgpuCall) -> bool:
-    """Whether a step can run another kernel: those are made for the model's own buffer, and may
+    """True if a step can run another kernel.  Candidates expect the model's own buffer, and may
     read vectors."""
     return not (call.bank or call.annexes or any(word % LANES for word in call.words))
 
@@ -110,8 +111,8 @@ def takes(call: WgpuCall) -> bool:
 def exchanged(
     calls: Sequence[WgpuCall], specs: Sequence[int], kernels: Mapping[int, WgpuWay]
 ) -> list[WgpuCall]:
-    """The steps with these kernels by their numbers, which keep the run-time scalars; what is
-    joined with such a step runs by itself."""
+    """The steps with these kernels, by number; they keep their run-time scalars.  A joint with such
+    a step is dissolved."""
     new = [spec in kernels and takes(c) for c, spec in zip(calls, specs, strict=True)]
     found = []
     for at, (call, spec) in enumerate(zip(calls, specs, strict=True)):
@@ -133,7 +134,8 @@ def number_at(number: _Number, extents: Sequence[int]) -> int:
 
 
 def groups_of(count: int, group: int) -> tuple[int, int]:
-    """Workgroups in two dimensions, which together are enough.  Raises ValueError if none are."""
+    """The workgroups in two dimensions that cover `count` invocations.  Raises ValueError if too
+    many are needed."""
     wanted = -(-count // group)
     rows = max(1, -(-wanted // MOST_GROUPS))
     if count < 0 or rows > MOST_GROUPS:

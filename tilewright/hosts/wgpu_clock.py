@@ -1,7 +1,7 @@
-"""What time work takes on a device of wgpu: by its own clock, else by waiting for the work.
+"""Times work on a wgpu device: by the device's own clock, otherwise by waiting for the work.
 
-Input: a device, a function that records work into a compute pass.  Output: milliseconds; NaN where
-the clock did not advance.
+Input: a device, a function that records work into a compute pass.  Output: milliseconds; NaN if the
+clock did not advance.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tilewright.hosts.wgpu_errors import working
 from tilewright.hosts.wgpu_features import WgpuDevice
 from tilewright.hosts.wgpu_types import BufferUsage, GpuPass, GpuQueue
 
-#: Milliseconds of a batch that one run is timed in: by the device's clock, and by waiting, which
-#: itself takes up to a millisecond.
+#: Milliseconds of the batch in which one run is timed: with the device's clock, and without it,
+#: since waiting itself takes up to a millisecond.
 STAMPED, WAITED = 3.0, 12.0
 _STAMPS = 16
 
 
 class Clock:
-    """batch: milliseconds that a timed run should take at least"""
+    """batch: the least milliseconds of a timed run"""
 
     def __init__(self, opened: WgpuDevice, usage: BufferUsage) -> None:
         self._device = opened.device
@@ -38,7 +38,7 @@ class Clock:
 
     @working()
     def milliseconds(self, record: Callable[[GpuPass], None]) -> float:
-        """Of work that `record` puts into a compute pass."""
+        """Milliseconds of the work that `record` puts into a compute pass."""
         encoder = self._device.create_command_encoder()
         writes = self._set and {
             "query_set": self._set,
@@ -62,8 +62,8 @@ class Clock:
 
 
 def _tick(queue: GpuQueue) -> float:
-    """Nanoseconds of a tick.  wgpu-native leaves stamps as the driver gives them, and wgpu has no
-    function for that; without it they are taken as nanoseconds, and ratios are right anyway."""
+    """Nanoseconds of a tick.  wgpu-native returns time stamps in the driver's unit, and wgpu has no
+    function for that unit.  Without it nanoseconds are assumed, and ratios are still right."""
     try:
         from wgpu.backends.wgpu_native import lib  # type: ignore[import-untyped]
 

@@ -1,7 +1,7 @@
 """Converts the exceptions of wgpu to our errors.
 
-Input: work on a device.  Output: the same, or HostError or MemoryLimit. wgpu has one exception for
-all errors; only its text says that a device was lost.
+Input: work on a device.  Output: its result, or HostError or MemoryLimit. wgpu has one exception
+for all errors; only its text tells that a device was lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.base.errors import HostError, MemoryLimit
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Raises HostError for work that the device did not do, MemoryLimit for want of room."""
+    """Raises HostError if the device did not do the work, MemoryLimit if it lacked memory."""
     import wgpu
 
     try:

@@ -1,7 +1,7 @@
-"""A device of the wgpu host with the features that kernels may use, as bundles name them.
+"""A wgpu device with the features that kernels may use, under the names of bundles.
 
-Input: an adapter, limits.  Output: `WgpuDevice`, with texts as naga takes them.  An adapter's claim
-is tested: a text that uses the feature must become a pipeline.
+Input: an adapter, limits.  Output: `WgpuDevice`, with texts in the form that naga accepts.  An
+adapter's claim is tested: a text that uses the feature must become a pipeline.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from dataclasses import dataclass
 
 from tilewright.hosts.wgpu_types import AdapterInfo, GpuAdapter, GpuDevice
 
-#: By the engine's name (web/engine/gpu_device.js): wgpu's, "" where no device is asked for it; the
-#: line by which a text asks; and an expression of u32 that uses it.
+#: By the engine's name (web/engine/gpu_device.js): wgpu's name, "" if it is not requested from the
+#: device; the line with which a text requires it; and a u32 expression that uses it.
 FEATURES: Mapping[str, tuple[str, str, str]] = {
     "shader-f16": ("shader-f16", "enable f16;\n", "u32(f16(x) * 2.0h)"),
-    # naga knows subgroups, but not yet the line that asks for them
+    # naga supports subgroups, but not yet the line that enables them.
     "subgroups": ("subgroup", "enable subgroups;\n", "subgroupShuffleXor(x, 1u)"),
     "packed_4x8_integer_dot_product": (
         "", "requires packed_4x8_integer_dot_product;\n", "dot4U8Packed(x, x)",
     ),
 }  # fmt: skip
-#: Asked for where it is there: the device's own clock.
+#: Requested where it exists: the device's own clock.
 CLOCK = "timestamp-query"
-#: Threads of a subgroup that kernels may ask for; wgpu cannot ask for one of several.
+#: Subgroup sizes that kernels may require; wgpu cannot request one of several.
 SIZES = (4, 8, 16, 32, 64, 128)
-#: By the vendor's number in PCI, where all of its GPUs are alike: NVIDIA's and Apple's.
+#: The subgroup size, by the PCI id of vendors whose GPUs all have the same: NVIDIA and Apple.
 ALIKE = {0x10DE: 32, 0x106B: 32}
-#: Bytes that a group shares of kernels that ask for more than every device has.
+#: Shared memory sizes that kernels may require beyond the guaranteed one; the limit's name.
 SHARED, SHARED_LIMIT = (32768, 49152), "max-compute-workgroup-storage-size"
 PROBE = """\
 {line}@group(0) @binding(0) var<storage, read_write> memory: array<u32>;
@@ -41,8 +41,8 @@ class WgpuDevice:
     """A device.
 
     features: that kernels may use, by the engine's names
-    without: lines that texts of these must not have here
-    clock: whether it has one of its own
+    without: lines of these features that texts must not have here
+    clock: True if it has its own clock
     """
 
     device: GpuDevice
@@ -51,7 +51,7 @@ class WgpuDevice:
     clock: bool
 
     def text(self, given: str) -> str:
-        """A kernel's text as this device takes it."""
+        """A kernel's text in the form that this device accepts."""
         for line in self.without:
             given = given.replace(line, "", 1)
         return given
@@ -81,7 +81,7 @@ def opened(found: GpuAdapter, limits: Mapping[str, int]) -> WgpuDevice:
 
 
 def _works(device: GpuDevice, line: str, use: str) -> bool:
-    """Whether a text becomes a pipeline; wgpu raises errors of several classes."""
+    """True if a text becomes a pipeline; wgpu raises errors of several classes."""
     try:
         module = device.create_shader_module(code=PROBE.format(line=line, use=use))
         device.create_compute_pipeline(
@@ -93,9 +93,9 @@ def _works(device: GpuDevice, line: str, use: str) -> bool:
 
 
 def _size(info: AdapterInfo) -> Iterator[str]:
-    """The one size of all subgroups, where that is known: of several nobody could choose.
+    """The subgroup size, if all subgroups are known to have one; wgpu cannot choose among several.
 
-    wgpu 0.32 tells no sizes, so it is the vendor's, if all GPUs of a vendor have the same.
+    wgpu 0.32 gives no sizes, so it is the vendor's, if all GPUs of the vendor have the same.
     """
     least, most = info.get("subgroup_min_size", 0), info.get("subgroup_max_size", 0)
     size = least if least == most and least else ALIKE.get(info.get("vendor_id", 0), 0)
@@ -103,9 +103,9 @@ def _size(info: AdapterInfo) -> Iterator[str]:
 
 
 def lost(name: str, software: bool, lacking: Iterable[Collection[str]]) -> list[str]:
-    """What slows kernels down here, in the engine's sentences (web/engine/webgpu.js).
+    """Sentences about what slows kernels down here, as the engine has them (web/engine/webgpu.js).
 
-    lacking: of each kernel, what the device has not
+    lacking: for each kernel, the features that the device lacks
     """
     lacks = ", ".join(sorted({name for names in lacking for name in names}))
     found = [f"The WebGPU adapter {name} is software: kernels run on the CPU."] * software

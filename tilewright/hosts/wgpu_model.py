@@ -1,5 +1,5 @@
-"""A model on the wgpu host as its tuner sees it: where its time goes, what each kernel runs, and
-runs with other kernels in place.
+"""A model on the wgpu host, for its tuner: the time of each kernel, the kernel of each step, and
+runs with other kernels.
 
 Input: a loaded `WgpuHost`.  Output: milliseconds, results, kernels. tuning/loop.py decides.
 """
@@ -24,12 +24,12 @@ class WgpuModel(TunedPlan[WgpuKernel]):
         self._host = host
 
     def bench(self) -> WgpuBench:
-        """A place for trials on the same device."""
+        """A bench for trials on the same device."""
         most = self._host.device.device.limits["max-storage-buffer-binding-size"]
         return WgpuBench(self._host.device, wgpu(), most)
 
     def time(self) -> float:
-        """From the call to its end."""
+        """Milliseconds from the call to its end."""
         return self._host.time(1, self._plan)[0]
 
     def use(self, kernels: Mapping[int, WgpuKernel]) -> None:

@@ -1,7 +1,7 @@
-"""What the hosts use of the package wgpu, which has no types of its own.
+"""Types for the part of the package wgpu that the hosts use; the package itself has none.
 
-Input: none.  Output: protocols of its objects.  What is only handed back to wgpu (pipelines,
-layouts, bindings) is an `object` for us.
+Input: none.  Output: protocols of its objects.  Objects that are only passed back to wgpu
+(pipelines, layouts, bindings) have the type `object`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NotRequired, Protocol, TypedDict
 
 
 class AdapterInfo(TypedDict):
-    """What wgpu says of an adapter."""
+    """wgpu's description of an adapter."""
 
     device: str
     description: str
@@ -23,9 +23,9 @@ class AdapterInfo(TypedDict):
 
 
 class AdapterFacts(TypedDict):
-    """What people and device classes are told of an adapter.
+    """Facts of an adapter for users and device classes.
 
-    software: whether it is the CPU;  features: that kernels may use
+    software: True if it is the CPU;  features: that kernels may use
     """
 
     name: str
@@ -60,7 +60,7 @@ class GpuEncoder(Protocol):
 
 
 class GpuQueue(Protocol):
-    """_internal: wgpu-native's own queue, where that is what makes devices"""
+    """A queue.  _internal: wgpu-native's own queue, if wgpu-native made the device"""
 
     @property
     def _internal(self) -> object: ...
@@ -102,7 +102,7 @@ class GpuAdapter(Protocol):
 
 
 class BufferUsage(Protocol):
-    """Its flags."""
+    """Flags of a buffer."""
 
     STORAGE: int
     UNIFORM: int

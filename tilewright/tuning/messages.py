@@ -1,8 +1,8 @@
-"""The messages of the tuning socket (docs/tuning-protocol.md): types, limits, and their frames.
+"""The messages of the tuning socket (docs/tuning-protocol.md): types, limits, and frames.
 
 Input: records to send, or the bytes of a frame.  Output: a frame, or a checked record with its
-payload; anything else is a `Refusal` with the code that closes the socket.  A record that was
-decoded is within all limits given here; whether its numbers exist is not known here.
+payload; for anything else a `Refusal` with the code that closes the socket.  A decoded record is
+within all limits given here.  Whether its numbers exist is checked elsewhere.
 
     frame = u32 little-endian length of header | header: JSON, UTF-8 | payload
 """
@@ -20,19 +20,19 @@ from tilewright.tuning.candidates import Needs
 
 PROTOCOL = 1
 
-#: Bytes of a whole frame from a client; the largest is a hello that lists all its tries.
+#: The most bytes of a frame from a client; the largest is a hello that lists all its tries.
 MOST_FROM_CLIENT = 256 << 10
-#: Bytes of a whole frame from the server; kernels have 1-60 KB.
+#: The most bytes of a frame from the server; kernels have 1-60 KB.
 MOST_FROM_SERVER = 8 << 20
 
 MOST_SPECS = 1024
 MOST_FEATURES = 64
 MOST_CANDIDATES = 4096
 MOST_CREDIT = 64
-#: What is put off is gone through before the first candidate, while others wait.
+#: The most candidates that a hello may skip: the server goes through them before it sends any.
 MOST_SKIP = 8192
-#: How many of its best candidates a report may name, and the largest ratio that is believed: who
-#: finds a candidate so much faster or slower than the default made a mistake, or lies.
+#: The most candidates in a report, and the largest ratio that is accepted: a report of a larger one
+#: is a mistake or a lie.
 TOP = 5
 MOST_VOTE = 20.0
 
@@ -47,7 +47,7 @@ class Refusal(TilewrightError):
 
 
 class Malformed(Refusal):
-    """A frame that is no message of this protocol, or one that may not come now."""
+    """A frame that is not a message of this protocol, or not allowed now."""
 
     code = "malformed"
 
@@ -67,28 +67,28 @@ class Unknown(Refusal):
 
 
 class OtherVersion(Refusal):
-    """Another protocol, or the bundle was built anew since the page loaded it."""
+    """Another protocol version, or the bundle was rebuilt since the page loaded it."""
 
     code = "other-version"
     close = 4409
 
 
 class TooSlow(Refusal):
-    """Nothing came, or nothing was taken, for too long."""
+    """The client sent nothing, or read nothing, for too long."""
 
     code = "too-slow"
     close = 4408
 
 
 class TooMany(Refusal):
-    """More messages than anyone needs."""
+    """More messages than a client can need."""
 
     code = "too-many"
     close = 4429
 
 
 class Busy(Refusal):
-    """The server has all the sessions it may have, or is about to end."""
+    """The server has its most sessions, or is about to end."""
 
     code = "busy"
     close = 4503
@@ -111,7 +111,8 @@ Objective: TypeAlias = Literal["latency", "traffic", "scratch"]
 Browser: TypeAlias = Literal["chromium", "firefox", "safari", "wasmtime", "other"]
 Verdict: TypeAlias = Literal["faster", "same", "slower", "wrong", "trapped", "hung", "refused"]
 Mark: TypeAlias = Literal["default", "lite", "extended"]
-#: Why a report was not counted.  "later" and "rate": send it again, with the same nonce.
+#: Why a report was not counted.  After "later" and "rate" the client sends it again, with the same
+#: nonce.
 Reason: TypeAlias = Literal[
     "", "later", "rate", "repeated", "off", "unknown", "checksum", "range", "gold", "refused"
 ]
@@ -120,7 +121,7 @@ Tried: TypeAlias = Annotated[tuple[Candidate, ...], Meta(max_length=MOST_CANDIDA
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields that nobody documented are refused: a client cannot tell more than it should."""
+    """Undocumented fields are refused, so a client cannot reveal more than documented."""
 
 
 class _Message(_Record, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
@@ -130,8 +131,8 @@ class _Message(_Record, frozen=True, kw_only=True, tag_field="type", tag=str.low
 class Gold(_Record, frozen=True, kw_only=True):
     """Two candidates to compare.
 
-    If `b` is the number after the last, the order is known: `a` is much faster.  Else `b` is the
-    crowd's default, or a candidate in its trial.
+    If `b` is the number after the last, the answer is known: `a` is much faster.  Otherwise `b` is
+    the votes' default, or a candidate in its trial.
     """
 
     a: Candidate
@@ -139,13 +140,13 @@ class Gold(_Record, frozen=True, kw_only=True):
 
 
 class GoldAnswer(Gold, frozen=True, kw_only=True):
-    """What a device measured for them: time of `b` over time of `a`."""
+    """A device's measurement for a gold question: time of `b` over time of `a`."""
 
     ratio: Ratio
 
 
 class Vote(_Record, frozen=True, kw_only=True):
-    """A candidate and time of the default over its time."""
+    """A candidate, with the time of the default over its time."""
 
     candidate: Candidate
     ratio: Ratio
@@ -155,8 +156,8 @@ class Offer(_Record, frozen=True, kw_only=True):
     """A kernel that may be tuned: its space has `count` candidates.
 
     fixed:   why it has only one, if its kind is the reason
-    default: the one that the bundle has; None if it has a schedule that is not in the space
-    schedule, needs: of that one
+    default: the bundle's candidate; None if its schedule is not in the space
+    schedule, needs: of the default
     """
 
     spec: Spec
@@ -175,13 +176,14 @@ class Offer(_Record, frozen=True, kw_only=True):
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """The first message.  It holds all that a server has to know, so any server can go on.
+    """The first message.  It has all that a server needs, so any server can continue the session.
 
-    specs:  kernels to tune, hottest first; shares: of each, its share of the time (or empty)
-    tried:  candidates of this visit that need not come again, by kernel
-    skip:   how many of the candidates that nobody has tried come last: earlier visits tried as many
-    features: what the device has beyond its class's, of what candidates may need
-    check:  whether only candidate 0 is wanted, of kernels for which the bundle has another one
+    specs:  kernels to tune, hottest first;  shares: the share of the time of each (or empty)
+    tried:  by kernel, candidates of this visit that need not come again
+    skip:   number of untried candidates that come last, because earlier visits tried about this
+            many
+    features: features of the device beyond its class's that candidates may need
+    check:  True if only candidate 0 is wanted, of kernels for which the bundle has another one
     """
 
     protocol: Annotated[int, Meta(ge=0, lt=1 << 16)]
@@ -206,7 +208,7 @@ class Want(_Message, frozen=True, kw_only=True):
 
 
 class Result(_Message, frozen=True, kw_only=True):
-    """What became of a candidate."""
+    """The outcome of a candidate."""
 
     spec: Spec
     candidate: Candidate
@@ -216,7 +218,7 @@ class Result(_Message, frozen=True, kw_only=True):
 class Report(_Message, frozen=True, kw_only=True):
     """A vote for the store, of a site that takes part: the best candidates, best first.
 
-    None are named if nothing beats the default.
+    The list is empty if nothing is faster than the default.
     """
 
     nonce: Nonce
@@ -234,7 +236,7 @@ class Bye(_Message, frozen=True, kw_only=True):
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """The answer to hello: which kernels can be tuned."""
+    """The answer to hello: the kernels that can be tuned."""
 
     compiler: Name
     kernels: Annotated[tuple[Offer, ...], Meta(max_length=MOST_SPECS)]
@@ -243,10 +245,10 @@ class Welcome(_Message, frozen=True, kw_only=True):
 class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
     """A candidate; the payload is its module.
 
-    grains:  by number of the plan, tiles per ticket for the steps of this kernel
-    features: what its schedule needs beyond the class's
-    scratch: bytes of staging memory that a worker needs; bytes: length of the payload
-    needs:   None for one beyond the space
+    grains:  by plan number, tiles per ticket for the steps of this kernel
+    features: features that its schedule needs beyond the class's
+    scratch: bytes of staging memory that a worker needs;  bytes: length of the payload
+    needs:   its resources (`Needs`); None for a candidate outside the space
     signature: by the site's key, if the server has it (bundle/signing.py)
     """
 
@@ -266,7 +268,8 @@ class KernelMessage(_Message, frozen=True, kw_only=True, tag="kernel"):
 
 
 class Done(_Message, frozen=True, kw_only=True):
-    """No candidate of this kernel is left; `milliseconds`: median that one took the server."""
+    """No candidate of this kernel is left; `milliseconds`: the server's median time per
+    candidate."""
 
     spec: Spec
     sent: Count
@@ -308,7 +311,7 @@ def encode(message: FromClient | FromServer, payload: bytes = b"") -> bytes:
 
 
 def decode_from_client(frame: bytes) -> FromClient:
-    """What a client sent; it has no payload to send."""
+    """The record in a client's frame, which has no payload."""
     header, payload = _split(frame, MOST_FROM_CLIENT)
     if payload:
         raise Malformed("A message of a client has no payload", hint=_SEE, bytes=len(payload))
@@ -316,7 +319,7 @@ def decode_from_client(frame: bytes) -> FromClient:
 
 
 def decode_from_server(frame: bytes) -> tuple[FromServer, bytes]:
-    """What a server sent, and the module that comes with a kernel."""
+    """The record in a server's frame, and the module that comes with a kernel."""
     header, payload = _split(frame, MOST_FROM_SERVER)
     message = _decoded(_FROM_SERVER, header)
     expected = message.bytes if isinstance(message, KernelMessage) else 0

@@ -1,7 +1,7 @@
 """The public description of a kernel and of a candidate, as the tuning socket sends it.
 
-Input: spaces and built candidates.  Output: plain data, the same whether a server, a static build
-or a page made it.  It needs only the standard library.
+Input: spaces and built candidates.  Output: plain data, the same from a server, a static build and
+a page.  Only the standard library is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Data = dict[str, Any]
 
 
 def plans_of(plans: Sequence[Iterable[int]]) -> dict[int, tuple[int, ...]]:
-    """From the kernels that each plan's steps run: by kernel, the plans that run it."""
+    """For each kernel the plans that run it.  plans: for each plan the kernels of its steps"""
     found: dict[int, tuple[int, ...]] = {}
     for number, specs in enumerate(plans):
         for spec in sorted(set(specs)):
@@ -31,10 +31,10 @@ def plans_of(plans: Sequence[Iterable[int]]) -> dict[int, tuple[int, ...]]:
 def default_of(
     builds: Mapping[str, SlotBuild], variant: str, space: Space, features: Collection[str]
 ) -> int | None:
-    """The candidate that a device runs of a bundle itself: 0, unless it was relinked.
+    """The candidate that a device runs in the bundle itself: 0, unless the bundle was relinked.
 
-    builds: of a slot (bundle/kernels.py);  features: of the device; where one is missing, the
-    bundle has 0 as well
+    builds: of a slot (bundle/kernels.py)
+    features: of the device; if one that the relinked candidate needs is missing, the bundle runs 0
     """
     if variant not in builds:
         return None
@@ -43,7 +43,7 @@ def default_of(
 
 
 def offer(spec: int, space: Space, default: int | None) -> Data:
-    """A kernel that may be tuned."""
+    """The description of a kernel that may be tuned."""
     return {
         "spec": spec,
         "kind": space.kind,
@@ -64,18 +64,18 @@ def _schedule_of(space: Space, number: int | None) -> str:
 
 
 def needs_of(space: Space, number: int | None) -> Data | None:
-    """What a candidate takes of that which objectives count; None where that is not known."""
+    """A candidate's resources that objectives count; None if they are not known."""
     if number is None or number >= len(space.needs):
         return None
     return asdict(space.needs[number])
 
 
 def ordered(spec: int, space: Space, default: int | None, features: Collection[str]) -> Data:
-    """The same with the candidates that a device with these features can run, in their order of
-    trial, for who has no server to order them.
+    """The description of a kernel, with the candidates that a device with these features can run,
+    in their order of trial.  It serves clients without a server.
 
-    Where a bundle has its choice already, the compiler's own comes before all: devices judge the
-    bundle's by it, and try no other one before.
+    If the bundle has a tuned candidate, the compiler's default comes first: devices judge the
+    bundle's candidate against it before they try others.
     """
     judge = [] if default == 0 else [0]
     order = [number for number in space.trial_on(features) if number != default]
@@ -83,7 +83,7 @@ def ordered(spec: int, space: Space, default: int | None, features: Collection[s
 
 
 def described(space: Space, number: int, built: Built, plans: Iterable[int]) -> Data:
-    """A candidate: what an engine has to know to swap it in, and what people like to see."""
+    """The description of a candidate: what an engine needs to swap it in, and readable facts."""
     return {
         "mark": space.mark(number),
         "schedule": str(built.schedule),

@@ -1,9 +1,10 @@
-"""Which of two kernels is faster, from pairs of times, each measured back to back.
+"""Decides which of two kernels is faster, from pairs of times that are measured back to back.
 
-Input: a function that measures a pair, a margin.  Output: a ratio with its interval, a verdict.
-It reads no clock itself.  The rules are the page's (web/tune/trial/statistics.js, pairs.js), for
-kernels that are timed whole: the Hodges-Lehmann centre of log ratios, the interval of Wilcoxon's
-signed-rank test.  A winner is measured again from new pairs: the best of many is partly lucky.
+Input: a function that measures a pair, a margin.  Output: a ratio with its interval, a verdict. No
+clock is read here.  The rules are the page's (web/tune/trial/statistics.js, pairs.js), for kernels
+that are timed whole: the Hodges-Lehmann centre of log ratios, and the interval of Wilcoxon's
+signed-rank test.  A winner is measured again with new pairs, since the best of many candidates is
+partly lucky.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Half-width of intervals in standard deviations; the second for kernels of which few pairs fit.
+#: Half-width of intervals in standard deviations; the second is for long kernels with few pairs.
 SURE, SURE_LONG = 3.3, 2.4
 #: Times are clipped to this multiple of the median.
 CLIP = 1.1
-#: If all of so many pairs differ by this factor, it bounds the interval.
+#: If all of `FEW` pairs differ by the factor `FAR`, it bounds the interval.
 FEW, FAR = 4, 1.25
-#: Pairs: at least, and at most; of kernels of more than LONG milliseconds for both.
+#: The least and the most pairs; the second for kernels that both take more than LONG milliseconds.
 SHORT_PAIRS, LONG_PAIRS, LONG = (10, 320), (4, 80), 40.0
-#: By how much a candidate must be faster.
+#: The factor by which a candidate must be faster.
 MARGIN = 1.01
-#: A kernel whose interval ends below this is not measured further, and one that seems slower
-#: below the second.
+#: A kernel is measured no further if its interval ends below `WORTH`, or if it seems slower and the
+#: interval ends below `HOPE`.
 WORTH, HOPE = 1.03, 1.06
 
-#: Multiples of the time limit: for a kernel that seems faster, and without any interval.
+#: Multiples of the time limit: for a kernel that seems faster, and while there is no interval.
 PROMISING, HOPELESS = 2.0, 6.0
 
 Pair = tuple[float, float]
-#: Whether so many times the limit are over.
+#: Tells whether this multiple of the time limit has passed.
 Over = Callable[[float], bool]
-#: Measures both kernels; True: the second one first.  None: a clock that did not advance.
+#: Measures both kernels; True: the second one first.  None: the clock did not advance.
 Measure = Callable[[bool], Pair | None]
 
 
@@ -53,7 +54,7 @@ NOTHING = Judgement(math.nan, math.nan, math.nan, math.nan, math.nan)
 
 
 def interval(values: Sequence[float], sure: float) -> tuple[float, float, float]:
-    """Centre, low end, high end; the ends are infinite for too few values."""
+    """Centre, low end, high end; the ends are infinite if there are too few values."""
     n = len(values)
     means = np.sort(np.add.outer(values, values)[np.tril_indices(n)] / 2)
     half = sure * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
@@ -65,7 +66,7 @@ def interval(values: Sequence[float], sure: float) -> tuple[float, float, float]
 
 
 def judged(pairs: Sequence[Pair], sure: float = SURE) -> Judgement:
-    """Both kernels by all pairs."""
+    """Compares both kernels by all pairs."""
     times = np.array(pairs)
     middles = np.median(times, axis=0)
     clipped = np.minimum(times, CLIP * middles)
@@ -82,7 +83,7 @@ def judged(pairs: Sequence[Pair], sure: float = SURE) -> Judgement:
 
 
 def compare(measure: Measure, margin: float, over: Over, *, long: bool) -> Judgement:
-    """Measures pairs until the interval is on one side of the margin, or time is over."""
+    """Measures pairs until the interval is on one side of the margin, or the time is over."""
     (least, most), sure = (LONG_PAIRS, SURE_LONG) if long else (SHORT_PAIRS, SURE)
     pairs: list[Pair] = []
     lost, found = 0, NOTHING
@@ -94,7 +95,7 @@ def compare(measure: Measure, margin: float, over: Over, *, long: bool) -> Judge
                 return NOTHING
             continue
         pairs.append(pair)
-        # each went first equally often
+        # Each kernel must have been first equally often.
         if len(pairs) < least or len(pairs) % 2:
             continue
         found = judged(pairs, sure)
@@ -107,7 +108,7 @@ def compare(measure: Measure, margin: float, over: Over, *, long: bool) -> Judge
 
 
 def contest(measure: Measure, begin: Callable[[], Over], *, long: bool) -> tuple[str, Judgement]:
-    """ "faster", "same" or "slower" of the second kernel, by the latest comparison.
+    """ "faster", "same" or "slower" for the second kernel, and the latest comparison.
 
     begin: starts a time limit
     """

@@ -1,11 +1,11 @@
-"""The same bundle with other schedules of some kernels: a class of devices starts tuned.
+"""Gives some kernels of a bundle other schedules, so that a class of devices starts tuned.
 
-Input: an open bundle, the class, and a schedule per spec number.  Output: `Contents` whose variant
-for that class has new code and newly encoded plans; all other variants stay as they are, and so do
-buffers and weights, which are named and not copied.  Equal input gives equal bytes.
+Input: an open bundle, the class, and a schedule per spec number.  Output: `Contents`, whose variant
+for that class has new code and newly encoded plans.  All other variants are unchanged, and so are
+buffers and weights, which are referenced and not copied.  Equal input gives equal bytes.
 
-A server may hand out `contents.blobs` and the manifest beside the bundle's own weights; the
-manifest is complete.  `bundle.write` makes a folder of it.
+A server may serve `contents.blobs` and the complete manifest beside the bundle's own weights;
+`bundle.write` writes them as a folder.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def relink(
 ) -> Contents:
     """The bundle with `winners` (spec number → schedule) in the variant of `device`.
 
-    `UsageError` if the bundle has no such variant or no such kernel, `BundleCorrupt` if it is
-    damaged, `MemoryLimit` if it does not fit any more.
+    Raises UsageError if the bundle has no such variant or kernel, BundleCorrupt if it is damaged,
+    MemoryLimit if it no longer fits.
     """
     old = bundle.manifest
     section = _section(old, device)
@@ -56,7 +56,7 @@ def relink(
     slots = slots_of(bundle, target.name, program.kernels)
     usual = [target.schedule(slot.builds[device.variant]["schedule"]) for slot in slots]
     changed = frozenset(n for n, schedule in winners.items() if schedule != usual[n])
-    # a winner is linked as it was timed; all others share code between shapes
+    # A winner is linked as it was timed; other kernels share code between shapes.
     codes = [
         _code(
             target, device.variant, kernel, winners[n] if n in changed else usual[n], n in changed
@@ -90,7 +90,7 @@ def relink(
 
 
 def program_of(bundle: Bundle) -> Program:
-    """The neutral program that a bundle was made of.  Raises BundleCorrupt."""
+    """The neutral program of a bundle.  Raises BundleCorrupt."""
     manifest = bundle.manifest
     with reading("the plans"):
         plans = [
@@ -110,7 +110,7 @@ def program_of(bundle: Bundle) -> Program:
 
 
 def _section(manifest: Manifest, device: DeviceClass) -> SectionEntry:
-    """The part of the bundle that has the code of the class."""
+    """The section of the bundle with the code of the class."""
     section = manifest.targets.get(device.target)
     if section is None or section.build(device.variant) is None:
         raise UsageError(

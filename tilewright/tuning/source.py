@@ -1,8 +1,8 @@
-"""The compiler's own source as a zip: what a page needs to generate kernels under Pyodide.
+"""The compiler's own source as a zip, with which a page generates kernels under Pyodide.
 
-Input: this package's files.  Output: bytes of a zip with the modules that `ENTRY` imports and the
-data beside them, the digest of the whole compiler, and nothing else.  They may need nothing but the
-standard library.  Equal sources give equal bytes.
+Input: this package's files.  Output: bytes of a zip with the modules that `ENTRY` imports, their
+data files, and the digest of the whole compiler.  The modules may need only the standard library.
+Equal sources give equal bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tilewright.base.source import KEPT, compiler_digest
 
 PACKAGE = "tilewright"
 ROOT = Path(__file__).parents[2]
-#: What the worker in the page imports.
+#: The module that the worker in the page imports.
 ENTRY = f"{PACKAGE}.tuning.client"
 DATA = "data"
 
-#: The earliest time that a zip can name.
+#: The earliest date that a zip can represent.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _PLAIN_FILE = 0o100644 << 16
@@ -32,11 +32,11 @@ _PLAIN_FILE = 0o100644 << 16
 
 @cache
 def source_zip(entries: tuple[str, ...] = (ENTRY,)) -> bytes:
-    """The zip.  Not compressed, so that its bytes do not depend on a version of zlib."""
+    """The zip.  It is not compressed, so its bytes do not depend on the version of zlib."""
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as archive:
         files = {path: path.read_bytes() for path in _with_data(modules(entries).values())}
-        # These modules are a part of the compiler, and their digest would be another one.
+        # The digest of the whole compiler: these modules alone would give another one.
         files[ROOT / PACKAGE / KEPT] = compiler_digest().encode()
         for path, data in sorted(files.items()):
             info = zipfile.ZipInfo(path.relative_to(ROOT).as_posix(), _DATE)
@@ -47,9 +47,9 @@ def source_zip(entries: tuple[str, ...] = (ENTRY,)) -> bytes:
 
 
 def modules(entries: Iterable[str]) -> dict[str, Path]:
-    """Every module of this package that is imported when the entries are.
+    """Every module of this package that the entries import, transitively.
 
-    Imports inside functions are not followed: these modules need them only with a bundle.
+    Imports inside functions are not followed: they are needed only to read bundles.
     """
     found: dict[str, Path] = {}
     open_ = list(entries)
@@ -72,7 +72,7 @@ def modules(entries: Iterable[str]) -> dict[str, Path]:
 
 
 def _with_data(paths: Iterable[Path]) -> set[Path]:
-    """The modules, and the files in folders `data` beside them."""
+    """The modules, and the files in `data` folders beside them."""
     found = set(paths)
     data = (file for path in found for file in path.parent.glob(f"{DATA}/*"))
     return found | {file for file in data if file.suffix != ".py" and file.is_file()}

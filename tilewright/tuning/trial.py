@@ -1,9 +1,9 @@
-"""Trials of a kernel's candidates in this process, as the page's worker makes them
-(web/tune/trial): first right, then fast.
+"""Trials of a kernel's candidates in this process, by the rules of the page's worker
+(web/tune/trial): a candidate must first be correct, then fast.
 
-Input: a place where kernels run (`TrialBench`), a kernel, the one in use, candidates.  Output:
-verdicts.
-A kernel that never ends is not caught here: a page may end its worker, a process only itself.
+Input: a bench that runs kernels (`TrialBench`), a kernel, the kernel in use, candidates.  Output:
+verdicts. A kernel that never ends is not handled here.  A page can end its worker, but this runs in
+the process itself.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tilewright.tuning.inputs import (
 )
 from tilewright.tuning.pairs import LONG, NOTHING, Judgement, Over, Pair, contest
 
-#: Seconds that a comparison may take; a candidate slower by this factor is not compared further.
+#: Seconds of a comparison; a candidate slower by the factor `FAR` is not compared further.
 LIMIT, FAR = 0.65, 1.5
-#: The most runs in one submission, and looks whose shortest is a rough time.
+#: The most runs in one submission; the number of runs whose shortest is a rough time.
 MOST_TIMES, LOOKS = 2048, 3
 
 
@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class TrialBuffer:
-    """A buffer as a device has it (`inputs.dense`)."""
+    """A buffer as a device stores it (`inputs.dense`)."""
 
     dtype: str
     size: int
@@ -51,34 +51,35 @@ class TrialBuffer:
 
 
 class TrialBench(Protocol[R]):
-    """A device's place for trials (hosts/wgpu_bench.py, hosts/cuda_bench.py)."""
+    """A device's bench for trials (hosts/wgpu_bench.py, hosts/cuda_bench.py)."""
 
     @property
     def batch(self) -> float:
-        """Milliseconds that a timed run should take at least."""
+        """The least milliseconds of a timed run."""
 
     def runner(self, text: str, tiles: int) -> R:
-        """text: as the server hands out candidates.  Raises BundleCorrupt for what is no kernel."""
+        """Prepares a kernel.  text: in the server's form for candidates.  Raises BundleCorrupt if
+        it is not a kernel."""
 
     def lay(self, buffers: Sequence[TrialBuffer], scalars: Sequence[int]) -> None:
-        """Makes room; called for a kernel before it runs.  Raises MemoryLimit."""
+        """Allocates memory for a kernel; called before it runs.  Raises MemoryLimit."""
 
     def begin(self, inputs: Sequence[Array]) -> None:
-        """Writes the inputs, and marks everything else."""
+        """Writes the inputs, and canaries everywhere else."""
 
     def run(self, runner: R) -> tuple[Array, str]:
-        """The output after one run, and what is wrong with all else: "" for nothing.
+        """The output after one run, and what is wrong with the rest of memory: "" for nothing.
 
         Raises BundleCorrupt for a kernel that the device does not start.
         """
 
     def milliseconds(self, runner: R, times: int) -> float:
-        """Of one run of about `times`; NaN if the clock did not advance."""
+        """Milliseconds of one run, from about `times` runs; NaN if the clock did not advance."""
 
 
 @dataclass(frozen=True)
 class TrialVerdict(Generic[R]):
-    """verdict: as of the tuning socket;  why: in words, of a bad one;  runner: the candidate"""
+    """verdict: as on the tuning socket;  why: the reason of a bad one;  runner: the candidate"""
 
     verdict: str
     why: str = ""
@@ -95,9 +96,9 @@ class _Set:
 
 
 class Trials(Generic[R]):
-    """One kernel, whose `own` is what the model runs: every candidate must compute the same.
+    """Trials of one kernel.  Every candidate must compute the same as `own`, the model's kernel.
 
-    Raises KeyError for an index out of range of the own kernel; MemoryLimit.
+    Raises KeyError for an index out of range in the own kernel; MemoryLimit.
     """
 
     def __init__(
@@ -112,18 +113,18 @@ class Trials(Generic[R]):
             inputs = inputs_of(kernel, name, number)
             bench.begin(inputs)
             wanted, wrong = bench.run(own)
-            # a right kernel may trap on unusual numbers; then the set is dropped
+            # A correct kernel may trap on unusual numbers; then this input set is dropped.
             if not wrong:
                 most = allowed(wanted, rounds=rounds(kernel))
                 self._sets[name] = _Set(inputs, wanted, most)
 
     @property
     def ready(self) -> bool:
-        """Whether anything can be compared."""
+        """True if there is an input set to compare with."""
         return SETS[0] in self._sets
 
     def attempt(self, text: str, tiles: int) -> TrialVerdict[R]:
-        """A candidate against the kernel in use."""
+        """Tries a candidate against the kernel in use."""
         try:
             runner = self._bench.runner(text, tiles)
             wrong = self._check(runner)
@@ -142,7 +143,7 @@ class Trials(Generic[R]):
         return TrialVerdict(verdict, "", found, runner)
 
     def rough(self, runner: R) -> float:
-        """Milliseconds of one run, by the shortest of some batches."""
+        """Milliseconds of one run, by the shortest of several batches."""
         times, found = 1, math.inf
         for _ in range(LOOKS):
             spent = self._bench.milliseconds(runner, times)
@@ -153,7 +154,7 @@ class Trials(Generic[R]):
         return found
 
     def _times(self, milliseconds: float) -> int:
-        """How often a kernel runs in a batch."""
+        """The number of runs in a batch."""
         wanted = self._bench.batch / max(milliseconds, 1e-4)
         return max(1, min(MOST_TIMES, round(wanted)))
 
@@ -170,7 +171,7 @@ class Trials(Generic[R]):
         return measure
 
     def _check(self, runner: R) -> str:
-        """What is wrong with a kernel by all input sets, or ""."""
+        """What is wrong with a kernel on any input set, or ""."""
         for name, given in self._sets.items():
             self._bench.begin(given.inputs)
             found, wrong = self._bench.run(runner)
@@ -180,7 +181,8 @@ class Trials(Generic[R]):
         return ""
 
     def _differs(self, given: _Set, found: Array) -> str:
-        """Where it does, the tolerance is raised once, by how exact the own kernel can be."""
+        """How a result differs, or "".  At the first difference the tolerance is raised once, to
+        the accuracy that the own kernel has on perturbed inputs."""
         wrong = difference(found, given.wanted, given.most)
         if not wrong or given.wanted.dtype.kind != "f" or given.doubted:
             return wrong

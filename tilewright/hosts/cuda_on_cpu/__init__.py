@@ -1,8 +1,8 @@
 """CUDA C++ on the CPU: compiles kernels with the system's compiler and runs them, for checking.
 
 Input: the text of kernels.  Output: functions that run them on NumPy arrays.  Each thread of a
-block is a fiber (threads.h); barriers, lanes, atomics and shared memory mean what they do on a GPU.
-It says nothing of their speed, and is for code that you trust: it runs as a part of this process.
+block is a fiber (threads.h); barriers, lanes, atomics and shared memory behave as on a GPU.  Times
+here do not predict a GPU's.  Use it only for code that you trust: it runs inside this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.bundle.format import digest
 from tilewright.hosts.cuda_tasks import CValue
 
 HEADERS = Path(__file__).parent
-#: The one that texts begin with; it includes the others.
+#: The header with which texts begin; it includes the others.
 HEADER = "cuda.h"
 
 #: Signed integers wrap, products and sums are not contracted, and jumps between stacks are allowed.
@@ -38,7 +38,7 @@ FLAGS = (
     "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", "-pthread",
 )  # fmt: skip
 
-#: Checks of indices.
+#: Compiler flags that check indices.
 BOUNDS = ("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
 ON_A_GPU = "Kernels that call CUDA's libraries or assembly run on a GPU alone"
 
@@ -57,15 +57,16 @@ def compiler() -> str:
     return found
 
 
-#: What kernels are given: arrays by their address, and what has an address itself.
+#: Arguments of kernels: arrays, which are passed by address, and scalars that have an address.
 CpuArgument: TypeAlias = "Array | np.generic | CValue"
-#: Names a folder in which processes keep what they compiled for each other.
+#: The environment variable with a folder in which processes share compiled kernels.
 KEPT = "TILEWRIGHT_COMPILED"
 
 
 @cache
 def headers() -> Path:
-    """A folder with the headers, compiled once: they take longer than a kernel."""
+    """A folder with the precompiled headers: compiling them takes longer than compiling a
+    kernel."""
     texts = [header.read_text() for header in sorted(HEADERS.glob("*.h"))]
     kept = _kept("headers", *texts)
     if kept and kept.exists():
@@ -77,12 +78,13 @@ def headers() -> Path:
     source = folder / HEADER
     flags = [flag for flag in FLAGS if flag not in ("-xc++", "-shared")]
     command = [compiler(), *flags, "-xc++-header", str(source), "-o", f"{source}.gch"]
-    subprocess.run(command, capture_output=True)  # without it compiling takes longer
+    subprocess.run(command, capture_output=True)  # if it fails, kernels compile more slowly
     return _keep(folder, kept) if kept else folder
 
 
 def _kept(kind: str, *parts: str) -> Path | None:
-    """Where what a compiler makes of these parts is kept, if anything is."""
+    """The path in the shared folder for the result of these inputs; None without a shared
+    folder."""
     folder = os.environ.get(KEPT)
     if not folder:
         return None
@@ -91,7 +93,7 @@ def _kept(kind: str, *parts: str) -> Path | None:
 
 
 def _keep(made: Path, kept: Path) -> Path:
-    """Copied beside and renamed: another process finds all of it or nothing."""
+    """Copies to a temporary name and renames it, so another process finds all of it or nothing."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=kept.parent))
     copy = beside / made.name
@@ -105,10 +107,9 @@ def _keep(made: Path, kept: Path) -> Path:
 class Kernels:
     """Compiled kernels.
 
-    text:  CUDA C++;  names: a name for each kernel, and what C++ calls it ("scale", "scale<float>")
-    bounds: the process ends where an index goes beyond an array whose size the compiler knows
-    folders: where the text's own headers are
-    Raises HostError if the text does not compile.
+    text:  CUDA C++;  names: the C++ name of each kernel ("scale", "scale<float>"), by any name
+    bounds: the process ends if an index exceeds an array whose size the compiler knows
+    folders: with the text's own headers Raises HostError if the text does not compile.
     """
 
     def __init__(
@@ -124,10 +125,10 @@ class Kernels:
         exports = "".join(f"CUDA_CPU_EXPORT({n}, {kernel})\n" for n, kernel in names.items())
         whole = f'#include "{HEADER}"\n{_DYNAMIC.sub(_pointer, text)}\n{exports}'
         options = BOUNDS if bounds else ()
-        # what a text includes of its own is not known here
+        # A text with headers of its own is not cached: their contents are not part of the key.
         kept = None if folders else _kept("kernels", str(headers()), *options, whole)
         if kept and kept.exists():
-            shutil.copy(kept, library)  # each has its own: a library is loaded once by its file
+            shutil.copy(kept, library)  # a copy each, since a library is loaded once per file
         else:
             _compile(whole, library, [*options, *(f"-I{path}" for path in (headers(), *folders))])
             if kept:
@@ -151,9 +152,8 @@ class Kernels:
         """Runs a kernel to its end.
 
         grid, block: up to three extents;  shared: bytes of dynamic shared memory
-        args:        arrays (given by their address) and NumPy or ctypes scalars of the exact types
-        processors:  blocks that run at the same time
-        Raises HostError if threads wait for ever.
+        args:        arrays (passed by address) and NumPy or ctypes scalars of the exact types
+        processors:  blocks that run at the same time Raises HostError if threads deadlock.
         """
         shape = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
         values = [_value(arg) for arg in args]
@@ -187,7 +187,7 @@ def _three(extents: Sequence[int]) -> list[int]:
 
 
 def _value(arg: CpuArgument) -> CValue:
-    """Something with an address whose bytes are the parameter."""
+    """An object with an address whose bytes are the parameter."""
     if isinstance(arg, np.ndarray):
         return ctypes.c_void_p(arg.ctypes.data)
     if isinstance(arg, np.generic):
