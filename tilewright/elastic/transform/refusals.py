@@ -1,8 +1,7 @@
 """Reasons to refuse a kernel that lie in the code around it and the code that it reaches.
 
-Input: sources with a `WordIndex`.  Output: reasons, by kernel.  rules.py judges the kernel's own
-text, proof.py the places where the block's number is read; this module judges words, macros and
-headers.
+Input: sources with a `WordIndex`.  Output: reasons, by kernel.  rules.py judges the kernel's text,
+proof.py the reads of the block's number; this module judges words, macros and headers.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ _PARTS = ("x", "y", "z")
 
 @dataclass(frozen=True, eq=False)
 class Refusals:
-    """sources: the file, and headers that were found for it;  rulebooks: of the sources that are
-    read"""
+    """sources: the file and the headers found for it;  rulebooks: of the sources that are read"""
 
     sources: tuple[Source, ...]
     rulebooks: Mapping[Source, Rulebook]
@@ -198,8 +196,7 @@ class Refusals:
                 )
 
     def _details(self, source: Source) -> Iterator[Reason]:
-        """Uses of a library's internal namespaces; these have many outer names, so their own names
-        count."""
+        """Uses of a library's internal namespaces, which are recognised by their own names."""
         if not any("cooperative_groups" in word for word in self._words):
             return
         tokens = source.lexed.tokens
@@ -209,8 +206,7 @@ class Refusals:
 
     @cached_property
     def _renamed(self) -> dict[str, str]:
-        """Aliases of libraries' namespaces; "" for a library whose parts are used without a
-        prefix."""
+        """Aliases of libraries' namespaces; "" for a library that is used without a prefix."""
         found = {}
         for source in self.sources:
             words = [token.text for token in source.lexed.tokens]
@@ -294,8 +290,7 @@ class Refusals:
     # ---- what a kernel leads to ------------------------------------------------------------------
 
     def reached(self, kernel: SourceUnit) -> list[SourceUnit]:
-        """The kernel and all units that its words lead to, also words that macros paste
-        together."""
+        """The kernel and all units that its words, also pasted ones, lead to."""
         index = self.identity.index
         found = index.reached(kernel)
         more: set[str] = set()
@@ -426,8 +421,7 @@ class Refusals:
                 )
 
     def _kept(self, unit: SourceUnit, kernel: SourceUnit) -> Iterator[Reason]:
-        """Variables that each copy of the text would have for itself, and values that differ in a
-        copy."""
+        """Variables of which each copy would have its own, and values that differ in a copy."""
         if unit is not kernel and unit.kind != "macro" and unit not in self.identity.units:
             return
         start = unit.function.body.start_byte if unit.function is not None else unit.start
