@@ -1,7 +1,7 @@
 """What every benchmark shares: the facts of the machine, and writing results.
 
 Input: measurements as plain data.  Output: JSON in benchmarks/results/, with machine, versions and
-commit, from which report.py makes tables and charts.
+commit, from which benchmarks.report makes pages and charts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A family is a rule that makes a schedule of a kernel and a machine.  Input: sweeps of whole spaces.
 Output: results/families.json: per kernel, host and processor the shares of the
-optimum of candidates, and of each family's schedule.  report_families.py chooses among them.
+optimum of candidates, and of each family's schedule.  report/spaces.py compares them.
 
     uv run python benchmarks/families.py sweep --host chromium [--kernel K0]
     uv run python benchmarks/families.py earlier --other ../before   the rows of space.json; the

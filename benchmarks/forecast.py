@@ -23,9 +23,9 @@ from typing import Any
 import common
 import space as sweeps
 from headroom import short, steps_of
-from report_headroom import POOR
 
 import tilewright
+from benchmarks.report.headroom import POOR
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.compose import Tunable, compose
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import common
 import space as sweeps
 from public import PUBLIC, fetched
-from report_headroom import POOR
 from sessions import Row, by_turns, page, told, tuned
 
+from benchmarks.report.headroom import POOR
 from tilewright.bundle import write
 from tilewright.cli.hosts import open_timers
 from tilewright.compiler import Options, compile_model

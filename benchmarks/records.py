@@ -1,17 +1,45 @@
-"""Records of benchmarks as text: JSON with a line for each fact and one for each row.
+"""Records of benchmarks: their rows chosen and grouped, and their text, a line a row.
 
-Input: a record, as `common.save` makes it.  Output: its text, whose changes can be read by row.  It
-changes no value, and it measures nothing.
+Input: records, as `common.save` makes them.  Output: rows and values; JSON whose changes can be
+read by row.  It changes no value, and it measures nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+#: A row or a whole record as its file has it: JSON, whose values are of any type.
+Row = Mapping[str, Any]
+Record = Mapping[str, Any]
+Records = Mapping[str, Record]
 
 
-def text(record: Mapping[str, object]) -> str:
+def rows(record: Record, **where: Any) -> list[Row]:
+    """Those with these values; a tuple stands for any of its own."""
+    wanted = {key: v if isinstance(v, tuple) else (v,) for key, v in where.items()}
+    return [r for r in record["rows"] if all(r.get(key) in v for key, v in wanted.items())]
+
+
+def values(record: Record, key: str, **where: Any) -> list[Any]:
+    """What those rows have under a key, where they have it."""
+    return [r[key] for r in rows(record, **where) if r.get(key) is not None]
+
+
+def by(found: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows in groups of equal values of these keys, in order."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+    return groups
+
+
+# ---- text ----------------------------------------------------------------------------------------
+
+
+def text(record: Record) -> str:
     """A list of objects has one on each line; everything else lies on the line of its key."""
     facts = (f"{json.dumps(key)}: {_value(value)}" for key, value in record.items())
     return "{" + ",\n".join(facts) + "}\n"
@@ -23,7 +51,7 @@ def _value(value: object) -> str:
     return json.dumps(value)
 
 
-def write(path: Path, record: Mapping[str, object]) -> None:
+def write(path: Path, record: Record) -> None:
     """At once: whoever reads meanwhile has the old record or the new one."""
     part = path.with_suffix(".part")
     part.write_text(text(record))

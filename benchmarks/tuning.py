@@ -34,7 +34,6 @@ import common
 import onnx
 import space as sweeps
 from beside import p95
-from report_headroom import REACHED
 from resident import Sampled, resting
 from sessions import (
     BUILT,
@@ -52,6 +51,7 @@ from sessions import (
 )
 
 from benchmarks.peers.models import Text, bart
+from benchmarks.report.headroom import REACHED
 from lab.subjects import alone
 from tilewright.bundle import open_bundle, write
 from tilewright.cli.hosts import open_timers

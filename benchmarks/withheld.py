@@ -33,11 +33,11 @@ import common
 import headroom
 import space as sweeps
 from public import PUBLIC
-from report_headroom import REACHED
-from report_space import random_rounds
 from sessions import Row, page, tuned
 from tuning import evaluation_of, reached
 
+from benchmarks.report.headroom import REACHED
+from benchmarks.report.spaces import random_rounds
 from lab.primitives.table import untuned
 from lab.subjects import alone
 from tilewright.bundle import write

@@ -173,6 +173,16 @@ def test_operator_page_is_current() -> None:
 
 
 def test_report_is_current() -> None:
-    report = [sys.executable, str(ROOT / "benchmarks" / "report.py"), "--check"]
-    result = subprocess.run(report, capture_output=True, text=True)
+    report = [sys.executable, "-m", "benchmarks.report", "--check"]
+    result = subprocess.run(report, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
+
+
+def test_pages_of_results_are_short_and_lead_with_the_answer() -> None:
+    results = ROOT / "benchmarks" / "results"
+    index = (results / "README.md").read_text()
+    for page in sorted(results.glob("*.md")):
+        lines = page.read_text().splitlines()
+        assert len(lines) < 150, page.name
+        if page.name != "README.md":
+            assert f"]({page.name})**: {lines[2]}" in index, page.name

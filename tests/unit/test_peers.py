@@ -27,8 +27,10 @@ def test_every_engine_has_its_adapter_title_and_pinned_package() -> None:
     here = BENCHMARKS / "peers"
     adapters = {path.stem for path in (here / "page" / "engines").glob("*.js")}
     assert adapters == {*engines, module("benchmarks.peers.machine").ENGINE}
-    assert list(engines) == list(module("report_peers").TITLES)
-    assert {e.title for e in engines.values()} == set(module("report_peers").TITLES.values())
+    assert list(engines) == list(module("benchmarks.report.engines").TITLES)
+    assert {e.title for e in engines.values()} == set(
+        module("benchmarks.report.engines").TITLES.values()
+    )
     pinned = json.loads((here / "package.json").read_text())["dependencies"]
     locked = json.loads((here / "package-lock.json").read_text())["packages"]
     assert {e.package for e in engines.values() if e.package} <= set(pinned)
@@ -49,7 +51,7 @@ def test_cases_are_distinct_and_choosable() -> None:
     names = [c.name for c in cases.CASES]
     assert len(names) == len(set(names))
     assert not set(names) & set(cases.GROUPS)
-    assert set(cases.GROUPS) == set(module("report_peers").GROUPS)
+    assert set(cases.GROUPS) == set(module("benchmarks.report.engines").GROUPS)
     assert {c.name for c in cases.chosen(cases.QUICK)} == set(cases.QUICK)
     assert {c.group for c in cases.chosen(["gemm"])} == {"gemm"}
     with pytest.raises(SystemExit, match="Unknown: k9"):

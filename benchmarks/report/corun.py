@@ -1,0 +1,197 @@
+"""Page: models that share one GPU, and how far a critical model's bound is kept.
+
+Input: the record of corun.py.  Output: the page, SVG frontiers.  A row is one run of a pair of
+models under a policy: pair, policy, sms, seed, max_slowdown (None: the policy takes no bound), p99
+(latency of the critical model with waiting, over its latency alone), service_p99 (from its begin),
+normal_share (of what is possible), bound_kept, n (critical requests); also kernels ("tuned",
+"naive"), clients, l2_persistence (the critical weights stay in the L2 cache), rate (critical
+requests a second; 0: the workload's own) and load (the share of the device that open arrivals ask
+for; None: what their rates make), where they vary.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from benchmarks.records import Record, Records, Row, by
+from benchmarks.report.charts import COLOURS, frontier
+from benchmarks.report.page import Answer, Page, Section, count, over
+from benchmarks.report.tables import paragraphs, shown, table
+
+OURS = "tilewright"
+#: The card of most runs, which lines do not name.
+CARD = "NVIDIA H200"
+#: What may differ between pictures, and between points of a series.
+SETTING = ("gpu", "pair", "sms", "kernels", "clients", "l2_persistence", "rate", "load")
+POINT = ("policy", "max_slowdown")
+MEASURES = ("p99", "service_p99", "normal_share")
+#: Policies beside ours in the tables.
+OTHERS = ("priority", "streams", "miriam")
+#: Fewer points of ours make no frontier.
+FRONTIER = 3
+
+
+def runs(record: Record) -> list[Row]:
+    """Rows of runs; a row with an error is of a bound or policy that was refused."""
+    return [{**row, "policy": _policy(row)} for row in record["rows"] if "error" not in row]
+
+
+def _policy(row: Row) -> str:
+    """With how many normal models run at once, where that was asked for."""
+    together = row.get("together")
+    return str(row["policy"]) + ("" if together is None else f", {together or 'all'} at once")
+
+
+def points(rows: Sequence[Row]) -> list[Row]:
+    """Medians over the seeds; n is that of all runs together."""
+    keys = (*SETTING, *POINT)
+    found: list[Row] = []
+    for key, runs in by(rows, *keys).items():
+        middle: dict[str, Any] = dict(zip(keys, key, strict=True))
+        for name in MEASURES:
+            known = [r[name] for r in runs if r.get(name) is not None]
+            middle[name] = statistics.median(known) if known else None
+        found.append(middle | {"n": sum(r["n"] for r in runs), "runs": len(runs)})
+    return found
+
+
+def named(setting: Sequence[Any]) -> str:
+    """Pair, multiprocessors, and what else was said of it, with the card at the end."""
+    gpu, pair, sms, kernels, clients, l2_persistence, rate, load = setting
+    words = [str(pair), f"{sms} SMs" if sms else "all SMs"]
+    words += [f"{kernels} kernels"] if kernels else []
+    words += [f"{clients} client" + "s" * (clients > 1)] if clients else []
+    words += ["weights kept in L2"] if l2_persistence else []
+    words += [f"{rate:g} requests a second"] if rate else []
+    words += [f"open arrivals at a load of {load:.2f}"] if load else []
+    words += [str(gpu)] if gpu else []
+    return ", ".join(words)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def corun(record: Record) -> str:
+    """Tuned kernels, then the naive ones of Miriam's setting."""
+    head = ["setting", "refused at", "bound", "p99", "normal", "largest bound", "p99 there"]
+    head += ["normal there", *(f"{p}: {what}" for p in OTHERS for what in ("p99", "normal"))]
+    lines: dict[bool, list[list[str]]] = {False: [], True: []}
+    for setting, (found, refused) in settings(record).items():
+        if ours(found) or refused:
+            said = dict(zip(SETTING, setting, strict=True))
+            lines[said["kernels"] == "naive"].append(_line(said, found, refused))
+    parts = [table(head, lines[False])] if lines[False] else []
+    if lines[True]:
+        parts += ["Naive kernels, as Miriam has them:", table(head, lines[True])]
+    return paragraphs(*parts)
+
+
+def settings(record: Record) -> dict[tuple[Any, ...], tuple[list[Row], list[float]]]:
+    """Points and bounds that were refused, by setting."""
+    errors = [r for r in record["rows"] if "error" in r and r["policy"] == OURS]
+    refused = by((r for r in errors if r["max_slowdown"]), *SETTING)
+    return {
+        setting: (found, sorted({r["max_slowdown"] for r in refused.get(setting, ())}))
+        for setting, found in by(points(runs(record)), *SETTING).items()
+    }
+
+
+def ours(found: Sequence[Row]) -> list[Row]:
+    """The points under our policy, from the least bound on."""
+    own = (r for r in found if r["policy"].split(",")[0] == OURS and r["max_slowdown"])
+    return sorted(own, key=lambda r: float(r["max_slowdown"]))
+
+
+def _line(said: dict[str, Any], found: Sequence[Row], refused: Sequence[float]) -> list[str]:
+    """Ours under the least and under the largest bound, then policies that take none."""
+    own = ours(found)
+    said |= {"kernels": "", "gpu": "" if said["gpu"] == CARD else said["gpu"]}
+    below = [f"{b:g}" for b in refused if not own or b < own[0]["max_slowdown"]]
+    cells = [named([*said.values()]), ", ".join(below)]
+    alone = {r["policy"]: r for r in found}
+    for point in ((*own, {})[0], (own[-1] if own[1:] else {})):
+        cells += [shown(point, "max_slowdown:.4g"), *_measured(point)]
+    return [*cells, *(cell for policy in OTHERS for cell in _measured(alone.get(policy, {})))]
+
+
+def _measured(point: Row) -> list[str]:
+    return [shown(point, "service_p99:.2f"), shown(point, "normal_share:.2f")]
+
+
+def charts(record: Record) -> Iterator[tuple[str, str]]:
+    """A frontier where ours ran under several bounds: the critical model's p99 over alone, and the
+    normal share."""
+    policies = list(dict.fromkeys(r["policy"] for r in record["rows"] if "error" not in r))
+    # a policy has one colour in all pictures, and its further curves what is left in each
+    further = range(len(policies), len(COLOURS))
+    for setting, rows in by(points(runs(record)), *SETTING).items():
+        series = [
+            (policy, [(r["p99"], r["normal_share"]) for r in of])
+            for (policy,), of in by(rows, "policy").items()
+        ]
+        if max(len(found) for _, found in series) < FRONTIER:
+            continue
+        spare = iter(further)
+        colours = [policies.index(p) if p in policies else next(spare) for p, _ in series]
+        title = named(setting)
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        axes = ("p99 of the critical model over alone", "normal work, share of possible")
+        yield f"corun-{name}.svg", frontier(title, series, axes, colours)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def _compared(record: Record) -> list[tuple[Row, Row]]:
+    """Tuned kernels: ours under its least bound, and priorities, in the same setting."""
+    found = []
+    for setting, (rows, _) in settings(record).items():
+        theirs = [r for r in rows if r["policy"] == "priority"]
+        if ours(rows) and theirs and setting[SETTING.index("kernels")] == "tuned":
+            found.append((ours(rows)[0], theirs[0]))
+    return found
+
+
+def _kept(record: Record) -> tuple[int, int]:
+    kept = [bool(r["bound_kept"]) for r in runs(record) if r["policy"].split(",")[0] == OURS]
+    return sum(kept), len(kept)
+
+
+def verdict(records: Records) -> str:
+    record = records["corun"]
+    kept, ran = _kept(record)
+    refused = sum("error" in r and r["policy"] == OURS for r in record["rows"])
+    pairs = _compared(record)
+    own, other = (statistics.median(pair[n]["service_p99"] for pair in pairs) for n in (0, 1))
+    return (
+        f"The critical model's bound was kept in {kept} of {ran} runs; {refused} more were "
+        f"refused beforehand. Under its tightest accepted bound, p99 from a request's begin is "
+        f"{own:.2f} times the time alone (median of {len(pairs)} settings), with stream "
+        f"priorities {other:.2f} times."
+    )
+
+
+def answers(records: Records) -> list[Answer]:
+    record = records["corun"]
+    pairs = _compared(record)
+    lines = [count("runs that kept their bound", *_kept(record), record)]
+    for key, what in (("service_p99", "p99 from the begin, over alone"),
+                      ("normal_share", "normal work, share of what is possible")):  # fmt: skip
+        for n, who in enumerate(("under the tightest bound", "with stream priorities")):
+            found = [pair[n][key] for pair in pairs]
+            lines.append(over(f"{what}, {who}", found, record, ".2f", statistics.median))
+    return lines
+
+
+PAGE = Page("corun", "Models that share a GPU", verdict, answers, (
+    Section("corun", "Every setting",
+            "A critical model and normal ones ([workloads](../../docs/workloads.md)). p99: the "
+            "critical model's time from its begin, as a multiple of its time alone, which was "
+            "measured with the same pauses. Normal: the work of normal models as a share of what "
+            "is possible. Ours is shown under its least and its largest bound. `tilewright` knows "
+            "the least gap between requests where the workload says one (MDTB-B and D, DISB-A, "
+            "LGSVL; not Poisson arrivals). Pictures: p99 with waiting.", corun, charts),
+))  # fmt: skip

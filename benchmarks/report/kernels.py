@@ -1,0 +1,94 @@
+"""Page: kernels against the peak of the processor, and threads.
+
+Input: the records of kernels.py, near_peak.py and threads.py.  Output: the page, SVG bars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.records import Record, Records, by, values
+from benchmarks.report.charts import bars
+from benchmarks.report.page import Answer, Page, Section, over
+from benchmarks.report.tables import Columns, listed, told
+
+LARGE, SMALL = ("K0", "K1"), ("K2", "K3")
+MODELS = ("roberta-base", "mobilenet_v2")
+KERNELS: Columns = {
+    "kernel (M×K×N)": lambda r: f"{r['kernel']} {r['shape'].replace('x', '×')}", "browser": "host",
+    "fastest: GFLOP/s": "gflops:.1f", "peak: GFLOP/s": "peak_gflops:.1f",
+    "share of peak": "share_of_peak:.0%",
+    "undisturbed rounds, median: share of peak": "share_of_peak_quiet:.0%", "rounds": "n_quiet",
+    "spread": "spread:.1%", "first call ms": "first_ms:.0f",
+}  # fmt: skip
+NEAR: Columns = {"kernel": "kernel", "host": "host", "CPU": "cpu", "schedule": "way",
+        "share of the peak": "share", "spread": "spread", "runs": "n",
+        "fastest runs": "share_fastest"}  # fmt: skip
+THREADS: Columns = {
+    "subject": "subject", "browser": "host", "one thread: ms": "alone:.3g",
+    "two threads: ms": "median_ms:.3g", "speed-up": "speedup_median:.2f×",
+    "fastest runs": "speedup:.2f×", "spread": "spread:.1%", "µs a step": "step_us:.3g", "n": "n",
+}  # fmt: skip
+
+
+def charts(record: Record) -> Iterator[tuple[str, str]]:
+    rows = [(f"{r['kernel']} {r['host']}", r["gflops"], r["peak_gflops"]) for r in record["rows"]]
+    yield "kernels.svg", bars("GFLOP/s on one thread; light: multiply-add peak", rows, "")
+
+
+def near_peak(record: Record) -> str:
+    """Of each kernel and host the default, and the schedule that came nearest."""
+    rows = []
+    for found in by(record["rows"], "kernel", "host", "cpu").values():
+        best = max(found, key=lambda r: float(r["share_fastest"]))
+        rows += [r for r in found if r["way"] == "default" and r is not best]
+        rows.append({**best, "way": f"{best['way']}: best of {len(found)}"})
+    return listed(rows, NEAR)
+
+
+def threads(record: Record) -> str:
+    """A line per subject and browser: two threads, beside the time with one."""
+    pairs = by(sorted(record["rows"], key=lambda r: int(r["threads"])), "subject", "host")
+    rows = [{**more, "alone": alone["median_ms"]} for alone, more in pairs.values()]
+    return listed(rows, THREADS)
+
+
+def _second(records: Records, *names: str) -> list[float]:
+    return values(records["threads"], "speedup_median", threads=2, subject=names)
+
+
+def _quiet(records: Records, *names: str) -> list[float]:
+    return values(records["kernels"], "share_of_peak_quiet", kernel=names)
+
+
+def verdict(records: Records) -> str:
+    large, small = (told(min(_quiet(records, *names)), ".0%") for names in (LARGE, SMALL))
+    models = _second(records, *MODELS)
+    return (
+        f"On one thread, large products run at {large} or more of what the processor can multiply "
+        f"and add, small batched ones at {small} or more; a second thread makes models "
+        f"{min(models):.2f} to {max(models):.2f} times as fast."
+    )
+
+
+def answers(records: Records) -> list[Answer]:
+    alone, two = records["kernels"], records["threads"]
+    share, second = "share of the peak", "speed-up by a second thread"
+    return [
+        over(f"large products (K0, K1): {share}", _quiet(records, *LARGE), alone, ".2f"),
+        over(f"batched products (K2, K3): {share}", _quiet(records, *SMALL), alone, ".2f"),
+        over(f"large products: {second}", _second(records, *LARGE), two),
+        over(f"RoBERTa-base, MobileNetV2: {second}", _second(records, *MODELS), two),
+    ]
+
+
+PAGE = Page("kernels", "Kernels and threads on the processor", verdict, answers, (
+    Section("kernels", "Kernels of nnJIT",
+            "Products on one thread. The peak is that of a kernel that only multiplies and adds in "
+            "registers, measured in the same round.", KERNELS, charts),
+    Section("near_peak", "K0 and K1 against the peak",
+            "Several schedules and the multiply-add peak by turns on one thread: medians of rounds "
+            "in which the peak before and after was undisturbed, and the fastest runs of all.",
+            near_peak),
+    Section("threads", "Threads", "The same work with one thread and with two.", threads),
+))  # fmt: skip

@@ -1,0 +1,66 @@
+"""Page: servers under load and under attack.
+
+Input: the records of sockets.py and front.py.  Output: the page.
+"""
+
+from __future__ import annotations
+
+from benchmarks.records import Records, values
+from benchmarks.report.page import Answer, Page, Section, count, over
+from benchmarks.report.tables import Columns
+
+SOCKETS: Columns = {
+    "server": "what", "clients": "clients:,", "kernels sent": "kernels:,",
+    "server ms: median": "server_median_ms:.2f", "server: p95": "server_p95_ms:.1f",
+    "client ms: median": "client_median_ms:.1f", "client: p95": "client_p95_ms:.0f",
+    "times killed": "kills", "connections": "connections:,", "reports": "reports:,",
+    "stored": "stored:,", "lost": "lost", "counted twice": "twice",
+}  # fmt: skip
+FRONT: Columns = {
+    "connections": "kind", "networks": "networks:,", "held": "held:,", "in all": "connections:,",
+    "/healthz ms: median": "health_median_ms:.2f", "p95": "health_p95_ms:.1f",
+    "most": "health_most_ms:.1f", "probes": "probes", "memory MB: before": "before_bytes*1e-6:.1f",
+    "largest": "peak_bytes*1e-6:.1f", "afterwards": "after_bytes*1e-6:.1f",
+    "log bytes": "log_bytes:,",
+}  # fmt: skip
+
+
+def _lost(records: Records) -> tuple[int, int]:
+    lost, twice, reports = (
+        sum(values(records["sockets"], k)) for k in ("lost", "twice", "reports")
+    )
+    return lost + twice, reports
+
+
+def verdict(records: Records) -> str:
+    lost, reports = _lost(records)
+    front = records["front"]
+    slow = max(r["health_p95_ms"] for r in front["rows"] if r["held"])
+    return (
+        f"While an attacker holds {max(values(front, 'held')):,} idle connections, p95 of another "
+        f"client's request is {slow:.0f} ms at most; of {reports:,} reports over sockets, while "
+        f"processes were killed {sum(values(records['sockets'], 'kills'))} times, {lost} were lost "
+        "or counted twice."
+    )
+
+
+def answers(records: Records) -> list[Answer]:
+    record = records["front"]
+    attacked = [r for r in record["rows"] if r["held"]]
+    more = [(r["peak_bytes"] - r["before_bytes"]) / 1e6 for r in attacked]
+    return [
+        over("under attack: p95 of /healthz, ms", [r["health_p95_ms"] for r in attacked], record,
+             ".1f"),
+        over("under attack: memory more, MB", more, record, ".1f"),
+        count("reports lost or counted twice", *_lost(records), records["sockets"]),
+    ]  # fmt: skip
+
+
+PAGE = Page("server", "The server under load and attack", verdict, answers, (
+    Section("front", "A server under silent connections",
+            "Attackers hold as many connections as they can and connect again when the server ends "
+            "them, from one network or each from its own; meanwhile another client asks /healthz.",
+            FRONT),
+    Section("sockets", "Tuning sockets under load",
+            "Many clients at once; of two processes each is killed again and again.", SOCKETS),
+))  # fmt: skip
