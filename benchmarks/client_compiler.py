@@ -34,7 +34,7 @@ from tilewright.server.pyodide import FILES, core
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.source import source_zip
+from tilewright.tuning.source_zip import source_zip
 
 K0 = (384, 768, 768)
 DEVICE = "wasm-x86-relaxed-48k"

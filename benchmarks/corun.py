@@ -46,7 +46,7 @@ from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.elastic.arrivals import Arrival, ClosedLoop, Poisson
 from tilewright.elastic.corun import Corun
-from tilewright.elastic.measure import Measured
+from tilewright.elastic.measure_curves import Measured
 from tilewright.elastic.settings import CriticalSettings, Settings
 from tilewright.targets import target
 

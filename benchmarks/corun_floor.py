@@ -43,11 +43,11 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.quantiles import quantile
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.critical import CriticalModel
-from tilewright.elastic.measure import GAP_S, Background, requests
+from tilewright.elastic.measure_curves import GAP_S, Background, requests
 from tilewright.elastic.policy import Hold
 from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.settings import Settings
-from tilewright.hosts.cuda_settle import CLOCK
+from tilewright.hosts.cuda_request_kernels import CLOCK
 from tilewright.hosts.cuda_tasks import Launch, Zeroes
 
 KEY = ("gpu", "pair", "sms", "beside")

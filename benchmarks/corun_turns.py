@@ -28,7 +28,7 @@ import common
 
 from tilewright.base.quantiles import quantile
 from tilewright.elastic.costs import RUN_US
-from tilewright.elastic.measure import Background
+from tilewright.elastic.measure_curves import Background
 from tilewright.elastic.policy import Gpu, Scheduler, design
 from tilewright.elastic.policy.curves import gaps
 

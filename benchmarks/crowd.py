@@ -36,7 +36,7 @@ import numpy as np
 from crowd_devices import LOUD, PAIRS_LEAST, QUIET, Counts, Truth, truth, tune
 
 from tilewright.store import KernelStore, Key, StoredGold, StoredReport, StoredVote
-from tilewright.tuning.compose import TRIAL_EVERY
+from tilewright.tuning.candidate_order import TRIAL_EVERY
 
 CLIENTS = 10_000
 CLASSES = 20

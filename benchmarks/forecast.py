@@ -2,10 +2,10 @@
 
 Input: sweeps in results/headroom.json, their models.  Output: results/forecast.json: per sweep and
 number of trials, the share of the fastest that the model and its kernels have by then.  The order
-of trial and the choice among candidates are the tuner's own (tuning/compose.py, web/tune/loop);
-times are the sweep's, with noise.  A candidate counts as soon as it was tried, and kernels that
-were not swept take no part, so real sessions need more trials.  Shares of the time are exact, as
-with a static build; a server is told powers of four.
+of trial and the choice among candidates are the tuner's own (tuning/candidate_order.py,
+web/tune/loop); times are the sweep's, with noise.  A candidate counts as soon as it was tried, and
+kernels that were not swept take no part, so real sessions need more trials.  Shares of the time are
+exact, as with a static build; a server is told powers of four.
 
     uv run python benchmarks/forecast.py --models dist/public
 """
@@ -26,8 +26,8 @@ from headroom import short, steps_of
 
 import tilewright
 from benchmarks.report.headroom import POOR
+from tilewright.tuning.candidate_order import Tunable, compose
 from tilewright.tuning.candidates import Space, space_of
-from tilewright.tuning.compose import Tunable, compose
 
 Row = dict[str, Any]
 HERE = Path(__file__).parent

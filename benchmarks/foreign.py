@@ -38,9 +38,9 @@ from tilewright.elastic.transform import (
     text_of,
     transform,
 )
-from tilewright.elastic.transform.source import headers as headers_of
-from tilewright.elastic.transform.source import read
-from tilewright.elastic.transform.trial import Trial
+from tilewright.elastic.transform.cpu_trial import Trial
+from tilewright.elastic.transform.cuda_source import headers as headers_of
+from tilewright.elastic.transform.cuda_source import read
 from tilewright.hosts.cuda_driver import compiled_kernels
 
 #: What the host's headers would have defined.

@@ -29,8 +29,8 @@ import common
 import numpy as np
 
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
+from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial
-from tilewright.elastic.transform.trial import TrialLaunch, bits, copies
 
 SOURCE = Path(__file__).parents[1] / "tests" / "elastic_sources" / "samples.cu"
 I = np.int32  # noqa: E741

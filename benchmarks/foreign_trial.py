@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.elastic.transform.trial import Crew, Extents, Trial, TrialLaunch, looks_of
+from tilewright.elastic.transform.cpu_trial import Crew, Extents, Trial, TrialLaunch, looks_of
 
 #: Elements of an array that a kernel gets, and seconds that a run may take.
 ELEMENTS, SECONDS = 1 << 18, 20

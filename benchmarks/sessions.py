@@ -24,7 +24,7 @@ from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.kernel.spec import Kernel
 from tilewright.server import Tuning
-from tilewright.server.workshop import Makers
+from tilewright.server.session_resources import Makers
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine

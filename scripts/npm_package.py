@@ -2,8 +2,9 @@
 """Makes the npm package tilewright-web: engine, tuner, their types, and the compiler's source.
 
 Input: tilewright/web.  Output: build/npm/, ready for `npm publish`, and the file of `npm pack`;
-foreign files there are not overwritten (bundle/written.py).  engine/ and tune/ are minified; src/
-has them with comments, and their types.  The package's metadata is tilewright/web/package.json.
+foreign files there are not overwritten (bundle/owned_files.py).  engine/ and tune/ are minified;
+src/ has them with comments, and their types.  The package's metadata is
+tilewright/web/package.json.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tilewright.base.errors import UsageError
-from tilewright.bundle.written import FolderPart, check
-from tilewright.tuning.source import source_zip
+from tilewright.bundle.owned_files import FolderPart, check
+from tilewright.tuning.source_zip import source_zip
 
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "tilewright" / "web"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tilewright.frontend.operator_table import supported
 from tilewright.frontend.opsets import OLDEST, RULES, differing
 from tilewright.frontend.subgraphs import CONTROL
-from tilewright.frontend.table import supported
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 

@@ -15,8 +15,8 @@ from helpers.waiting import PATIENCE
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tilewright.base.collector import paused
-from tilewright.frontend.inference import PROGRAM, ShapeInference
+from tilewright.base.gc_pause import paused
+from tilewright.frontend.shape_inference import PROGRAM, ShapeInference
 from tilewright.hosts.browser import BrowserHost
 
 settings.register_profile(
@@ -40,14 +40,14 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("TILEWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache") / "relinked"))
         patch.setenv("TILEWRIGHT_COMPILED", str(shared_root(tmp_path_factory) / "compiled"))
         for name in (
-            "server.ledger.TURN",
-            "server.ledger.PATIENCE",
+            "server.async_store.TURN",
+            "server.async_store.PATIENCE",
             "hosts.browser.START_SECONDS",
             "hosts.browser_find.VERSION_SECONDS",
             "hosts.browser_dawn.PROBE_SECONDS",
             "hosts.browser_node.SECONDS",
             "hosts.browser.ABORT_SECONDS",
-            "server.workshop.MAKING",
+            "server.session_resources.MAKING",
         ):
             patch.setattr(f"tilewright.{name}", PATIENCE)
         for name in ("LOCK", "CONNECT", "POOL", "STATEMENT"):

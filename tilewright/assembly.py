@@ -23,7 +23,7 @@ from tilewright.base.sections import Section
 from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, kernels
 from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
-from tilewright.bundle.stored import narrowed
+from tilewright.bundle.widening import narrowed
 from tilewright.fusion.program import Planned, States
 from tilewright.graph.node import Graph, Node, computed
 from tilewright.kernel.layout import layout_to_data

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.assembly import Made, ModelFacts, contents_of
-from tilewright.base.collector import paused
 from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
+from tilewright.base.gc_pause import paused
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
-from tilewright.frontend.types import narrow_of, nodes_in_f16
+from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
+from tilewright.fusion.f16_operands import loosened
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned, States, program_of
-from tilewright.fusion.rounding import loosened
 from tilewright.fusion.specs import Known, kernel_steps
 from tilewright.graph.extents import Probe, follow
 from tilewright.graph.node import Graph

@@ -22,7 +22,7 @@ from starlette.websockets import WebSocket
 
 from tilewright.hosts.browser_link import Link
 from tilewright.server import create_app
-from tilewright.server.files import send_file
+from tilewright.server.file_responses import send_file
 from tilewright.server.headers import IMMUTABLE, ISOLATION, WithHeaders
 
 HERE = Path(__file__).parent

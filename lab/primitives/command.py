@@ -24,7 +24,6 @@ from lab.subjects import WASM, candidates, matmul_step
 from tilewright import __version__
 from tilewright.base.errors import UsageError
 from tilewright.bundle import write
-from tilewright.cli.files import Output
 from tilewright.cli.hosts import (
     Timer,
     check_timing,
@@ -35,6 +34,7 @@ from tilewright.cli.hosts import (
 )
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, Show, progress, table
+from tilewright.cli.output_files import Output
 from tilewright.cli.tools import cpu
 from tilewright.compiler import Options
 from tilewright.hosts.browser_find import KINDS

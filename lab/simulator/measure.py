@@ -1,7 +1,7 @@
 """What the policy wants to know of a model, measured on the simulated GPU: time alone, curves.
 
-Input: costs of kernels.  Output: phases with their slowdown curves, as measure.py finds them on a
-real device.
+Input: costs of kernels.  Output: phases with their slowdown curves, as elastic/measure_curves.py
+finds them on a real device.
 """
 
 from __future__ import annotations

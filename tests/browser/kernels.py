@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.bundle import open_bundle
-from tilewright.bundle.linear import facts_of
+from tilewright.bundle.linear_memory import facts_of
 from tilewright.kernel.expr import Const
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target

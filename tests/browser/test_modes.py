@@ -281,7 +281,7 @@ def test_client_goes_on_after_a_candidate_that_cannot_be_made(
     bundle = open_bundle(site[0])
     space = space_of(kernels_of(bundle)[0], find(DEVICE))
     bad = space.order[2]
-    module = "tilewright/tuning/client.py"
+    module = "tilewright/tuning/page_compiler.py"
     faulty = f"""
 from tilewright.base.errors import CompilerBug
 build_any = build

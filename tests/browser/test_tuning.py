@@ -12,7 +12,7 @@ from tilewright.cli.workers import makers
 from tilewright.server import Tuning
 from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning import compose
+from tilewright.tuning import candidate_order
 from tilewright.tuning.candidates import space_of
 
 from .bundles import Library
@@ -335,7 +335,7 @@ def test_a_gold_question_is_answered(
 ) -> None:
     """The slow one is never adopted, and no vote is for it.  Its time is made up here: that it
     needs several times the instructions is counted in tests/unit/test_gold.py."""
-    monkeypatch.setattr(compose, "GOLD_EVERY", 1)
+    monkeypatch.setattr(candidate_order, "GOLD_EVERY", 1)
     url = f"sqlite:///{tmp_path / 'kernels.db'}"
     tuning = Tuning(makers=makers(0), store=lambda: KernelStore.open(url))
     x = {"x": [(n * 7 % 13) / 8 - 0.5 for n in range(96 * 256)]}

@@ -11,7 +11,7 @@ from random import Random
 
 from helpers.graphs import softmax
 from tilewright.base.dtypes import F32, I32
-from tilewright.frontend.algebra import counted
+from tilewright.frontend.arithmetic import counted
 from tilewright.graph.node import (
     Graph,
     Node,

@@ -25,7 +25,7 @@ from tilewright.bundle import (
     Weights,
     add,
 )
-from tilewright.bundle.written import RECORD, STAYS_S
+from tilewright.bundle.owned_files import RECORD, STAYS_S
 
 
 def fields(ref: FileRef) -> dict[str, object]:

@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
+from tilewright.frontend.operator_table import supported
 from tilewright.frontend.opsets import OLDEST, RULES
 from tilewright.frontend.subgraphs import CONTROL
-from tilewright.frontend.table import supported
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NEWEST_OLD = RULES - 1

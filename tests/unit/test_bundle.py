@@ -23,7 +23,7 @@ from tilewright.bundle import (
     write,
 )
 from tilewright.bundle.format import digest, encode
-from tilewright.bundle.written import PART, RECORD
+from tilewright.bundle.owned_files import PART, RECORD
 
 BIG = 2 * SHARD_BYTES + 5
 

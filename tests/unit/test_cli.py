@@ -22,7 +22,7 @@ from rich.text import Text
 from tilewright import __version__
 from tilewright.base.errors import InputError, ShapeError, UsageError
 from tilewright.bundle import write
-from tilewright.cli.arrays import read_arrays, write_arrays
+from tilewright.cli.npz import read_arrays, write_arrays
 from tilewright.cli.options import bundle_names, sizes
 from tilewright.cli.output import Answer, pairs, print_answer, print_error, progress, size, table
 

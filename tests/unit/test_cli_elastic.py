@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cli_call import Called
 
-from tilewright.elastic.transform import source
-from tilewright.elastic.transform.rules import LAUNCHES
+from tilewright.elastic.transform import cuda_source
+from tilewright.elastic.transform.eligibility import LAUNCHES
 
 GOOD = "// Müller\n__global__ void good(int *p) { p[blockIdx.x] = 1; }\n"
 BAD = "__global__ void bad(int *p) {\n  good<<<1, 1>>>(p);\n}\n"
@@ -60,7 +60,7 @@ def test_threads_of_a_block(capsys: Capture, tmp_path: Path) -> None:
 def test_without_the_parser(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source._parser.cache_clear()
+    cuda_source._parser.cache_clear()
     monkeypatch.setitem(sys.modules, "tree_sitter_cuda", None)
     (tmp_path / "k.cu").write_text(GOOD)
     called = Called(capsys, "elastic", tmp_path / "k.cu", "-o", tmp_path / "out.cu")

@@ -17,7 +17,7 @@ from helpers.waiting import PATIENCE
 from test_cli_models import WEIGHT, save_inputs, save_model
 
 from tilewright.base.errors import UsageError
-from tilewright.cli.files import Output, is_json_of_ours
+from tilewright.cli.output_files import Output, is_json_of_ours
 from tilewright.store import KernelStore
 
 Capture = pytest.CaptureFixture[str]

@@ -16,10 +16,10 @@ import pytest
 from helpers.graphs import steps_of
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.base.collector import paused
 from tilewright.base.dtypes import F32
+from tilewright.base.gc_pause import paused
 from tilewright.compiler import Options, compile_model
-from tilewright.frontend import Importer, load, tensors
+from tilewright.frontend import Importer, initializers, load
 from tilewright.graph.node import Graph, Node, elementwise, graph_input
 from tilewright.graph.passes import Passes
 from tilewright.kernel.loops import TileFn
@@ -72,8 +72,8 @@ def test_a_weight_is_read_as_often_for_many_buckets_as_for_one(
         read.append(tensor.name)
         return of_file(tensor, *rest)  # type: ignore[arg-type]
 
-    of_file = tensors.read_tensor
-    monkeypatch.setattr(tensors, "read_tensor", reading)
+    of_file = initializers.read_tensor
+    monkeypatch.setattr(initializers, "read_tensor", reading)
     counts = []
     for sizes in ((8,), (8, 16, 24, 32)):
         read.clear()

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from tilewright.base.abi import MEMORY_LIMIT
 from tilewright.base.errors import HostError, MemoryLimit, ShapeError, UsageError
 from tilewright.bundle import write
-from tilewright.bundle.linear import facts_of, places_of
+from tilewright.bundle.linear_memory import facts_of, places_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.wasmtime import VARIANTS, WasmtimeHost
 from tilewright.targets import TARGETS

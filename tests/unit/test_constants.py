@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.base.dtypes import F32, I32
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.frontend import import_model, load, tensors
+from tilewright.frontend import import_model, initializers, load
 from tilewright.graph.constants import Constants
 from tilewright.graph.node import Graph, constant, evaluate, graph_input, node, pad
 from tilewright.graph.ops import Weight
@@ -117,8 +117,8 @@ def test_equal_weights_are_stored_once(kind: str, monkeypatch: pytest.MonkeyPatc
         read_ones.append(tensor)
         return read(tensor, *where)
 
-    read = tensors.read_tensor
-    monkeypatch.setattr(tensors, "read_tensor", counted)
+    read = initializers.read_tensor
+    monkeypatch.setattr(initializers, "read_tensor", counted)
     options = Options(buckets={"n": (2, 3, 5)})
     one, two, other = (
         compile_model(load(siblings(kind, "initializer", *ws)), options).manifest.weights.bytes

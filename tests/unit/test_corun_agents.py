@@ -21,7 +21,7 @@ from tilewright.base.budget import EVERYBODY, WORD
 from tilewright.base.errors import AdmissionRefused, HostError, InputError, TaskOverdue
 from tilewright.bundle import write
 from tilewright.compiler import Options
-from tilewright.elastic import measure
+from tilewright.elastic import measure_curves
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import ClosedLoop
 from tilewright.elastic.coordinator import Coordinator, joined, now_us
@@ -344,8 +344,8 @@ def test_every_design_runs(name: str, bundles: tuple[Path, Path], tmp_path: Path
     assert 0 < one.service.p50 <= one.waited.p50
     if settings.watched:
         assert {span.critical for span in result.spans} == {True, False}
-        measure.save(session.measured, tmp_path / "curves.json")
-        assert measure.load(tmp_path / "curves.json") == session.measured
+        measure_curves.save(session.measured, tmp_path / "curves.json")
+        assert measure_curves.load(tmp_path / "curves.json") == session.measured
 
 
 def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
     for text in ("[]", "[" * 100_000):
         path.write_text(text)
         with pytest.raises(InputError, match="no slowdown curves"):
-            measure.load(path)
+            measure_curves.load(path)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_curves_of_another_kind_are_refused(tmp_path: Path) -> None:
     [([1, 1, 1, 1], 2, [2, 2]), ([9, 1, 1], 2, [1, 2]), ([1], 3, [1]), ([1, 1], 1, [2])],
 )
 def test_phases_take_about_as_long(times: list[float], parts: int, counts: list[int]) -> None:
-    assert measure.divided(times, parts) == counts
+    assert measure_curves.divided(times, parts) == counts
 
 
 @pytest.mark.gpu

@@ -37,7 +37,7 @@ def test_a_pair_on_the_cpu(
 ) -> None:
     command_until(monkeypatch, all_ran)
     # as measured on a busy machine, three requests may be more than a second holds
-    monkeypatch.setattr("tilewright.elastic.measure._Samples.solo_us", 1000.0)
+    monkeypatch.setattr("tilewright.elastic.measure_curves._Samples.solo_us", 1000.0)
     picture, traced, curves = (tmp_path / name for name in ("a.svg", "a.json", "curves.json"))
     files = ("--timeline", picture, "--trace", traced, "--curves", curves)
     # gaps between requests, so that normal work runs on a busy machine too

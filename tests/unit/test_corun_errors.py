@@ -25,7 +25,7 @@ from tilewright.elastic.broker import RemoteCoordinator
 from tilewright.elastic.broker.messages import decoded, encoded, refused
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import critical_task
-from tilewright.elastic.load import Asking, CriticalLoad
+from tilewright.elastic.load_generator import Asking, CriticalLoad
 from tilewright.elastic.policy import (
     Action,
     Arrived,

@@ -24,7 +24,7 @@ from tilewright.elastic.arrivals import Poisson
 from tilewright.elastic.concurrency import Concurrency, choices
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.gates import GATE_US, gates_of, pass_gates
-from tilewright.elastic.measure import Measured
+from tilewright.elastic.measure_curves import Measured
 from tilewright.elastic.plans import ElasticRuns
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.hosts.cuda import CudaHost

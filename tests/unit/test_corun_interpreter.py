@@ -13,7 +13,7 @@ from test_corun_agents import Pair
 from test_corun_agents import bundles as bundles
 from test_corun_agents import pair as pair
 
-from tilewright.elastic.interpreter import InterpreterPriority
+from tilewright.elastic.gil_priority import InterpreterPriority
 
 
 def look_again(priority: InterpreterPriority) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.elastic import measure as module
-from tilewright.elastic.measure import measure
+from tilewright.elastic import measure_curves as module
+from tilewright.elastic.measure_curves import measure
 from tilewright.elastic.policy import Gpu, Hold, Scheduler, design
 
 

@@ -40,7 +40,7 @@ from tilewright.elastic.policy import (
 )
 from tilewright.elastic.policy.baseline import REQUESTS
 from tilewright.elastic.policy.budgets import bounded
-from tilewright.elastic.policy.notices import (
+from tilewright.elastic.policy.sequential_test import (
     CLAIMED,
     ENOUGH,
     MORE,

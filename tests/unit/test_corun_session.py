@@ -22,11 +22,11 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.bundle import open_bundle
 from tilewright.cli.critical import view
-from tilewright.elastic import measure
+from tilewright.elastic import measure_curves
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.corun import Corun
-from tilewright.elastic.measure import Measured, identity
+from tilewright.elastic.measure_curves import Measured, identity
 from tilewright.elastic.policy import Critical, Curve, Phase
 from tilewright.elastic.result import CorunResult
 from tilewright.elastic.settings import CPU_SMS, CriticalSettings, Settings
@@ -224,7 +224,7 @@ def test_a_stuck_critical_model_has_an_exit_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, curves = Corun.run, tmp_path / "curves.json"
-    measure.save([curves_of(bundles)], curves)
+    measure_curves.save([curves_of(bundles)], curves)
 
     def stuck(self: Corun, *args: Any, **more: Any) -> Any:
         monkeypatch.setattr(self.models[0], "start", lambda *_: Stuck())
@@ -242,7 +242,7 @@ def test_curves_of_another_device_on_the_command_line(
     bundles: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     curves = tmp_path / "curves.json"
-    measure.save([curves_of(bundles, sms=132)], curves)
+    measure_curves.save([curves_of(bundles, sms=132)], curves)
     called = Called(capsys, "corun", *bundles, "--device", "cpu", "--json", "--curves", curves)
     assert called.code == 2, called.out
     assert "multiprocessors" in called.json["error"]["message"]
@@ -261,7 +261,7 @@ def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(
 ) -> None:
     """The curve says that a request takes 10 us alone and beside others; on the CPU none does."""
     curves = tmp_path / "curves.json"
-    measure.save([curves_of(bundles)], curves)
+    measure_curves.save([curves_of(bundles)], curves)
 
     def noticed(result: CorunResult) -> bool:
         (one,) = result.critical

@@ -29,7 +29,7 @@ from tilewright.base.dtypes import F32, I8, I16, U8
 from tilewright.base.errors import CompilerBug, UsageError
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.rounding import reading_halves
+from tilewright.fusion.f16_operands import reading_halves
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, cast, contract, evaluate, graph_input, node
 from tilewright.graph.passes import optimise

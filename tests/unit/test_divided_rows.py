@@ -1,4 +1,4 @@
-"""Rows divided by their sizes (fusion/divided.py): where a plan has them, and what products give.
+"""Rows divided by their sizes (row_scaling.py): where a plan has them, and what products give.
 
 Random products of weights of 4 bits whose scales are f32, where the model allows bytes; float64 is
 the judge.
@@ -18,14 +18,14 @@ from helpers.programs import program
 from lab.subjects import compile_graph, weight_of
 from tilewright.base.dtypes import F32
 from tilewright.compiler import Options
-from tilewright.fusion.divided import (
+from tilewright.fusion.f16_operands import LEAST_COLUMNS, LEAST_ROWS
+from tilewright.fusion.row_scaling import (
     SCALES,
     dividing_rows,
     fit_halves,
     of_divided_rows,
     sizes_of_rows,
 )
-from tilewright.fusion.rounding import LEAST_COLUMNS, LEAST_ROWS
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,

@@ -16,7 +16,7 @@ from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import Transformed, transform
-from tilewright.elastic.transform.trial import Crew, Trial, TrialLaunch, bits, copies
+from tilewright.elastic.transform.cpu_trial import Crew, Trial, TrialLaunch, bits, copies
 from tilewright.hosts.cuda_on_cpu import compiler
 
 #: Sources of one test.

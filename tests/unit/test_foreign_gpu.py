@@ -10,7 +10,7 @@ import pytest
 from test_transform_cpu import CASES, SOURCE
 
 from tilewright.elastic.transform import ElasticOptions, transform
-from tilewright.elastic.transform.trial import TrialLaunch
+from tilewright.elastic.transform.cpu_trial import TrialLaunch
 
 
 @pytest.fixture

@@ -24,8 +24,15 @@ from tilewright.base.errors import (
     UnsupportedOp,
     UsageError,
 )
-from tilewright.frontend import check, import_model, load, parse_buckets, parse_shapes, table
-from tilewright.frontend.table import find
+from tilewright.frontend import (
+    check,
+    import_model,
+    load,
+    operator_table,
+    parse_buckets,
+    parse_shapes,
+)
+from tilewright.frontend.operator_table import find
 
 GOOD = MODELS / "resnet-tiny-dynamo.onnx"
 
@@ -333,7 +340,7 @@ def test_a_fault_of_a_rule_is_ours(kind: type[Exception], monkeypatch: pytest.Mo
         raise kind("our own")
 
     rule = replace(find("", "Relu", 17), function=broken)  # type: ignore[type-var]
-    monkeypatch.setitem(table._TABLE, ("", "Relu"), [rule])
+    monkeypatch.setitem(operator_table._TABLE, ("", "Relu"), [rule])
     proto = relu({"x": [2]})
     (row,) = check(proto).rows
     assert row.code == "compiler-bug"

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from tilewright.base.dtypes import DECLARED
 from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedDType, UnsupportedOp
 from tilewright.frontend import check, import_model, load
-from tilewright.frontend.table import find
-from tilewright.frontend.types import narrow_of
+from tilewright.frontend.float16_types import narrow_of
+from tilewright.frontend.operator_table import find
 
 X = np.array([-2.0, 3.0], np.float32)
 

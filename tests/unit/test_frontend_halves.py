@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
-from tilewright.frontend.types import nodes_in_f16
+from tilewright.frontend.float16_types import nodes_in_f16
 from tilewright.kernel.form import Attention, classify
 
 F16, F32 = TensorProto.FLOAT16, TensorProto.FLOAT

@@ -19,12 +19,12 @@ from onnx import ModelProto, TensorProto, helper
 from tilewright.base.dtypes import DECLARED
 from tilewright.base.errors import TilewrightError
 from tilewright.frontend import import_model, load
-from tilewright.frontend.table import supported
-from tilewright.frontend.types import Types, narrow_of
+from tilewright.frontend.float16_types import Types, narrow_of
+from tilewright.frontend.operator_table import supported
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.specs import kernel_steps
 from tilewright.graph.node import Graph
-from tilewright.graph.text import render
+from tilewright.graph.printer import render
 
 #: Parts of the cases, which runs take by turns: one case of so many.
 PARTS = 4

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from opset_cases import CASES, Array, Case, changed
 
 from tilewright.base.errors import ShapeError, TilewrightError, UnsupportedOp
-from tilewright.frontend import check, import_model, opsets, table
+from tilewright.frontend import check, import_model, operator_table, opsets
 from tilewright.frontend.opsets import OLDEST, RULES, differing
 from tilewright.graph import ops
 
@@ -30,8 +30,8 @@ RUNS = [(case, opset) for case in CASES for opset in range(case.since, case.unti
 
 
 def test_attributes_of_rules_are_of_known_kinds_and_not_ignored() -> None:
-    rules = [rule for rows in table._TABLE.values() for rule in rows]
-    wrong = [r for r in rules if not set(r.attributes.values()) <= table.KINDS.keys()]
+    rules = [rule for rows in operator_table._TABLE.values() for rule in rows]
+    wrong = [r for r in rules if not set(r.attributes.values()) <= operator_table.KINDS.keys()]
     assert rules
     assert not wrong
     assert not [r for r in rules if r.attributes.keys() & r.ignored]

@@ -21,13 +21,13 @@ from tilewright.frontend import (
     check,
     combinations,
     import_model,
+    initializers,
     load,
     parse_buckets,
     parse_shapes,
     resolve,
-    tensors,
 )
-from tilewright.frontend.inference import ShapeInference
+from tilewright.frontend.shape_inference import ShapeInference
 from tilewright.graph import ops
 
 
@@ -119,14 +119,14 @@ def test_the_memory_estimate_follows_the_shapes() -> None:
 
 
 def test_the_report_reads_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = tensors.read_tensor
+    read = initializers.read_tensor
 
     def guarded(tensor: TensorProto, folder: Path | None, dtype: object) -> object:
         assert np.prod(tensor.dims) <= 4096
-        assert dtype is not F32 or np.prod(tensor.dims) <= tensors.SMALL, tensor.name
+        assert dtype is not F32 or np.prod(tensor.dims) <= initializers.SMALL, tensor.name
         return read(tensor, folder, dtype)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tensors, "read_tensor", guarded)
+    monkeypatch.setattr(initializers, "read_tensor", guarded)
     assert check(MODELS / "roberta-tiny-sdpa-torchscript.onnx").ok
 
 
@@ -146,7 +146,7 @@ def test_half_precision_is_widened_and_noted() -> None:
 def test_batch_norm_stays_a_graph_over_the_weights() -> None:
     graph = import_model(MODELS / "resnet-tiny-dynamo-plain.onnx")
     constants = [n for n in graph.nodes() if isinstance(n.op, ops.Constant)]
-    assert max(n.size for n in constants) <= tensors.SMALL
+    assert max(n.size for n in constants) <= initializers.SMALL
 
 
 def aborting() -> onnx.NodeProto:

@@ -13,7 +13,7 @@ from helpers.gpu import by_groups
 from helpers.graphs import steps_of
 
 from tilewright.base.dtypes import F32
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, contract, elementwise, graph_input, node
 from tilewright.graph.passes import optimise

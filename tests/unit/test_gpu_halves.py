@@ -25,7 +25,7 @@ from lab.subjects import weight_of
 from tilewright.base.dtypes import F32
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
-from tilewright.fusion.rounding import reading_halves
+from tilewright.fusion.f16_operands import reading_halves
 from tilewright.graph.node import Graph, contract, elementwise, evaluate, graph_input
 from tilewright.graph.passes import optimise
 from tilewright.kernel.spec import Kernel

@@ -19,8 +19,8 @@ from test_attention import attentions, compiled, values_of
 from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32, I32
 from tilewright.compiler import Options
-from tilewright.frontend.algebra import counted
-from tilewright.fusion.rounding import loosened
+from tilewright.frontend.arithmetic import counted
+from tilewright.fusion.f16_operands import loosened
 from tilewright.graph.node import (
     Graph,
     broadcast,

@@ -17,7 +17,7 @@ from helpers.graphs import results, run_steps
 from helpers.seeds import seeds
 from test_attention import assert_same, attentions, compiled, values_of
 
-from tilewright.fusion.rounding import loosened
+from tilewright.fusion.f16_operands import loosened
 from tilewright.graph.node import Graph
 from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel

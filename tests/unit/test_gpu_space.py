@@ -31,7 +31,7 @@ from tilewright.targets.scalar_lowering import Plain
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.client import PageCompiler
+from tilewright.tuning.page_compiler import PageCompiler
 from tilewright.tuning.relink import relink
 
 GPUS = [device for device in CLASSES.values() if device.target == "wgsl"]

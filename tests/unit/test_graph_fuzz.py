@@ -26,8 +26,8 @@ from helpers.seeds import seeds
 from tilewright.graph.node import Graph, Node, gather, iota, transpose
 from tilewright.graph.passes import integers, optimise, pack
 from tilewright.graph.passes.algebra import RULES, simplify
+from tilewright.graph.printer import render
 from tilewright.graph.rewrite import RuleFn, rewrite
-from tilewright.graph.text import render
 from tilewright.targets.packing import PACKING
 
 

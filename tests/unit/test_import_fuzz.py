@@ -25,7 +25,7 @@ from hostile_models import HOSTILE
 from tilewright.base.errors import CompilerBug, TilewrightError
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import check, import_model, load
-from tilewright.frontend.table import supported
+from tilewright.frontend.operator_table import supported
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -17,7 +17,7 @@ import pytest
 from hostile_models import HOSTILE
 
 from tilewright.base.errors import InvalidModel, ModelLimit, TilewrightError
-from tilewright.base.limits import LIMITS, within
+from tilewright.base.model_limits import LIMITS, within
 from tilewright.compiler import compile_model
 
 HERE = Path(__file__).parent

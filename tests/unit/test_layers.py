@@ -43,17 +43,17 @@ ALLOWED: dict[str, set[str]] = {
     "assembly": {"base", "fusion", "graph", "kernel", "plan", "targets", "bundle"},
     "tuning": {"base", "kernel", "plan", "targets", "bundle"},
     "hosts": {"base", "bundle"},
-    "hosts/plans": {"base", "bundle", "hosts", "kernel", "plan"},
+    "hosts/plan_walker": {"base", "bundle", "hosts", "kernel", "plan"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},
     "elastic": {"base", "kernel", "plan", "targets", "bundle", "hosts"},
 }
 #: Files of hosts/ that may import more, by how they begin: those that walk plans for checking.
 HOSTS = {
-    "reference": "plans",
-    "plans": "plans",
-    "native": "plans",
-    "cuda_cpu": "plans",
+    "reference": "plan_walker",
+    "plan_walker": "plan_walker",
+    "native": "plan_walker",
+    "cuda_cpu": "plan_walker",
     "browser": "browser",
 }
 ANYTHING = {"cli"}
@@ -217,7 +217,7 @@ NAMING = {
     "hosts/cuda_driver.py": {"cuda": "the host's name in errors"},
     "cli/hosts.py": {"cuda": "a host has this name, too"},
     "cli/tune.py": {"cuda": "a host has this name, too"},
-    "cli/tune_here.py": {"cuda": "a host has this name, too"},
+    "cli/tune_local.py": {"cuda": "a host has this name, too"},
     "cli/corun.py": {"cuda": "what models are compiled for, and the device's name for people"},
     "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
     "hosts/browser_node.py": {"wasm": "the engine's name of a device"},
@@ -225,17 +225,17 @@ NAMING = {
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.
 WORDS = {
-    "elastic/watch.py": "CUDA's names in text for its compiler",
+    "elastic/block_trace.py": "CUDA's names in text for its compiler",
     "hosts/cuda_on_cpu/__init__.py": "the names of headers and folders",
     "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
     "hosts/browser_dawn_options.py": "Dawn's name of a backend",
     "hosts/wgpu_features.py": "WebGPU's names of features, as section and engine have them",
-    "elastic/transform/device.py": "the names of CUDA's headers",
+    "elastic/transform/host_code.py": "the names of CUDA's headers",
     "elastic/transform/ptx.py": "the names of CUDA's functions",
     "elastic/transform/refusals.py": "the names of CUDA's libraries and headers",
-    "elastic/transform/rules.py": "the names of CUDA's functions in C++",
-    "elastic/transform/rewrite.py": "the names of CUDA's libraries",
-    "server/files.py": "the media type of WebAssembly files",
+    "elastic/transform/eligibility.py": "the names of CUDA's functions in C++",
+    "elastic/transform/copies.py": "the names of CUDA's libraries",
+    "server/file_responses.py": "the media type of WebAssembly files",
     "server/headers.py": "the name of a browser's policy",
     "server/pyodide.py": "names of Pyodide's files",
 }
@@ -407,7 +407,7 @@ def test_functions_of_scripts_are_short() -> None:
 
 
 #: Folders and modules that also run where there is nothing but Python itself.
-PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/offers", "tuning/client"]
+PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/offers", "tuning/page_compiler"]
 
 
 def modules(name: str) -> list[str]:

@@ -28,8 +28,8 @@ from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Built, build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.client import PageCompiler
 from tilewright.tuning.folder import wanted, write_candidates
+from tilewright.tuning.page_compiler import PageCompiler
 from tilewright.tuning.relink import relink
 
 

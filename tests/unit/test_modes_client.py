@@ -21,17 +21,17 @@ from modes_factory import NARROW, files_below, given, read_json, small
 from starlette.testclient import TestClient
 from test_cli_models import save_model
 
+from tilewright.base.compiler_digest import ROOT, compiler_digest
 from tilewright.base.errors import CompilerBug, HostError
-from tilewright.base.source import ROOT, compiler_digest
 from tilewright.bundle import Bundle
-from tilewright.bundle.written import RECORD
+from tilewright.bundle.owned_files import RECORD
 from tilewright.kernel.spec import Kernel
 from tilewright.server import create_app
 from tilewright.server.pyodide import FILES, core
 from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import find
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning import client, source
+from tilewright.tuning import page_compiler, source_zip
 from tilewright.tuning.candidates import Built, build, space_of
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.folder import write_candidates
@@ -43,8 +43,10 @@ def bundle(tmp_path: Path) -> Bundle:
 
 
 def test_source_is_what_a_page_needs_and_no_more() -> None:
-    names = zipfile.ZipFile(io.BytesIO(source.source_zip())).namelist()
-    assert {"tilewright/tuning/client.py", "tilewright/targets/wasm/choices.py"} <= set(names)
+    names = zipfile.ZipFile(io.BytesIO(source_zip.source_zip())).namelist()
+    assert {"tilewright/tuning/page_compiler.py", "tilewright/targets/wasm/choices.py"} <= set(
+        names
+    )
     assert {name.split("/")[1] for name in names} <= {
         "__init__.py", "base", "compiler-digest.txt", "kernel", "plan", "targets", "tuning",
     }  # fmt: skip
@@ -70,18 +72,18 @@ def test_the_digest_is_of_all_that_makes_kernels(tmp_path: Path) -> None:
 
 
 def test_a_page_has_the_digest_of_the_whole_compiler(tmp_path: Path) -> None:
-    zipfile.ZipFile(io.BytesIO(source.source_zip())).extractall(tmp_path)
+    zipfile.ZipFile(io.BytesIO(source_zip.source_zip())).extractall(tmp_path)
     assert compiler_digest(tmp_path / "tilewright") == compiler_digest()
 
 
 def test_source_has_the_same_bytes_again() -> None:
-    again = source.source_zip.__wrapped__
-    assert again((source.ENTRY,)) == source.source_zip()
+    again = source_zip.source_zip.__wrapped__
+    assert again((source_zip.ENTRY,)) == source_zip.source_zip()
 
 
 def test_source_refuses_other_packages() -> None:
     with pytest.raises(CompilerBug, match="numpy"):
-        source.source_zip(("tilewright.base.numpy_scalars",))
+        source_zip.source_zip(("tilewright.base.numpy_scalars",))
 
 
 def test_the_page_leaves_out_what_cannot_be_made(
@@ -95,12 +97,12 @@ def test_the_page_leaves_out_what_cannot_be_made(
         return build(kernel, schedule, *target)
 
     space = space_of(kernels_of(bundle)[0], find(NARROW))
-    monkeypatch.setattr("tilewright.tuning.client.build", built)
-    client.answer("open", json.dumps(given(bundle, specs=[0])))
-    assert client.answer("make", 0, 3) == ["", "null"]
+    monkeypatch.setattr("tilewright.tuning.page_compiler.build", built)
+    page_compiler.answer("open", json.dumps(given(bundle, specs=[0])))
+    assert page_compiler.answer("make", 0, 3) == ["", "null"]
     assert "A candidate is left out: " in caplog.text
     assert "this one cannot be made" in caplog.text
-    error, header, module = client.answer("make", 0, 4)
+    error, header, module = page_compiler.answer("make", 0, 4)
     assert not error
     assert json.loads(header)["digest"] == hashlib.sha256(module).hexdigest()  # type: ignore[arg-type]
 
@@ -108,7 +110,7 @@ def test_the_page_leaves_out_what_cannot_be_made(
 def test_source_alone_makes_the_same_candidates(bundle: Bundle, tmp_path: Path) -> None:
     """From the zip, in a Python that has nothing else installed."""
     unpacked = tmp_path / "source"
-    zipfile.ZipFile(io.BytesIO(source.source_zip())).extractall(unpacked)
+    zipfile.ZipFile(io.BytesIO(source_zip.source_zip())).extractall(unpacked)
     code = """
 import hashlib, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -172,7 +174,7 @@ def test_core_that_is_none(pyodide: Path) -> None:
 def test_server_gives_the_compiler(bundle: Bundle, pyodide: Path) -> None:
     page = TestClient(create_app({"b": bundle.folder}, pyodide=pyodide))
     answer = page.get("/compiler/source.zip")
-    assert answer.content == source.source_zip()
+    assert answer.content == source_zip.source_zip()
     assert answer.headers["content-type"] == "application/zip"
     assert answer.headers["cross-origin-embedder-policy"] == "require-corp"
     assert page.get("/compiler/pyodide.asm.wasm").headers["content-type"] == "application/wasm"
@@ -195,7 +197,7 @@ def test_pages_and_compiler_as_files(tmp_path: Path, pyodide: Path) -> None:
         "tune/sources/folder.js",
         "tune/sources/pyodide.js",
     } <= set(found)
-    assert found["compiler/source.zip"] == source.source_zip()
+    assert found["compiler/source.zip"] == source_zip.source_zip()
     assert found["compiler/pyodide.mjs"] == b"pyodide.mjs"
 
 

@@ -19,9 +19,9 @@ import pytest
 from helpers.npm import ROOT, TSC, archive, npm_package
 
 from tilewright import __version__
-from tilewright.bundle.written import RECORD
+from tilewright.bundle.owned_files import RECORD
 from tilewright.server.pyodide import VERSION
-from tilewright.tuning.source import source_zip
+from tilewright.tuning.source_zip import source_zip
 
 WEB = ROOT / "tilewright" / "web"
 

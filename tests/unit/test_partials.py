@@ -13,7 +13,7 @@ from helpers.graphs import steps_of
 from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32
 from tilewright.compiler import Compiled, Options
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
 from tilewright.frontend.operators.normalization import group_norm, instance_norm
 from tilewright.fusion.partials import MOST_PARTS, parts_of
 from tilewright.graph.node import Graph, Node, constant, graph_input, reduce, reshape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.base.record import computed, record, slotted
+from tilewright.base.fast_records import computed, record, slotted
 
 
 @record

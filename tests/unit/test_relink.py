@@ -13,7 +13,7 @@ from tilewright.base.abi import COUNT, HEADER, RECORD, SLOT
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, kernels, open_bundle, write
-from tilewright.bundle.linear import facts_of
+from tilewright.bundle.linear_memory import facts_of
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import WasmtimeHost

@@ -13,10 +13,10 @@ from tuning_site import bundle
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle import Bundle, open_bundle
-from tilewright.bundle.written import PART
+from tilewright.bundle.owned_files import PART
 from tilewright.cli.workers import makers
-from tilewright.server import relinked
-from tilewright.server.relinked import GRACE, Cache, Origin, Relinked
+from tilewright.server import relink_cache
+from tilewright.server.relink_cache import GRACE, Cache, Origin, Relinked
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
@@ -75,7 +75,7 @@ def test_the_least_recently_used_go_first(
     age(cache, 4)
     assert cache.find(base, one.pointer.manifest.digest)  # it is used: now it is newer than 2
     age(cache, 4)
-    monkeypatch.setattr(relinked, "ROOM", room)
+    monkeypatch.setattr(relink_cache, "ROOM", room)
     third, _ = make(3)
     fourth, _ = make(4)
     assert size(cache) <= room
@@ -94,9 +94,9 @@ def test_files_are_bounded_in_number_too(
 ) -> None:
     first, _ = make(1)
     age(cache, 4)
-    monkeypatch.setattr(relinked, "FILES", len(files(cache)) + 1)
+    monkeypatch.setattr(relink_cache, "FILES", len(files(cache)) + 1)
     second, _ = make(2)
-    assert len(files(cache)) <= relinked.FILES
+    assert len(files(cache)) <= relink_cache.FILES
     assert cache.made(base, first) is None
     assert cache.made(base, second)
 
@@ -105,7 +105,7 @@ def test_files_are_bounded_in_number_too(
 def test_what_was_just_told_stays_however_little_room_there_is(
     used: str, base: Bundle, cache: Cache, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relinked, "ROOM", 0)
+    monkeypatch.setattr(relink_cache, "ROOM", 0)
     origin, kept = make(1)
     if used != "made":
         age(cache, 2 * GRACE / 3600)
@@ -129,7 +129,7 @@ def test_what_bundles_share_stays_with_the_one_that_is_used(
     shared = {file for file in named(one) & named(two) if (cache.folder / file).is_file()}
     assert shared
     assert cache.made(base, origin)
-    monkeypatch.setattr(relinked, "ROOM", 0)
+    monkeypatch.setattr(relink_cache, "ROOM", 0)
     _, other = make(1, 1)
     assert not shared & named(other), "it would write them anew"
     assert cache.made(base, first) is None

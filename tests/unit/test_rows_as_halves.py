@@ -1,4 +1,4 @@
-"""Copies of values as halves (fusion/rounding.py): where a plan has them, and where it has none."""
+"""Copies of values as halves (f16_operands.py): where a plan has them, and where it has none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.programs import program
 
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import CompilerBug
-from tilewright.fusion.rounding import LEAST_COLUMNS, LEAST_ROWS, rounding_of
+from tilewright.fusion.f16_operands import LEAST_COLUMNS, LEAST_ROWS, rounding_of
 from tilewright.graph import ops
 from tilewright.graph.node import Node, contract, elementwise, graph_input, node
 from tilewright.kernel.loops import TileFn

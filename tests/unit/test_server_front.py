@@ -25,9 +25,16 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.server import BackgroundServer
-from tilewright.server import front as front_module
-from tilewright.server.front import OWN, Front, FrontLimits, State, Wait, within_descriptors
-from tilewright.server.lines import HttpLine
+from tilewright.server import connection_limits as front_module
+from tilewright.server.connection_limits import (
+    OWN,
+    Front,
+    FrontLimits,
+    State,
+    Wait,
+    within_descriptors,
+)
+from tilewright.server.connections import HttpLine
 
 #: Seconds in which something must happen, however busy the machine is.
 PATIENCE = 300.0

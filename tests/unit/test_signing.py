@@ -27,7 +27,7 @@ from tuning_votes import agree, site
 from tilewright.base.errors import UsageError
 from tilewright.bundle import POINTER, open_bundle, write
 from tilewright.bundle.signing import CANDIDATE, Signer, read_signer, write_key
-from tilewright.server import BackgroundServer, ledger
+from tilewright.server import BackgroundServer, async_store
 from tilewright.targets.classes import find
 from tilewright.tuning.folder import FOLDER, INDEX, write_candidates
 
@@ -242,7 +242,7 @@ def test_lists_of_a_static_build_are_signed(signer: Signer, tmp_path: Path) -> N
 def test_relinked_bundles_are_signed(
     signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
     with site(f"sqlite:///{tmp_path}/store.db", signer=signer) as server:
         agree(server.url, {3: 1.5})
         found = relinked(server.url)

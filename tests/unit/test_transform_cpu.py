@@ -15,7 +15,7 @@ from helpers.looks import growing
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import ElasticOptions, transform
-from tilewright.elastic.transform.trial import (
+from tilewright.elastic.transform.cpu_trial import (
     Crew,
     Extents,
     Trial,

@@ -9,8 +9,8 @@ import pytest
 from test_transform_cpu import CASES, SOURCE
 
 from tilewright.elastic.transform import transform
+from tilewright.elastic.transform.cpu_trial import bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial
-from tilewright.elastic.transform.trial import bits, copies
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from node import run
 
-from tilewright.tuning import compose as composing
-from tilewright.tuning.compose import KNOWN_MOST, KNOWN_SHARE, Known, Pick, Tunable, asks_gold
+from tilewright.tuning import candidate_order as composing
+from tilewright.tuning.candidate_order import (
+    KNOWN_MOST,
+    KNOWN_SHARE,
+    Known,
+    Pick,
+    Tunable,
+    asks_gold,
+)
 
 
 def compose(subjects: list[Tunable], seed: int, skip: int = 0) -> tuple[Pick, ...]:

@@ -31,8 +31,8 @@ from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.workgroup_limits import MATRIX, PACKED, SUBGROUPS
 from tilewright.tuning.candidates import Space, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.client import PageCompiler
 from tilewright.tuning.folder import write_candidates
+from tilewright.tuning.page_compiler import PageCompiler
 from tilewright.tuning.relink import relink
 
 DEVICE = CLASSES["webgpu-nvidia-hopper"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from tilewright.store.rows import KEY
+from tilewright.store.queries import KEY
 from tilewright.store.schema import reports
-from tilewright.tuning.fields import FIELDS, KEPT, SHARED
+from tilewright.tuning.message_fields import FIELDS, KEPT, SHARED
 from tilewright.tuning.messages import FromClient
 
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(FromClient)}

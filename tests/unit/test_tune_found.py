@@ -20,11 +20,11 @@ from tuning_votes import agree, site, space, vote, who
 from tilewright.base.errors import CompilerBug
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
-from tilewright.server import ledger, standing
+from tilewright.server import async_store, standing
 from tilewright.store import KernelStore
 from tilewright.store import StoredReport as Filed
 from tilewright.targets.classes import CLASSES
-from tilewright.tuning import compose
+from tilewright.tuning import candidate_order
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 
@@ -39,8 +39,8 @@ def first(server: str, number: int, count: int, **changes: Any) -> list[int]:
 def test_the_next_device_starts_with_what_the_crowd_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
-    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)  # no gold question: it comes early
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
+    monkeypatch.setattr(candidate_order, "GOLD_EVERY", 1 << 60)  # no gold question: it comes early
     best, second = space().order[-1], space().order[-2]
     with site(url) as server:
         assert best not in first(server.url, 100, 3)
@@ -50,7 +50,7 @@ def test_the_next_device_starts_with_what_the_crowd_found(
             client.start(hello("m", digest()))
             sent = client.all_of(1)
         lite = space().marks.count("lite")
-        assert 2 < len(sent) <= 2 + -(-lite // compose.KNOWN_SHARE)
+        assert 2 < len(sent) <= 2 + -(-lite // candidate_order.KNOWN_SHARE)
 
 
 def test_a_class_without_votes_starts_with_those_of_similar_hardware(url: str) -> None:
@@ -70,7 +70,7 @@ def test_a_browser_without_votes_starts_with_those_of_others_on_its_class(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before those of similar classes."""
-    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)
+    monkeypatch.setattr(candidate_order, "GOLD_EVERY", 1 << 60)
     here, near = space(), "wasm-x86-relaxed-48k"
     best, second = here.order[-1], here.order[-2]
     other = space_of(kernels_of(open_bundle(bundle()))[0], CLASSES[near])
@@ -85,8 +85,8 @@ def test_a_browser_without_votes_starts_with_those_of_others_on_its_class(
 def test_one_voice_hides_nothing_that_similar_hardware_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
-    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
+    monkeypatch.setattr(candidate_order, "GOLD_EVERY", 1 << 60)
     kernel = kernels_of(open_bundle(bundle()))[0]
     other = space_of(kernel, CLASSES["wasm-x86-relaxed-48k"])
     there = other.order[-1]
@@ -104,7 +104,7 @@ def test_one_voice_hides_nothing_that_similar_hardware_found(
 def test_one_voice_puts_no_kernel_before_what_a_crowd_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
     with site(url) as server:
         for number in range(6):
             assert vote(server.url, number, {3: 1.1}, specs=(2,)).accepted

@@ -11,7 +11,7 @@ import pytest
 from tuning_site import bundle
 from tuning_votes import site
 
-from tilewright.server import ledger
+from tilewright.server import async_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def liars(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
     from benchmarks import liars
 
     return liars

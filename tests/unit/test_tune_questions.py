@@ -11,11 +11,11 @@ from tuning_client import Client, hello, report
 from tuning_site import digest
 from tuning_votes import agree, site, space, vote, who
 
-from tilewright.server import ledger
+from tilewright.server import async_store
 from tilewright.server.client import Crowd
 from tilewright.store import KernelStore
-from tilewright.tuning import compose
-from tilewright.tuning.compose import Known, Tunable, takes_part
+from tilewright.tuning import candidate_order
+from tilewright.tuning.candidate_order import Known, Tunable, takes_part
 from tilewright.tuning.messages import Gold, Offer
 
 BEST = 3
@@ -24,7 +24,7 @@ BEST = 3
 @pytest.fixture
 def server(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A site on which five visitors named a candidate: it is in its trial."""
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     with site(url) as running:
         for number in range(5):
@@ -94,12 +94,12 @@ CROWD = Tunable(0, 1.0, 4, tuple(range(9)), default=5, known=(Known(7, 1.5),), g
 @pytest.mark.parametrize(("default", "sent"), [(5, [0, None]), (None, [0, None]), (0, [None])])
 def test_the_order_of_a_check(default: int | None, sent: list[int | None]) -> None:
     subject = replace(CROWD, default=default, only_own=True)
-    assert [pick.candidate for pick in compose.compose([subject], seed=1)] == sent
+    assert [pick.candidate for pick in candidate_order.compose([subject], seed=1)] == sent
 
 
 def test_a_candidate_in_its_trial_comes_once() -> None:
     subject = replace(CROWD, default=0, gold=7)
-    found = [pick.candidate for pick in compose.compose([subject], seed=1)]
+    found = [pick.candidate for pick in candidate_order.compose([subject], seed=1)]
     assert found.count(7) == 1
 
 

@@ -22,7 +22,7 @@ from tilewright.bundle import open_bundle
 from tilewright.bundle.kernels import unpack_slots
 from tilewright.cli.workers import makers
 from tilewright.hosts.wasmtime import WasmtimeHost
-from tilewright.server import ledger, workshop
+from tilewright.server import async_store, session_resources
 from tilewright.store import KernelStore, store
 
 DEVICE = "wasm-x86-relaxed-32k"
@@ -31,7 +31,7 @@ TUNED = f"/tuned/{DEVICE}/chromium/m/"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
 
 
 def get(url: str) -> bytes:
@@ -100,7 +100,7 @@ def test_inference_does_not_need_postgres(
 ) -> None:
     """While it is down both addresses give the bundle as built, and whoever has the relinked
     pointer gets its files; then all is as before."""
-    monkeypatch.setattr(ledger, "REST", 0.1)
+    monkeypatch.setattr(async_store, "REST", 0.1)
     url = cluster.database()
     with site(url) as server:
         agree(server.url, {space().order[-1]: 1.5})
@@ -222,7 +222,7 @@ def test_a_cache_that_lost_files_is_filled_again(url: str, tmp_path: Path) -> No
 def test_what_failed_is_left_alone_for_a_while(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workshop, "REST", 1e9)
+    monkeypatch.setattr(session_resources, "REST", 1e9)
     calls = []
 
     def failing(*given: Any) -> Any:

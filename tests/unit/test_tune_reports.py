@@ -18,7 +18,7 @@ from tuning_votes import counted, site, space, vote
 from tilewright.server import BackgroundServer
 from tilewright.store import KernelStore
 from tilewright.targets.simd import gold_questions
-from tilewright.tuning import compose
+from tilewright.tuning import candidate_order
 from tilewright.tuning.messages import Ack, GoldAnswer, Offer, Report, Vote
 
 
@@ -104,7 +104,7 @@ FLAWS: dict[str, tuple[Callable[[Offer], Report], str]] = {
 def test_a_flaw_is_named_and_nothing_is_stored(
     what: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compose, "GOLD_EVERY", 1 << 60)  # no gold question
+    monkeypatch.setattr(candidate_order, "GOLD_EVERY", 1 << 60)  # no gold question
     url = f"sqlite:///{tmp_path / 'store.db'}"
     make, reason = FLAWS[what]
     with site(url) as server, Client(server.url) as client:
@@ -158,7 +158,7 @@ def test_too_many_reports_of_one_source(url: str) -> None:
 @pytest.fixture
 def all_gold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products have gold too, so that the tests are quick."""
-    monkeypatch.setattr(compose, "GOLD_EVERY", 1)
+    monkeypatch.setattr(candidate_order, "GOLD_EVERY", 1)
     monkeypatch.setattr(gold_questions, "DEEP", 16)
 
 

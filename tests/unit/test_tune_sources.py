@@ -19,8 +19,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from websockets.exceptions import InvalidStatus
 
 from tilewright.server import BackgroundServer, tune
+from tilewright.server.rate_limits import Bucket, Buckets, Sources, network, trusted
 from tilewright.server.session import SessionLimits
-from tilewright.server.sources import Bucket, Buckets, Sources, network, trusted
 from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
 

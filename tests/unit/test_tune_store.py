@@ -29,9 +29,9 @@ from tilewright.base.errors import (
     StoreReadOnly,
     StoreVersion,
 )
-from tilewright.server import ledger, tune
+from tilewright.server import async_store, tune
+from tilewright.server.rate_limits import Sources
 from tilewright.server.session import SessionLimits
-from tilewright.server.sources import Sources
 from tilewright.store import KernelStore
 from tilewright.tuning.messages import Report
 
@@ -68,7 +68,7 @@ ERRORS = [
 def test_a_store_that_fails_disturbs_nothing_but_reports(
     error: Exception, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "REST", 0.1)
+    monkeypatch.setattr(async_store, "REST", 0.1)
     store = Broken.open(url)
     with store, site(url, store=lambda: store) as server:
         with Client(server.url) as client:
@@ -106,8 +106,8 @@ def read_only(url: str) -> str:
 
 def test_a_read_only_store_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports wait; what is known is told all the time, and the failure keeps its name."""
-    monkeypatch.setattr(ledger, "REST", 3600.0)
-    monkeypatch.setattr(ledger, "FRESH", 0.0)
+    monkeypatch.setattr(async_store, "REST", 3600.0)
+    monkeypatch.setattr(async_store, "FRESH", 0.0)
     with site(url) as server:
         for number in range(5):
             assert vote(server.url, number, {3: 1.4}).accepted
@@ -136,8 +136,8 @@ def test_a_store_that_cannot_be_opened_keeps_its_name() -> None:
 
 
 def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
-    monkeypatch.setattr(ledger, "REST", 0.1)
+    monkeypatch.setattr(async_store, "PATIENCE", 0.1)
+    monkeypatch.setattr(async_store, "REST", 0.1)
     released = threading.Event()
 
     class Slow(KernelStore):
@@ -151,7 +151,7 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
         client.kernel()
         # it was stored after all; sent again, it is not counted twice
         released.set()
-        monkeypatch.setattr(ledger, "PATIENCE", PATIENCE)
+        monkeypatch.setattr(async_store, "PATIENCE", PATIENCE)
         again(client, message)
     assert counted(url) == (1, 1)
 
@@ -169,7 +169,7 @@ def test_pages_hold_up_neither_sessions_nor_reports(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is made at a time; who waits too long for a turn is told to come again."""
-    monkeypatch.setattr(ledger, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(async_store, "PATIENCE", PATIENCE)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     asked, released = [], threading.Event()
 
@@ -181,7 +181,7 @@ def test_pages_hold_up_neither_sessions_nor_reports(
 
     with site(url, store=lambda: Slow.open(url)) as server, ThreadPoolExecutor(8) as pool:
         try:
-            monkeypatch.setattr(ledger, "TURN", 0.2)
+            monkeypatch.setattr(async_store, "TURN", 0.2)
             of = server.url + "/api/standing?page="
             pages = [pool.submit(refusal, f"{of}{number}") for number in range(8)]
             until(lambda: bool(asked))
@@ -197,8 +197,8 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that was slow for a moment answers the next one at once."""
-    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
-    monkeypatch.setattr(ledger, "REST", 0.0)
+    monkeypatch.setattr(async_store, "PATIENCE", 0.1)
+    monkeypatch.setattr(async_store, "REST", 0.0)
     began: list[int] = []
     released = threading.Event()
 
@@ -207,12 +207,12 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
         released.wait(600)
 
     async def ask() -> int:
-        lane = ledger.StoreThreads(1, 32)
+        lane = async_store.StoreThreads(1, 32)
         calls = [lane.call(partial(slow, number)) for number in range(12)]
         found = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(error, ledger.Unavailable) for error in found)
+        assert all(isinstance(error, async_store.Unavailable) for error in found)
         released.set()
-        monkeypatch.setattr(ledger, "PATIENCE", PATIENCE)
+        monkeypatch.setattr(async_store, "PATIENCE", PATIENCE)
         return await lane.call(lambda: 7)
 
     assert asyncio.run(ask()) == 7
@@ -220,7 +220,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
 
 
 def test_a_page_that_fails_postpones_no_report(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "REST", 60.0)
+    monkeypatch.setattr(async_store, "REST", 60.0)
 
     class Unreadable(KernelStore):
         def overview(self, *given: Any, **named: Any) -> Any:
@@ -277,7 +277,7 @@ def test_bye_does_not_wait_for_a_store_that_hangs(tmp_path: Any) -> None:
 def test_postgres_is_killed_and_comes_back(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "REST", 0.1)
+    monkeypatch.setattr(async_store, "REST", 0.1)
     url = cluster.database()
     with site(url) as server, Client(server.url, address=who(0)) as client:
         offers = client.start(hello("m", digest(), (0, 2))).kernels
@@ -298,7 +298,7 @@ def test_postgres_is_killed_and_comes_back(
 
 
 def test_a_server_may_start_before_its_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "REST", 0.1)
+    monkeypatch.setattr(async_store, "REST", 0.1)
     there = False
 
     def opener() -> KernelStore:
@@ -336,7 +336,7 @@ def test_the_store_is_closed_when_the_server_ends(url: str) -> None:
 def test_a_store_that_is_still_opened_when_the_server_ends(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
+    monkeypatch.setattr(async_store, "PATIENCE", 0.1)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     opening, released, closed = threading.Event(), threading.Event(), threading.Event()
 

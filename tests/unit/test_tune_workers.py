@@ -21,7 +21,7 @@ from tuning_site import app, bundle, digest
 from tilewright.base.errors import TilewrightError
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
-from tilewright.server import BackgroundServer, workshop
+from tilewright.server import BackgroundServer, session_resources
 from tilewright.server.workers import TRIES, CompileTimeout, Workers
 from tilewright.targets.classes import CLASSES
 from tilewright.tuning.candidates import space_of
@@ -31,7 +31,7 @@ from tilewright.tuning.messages import Done, Welcome
 
 def hasty(monkeypatch: pytest.MonkeyPatch, hangs: Callable[..., bool]) -> None:
     """A server's workers are so."""
-    monkeypatch.setattr(workshop, "Workers", partial(Hasty, hangs=hangs))
+    monkeypatch.setattr(session_resources, "Workers", partial(Hasty, hangs=hangs))
 
 
 def in_loop(work: Callable[[], Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ import pytest
 import tilewright
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.bundle.format import parse
-from tilewright.cli.tune_here import facts
+from tilewright.cli.tune_local import facts
 from tilewright.hosts import vulkan, wgpu, wgpu_calls, wgpu_features
 from tilewright.kernel.extents import Count
 from tilewright.targets.classes import match

@@ -20,7 +20,7 @@ from test_cli_models import save_model
 from tilewright.base.errors import UsageError
 from tilewright.bundle import SHARD_BYTES, Contents, open_bundle, write
 from tilewright.bundle.format import digest
-from tilewright.bundle.written import RECORD
+from tilewright.bundle.owned_files import RECORD
 from tilewright.server.static import page_files, write_pages
 from tilewright.targets.classes import find
 from tilewright.tuning.folder import write_candidates

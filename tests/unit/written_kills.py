@@ -16,7 +16,7 @@ from bundle_factory import sample
 from tilewright.base.errors import BundleCorrupt
 from tilewright.bundle import Contents, open_bundle, write
 from tilewright.bundle.format import POINTER
-from tilewright.bundle.written import RECORD
+from tilewright.bundle.owned_files import RECORD
 from tilewright.server.static import _put
 
 #: Calls of the system at which a writer may be killed, as Python's audit events name them.

@@ -81,7 +81,7 @@ class ShapeError(TilewrightError):
 
 
 class ModelLimit(TilewrightError):
-    """The model asks for more work or memory at compile time than base/limits.py allows."""
+    """The model asks for more work or memory at compile time than base/model_limits.py allows."""
 
     code = "model-limit"
     exit_code = 4

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 import msgspec
 
-from tilewright.base.source import compiler_digest
+from tilewright.base.compiler_digest import compiler_digest
 from tilewright.bundle.format import parse
 
 Data = Mapping[str, object]

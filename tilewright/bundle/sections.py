@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from tilewright.base import sections as made
 from tilewright.bundle import kernels
 from tilewright.bundle.format import BuildEntry, FileRef, SectionEntry
+from tilewright.bundle.owned_files import Buffer
 from tilewright.bundle.reader import Bundle
 from tilewright.bundle.writer import add
-from tilewright.bundle.written import Buffer
 
 
 def store(

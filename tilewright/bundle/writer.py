@@ -2,7 +2,7 @@
 
 Input: `Contents`: the manifest, its blobs, and the weights as a stream.  Output: the folder.  Blobs
 are written first; then the pointer is replaced atomically.  Blobs of the bundle before stay for a
-while.  Other files in the folder are left alone (written.py).
+while.  Other files in the folder are left alone (owned_files.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tilewright.bundle.format import (
     encode,
     is_blob_name,
 )
+from tilewright.bundle.owned_files import Buffer, FolderPart, check
 from tilewright.bundle.signing import Signer, next_serial
-from tilewright.bundle.written import Buffer, FolderPart, check
 
 SHARD_BYTES = 4 * 1024 * 1024
 SECTION = "bundle"

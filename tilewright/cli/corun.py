@@ -24,10 +24,10 @@ from tilewright import TOOL
 from tilewright.base.errors import AdmissionRefused, TaskOverdue, UsageError
 from tilewright.bundle import POINTER
 from tilewright.cli.critical import CriticalChoice, facts, further, view
-from tilewright.cli.files import Output
 from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, Show, progress
+from tilewright.cli.output_files import Output
 
 if TYPE_CHECKING:
     from tilewright.elastic.arrivals import Arrival
@@ -118,7 +118,7 @@ def corun(
     as_json: Json = False,
 ) -> Answer:
     """Run critical models beside normal ones and keep their slowdown under a bound."""
-    from tilewright.elastic import measure
+    from tilewright.elastic import measure_curves
     from tilewright.elastic import timeline as pictures
     from tilewright.elastic.arrivals import ClosedLoop
     from tilewright.elastic.corun import Corun
@@ -147,7 +147,7 @@ def corun(
         gap_s=min(source.mean_gap for source in sources),
         measure_seconds=min(4.0, seconds),
     )
-    known = measure.load(curves) if curves is not None and curves.is_file() else []
+    known = measure_curves.load(curves) if curves is not None and curves.is_file() else []
     with contextlib.ExitStack() as open_until:
         with progress(as_json) as show:
             every = [*(one.path for one in chosen), *normal]
@@ -156,7 +156,7 @@ def corun(
             models = Corun(critical_models, others, settings, known, show)
         open_until.enter_context(models)
         if curves is not None and models.curves != known:
-            measure.save(models.curves, curves)
+            measure_curves.save(models.curves, curves)
         names = [one.path for one in chosen]
         with _shown(as_json, names) as told:
             result = models.run(sources, seconds, seed, [ClosedLoop(clients)], told)

@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from tilewright.base.errors import UsageError
-from tilewright.cli.files import Output
 from tilewright.cli.options import Force, Json, database_url
 from tilewright.cli.output import Answer, pairs
+from tilewright.cli.output_files import Output
 
 app = typer.Typer(name="db", help="The kernel database: what devices found out about kernels.")
 

@@ -13,9 +13,9 @@ import typer
 from rich.console import Group
 
 from tilewright.base.errors import UsageError
-from tilewright.cli.files import Output
 from tilewright.cli.options import Force, Json
 from tilewright.cli.output import Answer, table
+from tilewright.cli.output_files import Output
 from tilewright.elastic.transform import (
     KEPT,
     ElasticOptions,

@@ -19,8 +19,7 @@ from rich.text import Text
 
 from tilewright.base.errors import InputError, UnsupportedOp, UsageError
 from tilewright.bundle import POINTER, Bundle, is_bundle, open_bundle, write
-from tilewright.bundle.written import check as check_free
-from tilewright.cli.files import Output
+from tilewright.bundle.owned_files import check as check_free
 from tilewright.cli.hosts import HOSTS, Arrays, check_host, open_runner, targets_of, variants_of
 from tilewright.cli.options import (
     OBJECTIVES,
@@ -48,6 +47,7 @@ from tilewright.cli.options import (
     state_pairs,
 )
 from tilewright.cli.output import Answer, pairs, progress, size, table
+from tilewright.cli.output_files import Output
 from tilewright.cli.publish import publication
 from tilewright.targets import TARGETS
 
@@ -160,7 +160,7 @@ def run(
     as_json: Json = False,
 ) -> Answer:
     """Run a model or a bundle once."""
-    from tilewright.cli.arrays import are_ours, read_arrays, write_arrays
+    from tilewright.cli.npz import are_ours, read_arrays, write_arrays
 
     check_host(host)
     output = None if outputs is None else Output(outputs, are_ours, force)

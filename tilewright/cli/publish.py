@@ -67,8 +67,8 @@ class Publication:
     def _candidates(self, bundle: Bundle, report: Show) -> Written:
         """Made by all cores, each within the time that a server has for one."""
         from tilewright.cli.workers import makers
+        from tilewright.server.session_resources import MAKING
         from tilewright.server.workers import Workers
-        from tilewright.server.workshop import MAKING
         from tilewright.tuning.folder import write_candidates
 
         count = os.cpu_count() or 1

@@ -2,7 +2,7 @@
 
 Input: a bundle, a host, a number of seconds.  Output: a table of kernels, a JSON report, and the
 winners as a file for `relink`.  Everything is measured by the page's own tuner (web/tune/), or on a
-host without a page by the one of this process (tune_here.py); the gain of the whole model is
+host without a page by the one of this process (tune_local.py); the gain of the whole model is
 measured by turns at the end.
 """
 
@@ -20,10 +20,10 @@ from rich.table import Table
 
 from tilewright.base.errors import HostError, UsageError
 from tilewright.bundle import open_bundle
-from tilewright.cli.files import Output, is_json_of_ours
 from tilewright.cli.hosts import has_times, targets_of
 from tilewright.cli.options import OBJECTIVES, Force, Json, check_objective
 from tilewright.cli.output import Answer, Show, progress, table
+from tilewright.cli.output_files import Output, is_json_of_ours
 from tilewright.hosts.browser_programs import PROGRAMS
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import find
@@ -141,7 +141,7 @@ def _here(
     """The summary of a session in this process, whose threads are the device's own."""
     if threads is not None:
         raise UsageError(f"The host {host} has no threads", hint="Leave --threads out")
-    from tilewright.cli.tune_here import tune_here
+    from tilewright.cli.tune_local import tune_here
 
     return tune_here(host, bundle, tuning, kernels=kernels, on_event=session.take, **given)
 

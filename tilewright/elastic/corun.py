@@ -24,8 +24,9 @@ from tilewright.elastic.coordinator import Coordinator, joined
 from tilewright.elastic.costs import kernel_costs, run_cost
 from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.gates import pass_gates
-from tilewright.elastic.load import Asking, CriticalLoad, check_all
-from tilewright.elastic.measure import (
+from tilewright.elastic.l2_residency import PersistentWeights
+from tilewright.elastic.load_generator import Asking, CriticalLoad, check_all
+from tilewright.elastic.measure_curves import (
     Background,
     Measured,
     Running,
@@ -39,7 +40,6 @@ from tilewright.elastic.policy.admission import least
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.result import CorunResult, CriticalResult
 from tilewright.elastic.settings import CriticalSettings, Settings, devices
-from tilewright.elastic.weights import PersistentWeights
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_tasks import SetWord

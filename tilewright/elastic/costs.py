@@ -1,7 +1,7 @@
 """Costs of a host's kernels for the policy, and the grouping of kernels into runs.
 
-Input: measured microseconds of kernels.  Output: `KernelCost`s, ends of runs.  measure.py measures
-and plans.py launches; this module does neither.
+Input: measured microseconds of kernels.  Output: `KernelCost`s, ends of runs.  measure_curves.py
+measures and plans.py launches; this module does neither.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.budget import EVERYBODY, WORD
-from tilewright.elastic.interpreter import REST_S, SPIN_S
+from tilewright.elastic.gil_priority import REST_S, SPIN_S
 from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice, HostWords

@@ -1,4 +1,4 @@
-"""A device whose kernels begin with additional code: a watch (watch.py) or a flag (entry_flag.py).
+"""A device whose kernels begin with more code: a watch (block_trace.py) or a flag (entry_flag.py).
 
 Input: a device, text for the start of each kernel's body, and parameters before the kernel's own.
 Output: a device that hosts use like any other.

@@ -15,7 +15,7 @@ from tilewright.elastic.costs import kernel_costs, run_ends
 from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.entry_flag import EntryKernels, Flag
 from tilewright.elastic.gates import gates_of
-from tilewright.elastic.measure import Running, kernel_times, repeated
+from tilewright.elastic.measure_curves import Running, kernel_times, repeated
 from tilewright.elastic.plans import (
     ElasticKernels,
     ElasticRuns,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewright.base.quantiles import Tail, tail
 from tilewright.elastic.agents import Answered
 from tilewright.elastic.policy import Noticed, Recalibrated
-from tilewright.elastic.policy.notices import PROMISED
+from tilewright.elastic.policy.sequential_test import PROMISED
 from tilewright.elastic.timeline import BlockSpan
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tilewright.elastic.block_trace import Watch, watched
 from tilewright.elastic.policy import Design, design
 from tilewright.elastic.policy.curves import LEVELS
-from tilewright.elastic.watch import Watch, watched
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 

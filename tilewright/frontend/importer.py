@@ -15,15 +15,15 @@ from pathlib import Path
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, defs
 
 from tilewright.base.errors import InvalidModel, TilewrightError, UnsupportedOp
-from tilewright.frontend.bounds import describe, domain_of
-from tilewright.frontend.functions import body_of, written
+from tilewright.frontend.float16_types import Types, following, outputs_of
+from tilewright.frontend.initializers import check_bytes, check_halves, dtype_of
+from tilewright.frontend.inline_functions import body_of, written
+from tilewright.frontend.operator_table import Results, find, typed
 from tilewright.frontend.opsets import RULES, check_attributes, current, is_old
 from tilewright.frontend.read import Model, load
 from tilewright.frontend.shapes import Shapes, resolve
+from tilewright.frontend.structure_checks import describe, domain_of
 from tilewright.frontend.subgraphs import CONTROL, Visible
-from tilewright.frontend.table import Results, find, typed
-from tilewright.frontend.tensors import check_bytes, check_halves, dtype_of
-from tilewright.frontend.types import Types, following, outputs_of
 from tilewright.graph.nearest import nearest, with_nearest
 from tilewright.graph.node import Graph, ModelNode, Node, graph_input, sourced
 from tilewright.graph.ops import Shape

@@ -19,8 +19,8 @@ from onnx.onnx_cpp2py_export.checker import CheckerContext
 from onnx.version_converter import convert_version
 
 from tilewright.base.errors import InvalidModel, UnsupportedOp
-from tilewright.frontend import algebra as al
-from tilewright.frontend.table import find
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import find
 from tilewright.graph.node import Node
 
 #: The oldest opset that is accepted, and the oldest that the rules support.

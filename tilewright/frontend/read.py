@@ -25,18 +25,18 @@ from onnx.defs import OpSchema
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType, UnsupportedOp
 from tilewright.frontend import operators  # noqa: F401  fills the table that `find` reads
-from tilewright.frontend.bounds import check_bounds, domain_of, subgraphs
-from tilewright.frontend.functions import write_out
-from tilewright.frontend.opsets import OLDEST
-from tilewright.frontend.order import put_in_order
-from tilewright.frontend.subgraphs import names_read
-from tilewright.frontend.tensors import (
+from tilewright.frontend.float16_types import Types, types_of
+from tilewright.frontend.initializers import (
     WIDENED,
     check_bytes,
     dtype_of,
     tensor_node,
 )
-from tilewright.frontend.types import Types, types_of
+from tilewright.frontend.inline_functions import write_out
+from tilewright.frontend.opsets import OLDEST
+from tilewright.frontend.structure_checks import check_bounds, domain_of, subgraphs
+from tilewright.frontend.subgraphs import names_read
+from tilewright.frontend.topological_order import put_in_order
 from tilewright.graph.node import Node
 
 Dim = int | str | None
@@ -60,7 +60,7 @@ class TensorDecl:
 class Model:
     """A model, read once; graphs of all shapes are made from it.
 
-    halves: whether weights are rounded to f16 (tensors.py)
+    halves: whether weights are rounded to f16 (initializers.py)
     bytes:  whether products may round what they multiply with weights to i8
     tf32:   whether products of f32 may round both operands to TF32
     inside: in the body of an operator that ONNX defines by others, the types of its tensors

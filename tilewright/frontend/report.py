@@ -18,14 +18,14 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from tilewright.base.errors import TilewrightError, UnsupportedDType, UnsupportedOp
-from tilewright.frontend.bounds import describe, domain_of, subgraphs
 from tilewright.frontend.importer import step
-from tilewright.frontend.inference import ShapeInference
+from tilewright.frontend.initializers import WIDENED, bytes_of, dtype_of, kind_of
 from tilewright.frontend.opsets import RULES
 from tilewright.frontend.read import Model, TensorDecl, load
+from tilewright.frontend.shape_inference import ShapeInference
 from tilewright.frontend.shapes import Shapes, resolve
+from tilewright.frontend.structure_checks import describe, domain_of, subgraphs
 from tilewright.frontend.subgraphs import Visible
-from tilewright.frontend.tensors import WIDENED, bytes_of, dtype_of, kind_of
 from tilewright.graph.node import Node, graph_input
 from tilewright.graph.ops import Shape
 

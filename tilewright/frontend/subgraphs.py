@@ -14,9 +14,9 @@ from onnx import GraphProto, NodeProto, helper
 
 from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, UnsupportedOp
-from tilewright.base.limits import within
-from tilewright.frontend import algebra as al
-from tilewright.frontend.bounds import subgraphs
+from tilewright.base.model_limits import within
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.structure_checks import subgraphs
 from tilewright.graph.node import Graph, Node, constant, graph_input, transpose
 from tilewright.graph.scan import element, scan
 

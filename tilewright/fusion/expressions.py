@@ -12,8 +12,8 @@ from math import prod
 
 from tilewright.base.dtypes import I32, DType
 from tilewright.base.invariants import required
-from tilewright.fusion.cuts import IN_TURN
-from tilewright.fusion.positions import counted_index
+from tilewright.fusion.affine_positions import counted_index
+from tilewright.fusion.kernel_splits import IN_TURN
 from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.extents import Follow

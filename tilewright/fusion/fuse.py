@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
-from tilewright.fusion.cuts import cut
+from tilewright.fusion.kernel_splits import cut
 from tilewright.graph import ops
 from tilewright.graph.constants import counted
 from tilewright.graph.node import Graph, Node

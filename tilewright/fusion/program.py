@@ -13,17 +13,17 @@ from itertools import accumulate
 
 from tilewright.base.alignment import align
 from tilewright.base.errors import UsageError
-from tilewright.base.limits import within
-from tilewright.fusion.divided import (
+from tilewright.base.model_limits import within
+from tilewright.fusion.f16_operands import operand_to_round, reading_halves, rounding_of
+from tilewright.fusion.f16_weights import APART, agreed
+from tilewright.fusion.partials import parts_of
+from tilewright.fusion.row_scaling import (
     dividing_rows,
     fit_halves,
     of_divided_rows,
     rows_to_divide,
     sizes_of_rows,
 )
-from tilewright.fusion.halves import APART, agreed
-from tilewright.fusion.partials import parts_of
-from tilewright.fusion.rounding import operand_to_round, reading_halves, rounding_of
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
 from tilewright.graph.constants import Constants
@@ -62,7 +62,7 @@ def program_of(
 ) -> tuple[Program, tuple[Node, ...]]:
     """The program, and for each of its tensors the node that computes what files hold.
 
-    halves: whether values may lie as f16 where products round them anyway (rounding.py)
+    halves: whether values may lie as f16 where products round them anyway (f16_operands.py)
 
     `UsageError` where a state's input or output does not exist, or the two differ in dtype or
     shape, or the shape differs between buckets or follows an extent.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.errors import CompilerBug
-from tilewright.base.limits import within
+from tilewright.base.model_limits import within
 from tilewright.fusion.expressions import AXES, Maker
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.place import place

@@ -22,7 +22,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ShapeError, UnsupportedDType
 from tilewright.base.invariants import ensure
-from tilewright.base.limits import within
+from tilewright.base.model_limits import within
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,

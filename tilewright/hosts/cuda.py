@@ -23,11 +23,11 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import BundleVersion
 from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import parse, reading
-from tilewright.bundle.stored import tensors_of
+from tilewright.bundle.widening import tensors_of
 from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_tasks import CScalar, Launch
-from tilewright.hosts.flat import FlatHost
-from tilewright.hosts.plans import number_at
+from tilewright.hosts.device_memory import FlatHost
+from tilewright.hosts.plan_walker import number_at
 from tilewright.hosts.tensors import Array, largest_extents
 
 #: The target whose section it reads.

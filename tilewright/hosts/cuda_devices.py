@@ -21,7 +21,7 @@ from tilewright.base.errors import CompilerBug, HostError, MemoryLimit
 from tilewright.base.invariants import of_kind
 from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
-from tilewright.hosts.cuda_settle import RELEASE, SETTLE
+from tilewright.hosts.cuda_request_kernels import RELEASE, SETTLE
 from tilewright.hosts.cuda_tasks import TOLD, Gate, Launch, Release, Settle, SetWord, Task, Zeroes
 from tilewright.hosts.tensors import Array
 

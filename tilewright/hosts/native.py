@@ -18,7 +18,7 @@ from pathlib import Path
 from tilewright.base.errors import HostError, OutOfRange
 from tilewright.bundle import BuildEntry
 from tilewright.bundle.format import parse, reading
-from tilewright.hosts.plans import PlanHost, PlanNumber, number_at
+from tilewright.hosts.plan_walker import PlanHost, PlanNumber, number_at
 from tilewright.hosts.tensors import Array
 from tilewright.plan import Step
 

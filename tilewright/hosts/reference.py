@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base.errors import CompilerBug, OutOfRange
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
-from tilewright.hosts.plans import PlanHost
+from tilewright.hosts.plan_walker import PlanHost
 from tilewright.hosts.tensors import Array
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Guard, IndexValue, Load, dtype_of
 from tilewright.kernel.extents import at_extents

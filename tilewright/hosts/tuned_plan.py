@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.base.dtypes import in_memory
 from tilewright.bundle import Manifest
-from tilewright.hosts.flat import FlatHost
+from tilewright.hosts.device_memory import FlatHost
 from tilewright.hosts.tensors import Array, largest_extents
 
 #: Measurements of a step, of which the shortest counts.

@@ -40,9 +40,9 @@ from tilewright.base.invariants import of_kind
 from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
 from tilewright.bundle.image import check_image
-from tilewright.bundle.linear import PlanPlace, facts_of, places_of
-from tilewright.bundle.stored import memory_of
-from tilewright.hosts.stops import out_of_range
+from tilewright.bundle.linear_memory import PlanPlace, facts_of, places_of
+from tilewright.bundle.widening import memory_of
+from tilewright.hosts.kernel_trap import out_of_range
 from tilewright.hosts.tensors import (
     Array,
     Inference,

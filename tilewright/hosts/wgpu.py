@@ -20,9 +20,9 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import REBUILD, parse, reading
-from tilewright.bundle.stored import tensors_of
+from tilewright.bundle.widening import tensors_of
 from tilewright.hosts import vulkan
-from tilewright.hosts.flat import FlatHost
+from tilewright.hosts.device_memory import FlatHost
 from tilewright.hosts.tensors import Array, in_words
 from tilewright.hosts.wgpu_buffers import Binding, Buffers, sizes_of
 from tilewright.hosts.wgpu_calls import (

@@ -15,6 +15,7 @@ from math import prod
 
 from tilewright.base.dtypes import I32
 from tilewright.kernel import loops as l
+from tilewright.kernel.common_subexpressions import calls_of, numbers_of
 from tilewright.kernel.expr import (
     Acc,
     Bound,
@@ -32,7 +33,6 @@ from tilewright.kernel.extents import Count, Number, bound_of, scalar_of
 from tilewright.kernel.gathers import with_guarded_reads
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var, index
 from tilewright.kernel.loops import Scratch, Stmt, TileFn
-from tilewright.kernel.repeats import calls_of, numbers_of
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import read_by, rewrite
 

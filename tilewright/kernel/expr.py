@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import copysign
 
 from tilewright.base.dtypes import I8, I64, DType
-from tilewright.base.record import record
+from tilewright.base.fast_records import record
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.tree import Expr as Expr
 from tilewright.kernel.tree import walk

@@ -203,8 +203,8 @@ def product(kernel: Kernel) -> Operands | None:
 
 def in_halves(kernel: Kernel) -> bool:
     """True for a product of f32 that may round its operands to f16: its weights, or their scales,
-    are such numbers, and are loose; or its rows were divided so that they fit (fusion/divided.py);
-    and for attention all of whose operands are loose."""
+    are such numbers, and are loose; or its rows were divided so that they fit
+    (fusion/row_scaling.py); and for attention all of whose operands are loose."""
     form = classify(kernel)
     if isinstance(form, Attention):
         return all(kernel.buffers[x.buffer].loose == "f16" for x in (form.q, form.k, form.v))

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from tilewright.base.record import computed, record
+from tilewright.base.fast_records import computed, record
 
 
 class Var(NamedTuple):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompilerBug
-from tilewright.base.record import record
+from tilewright.base.fast_records import record
 from tilewright.kernel.expr import Bound, Expr, lanes_of
 from tilewright.kernel.extents import Count
 from tilewright.kernel.index import Index, Var

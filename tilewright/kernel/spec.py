@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tilewright.base.dtypes import BOOL, I32, I64, DType
 from tilewright.base.errors import CompilerBug
-from tilewright.base.record import computed
+from tilewright.base.fast_records import computed
 from tilewright.base.scalars import REDUCTIONS, SCALARS
 from tilewright.kernel.expr import Acc, Call, Expr, Load, dtype_of
 from tilewright.kernel.index import Index, Var

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tilewright.tuning.candidate_order import Known
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import Opened, Winners
-from tilewright.tuning.compose import Known
 from tilewright.tuning.messages import Ack, Browser, Hello, Offer, Report, Unknown
 
 
@@ -19,7 +19,7 @@ from tilewright.tuning.messages import Ack, Browser, Hello, Offer, Report, Unkno
 class Client:
     """What a session knows of its client.
 
-    source: gives the name of its network today (sources.py); a session may last past midnight
+    source: gives the name of its network today (rate_limits.py); a session may last past midnight
     seed:   the same for one network during a day, so that a session can be resumed
     spaces, offers, crowd: by number of the kernel
     """

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from tilewright.base.errors import UsageError
 from tilewright.bundle.format import MALFORMED
-from tilewright.server.files import send_whole
+from tilewright.server.file_responses import send_whole
 from tilewright.server.headers import REVALIDATE
 
 PLACE = "/api/corun"

@@ -1,7 +1,7 @@
 """Headers of every response (isolation, content security policy), and values for caching.
 
 Input: an ASGI app.  Output: the same app with these headers added.  Headers of a single file
-(type, ETag) are in files.py.
+(type, ETag) are in file_responses.py.
 """
 
 from __future__ import annotations

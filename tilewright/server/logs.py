@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewright.server.sources import Bucket
+from tilewright.server.rate_limits import Bucket
 
 #: Lines of one kind: at once, and per second afterwards.
 BURST, RATE = 20, 0.1

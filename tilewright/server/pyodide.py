@@ -16,9 +16,9 @@ from starlette.routing import Route
 
 from tilewright.base.errors import HostError
 from tilewright.bundle.format import digest
-from tilewright.server.files import Folder
+from tilewright.server.file_responses import Folder
 from tilewright.server.headers import REVALIDATE
-from tilewright.tuning.source import source_zip
+from tilewright.tuning.source_zip import source_zip
 
 #: The version in package.json, which is the tested one.
 VERSION = "314.0.7"

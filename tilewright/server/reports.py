@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Iterable
 from typing import cast, get_args
 
-from tilewright.base.source import compiler_name
+from tilewright.base.compiler_digest import compiler_name
+from tilewright.server.async_store import Ledger, Unavailable
 from tilewright.server.client import Client, Crowd, Desk, Page
-from tilewright.server.ledger import Ledger, Unavailable
-from tilewright.server.sources import Buckets
-from tilewright.server.workshop import Workshop
+from tilewright.server.rate_limits import Buckets
+from tilewright.server.session_resources import Workshop
 from tilewright.store import Key, Ranked, Standing, StoredGold, StoredVote, Thresholds
 from tilewright.store import StoredReport as Stored
 from tilewright.tuning import catalogue
+from tilewright.tuning.candidate_order import HOPE, Known
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import Opened, Winners
-from tilewright.tuning.compose import HOPE, Known
 from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
 
 #: Voices below which nothing is said of a key.

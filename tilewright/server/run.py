@@ -20,8 +20,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tilewright.base.errors import PortInUse, TilewrightError, UsageError
-from tilewright.server.front import OWN, STRANGERS, Front, FrontLimits, within_descriptors
-from tilewright.server.lines import HttpLine, SocketLine
+from tilewright.server.connection_limits import (
+    OWN,
+    STRANGERS,
+    Front,
+    FrontLimits,
+    within_descriptors,
+)
+from tilewright.server.connections import HttpLine, SocketLine
 from tilewright.server.logs import sparing_log
 
 SHUTDOWN_SECONDS = 3

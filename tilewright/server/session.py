@@ -18,15 +18,15 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tilewright.base.compiler_digest import compiler_name
 from tilewright.base.errors import TilewrightError
-from tilewright.base.source import compiler_name
 from tilewright.server.client import Client, Desk
-from tilewright.server.sources import Bucket
-from tilewright.server.workshop import Workshop
+from tilewright.server.rate_limits import Bucket
+from tilewright.server.session_resources import Workshop
 from tilewright.tuning import catalogue
+from tilewright.tuning.candidate_order import Tunable, asks_gold, compose, takes_part
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import Opened
-from tilewright.tuning.compose import Tunable, asks_gold, compose, takes_part
 from tilewright.tuning.messages import (
     MOST_CREDIT,
     PROTOCOL,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from tilewright.base.source import compiler_name
+from tilewright.base.compiler_digest import compiler_name
 from tilewright.server.client import Page
 from tilewright.tuning.messages import Browser
 

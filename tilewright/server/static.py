@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tilewright.bundle.written import FolderPart, check
+from tilewright.bundle.owned_files import FolderPart, check
 from tilewright.server.app import WEB
 from tilewright.server.pyodide import FILES, SOURCE
-from tilewright.tuning.source import source_zip
+from tilewright.tuning.source_zip import source_zip
 
 #: Folders of the web part that a static page asks for.
 SCRIPTS = ("engine", "tune", "static")

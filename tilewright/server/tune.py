@@ -24,10 +24,10 @@ from tilewright.base.quantiles import quantile
 from tilewright.bundle.signing import Signer
 from tilewright.server.client import Desk
 from tilewright.server.headers import REVALIDATE
+from tilewright.server.rate_limits import Buckets, Sources, network
 from tilewright.server.session import Counts, Session, SessionLimits
-from tilewright.server.sources import Buckets, Sources, network
+from tilewright.server.session_resources import Makers, Workshop
 from tilewright.server.tuned import Tuned
-from tilewright.server.workshop import Makers, Workshop
 from tilewright.tuning import catalogue
 from tilewright.tuning.messages import Busy, Refusal, Unknown
 
@@ -178,7 +178,7 @@ def _desk(tuning: Tuning, workshop: Workshop) -> Desk:
     if tuning.store is None:
         return Desk()
     # imported here: a site without a store needs no SQLAlchemy
-    from tilewright.server.ledger import Ledger
+    from tilewright.server.async_store import Ledger
     from tilewright.server.reports import StoreDesk
 
     rate, burst = tuning.reports

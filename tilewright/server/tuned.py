@@ -20,9 +20,9 @@ from starlette.routing import Route
 from tilewright.bundle import POINTER
 from tilewright.bundle.format import digest, is_blob_name
 from tilewright.server.client import Desk
-from tilewright.server.files import inside, send_bytes, send_path
-from tilewright.server.relinked import Relinked
-from tilewright.server.workshop import Workshop
+from tilewright.server.file_responses import inside, send_bytes, send_path
+from tilewright.server.relink_cache import Relinked
+from tilewright.server.session_resources import Workshop
 from tilewright.tuning import catalogue
 from tilewright.tuning.catalogue import Opened
 from tilewright.tuning.messages import Browser, Unknown

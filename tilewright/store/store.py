@@ -18,17 +18,7 @@ import sqlalchemy as sa
 from tilewright.base.errors import StoreClock
 from tilewright.store import migrate, records, t4
 from tilewright.store.database import Database
-from tilewright.store.records import (
-    RANKED,
-    Key,
-    KeyStanding,
-    Ranked,
-    Receipt,
-    Standing,
-    Stats,
-    StoredReport,
-)
-from tilewright.store.rows import (
+from tilewright.store.queries import (
     HAS_NONCE,
     IS_KEY,
     KEY,
@@ -43,6 +33,16 @@ from tilewright.store.rows import (
     standing_of,
     state_of,
     voices_of,
+)
+from tilewright.store.records import (
+    RANKED,
+    Key,
+    KeyStanding,
+    Ranked,
+    Receipt,
+    Standing,
+    Stats,
+    StoredReport,
 )
 from tilewright.store.schema import HEAD, keys, reports
 from tilewright.store.votes import VOTE_EVERY, Thresholds, advance, tally

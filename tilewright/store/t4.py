@@ -25,8 +25,7 @@ from msgspec import Meta
 from tilewright import __version__
 from tilewright.base.errors import InvalidReport
 from tilewright.store import records
-from tilewright.store.records import Key, StoredReport, StoredVote
-from tilewright.store.rows import (
+from tilewright.store.queries import (
     FIND_KEY,
     KEY,
     Row,
@@ -37,6 +36,7 @@ from tilewright.store.rows import (
     lock_key,
     pairs_of,
 )
+from tilewright.store.records import Key, StoredReport, StoredVote
 from tilewright.store.schema import keys, reports
 from tilewright.store.votes import BUNDLE
 

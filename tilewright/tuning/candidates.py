@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tilewright.base.compiler_digest import compiler_digest
 from tilewright.base.errors import CompilerBug, UsageError
-from tilewright.base.source import compiler_digest
 from tilewright.kernel.serial import kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target as find_target

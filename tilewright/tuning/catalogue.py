@@ -1,7 +1,8 @@
 """A server's offers to a device: the kernels of a bundle, their spaces, and candidates as code.
 
 Input: an open bundle, a device class, a client's wishes.  Output: `Opened`, offers, subjects for
-compose.py, messages for candidates.  This module keeps no state, does not wait and has no socket.
+candidate_order.py, messages for candidates.  This module keeps no state, does not wait and has no
+socket.
 """
 
 from __future__ import annotations

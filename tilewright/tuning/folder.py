@@ -19,9 +19,9 @@ from tilewright.base.errors import NoSpace, TilewrightError, UsageError
 from tilewright.base.sections import File
 from tilewright.bundle import Bundle, FileRef
 from tilewright.bundle.format import encode
+from tilewright.bundle.owned_files import FolderPart, check
 from tilewright.bundle.signing import Signer
 from tilewright.bundle.writer import reference
-from tilewright.bundle.written import FolderPart, check
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import classes as devices
 from tilewright.targets import target as find_target

@@ -18,7 +18,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from tilewright.base.errors import HostError, KernelTrap, MemoryLimit
 from tilewright.kernel.spec import Kernel
 from tilewright.tuning.inputs import MOST_DOUBT, Array, allowed, difference
-from tilewright.tuning.line import TuningLine
 from tilewright.tuning.messages import (
     MOST_VOTE,
     TOP,
@@ -32,6 +31,7 @@ from tilewright.tuning.messages import (
     Vote,
 )
 from tilewright.tuning.pairs import NOTHING, judged
+from tilewright.tuning.socket_client import TuningLine
 from tilewright.tuning.trial import TrialBench, Trials, TrialVerdict
 
 Plain = dict[str, Any]

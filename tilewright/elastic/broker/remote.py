@@ -31,7 +31,7 @@ from tilewright.elastic.coordinator import (
     joined,
     owner_of,
 )
-from tilewright.elastic.interpreter import InterpreterPriority
+from tilewright.elastic.gil_priority import InterpreterPriority
 from tilewright.elastic.policy import (
     Action,
     Arrived,

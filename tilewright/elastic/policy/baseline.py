@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf
 from statistics import median
 
-from tilewright.base.record import changed, slotted
+from tilewright.base.fast_records import changed, slotted
 from tilewright.elastic.policy.tasks import Critical
 
 #: Requests of a probe.

@@ -1,7 +1,7 @@
 """The plan for measuring slowdown curves, on a device and in the simulator alike.
 
 Input: workers, times.  Output: the budgets to try, the gaps between requests, and the time that
-represents many.  measure.py and lab/simulator/measure.py measure.
+represents many.  measure_curves.py and lab/simulator/measure.py measure.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ simulator carries out the actions, in their order.
 from __future__ import annotations
 
 from tilewright.base.errors import TilewrightError
-from tilewright.base.record import slotted
+from tilewright.base.fast_records import slotted
 
 
 @slotted

@@ -5,12 +5,12 @@ Input: the state, a request and its time.  Output: the state, and actions that r
 
 from __future__ import annotations
 
-from tilewright.base.record import changed
+from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.admission import disturbing, keeps
 from tilewright.elastic.policy.baseline import is_over, probed, with_answer, with_probe
 from tilewright.elastic.policy.events import Action, Noticed, Recalibrated, Withdraw
-from tilewright.elastic.policy.notices import Evidence, expected, watched, with_found
 from tilewright.elastic.policy.recounts import left
+from tilewright.elastic.policy.sequential_test import Evidence, expected, watched, with_found
 from tilewright.elastic.policy.state import Running, SchedulerState, with_item
 
 Answer = tuple[SchedulerState, tuple[Action, ...]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.base.record import changed
+from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.events import Action, Recount
 from tilewright.elastic.policy.state import SchedulerState
 

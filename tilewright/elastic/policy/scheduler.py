@@ -15,7 +15,7 @@ from math import inf
 
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, CompilerBug
-from tilewright.base.record import changed
+from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.admission import admit, disturbing, late
 from tilewright.elastic.policy.baseline import Baseline
 from tilewright.elastic.policy.budgets import corrected

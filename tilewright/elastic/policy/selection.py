@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tilewright.base.record import changed
+from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.designs import Design
 from tilewright.elastic.policy.state import SchedulerState
 

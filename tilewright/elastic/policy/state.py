@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import TypeVar
 
-from tilewright.base.record import slotted
+from tilewright.base.fast_records import slotted
 from tilewright.elastic.policy.baseline import Baseline
-from tilewright.elastic.policy.notices import Evidence
+from tilewright.elastic.policy.sequential_test import Evidence
 from tilewright.elastic.policy.tasks import Critical, Gpu, Normal
 
 T = TypeVar("T")

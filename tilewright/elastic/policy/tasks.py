@@ -97,7 +97,7 @@ class Curve:
         if not workers or workers[0] != 0 or workers != sorted(set(workers)):
             raise UsageError(
                 "a slowdown curve does not begin at 0 workers and go up",
-                hint="Measure it again: tilewright.elastic.measure",
+                hint="Measure it again: tilewright.elastic.measure_curves",
                 workers=workers,
             )
         _within("points of a curve", len(self.points), 1, MOST_POINTS)

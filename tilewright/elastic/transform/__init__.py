@@ -1,6 +1,6 @@
 """Foreign CUDA source, made elastic: docs/elastic-transform.md."""
 
-from tilewright.elastic.transform.source import KEPT, text_of
+from tilewright.elastic.transform.cuda_source import KEPT, text_of
 from tilewright.elastic.transform.transform import (
     ElasticOptions,
     KernelReport,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.module import BLOCK, CudaSource, Definition
-from tilewright.elastic.transform.source import above, declared, inside, name_of
+from tilewright.elastic.transform.cuda_source import above, declared, inside, name_of
+from tilewright.elastic.transform.definitions import BLOCK, CudaSource, Definition
 
 if TYPE_CHECKING:
     from tree_sitter import Node

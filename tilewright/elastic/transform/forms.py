@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.base.invariants import required
-from tilewright.elastic.transform.module import Definition
-from tilewright.elastic.transform.rewrite import TILE, TW
-from tilewright.elastic.transform.rules import Verdict
-from tilewright.elastic.transform.source import Edit, Source, inside, name_of
+from tilewright.elastic.transform.copies import TILE, TW
+from tilewright.elastic.transform.cuda_source import Edit, Source, inside, name_of
+from tilewright.elastic.transform.definitions import Definition
+from tilewright.elastic.transform.eligibility import Verdict
 from tilewright.targets.ticket_protocol import TURNS
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilewright.elastic.transform.index import SourceUnit, WordIndex
-from tilewright.elastic.transform.module import LANES
+from tilewright.elastic.transform.definitions import LANES
 from tilewright.elastic.transform.tokens import Token
+from tilewright.elastic.transform.word_index import SourceUnit, WordIndex
 
 #: Registers of the block's number, in texts of assembly.
 _REGISTER = re.compile(r"ctaid|clusterid|cluster_n?cta")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.module import CudaSource, Definition
-from tilewright.elastic.transform.source import Edit, inside, is_shared, name_of
+from tilewright.elastic.transform.cuda_source import Edit, inside, is_shared, name_of
+from tilewright.elastic.transform.definitions import CudaSource, Definition
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -11,13 +11,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tilewright.elastic.transform.copies import Copier
+from tilewright.elastic.transform.cuda_source import declared, inside, is_local, name_of
+from tilewright.elastic.transform.definitions import Definition
+from tilewright.elastic.transform.eligibility import MISREAD_WHY
 from tilewright.elastic.transform.identity import Identity, pastes
-from tilewright.elastic.transform.index import CLASSES, COPIED, SourceUnit
-from tilewright.elastic.transform.module import Definition
-from tilewright.elastic.transform.rewrite import Copier
-from tilewright.elastic.transform.rules import MISREAD_WHY
-from tilewright.elastic.transform.source import declared, inside, is_local, name_of
 from tilewright.elastic.transform.tokens import Directive, Token, balanced, closing
+from tilewright.elastic.transform.word_index import CLASSES, COPIED, SourceUnit
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.source import Edit, Source, inside
+from tilewright.elastic.transform.cuda_source import Edit, Source, inside
 
 if TYPE_CHECKING:
     from tree_sitter import Node

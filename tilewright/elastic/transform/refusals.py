@@ -1,7 +1,7 @@
 """Reasons to refuse a kernel that lie in the code around it and the code that it reaches.
 
-Input: sources with a `WordIndex`.  Output: reasons, by kernel.  rules.py judges the kernel's text,
-proof.py the reads of the block's number; this module judges words, macros and headers.
+Input: sources with a `WordIndex`.  Output: reasons, by kernel.  eligibility.py judges the kernel's
+text, proof.py the reads of the block's number; this module judges words, macros and headers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.invariants import required
 from tilewright.elastic.transform import ptx
-from tilewright.elastic.transform.forms import WORDS as FORM_WORDS
-from tilewright.elastic.transform.identity import Identity, pastes, registers
-from tilewright.elastic.transform.index import COPIED, SourceUnit
-from tilewright.elastic.transform.module import BARRIERS, LANES, NAMES, function_in
-from tilewright.elastic.transform.proof import WHYS, Proof, shape_of
-from tilewright.elastic.transform.rewrite import WORDS as COPY_WORDS
-from tilewright.elastic.transform.rules import (
+from tilewright.elastic.transform.copies import WORDS as COPY_WORDS
+from tilewright.elastic.transform.cuda_source import (
+    Headers,
+    Source,
+    SourceLine,
+    declared,
+    included,
+    inside,
+    name_of,
+)
+from tilewright.elastic.transform.definitions import BARRIERS, LANES, NAMES, function_in
+from tilewright.elastic.transform.eligibility import (
     ALONE,
     FORMS,
     LAUNCHES,
@@ -31,17 +36,12 @@ from tilewright.elastic.transform.rules import (
     Rulebook,
     copy_of,
 )
-from tilewright.elastic.transform.source import (
-    Headers,
-    Source,
-    SourceLine,
-    declared,
-    included,
-    inside,
-    name_of,
-)
+from tilewright.elastic.transform.forms import WORDS as FORM_WORDS
+from tilewright.elastic.transform.identity import Identity, pastes, registers
+from tilewright.elastic.transform.proof import WHYS, Proof, shape_of
+from tilewright.elastic.transform.spin_loops import OTHERS
 from tilewright.elastic.transform.tokens import Token, closing
-from tilewright.elastic.transform.waits import OTHERS
+from tilewright.elastic.transform.word_index import COPIED, SourceUnit
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -13,17 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from tilewright.base.errors import NotElastic, UsageError
-from tilewright.elastic.transform.device import device_part
-from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
-from tilewright.elastic.transform.identity import Identity
-from tilewright.elastic.transform.index import COPIED, SourceUnit, index
-from tilewright.elastic.transform.module import CudaSource, modules
-from tilewright.elastic.transform.padding import Padding, padding
-from tilewright.elastic.transform.proof import Proof
-from tilewright.elastic.transform.refusals import WITHIN_WHY, Refusals, missing_names
-from tilewright.elastic.transform.rewrite import Copier
-from tilewright.elastic.transform.rules import Reason, Verdict, rulebooks
-from tilewright.elastic.transform.source import (
+from tilewright.elastic.transform.copies import Copier
+from tilewright.elastic.transform.cuda_source import (
     Edit,
     Headers,
     Source,
@@ -32,6 +23,15 @@ from tilewright.elastic.transform.source import (
     inside,
     read,
 )
+from tilewright.elastic.transform.definitions import CudaSource, modules
+from tilewright.elastic.transform.eligibility import Reason, Verdict, rulebooks
+from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
+from tilewright.elastic.transform.host_code import device_part
+from tilewright.elastic.transform.identity import Identity
+from tilewright.elastic.transform.padding import Padding, padding
+from tilewright.elastic.transform.proof import Proof
+from tilewright.elastic.transform.refusals import WITHIN_WHY, Refusals, missing_names
+from tilewright.elastic.transform.word_index import COPIED, SourceUnit, index
 
 #: The most threads of a block, on every device.
 MOST_THREADS = 1024

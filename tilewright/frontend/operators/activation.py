@@ -8,10 +8,10 @@ from __future__ import annotations
 from math import exp, pi, sqrt
 
 from tilewright.base.errors import InvalidModel
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.elementwise import floats_only
 from tilewright.frontend.operators.reduction import first_extreme, top
-from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, cast, iota
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import prod
 
 from tilewright.base.errors import InvalidModel, ShapeError
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.elementwise import one_dtype
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
-from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, cast, contract, flip, pad, reshape, transpose
 from tilewright.graph.rules import sum_dtype
 

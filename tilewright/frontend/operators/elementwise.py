@@ -15,9 +15,9 @@ from onnx import TensorProto
 
 from tilewright.base.dtypes import BOOL, F64, DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.frontend import algebra as al
-from tilewright.frontend.table import operator
-from tilewright.frontend.tensors import dtype_of
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.initializers import dtype_of
+from tilewright.frontend.operator_table import operator
 from tilewright.graph import ops
 from tilewright.graph.node import Node, cast, node
 

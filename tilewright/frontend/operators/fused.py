@@ -10,12 +10,12 @@ from math import prod
 
 from tilewright.base.dtypes import F32, I32
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.activation import gelu, sigmoid, softmax
 from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.normalization import layer_norm
 from tilewright.frontend.operators.quantization import MICROSOFT
-from tilewright.frontend.table import operator
 from tilewright.graph.node import (
     Node,
     cast,

@@ -12,8 +12,8 @@ from math import prod
 
 from tilewright.base.dtypes import BOOL, I64
 from tilewright.base.errors import InvalidModel, ShapeError
-from tilewright.frontend import algebra as al
-from tilewright.frontend.table import operator
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.graph.node import Node, cast, gather, iota, picking, reshape
 from tilewright.graph.ops import Shape
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from tilewright.base.dtypes import F32
 from tilewright.base.errors import InvalidModel, ShapeError
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.elementwise import one_dtype
-from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, cast, contract, iota, transpose
 
 

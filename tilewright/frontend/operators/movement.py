@@ -14,10 +14,10 @@ import numpy as np
 
 from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
-from tilewright.base.limits import within
-from tilewright.frontend import algebra as al
-from tilewright.frontend.picks import picked
-from tilewright.frontend.table import operator
+from tilewright.base.model_limits import within
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
+from tilewright.frontend.static_gather import picked
 from tilewright.graph import node as gr
 from tilewright.graph.node import Node
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.errors import ShapeError, UnsupportedOp
-from tilewright.frontend import algebra as al
-from tilewright.frontend.table import operator
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.graph import ops
 from tilewright.graph.node import Node, broadcast, computed, pad, reshape, unfold
 from tilewright.graph.ops import Shape

@@ -11,9 +11,9 @@ from functools import reduce as fold
 from math import prod
 
 from tilewright.base.dtypes import I32
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.windows import Span, padded, spans, unfolded, window_axes
-from tilewright.frontend.table import operator
 from tilewright.graph.node import Node, cast, iota, reduce, reshape
 
 

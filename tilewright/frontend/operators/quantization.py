@@ -12,14 +12,14 @@ from math import prod
 
 from tilewright.base.dtypes import F32, I8, I16, I32, U8, DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.initializers import dtype_of
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.activation import leaky_relu, sigmoid, softmax
 from tilewright.frontend.operators.convolution import conv
 from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.pooling import average_pool, global_average_pool
 from tilewright.frontend.operators.reduction import top
-from tilewright.frontend.table import operator
-from tilewright.frontend.tensors import dtype_of
 from tilewright.graph.node import (
     Node,
     broadcast,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators import activation as act
-from tilewright.frontend.table import operator
 from tilewright.graph.node import (
     Graph,
     Node,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.base.dtypes import BOOL, I32, I64
 from tilewright.base.errors import UnsupportedDType
-from tilewright.frontend import algebra as al
-from tilewright.frontend.table import operator
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.graph.node import Node, cast, flip, iota, pad, reduce, reshape, unfold
 
 Reducer = Callable[[Node, Sequence[int]], Node]

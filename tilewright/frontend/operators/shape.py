@@ -12,10 +12,10 @@ import numpy as np
 
 from tilewright.base.dtypes import I64
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.base.limits import within
-from tilewright.frontend import algebra as al
-from tilewright.frontend.table import operator
-from tilewright.frontend.tensors import dtype_of
+from tilewright.base.model_limits import within
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.initializers import dtype_of
+from tilewright.frontend.operator_table import operator
 from tilewright.graph.node import Node, broadcast, cast, constant, iota, reshape
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import F32, I32
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.normalization import rms_norm
 from tilewright.frontend.operators.quantization import MICROSOFT
 from tilewright.frontend.operators.reduction import top
-from tilewright.frontend.table import operator
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,

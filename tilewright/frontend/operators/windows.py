@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.errors import InvalidModel, ShapeError
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
 from tilewright.frontend.operators.movement import pad_or_crop
 from tilewright.graph.node import Node, unfold
 

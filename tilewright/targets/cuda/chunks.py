@@ -31,9 +31,10 @@ from tilewright.targets.cuda.clock_model import passes
 class Chunks:
     """A tile whose reduction is split into chunks of several passes.
 
-    refill: statements that depend on the block at which the loop begins, a variable every: passes
-    of a chunk, that is, between two checks of the budget (clock_model.py).  Where passes end
-        with barriers and nothing is copied ahead, threads may also leave between two passes.
+    refill: statements that depend on the block at which the loop begins, a variable
+    every: passes of a chunk, that is, between two checks of the budget (clock_model.py).  Where
+        passes end with barriers and nothing is copied ahead, threads may also leave between two
+        passes.
     live: name, type and lanes of each register that a pass, or `after`, reads before it writes it
     matrices: the same for matrix results: name, type, and the number of elements that a thread has
     """

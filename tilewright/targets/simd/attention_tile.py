@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from math import prod
 
 from tilewright.base.dtypes import F32
-from tilewright.kernel.blocks import Block, blocks
 from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.cache_blocks import Block, blocks
 from tilewright.kernel.expr import Bound, Call, Expr, Load
 from tilewright.kernel.extents import (
     Number,

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilewright.kernel.blocks import blocks
 from tilewright.kernel.builder import Builder
+from tilewright.kernel.cache_blocks import blocks
 from tilewright.kernel.expr import is_expensive
 from tilewright.kernel.extents import (
     Number,

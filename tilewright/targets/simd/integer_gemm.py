@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tilewright.base.dtypes import I16, I32
-from tilewright.kernel.blocks import Block
 from tilewright.kernel.builder import Builder, Values
+from tilewright.kernel.cache_blocks import Block
 from tilewright.kernel.expr import Acc, Call, Const, Dot, Expr, Join, Load, Pairs, Reg
 from tilewright.kernel.extents import reduces
 from tilewright.kernel.form import ByteContraction, form_as

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from tilewright.base.dtypes import F32, DType
 from tilewright.base.invariants import required
-from tilewright.kernel.blocks import Block, BlockedSum
 from tilewright.kernel.builder import Builder, Values, nest
+from tilewright.kernel.cache_blocks import Block, BlockedSum
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat
 from tilewright.kernel.index import Index, Var, flatten, index, stride
 from tilewright.kernel.loops import Set

@@ -14,7 +14,7 @@ from math import prod
 from typing import TypeAlias, TypeVar
 
 from tilewright.base.invariants import required
-from tilewright.kernel.blocks import BlockedSum, blocks
+from tilewright.kernel.cache_blocks import BlockedSum, blocks
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.roles import Operands

@@ -23,8 +23,8 @@ from math import gcd
 
 from tilewright.base.dtypes import F32
 from tilewright.base.invariants import of_kind, required
-from tilewright.kernel.blocks import Block
 from tilewright.kernel.builder import Values
+from tilewright.kernel.cache_blocks import Block
 from tilewright.kernel.expr import Call, Const, Expr, Load, Reg, Splat, dtype_of, lanes_of
 from tilewright.kernel.form import BlockContraction, form_as
 from tilewright.kernel.index import Index, index

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.base.errors import CompilerBug
-from tilewright.base.record import slotted
+from tilewright.base.fast_records import slotted
 from tilewright.targets.wasm.isa import ISA
 
 ANY_LOW = -(1 << 31)

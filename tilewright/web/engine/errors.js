@@ -48,7 +48,7 @@ export async function typed(signal, job) {
   }
 }
 
-/** An index that is out of range, as hosts/stops.py tells it: the kernel counts from the front, the model may have counted from the end. @type {T.OutOfRange} */
+/** An index that is out of range, as hosts/kernel_trap.py tells it: the kernel counts from the front, the model may have counted from the end. @type {T.OutOfRange} */
 export function outOfRange({ least = 0, ...place }, low, high, facts) {
   const index = high * 2 ** 32 + (low >>> 0) + /** @type {number} */ (high < 0 && least);
   return new EngineError('kernel-trap', `Index ${index} of ${place.op || 'node'} ${place.node} is out of range: axis ${place.axis} has ${place.length} elements`,

@@ -1,8 +1,8 @@
 """Copies f32 to f16 in memory: each thread writes eight numbers, which are four whole words.
 
-Input: a kernel whose output is stored as f16 (fusion/rounding.py), or whose rows fusion/divided.py
-divides, if their length is a multiple of eight. Output: its loop nest. Two threads never write to
-the same word.
+Input: a kernel whose output is stored as f16 (fusion/f16_operands.py), or whose rows
+fusion/row_scaling.py divides, if their length is a multiple of eight. Output: its loop nest. Two
+threads never write to the same word.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// The order in which candidates are tried without a server's knowledge; the same as in tuning/compose.py.
+// The order in which candidates are tried without a server's knowledge; the same as in tuning/candidate_order.py.
 // Input: kernels with their order of trial, and a hello.  Output: pairs of kernel and candidate.
 
 import { COMPILERS } from '../records/ledger.js';

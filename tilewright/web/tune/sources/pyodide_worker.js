@@ -5,9 +5,9 @@
 import { EngineError } from '../../engine/errors.js';
 
 const FOLDER = '/compiler';
-const ENTRY = 'tilewright.tuning.client';
+const ENTRY = 'tilewright.tuning.page_compiler';
 
-/** The Python side: tuning/client.py. @type {any} */
+/** The Python side: tuning/page_compiler.py. @type {any} */
 let client = null;
 
 /** @param {string} what @param {unknown} cause @param {T.ErrorFacts} facts */

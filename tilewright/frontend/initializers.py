@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.base.limits import within
+from tilewright.base.model_limits import within
 from tilewright.graph import ops
 from tilewright.graph.node import FOLD_LIMIT, Node, constant, node
 from tilewright.graph.ops import Array
@@ -30,7 +30,7 @@ DTYPES: dict[int, DType] = {
     TensorProto.INT32: I32,
     TensorProto.INT64: I64,
     TensorProto.BOOL: BOOL,
-    # Half precision is computed in f32 (types.py), with a note in the report.
+    # Half precision is computed in f32 (float16_types.py), with a note in the report.
     TensorProto.FLOAT16: F32,
     TensorProto.BFLOAT16: F32,
 }

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from tilewright.base.errors import CompilerBug
 from tilewright.base.invariants import ensure, required
 from tilewright.elastic.transform import ptx
+from tilewright.elastic.transform.cuda_source import Edit, declared, inside, is_local, name_of
+from tilewright.elastic.transform.definitions import LANES, CudaSource, Definition, function_in
+from tilewright.elastic.transform.eligibility import GROUP_INDEX, Verdict, copy_of, outer_if
 from tilewright.elastic.transform.identity import Identity
-from tilewright.elastic.transform.index import SourceUnit
-from tilewright.elastic.transform.module import LANES, CudaSource, Definition, function_in
-from tilewright.elastic.transform.rules import GROUP_INDEX, Verdict, copy_of, outer_if
-from tilewright.elastic.transform.source import Edit, declared, inside, is_local, name_of
 from tilewright.elastic.transform.tokens import Token, closing
+from tilewright.elastic.transform.word_index import SourceUnit
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -13,8 +13,8 @@ from typing import Protocol
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
-from tilewright.frontend.bounds import describe, domain_of, subgraphs
-from tilewright.frontend.tensors import WIDENED
+from tilewright.frontend.initializers import WIDENED
+from tilewright.frontend.structure_checks import describe, domain_of, subgraphs
 
 #: The operand whose type the results have, where ONNX's schema does not tell and it is not the
 #: first.

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log
 
-from tilewright.base.record import slotted
+from tilewright.base.fast_records import slotted
 from tilewright.elastic.policy.budgets import predicted
 from tilewright.elastic.policy.curves import COVERED
 from tilewright.elastic.policy.tasks import Critical, Curve, Phase

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
 from tilewright.graph.node import (
     FOLD_LIMIT,
     Node,

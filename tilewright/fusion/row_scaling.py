@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.base.dtypes import F32
-from tilewright.fusion.rounding import pays, reading_halves
+from tilewright.fusion.f16_operands import pays, reading_halves
 from tilewright.graph.ops import Array
 from tilewright.kernel.expr import Acc, Call, Const, Expr, Load
 from tilewright.kernel.form import BlockContraction, classify, form_as, in_halves

@@ -27,9 +27,9 @@ from tilewright.targets.classes import CLASSES, match, of_capability
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.lite_space import Objective
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.line import TuningLine
 from tilewright.tuning.loop import HostTuner
 from tilewright.tuning.messages import PROTOCOL, FromClient, Hello
+from tilewright.tuning.socket_client import TuningLine
 
 Plain = dict[str, Any]
 OnEvent = Callable[[Plain], None]

@@ -1,7 +1,7 @@
 """Writes the files that a command is asked for: completely or not at all, and over no foreign file.
 
 Input: a path, how to know a file of Tilewright's, whether --force was given.  Output: the file, or
-a `UsageError` before the work whose result it would hold.  Folders: bundle/written.py.
+a `UsageError` before the work whose result it would hold.  Folders: bundle/owned_files.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from tilewright import TOOL
 from tilewright.base.errors import UsageError
 from tilewright.bundle.format import MALFORMED
-from tilewright.bundle.written import replacing
+from tilewright.bundle.owned_files import replacing
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from tilewright.base.errors import InvalidModel
-from tilewright.base.limits import LIMITS, within
+from tilewright.base.model_limits import LIMITS, within
 
 #: Domain, name and overload of a function.
 Key = tuple[str, str, str]

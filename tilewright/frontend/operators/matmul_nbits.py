@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from tilewright.base.dtypes import F32, I16, I32, U8
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.indexing import wrapped
 from tilewright.frontend.operators.matmul import matmul
 from tilewright.frontend.operators.quantization import scaled
-from tilewright.frontend.table import operator
 from tilewright.graph import ops
 from tilewright.graph.node import Node, cast, constant, gather, node, picking, reshape, transpose
 

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.flow import LOOPS
-from tilewright.elastic.transform.module import (
+from tilewright.elastic.transform.cuda_source import inside, name_of
+from tilewright.elastic.transform.definitions import (
     NAMES,
     WORD,
     CudaSource,
@@ -20,7 +20,7 @@ from tilewright.elastic.transform.module import (
     Macro,
     volatile_names,
 )
-from tilewright.elastic.transform.source import inside, name_of
+from tilewright.elastic.transform.flow import LOOPS
 
 if TYPE_CHECKING:
     from tree_sitter import Node

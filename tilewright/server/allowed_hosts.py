@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tilewright.base.errors import TilewrightError, UsageError
-from tilewright.server.sources import address_of
+from tilewright.server.rate_limits import address_of
 
 #: A name or an address, in brackets with colons or without; perhaps a port.
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::[0-9]{1,5})?")

@@ -26,7 +26,7 @@ from tilewright.elastic.agents import NormalAgent
 from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import CriticalModel
-from tilewright.elastic.interpreter import InterpreterPriority
+from tilewright.elastic.gil_priority import InterpreterPriority
 from tilewright.elastic.plans import NormalPlan
 from tilewright.elastic.policy import (
     Arrived,

@@ -17,8 +17,8 @@ from typing import TypeAlias, TypeVar
 from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
 from tilewright.bundle import POINTER, Manifest, open_bundle
 from tilewright.bundle.signing import Signer
-from tilewright.server.relinked import GRACE, Cache, Origin
-from tilewright.server.shared import Shared
+from tilewright.server.relink_cache import GRACE, Cache, Origin
+from tilewright.server.single_flight import Shared
 from tilewright.server.workers import Workers, WorkersDied
 from tilewright.tuning import catalogue
 from tilewright.tuning.candidates import Built, Space

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.elastic.transform import ptx
-from tilewright.elastic.transform.flow import LAMBDA, Flow
-from tilewright.elastic.transform.module import (
+from tilewright.elastic.transform.cuda_source import Source, SourceLine, inside, is_shared, name_of
+from tilewright.elastic.transform.definitions import (
     BARRIERS,
     BLOCK,
     LANES,
@@ -23,8 +23,8 @@ from tilewright.elastic.transform.module import (
     CudaSource,
     Definition,
 )
-from tilewright.elastic.transform.source import Source, SourceLine, inside, is_shared, name_of
-from tilewright.elastic.transform.waits import asking, spins, waits
+from tilewright.elastic.transform.flow import LAMBDA, Flow
+from tilewright.elastic.transform.spin_loops import asking, spins, waits
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -1,4 +1,4 @@
-"""A connection as uvicorn's protocols see it, with the limits of the front (front.py).
+"""A connection as uvicorn's protocols see it, with the limits of the front (connection_limits.py).
 
 Input: uvicorn's protocols for HTTP and WebSockets.  Output: the same, which tell the front what
 they wait for, and end what floods, is malformed or is too long: with an answer, without traces in
@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from tilewright.server.front import Front, State, Wait
-from tilewright.server.sources import Bucket
+from tilewright.server.connection_limits import Front, State, Wait
+from tilewright.server.rate_limits import Bucket
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent

@@ -1,8 +1,8 @@
 """The front: bounds on connections and on how long a client may keep one without using it.
 
-Input: the connections of a server (lines.py), as they come and go.  Output: some are ended: those
-whose time is over, and the one that waited longest where a network or the server has too many.
-It knows no routes and reads no messages.
+Input: the connections of a server (connections.py), as they come and go.  Output: some are ended:
+those whose time is over, and the one that waited longest where a network or the server has too
+many. It knows no routes and reads no messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tilewright.server.sources import address_of, network, trusted
+from tilewright.server.rate_limits import address_of, network, trusted
 
 log = logging.getLogger(__name__)
 

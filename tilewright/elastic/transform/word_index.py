@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.base.invariants import required
-from tilewright.elastic.transform.module import CudaSource, Definition, function_in
-from tilewright.elastic.transform.source import Source, inside, name_of
+from tilewright.elastic.transform.cuda_source import Source, inside, name_of
+from tilewright.elastic.transform.definitions import CudaSource, Definition, function_in
 from tilewright.elastic.transform.tokens import Directive, Token
 
 if TYPE_CHECKING:

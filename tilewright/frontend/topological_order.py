@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from onnx import GraphProto, NodeProto
 
 from tilewright.base.errors import InvalidModel
-from tilewright.frontend.bounds import describe, subgraphs
+from tilewright.frontend.structure_checks import describe, subgraphs
 
 
 def put_in_order(graph: GraphProto, around: Collection[str] = frozenset()) -> None:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.base.invariants import required
-from tilewright.elastic.transform.source import Source, above, declared, inside, name_of
+from tilewright.elastic.transform.cuda_source import Source, above, declared, inside, name_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from tilewright.base.errors import InvalidReport, TilewrightError
 from tilewright.server.client import Page
-from tilewright.server.shared import Shared
+from tilewright.server.single_flight import Shared
 from tilewright.server.standing import Settled, page, settled
 from tilewright.store import KernelStore, Key, Ranked, Receipt, Standing, StoredReport
 from tilewright.tuning.messages import Browser

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from tilewright.base.compiler_digest import KEPT, compiler_digest
 from tilewright.base.errors import CompilerBug
-from tilewright.base.source import KEPT, compiler_digest
 
 PACKAGE = "tilewright"
 ROOT = Path(__file__).parents[2]
 #: The module that the worker in the page imports.
-ENTRY = f"{PACKAGE}.tuning.client"
+ENTRY = f"{PACKAGE}.tuning.page_compiler"
 DATA = "data"
 
 #: The earliest date that a zip can represent.

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.dtypes import in_memory
 from tilewright.bundle import Bundle
-from tilewright.hosts.stops import of_word
+from tilewright.hosts.kernel_trap import of_word
 from tilewright.hosts.tensors import (
     Array,
     Inference,

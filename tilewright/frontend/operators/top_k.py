@@ -10,9 +10,9 @@ from math import prod
 
 from tilewright.base.dtypes import BOOL, I32, I64
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
+from tilewright.frontend.operator_table import operator
 from tilewright.frontend.operators.reduction import first_extreme
-from tilewright.frontend.table import operator
 from tilewright.graph import ops
 from tilewright.graph.node import Node, broadcast, cast, gather, node, reshape, transpose
 

@@ -26,12 +26,12 @@ from pathlib import Path
 
 import msgspec
 
+from tilewright.base.compiler_digest import compiler_digest
 from tilewright.base.errors import BundleCorrupt, UsageError
-from tilewright.base.source import compiler_digest
 from tilewright.bundle import POINTER, Bundle, FileRef, Manifest, Pointer
 from tilewright.bundle.format import BLOBS, MALFORMED, decode, digest, encode, is_blob_name
+from tilewright.bundle.owned_files import PART, replace
 from tilewright.bundle.reader import read_blob
-from tilewright.bundle.written import PART, replace
 from tilewright.tuning.catalogue import Winners
 from tilewright.tuning.folder import INDEX
 
@@ -39,7 +39,7 @@ from tilewright.tuning.folder import INDEX
 ROOM, FILES = 1 << 30, 50_000
 #: Seconds after its last use that a file stays, beyond all limits: a visitor that got a pointer
 #: still loads the files and tunes with that digest.  A process renews what it has open after half
-#: of this (workshop.py), so at least the other half is left after each use.
+#: of this (session_resources.py), so at least the other half is left after each use.
 GRACE = 7200.0
 _MADE = "made"
 _FOLDERS = (_MADE, BLOBS, "origins")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilewright.elastic.transform.module import CudaSource, whole
-from tilewright.elastic.transform.source import Edit, Headers, included, inside
+from tilewright.elastic.transform.cuda_source import Edit, Headers, included, inside
+from tilewright.elastic.transform.definitions import CudaSource, whole
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -17,8 +17,8 @@ from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import MemoryLimit, OutOfRange
 from tilewright.bundle import Bundle, kernels, open_bundle
 from tilewright.bundle.format import checking, parse, reading
-from tilewright.bundle.stored import tensors_of
-from tilewright.hosts.stops import out_of_range
+from tilewright.bundle.widening import tensors_of
+from tilewright.hosts.kernel_trap import out_of_range
 from tilewright.hosts.tensors import (
     Array,
     Inference,

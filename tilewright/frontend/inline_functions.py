@@ -14,10 +14,10 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, defs, helper
 
 from tilewright.base.errors import InvalidModel, UnsupportedOp
-from tilewright.frontend.bounds import Key, domain_of, key_of, subgraphs
+from tilewright.frontend.initializers import MESSAGE, kind_of
 from tilewright.frontend.opsets import check_attributes, fill_defaults, same_meaning
+from tilewright.frontend.structure_checks import Key, domain_of, key_of, subgraphs
 from tilewright.frontend.subgraphs import CONTROL
-from tilewright.frontend.tensors import MESSAGE, kind_of
 from tilewright.graph.node import Node
 
 #: By its name in a function's body, how a tensor is called outside.
