@@ -53,10 +53,15 @@ FIRST: Mapping[str, Callable[[Record], str]] = {
 }
 INDEX = """# Results
 
-One page a subject; `python -m benchmarks.report` makes them from the JSON files beside them, which
-have every row. Each page leads with what you may expect: a mean of n cases with the least and the
-most of them, or a median of n runs with the distance of their quartiles, and the machine. Means are
-geometric unless a page says otherwise.
+A page a subject, with the answer first. `python -m benchmarks.report` makes them from the JSON
+files in this folder, which have every row.
+
+* *Figure*: the geometric mean of n cases, with the least and the most of them as its *spread*; or
+  the median of n runs, with the distance between their quartiles.
+* "Times as fast" and "speed over" compare times of one run, taken by turns: above 1, Tilewright is
+  faster.
+* K0 to K3 are the matrix products of the nnJIT paper. Other terms are in the
+  [glossary](../../docs/glossary.md).
 """
 
 
@@ -73,7 +78,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 def index(records: Records) -> str:
     lines = [f"* **[{page.title}]({page.name}.md)**: {page.verdict(records)}" for page in PAGES]
-    return "\n".join([INDEX, *lines, ""])
+    return "\n".join([INDEX, "## Subjects", "", *lines, ""])
 
 
 def filled(text: str, records: Records) -> str:

@@ -163,14 +163,18 @@ def _kept(record: Record) -> tuple[int, int]:
 def verdict(records: Records) -> str:
     record = records["corun"]
     kept, ran = _kept(record)
-    refused = sum("error" in r and r["policy"] == OURS for r in record["rows"])
+    refused = sum(r.get("error", {}).get("code") == "admission-refused" for r in record["rows"])
     pairs = _compared(record)
-    own, other = (statistics.median(pair[n]["service_p99"] for pair in pairs) for n in (0, 1))
+    (own, other), (work, more) = (
+        [statistics.median(pair[n][key] for pair in pairs) for n in (0, 1)]
+        for key in ("service_p99", "normal_share")
+    )
     return (
         f"The critical model's bound was kept in {kept} of {ran} runs; {refused} more were "
         f"refused beforehand. Under its tightest accepted bound, p99 from a request's begin is "
-        f"{own:.2f} times the time alone (median of {len(pairs)} settings), with stream "
-        f"priorities {other:.2f} times."
+        f"{own:.2f} times the time alone (median of {len(pairs)} settings), and normal models do "
+        f"{work:.2f} of the possible work; with stream priorities it is {other:.2f} times, and "
+        f"{more:.2f}."
     )
 
 

@@ -7,6 +7,7 @@ is faster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import geometric_mean
 
 from benchmarks.peers.engines import CUBLAS, ON_GPU, ON_GPUS
 from benchmarks.records import Record, Records, Row
@@ -98,11 +99,12 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
 def verdict(records: Records) -> str:
     record = records["gpu_peers"]
     cases = Cases(record, MODELS)
-    means = ", ".join(f"{mean(cases.ratios(engine))} {TITLES[engine]}" for engine in PEERS)
-    return (
-        f"Speed of models over other engines on an {place(record)}, from the call to the outputs: "
-        f"{means}; in brackets: the number of models."
+    found = {TITLES[e]: [r for r in cases.ratios(e) if r is not None] for e in PEERS}
+    means = ", ".join(
+        f"{geometric_mean(ratios):.2f} times as fast as in {title} ({len(ratios)} models)"
+        for title, ratios in found.items()
     )
+    return f"On an {place(record)}, from the call to the outputs, models run {means}."
 
 
 def answers(records: Records) -> list[Answer]:

@@ -149,8 +149,8 @@ def verdict(records: Records) -> str:
     missed = [line for line in known if any("**" in cell for cell in line[2:])]
     return (
         f"{len(known) - len(missed)} of {len(known)} measured targets are met everywhere they were "
-        f"measured; {len(missed)} are missed somewhere (bold below), {len(judged) - len(known)} "
-        "were not measured."
+        f"measured; {len(missed)} are missed somewhere. {len(judged) - len(known)} more were not "
+        "measured."
     )
 
 

@@ -16,6 +16,7 @@ from benchmarks.report.tables import Columns, listed, table, told
 #: Name of a file, and SVG.
 Pictures = Iterable[tuple[str, str]]
 
+LEGEND = "[How to read this](README.md)"
 HEAD = ["what you may expect", "figure", "n", "spread", "machine"]
 
 
@@ -69,7 +70,7 @@ class Page:
     def text(self, records: Records) -> str:
         lines = [f"# {self.title}", "", self.verdict(records), ""]
         if answers := self.answers(records):
-            lines += [table(HEAD, answers), ""]
+            lines += [table(HEAD, answers), "", LEGEND, ""]
         for section in self.sections:
             lines += section.lines(records)
         return "\n".join(lines)
