@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.records import Record, Records, Row, by
+from benchmarks.records import Record, Records, Row, by, rows
 from benchmarks.report.charts import COLOURS, frontier
 from benchmarks.report.page import Answer, Page, Section, count, over
 from benchmarks.report.tables import paragraphs, shown, table
@@ -45,11 +45,11 @@ def _policy(row: Row) -> str:
     return str(row["policy"]) + ("" if together is None else f", {together or 'all'} at once")
 
 
-def points(rows: Sequence[Row]) -> list[Row]:
+def points(ran: Sequence[Row]) -> list[Row]:
     """Medians over the seeds; n is that of all runs together."""
     keys = (*SETTING, *POINT)
     found: list[Row] = []
-    for key, runs in by(rows, *keys).items():
+    for key, runs in by(ran, *keys).items():
         middle: dict[str, Any] = dict(zip(keys, key, strict=True))
         for name in MEASURES:
             known = [r[name] for r in runs if r.get(name) is not None]
@@ -127,10 +127,10 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
     policies = list(dict.fromkeys(r["policy"] for r in record["rows"] if "error" not in r))
     # a policy has one colour in all pictures, and its further curves what is left in each
     further = range(len(policies), len(COLOURS))
-    for setting, rows in by(points(runs(record)), *SETTING).items():
+    for setting, found in by(points(runs(record)), *SETTING).items():
         series = [
             (policy, [(r["p99"], r["normal_share"]) for r in of])
-            for (policy,), of in by(rows, "policy").items()
+            for (policy,), of in by(found, "policy").items()
         ]
         if max(len(found) for _, found in series) < FRONTIER:
             continue
@@ -145,13 +145,19 @@ def charts(record: Record) -> Iterator[tuple[str, str]]:
 # ---- the page ------------------------------------------------------------------------------------
 
 
+def _latest(records: Records) -> Record:
+    """What was measured on the card of the last run."""
+    record = records["corun"]
+    return {**record, "rows": rows(record, gpu=record["machine"].get("gpu"))}
+
+
 def _compared(record: Record) -> list[tuple[Row, Row]]:
     """Tuned kernels: ours under its least bound, and priorities, in the same setting."""
     found = []
-    for setting, (rows, _) in settings(record).items():
-        theirs = [r for r in rows if r["policy"] == "priority"]
-        if ours(rows) and theirs and setting[SETTING.index("kernels")] == "tuned":
-            found.append((ours(rows)[0], theirs[0]))
+    for setting, (own, _) in settings(record).items():
+        theirs = [r for r in own if r["policy"] == "priority"]
+        if ours(own) and theirs and setting[SETTING.index("kernels")] == "tuned":
+            found.append((ours(own)[0], theirs[0]))
     return found
 
 
@@ -161,7 +167,7 @@ def _kept(record: Record) -> tuple[int, int]:
 
 
 def verdict(records: Records) -> str:
-    record = records["corun"]
+    record = _latest(records)
     kept, ran = _kept(record)
     refused = sum(r.get("error", {}).get("code") == "admission-refused" for r in record["rows"])
     pairs = _compared(record)
@@ -179,7 +185,7 @@ def verdict(records: Records) -> str:
 
 
 def answers(records: Records) -> list[Answer]:
-    record = records["corun"]
+    record = _latest(records)
     pairs = _compared(record)
     lines = [count("runs that kept their bound", *_kept(record), record)]
     for key, what in (("service_p99", "p99 from the begin, over alone"),

@@ -89,9 +89,10 @@ def facts(record: Record) -> str:
 
 
 def place(record: Record) -> str:
-    """The machine in few words."""
+    """The card, or the processors of all rows: they may come from several machines."""
     machine = record["machine"]
-    return str(machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores")
+    cpus = dict.fromkeys(str(row.get("cpu", machine["cpu"])) for row in record["rows"])
+    return str(machine.get("gpu") or f"{' and '.join(cpus)}, {machine['cores']} cores")
 
 
 def over(
