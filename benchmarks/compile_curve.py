@@ -23,8 +23,7 @@ import common
 import onnx
 
 from benchmarks.models.long_models import mixed
-from tilewright.base.gc_pause import paused
-from tilewright.compiler import Compiled, Options, compile_model
+from tilewright.compiler import Compiled, Options, compile_model, paused
 from tilewright.frontend import load
 from tilewright.targets import DEFAULT, target
 

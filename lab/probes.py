@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.base.abi import CONTROL_BYTES
-from tilewright.base.alignment import align
+from tilewright.base.abi import CONTROL_BYTES, align
 from tilewright.base.sections import Build, File, Section
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.wasm.driver import driver

@@ -18,8 +18,7 @@ from rich.console import Group
 
 from lab.paper_spaces import CACHE_READ, PAPER, READINGS, RELAXATIONS, block_tiles, naive, tiles
 from lab.subjects import product_kernel
-from tilewright.base.errors import MemoryLimit, NoSpace, UsageError
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import MemoryLimit, NoSpace, UsageError, of_kind
 from tilewright.bundle import is_bundle, open_bundle
 from tilewright.cli.options import OBJECTIVES, Json, check_objective, sizes
 from tilewright.cli.output import Answer, table

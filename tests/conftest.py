@@ -15,7 +15,7 @@ from helpers.waiting import PATIENCE
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tilewright.base.gc_pause import paused
+from tilewright.compiler import paused
 from tilewright.frontend.shape_inference import PROGRAM, ShapeInference
 from tilewright.hosts.browser import BrowserHost
 

@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 
 from tilewright import TOOL, bundle
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.base.errors import ShapeError, UsageError
 from tilewright.base.sections import Section
-from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, kernels
+from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, add, sections
 from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
 from tilewright.bundle.widening import narrowed
@@ -70,7 +70,7 @@ def contents_of(
     blobs: Blobs = {}
     specs = [kernel_to_data(kernel) for kernel in program.kernels]
     listed = [
-        kernels.KernelEntry(name=kernel.name, spec=spec)
+        sections.KernelEntry(name=kernel.name, spec=spec)
         for kernel, spec in zip(program.kernels, specs, strict=True)
     ]
     states = facts.states or {}
@@ -92,7 +92,7 @@ def contents_of(
             for s in program.states
         ),
         weights=Weights(bytes=stored, memory=program.tensor_bytes if narrow else 0),
-        kernels=add(blobs, kernels.pack(listed), "json"),
+        kernels=add(blobs, sections.pack(listed), "json"),
         plans=tuple(_plan(program, plan, blobs) for plan in program.plans),
         targets={name: store(one.section, _slots(one, specs), blobs) for name, one in made.items()},
         assets=_assets(facts.assets, blobs),
@@ -139,13 +139,13 @@ def _plan(program: Program, plan: Plan, blobs: Blobs) -> bundle.PlanEntry:
     )
 
 
-def _slots(made: Made, specs: Sequence[Mapping[str, object]]) -> list[kernels.Slot]:
+def _slots(made: Made, specs: Sequence[Mapping[str, object]]) -> list[sections.Slot]:
     """Per kernel its slot, and by variant its schedule and the digest of its code."""
     return [
-        kernels.Slot(
+        sections.Slot(
             slot=slot,
             builds={
-                variant: kernels.build_of(spec, codes[number].schedule.to_json(), variant)
+                variant: sections.build_of(spec, codes[number].schedule.to_json(), variant)
                 for variant, codes in made.codes.items()
             },
         )

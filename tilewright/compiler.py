@@ -6,6 +6,7 @@ stage for `tilewright show`, and how long each stage took.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from typing import Any
 
 from tilewright.assembly import Made, ModelFacts, contents_of
 from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
-from tilewright.base.gc_pause import paused
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
@@ -99,6 +99,22 @@ class Compiled:
     def codes(self) -> Sequence[Code]:
         """Every kernel in the first variant of the first target."""
         return next(iter(next(iter(self.made.values())).codes.values()))
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Pauses Python's cyclic garbage collector, which would take as long as compiling does.
+
+    A compilation makes millions of small objects that live to its end, and hardly any cycles.
+    Another thread that paused the collector earlier may resume it inside.
+    """
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 @paused()

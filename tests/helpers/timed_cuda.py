@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.base.errors import HostError
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import HostError, of_kind
 from tilewright.hosts.cuda_devices import CpuDevice, CpuKernel
 from tilewright.hosts.cuda_tasks import Launch, Task
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from lab.subjects import compile_graph
 from tilewright.base.dtypes import BOOL, F32, I8, I64
 from tilewright.compiler import Options, compile_model
-from tilewright.fusion.kernel_splits import DEPTH
+from tilewright.fusion.fuse import DEPTH
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Graph,

@@ -1,4 +1,4 @@
-"""What people read of critical models (cli/critical.py)."""
+"""What people read of critical models (cli/corun.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from helpers.corun_results import of_command
 from rich.console import Console
 
-from tilewright.cli.critical import view
+from tilewright.cli.corun import view
 
 
 def test_people_read_how_often_the_time_alone_changed() -> None:

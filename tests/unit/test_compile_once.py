@@ -17,8 +17,7 @@ from helpers.graphs import steps_of
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.dtypes import F32
-from tilewright.base.gc_pause import paused
-from tilewright.compiler import Options, compile_model
+from tilewright.compiler import Options, compile_model, paused
 from tilewright.frontend import Importer, initializers, load
 from tilewright.graph.node import Graph, Node, elementwise, graph_input
 from tilewright.graph.passes import Passes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import CompilerBug, NotMeasured
-from tilewright.cli.critical import CriticalChoice, further
+from tilewright.cli.corun import CriticalChoice, further
 from tilewright.elastic.instrumented import Instrumentation
 from tilewright.elastic.policy import Critical
 from tilewright.elastic.timeline import BlockSpan, in_lanes, svg, trace, window

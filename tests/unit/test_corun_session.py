@@ -21,7 +21,7 @@ from test_corun_agents import bundles as bundles
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import AdmissionRefused, UsageError
 from tilewright.bundle import open_bundle
-from tilewright.cli.critical import view
+from tilewright.cli.corun import view
 from tilewright.elastic import measure_curves
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
 from tilewright.elastic.concurrency import Concurrency

@@ -18,8 +18,9 @@ from helpers.programs import program
 from lab.subjects import compile_graph, weight_of
 from tilewright.base.dtypes import F32
 from tilewright.compiler import Options
-from tilewright.fusion.f16_operands import LEAST_COLUMNS, LEAST_ROWS
-from tilewright.fusion.row_scaling import (
+from tilewright.fusion.f16_operands import (
+    LEAST_COLUMNS,
+    LEAST_ROWS,
     SCALES,
     dividing_rows,
     fit_halves,

@@ -23,10 +23,9 @@ from helpers.random_graphs import random_graph
 from helpers.schedules import random_schedule
 from helpers.seeds import seeds
 
-from tilewright.graph.node import Graph, Node, gather, iota, transpose
+from tilewright.graph.node import Graph, Node, gather, iota, render, transpose
 from tilewright.graph.passes import integers, optimise, pack
 from tilewright.graph.passes.algebra import RULES, simplify
-from tilewright.graph.printer import render
 from tilewright.graph.rewrite import RuleFn, rewrite
 from tilewright.targets.packing import PACKING
 

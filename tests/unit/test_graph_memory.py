@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.base.alignment import ALIGNMENT, align
+from tilewright.base.abi import ALIGNMENT, align
 from tilewright.plan.arena import Life, place
 
 LIVES = st.builds(

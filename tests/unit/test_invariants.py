@@ -1,11 +1,10 @@
-"""What must hold inside (base/invariants.py): the value itself, or a bug of ours with its facts."""
+"""What must hold inside (base/errors.py): the value itself, or a bug of ours with its facts."""
 
 from __future__ import annotations
 
 import pytest
 
-from tilewright.base.errors import CompilerBug
-from tilewright.base.invariants import ensure, of_kind, required
+from tilewright.base.errors import CompilerBug, ensure, of_kind, required
 
 
 def test_what_holds_comes_back_as_it_is() -> None:

@@ -435,7 +435,7 @@ sys.meta_path.insert(0, Block())
 
 
 def test_what_must_hold_is_a_typed_error() -> None:
-    """base/invariants.py: `assert` ends with `python -O`, and tells nobody whose fault it is."""
+    """base/errors.py: `assert` ends with `python -O`, and tells nobody whose fault it is."""
     found = [
         f"{path}:{node.lineno}"
         for path in sorted(PACKAGE.rglob("*.py"))

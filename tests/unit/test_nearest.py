@@ -13,8 +13,7 @@ from tilewright.base.errors import UsageError
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import import_model
 from tilewright.graph.nearest import exact
-from tilewright.graph.node import evaluate
-from tilewright.graph.printer import render
+from tilewright.graph.node import evaluate, render
 
 F16, BF16, F32 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT
 Node = tuple[str, list[str], list[str], dict[str, Any]]

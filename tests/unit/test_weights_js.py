@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from node import run
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.base.errors import MemoryLimit
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.plan.arena import Life, spread

@@ -46,3 +46,11 @@ PLACE, NUMBER, TIMES, PLUS, BY, MOST, EACH = range(0, 28, 4)
 
 #: Bits of FLAGS.
 WAITS, BACK = 1, 2
+
+#: Buffers and regions of memory begin at multiples of a cache line.
+ALIGNMENT = 64
+
+
+def align(n: int) -> int:
+    """The next multiple of `ALIGNMENT`."""
+    return -(-n // ALIGNMENT) * ALIGNMENT

@@ -2,11 +2,14 @@
 
 Input: a message, a hint and facts (node, op, opset, dtype, shape, limit).  Output: an exception
 with all of them in its text, and as JSON.  The browser engine uses the same codes.
+
+`required`, `of_kind` and `ensure` are for what must hold inside Tilewright: what fails there is our
+own fault, a `CompilerBug`.  Facts become text only for the error, so asking costs next to nothing.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 
 class TilewrightError(Exception):
@@ -239,3 +242,26 @@ class CompilerBug(TilewrightError):
 
     code = "compiler-bug"
     exit_code = 70
+
+
+T = TypeVar("T")
+
+
+def required(value: T | None, why: str, **facts: object) -> T:
+    """The value, which is there."""
+    if value is None:
+        raise CompilerBug(why, hint="", **facts)
+    return value
+
+
+def of_kind(value: object, kind: type[T], why: str, **facts: object) -> T:
+    """The value, which is of this class."""
+    if not isinstance(value, kind):
+        raise CompilerBug(why, hint="", found=value, **facts)
+    return value
+
+
+def ensure(holds: bool, why: str, **facts: object) -> None:
+    """For what is true of several values, or of none that goes on."""
+    if not holds:
+        raise CompilerBug(why, hint="", **facts)

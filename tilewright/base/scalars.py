@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilewright.base.dtypes import BOOL, I32, DType
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 
 Number = float | int | bool
 Result = Literal["same", "bool", "i32", "cast"]

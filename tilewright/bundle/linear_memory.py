@@ -1,15 +1,21 @@
-"""The facts of a section whose target uses one linear memory, as records.
+"""Sections whose target uses one linear memory: their facts as records, and checks of plan images.
 
-Input: the plain facts of a `Section`.  Output: records, checked.  docs/bundle.md has the map.
+Input: the plain facts of a `Section`; the bytes of an image, where it goes, and what the manifest
+says of steps, slots and extents.  Output: records, checked; or BundleCorrupt.  The driver trusts
+what it reads, so a host checks an image before it copies it into memory.  The addresses in argument
+blocks are not checked: kernels cannot leave the memory.  docs/bundle.md has the map.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import TypeVar
 
 import msgspec
 
-from tilewright.bundle.format import SectionEntry, reading
+from tilewright.base import abi
+from tilewright.base.errors import BundleCorrupt
+from tilewright.bundle.format import REBUILD, SectionEntry, reading
 
 Record = TypeVar("Record")
 
@@ -53,3 +59,49 @@ def places_of(section: SectionEntry) -> tuple[PlanPlace, ...]:
 def _convert(data: object, kind: type[Record]) -> Record:
     with reading("a section of the manifest"):
         return msgspec.convert(data, kind)
+
+
+def check_image(data: bytes, address: int, steps: int, slots: int, extents: int) -> None:
+    """Raises BundleCorrupt unless a driver that obeys the image ends and stays inside of it."""
+    ends = abi.HEADER + abi.RECORD * (steps + 1)
+    _need(len(data) % 4 == 0 and len(data) >= ends, "its size")
+    words = struct.unpack(f"<{len(data) // 4}I", data)
+    _need(words[abi.COUNT // 4] == steps, "the number of steps")
+    before = 0
+    for number in range(steps):
+        at = (abi.HEADER + abi.RECORD * number) // 4
+        slot, args, tiles, grain, tickets, earlier, together, flags = words[at : at + 8]
+        _need(slot < slots, f"the slot of step {number}")
+        inside = args % 4 == 0 and address + ends <= args <= address + len(data)
+        _need(inside, f"the arguments of step {number}")
+        # `grain` may exceed `tiles` of a step that follows an extent
+        _need(grain > 0 and tiles < 2**31, f"the tiles of step {number}")
+        _need(tickets == max(1, -(-tiles // grain)), f"the tickets of step {number}")
+        _need(earlier == before, f"the tickets before step {number}")
+        _need(1 <= together <= steps - number, f"the chain of step {number}")
+        _need(flags <= abi.WAITS | abi.BACK, f"the flags of step {number}")
+        before += tickets
+    end = words[(ends - abi.RECORD) // 4 : ends // 4]
+    _need(before < 2**31 and end[abi.BEFORE // 4] == before, "the end")
+    _check_table(words, ends, extents)
+
+
+def _check_table(words: tuple[int, ...], ends: int, extents: int) -> None:
+    """The table of what follows an extent changes only numbers of tiles and scalars."""
+    table = words[abi.TABLE // 4]
+    if not table:
+        return
+    _need(table % 4 == 0 and ends <= table < 4 * len(words), "the table of extents")
+    first, each = table // 4 + 1, abi.ENTRY // 4
+    entries = words[table // 4]
+    _need(first + entries * each <= len(words), "the table of extents")
+    for at in range(first, first + entries * each, each):
+        place, number, _, _, by, *_ = words[at : at + each]
+        tiles = place < ends and (place - abi.HEADER) % abi.RECORD == abi.TILES
+        _need(place % 4 == 0 and (tiles or ends <= place < table), "a place in the table")
+        _need(number < extents and by > 0, "an entry of the table")
+
+
+def _need(holds: bool, what: str) -> None:
+    if not holds:
+        raise BundleCorrupt(f"a plan image is not valid: {what}", hint=REBUILD)

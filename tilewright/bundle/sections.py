@@ -1,24 +1,72 @@
-"""Converts sections between targets' records and the manifest's.
+"""Sections of a bundle, and its lists of kernels: specifications, slots and schedules per target.
 
-Input: a target's section, or a manifest's section and its bundle.  Output: the other.  Only the
-target knows what its files and facts mean.
+Input: a target's section, or a manifest's section and its bundle; specifications and schedules as
+plain data.  Output: the other one; JSON bytes, and back.  Only the target knows what its files and
+facts mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+import msgspec
 
 from tilewright.base import sections as made
-from tilewright.bundle import kernels
-from tilewright.bundle.format import BuildEntry, FileRef, SectionEntry
+from tilewright.base.compiler_digest import compiler_digest
+from tilewright.bundle.format import BuildEntry, FileRef, SectionEntry, parse
 from tilewright.bundle.owned_files import Buffer
 from tilewright.bundle.reader import Bundle
 from tilewright.bundle.writer import add
 
+Data = Mapping[str, object]
 
-def store(
-    section: made.Section, slots: Sequence[kernels.Slot], blobs: dict[str, Buffer]
-) -> SectionEntry:
+
+class KernelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel: its name for people, and its specification (kernel/serial.py)."""
+
+    name: str
+    spec: dict[str, object]
+
+
+class SlotBuild(TypedDict):
+    """What a variant runs for a kernel; digest: of what decides about its code"""
+
+    digest: str
+    schedule: dict[str, object]
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A target's record of one kernel: its slot, and by variant the result of `build_of`."""
+
+    slot: int
+    builds: dict[str, SlotBuild]
+
+
+def build_of(spec: Data, schedule: Data, variant: str) -> SlotBuild:
+    """A schedule, and a digest that identifies the code made from it by this compiler."""
+    identity = msgspec.json.encode([spec, schedule, variant, compiler_digest()], order="sorted")
+    return {"digest": hashlib.sha256(identity).hexdigest(), "schedule": dict(schedule)}
+
+
+def pack(entries: Sequence[KernelEntry] | Sequence[Slot]) -> bytes:
+    return msgspec.json.encode(entries)
+
+
+def unpack(data: bytes) -> list[KernelEntry]:
+    """The bundle's kernels (`Manifest.kernels`), by number."""
+    made: list[KernelEntry] = parse(data, list[KernelEntry], "the list of kernels")
+    return made
+
+
+def unpack_slots(data: bytes) -> list[Slot]:
+    """A target's record of each kernel (`Section.kernels`), by number."""
+    made: list[Slot] = parse(data, list[Slot], "a list of slots")
+    return made
+
+
+def store(section: made.Section, slots: Sequence[Slot], blobs: dict[str, Buffer]) -> SectionEntry:
     """The section as the manifest has it; its files go into `blobs`."""
 
     def ref(file: made.File) -> FileRef:
@@ -39,7 +87,7 @@ def store(
         memory=section.memory,
         programs={name: ref(file) for name, file in section.programs.items()},
         plans=tuple(map(dict, section.plans)),
-        kernels=add(blobs, kernels.pack(slots), "json"),
+        kernels=add(blobs, pack(slots), "json"),
         facts=dict(section.facts),
     )
 
@@ -50,7 +98,7 @@ def load(bundle: Bundle, section: SectionEntry) -> made.Section:
     def file(ref: FileRef) -> made.File:
         return made.File(bundle.read(ref), ref.file.rpartition(".")[2])
 
-    slots = kernels.unpack_slots(bundle.read(section.kernels))
+    slots = unpack_slots(bundle.read(section.kernels))
     return made.Section(
         builds=tuple(
             made.Build(b.variant, b.features, file(b.code), tuple(map(file, b.plans)), b.facts)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tilewright.base.errors import HostError, UsageError
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import HostError, UsageError, of_kind
 from tilewright.bundle.format import Pointer
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.numpy_scalars import Array as Array
 from tilewright.bundle.format import TensorEntry, reading

@@ -14,17 +14,7 @@ import typer
 
 from tilewright import TOOL, __version__
 from tilewright.base.errors import TilewrightError, UsageError
-from tilewright.cli import (
-    corun,
-    database,
-    elastic,
-    models,
-    relink,
-    reports,
-    serving,
-    tools,
-    tune,
-)
+from tilewright.cli import corun, database, elastic, models, reports, serving, tools, tune
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, print_answer, print_error
 
@@ -43,7 +33,7 @@ for _command in (
     models.show,
     corun.corun,
     corun.broker,
-    relink.relink,
+    models.relink,
     elastic.elastic,
     tune.tune,
     tools.doctor,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tilewright.compiler import Compiled
-from tilewright.graph import printer
+from tilewright.graph import node
 from tilewright.kernel import loops, spec
 from tilewright.targets import target
 
@@ -20,7 +20,7 @@ def text_of(compiled: Compiled, stage: str) -> str:
 
 
 def _graph(compiled: Compiled) -> list[str]:
-    return [f"{_title(p.dims)}{printer.render(p.graph)}" for p in compiled.plans]
+    return [f"{_title(p.dims)}{node.render(p.graph)}" for p in compiled.plans]
 
 
 def _kernels(compiled: Compiled) -> list[str]:

@@ -12,8 +12,13 @@ from math import inf, prod
 import numpy as np
 
 from tilewright.base.dtypes import F64, I64, DType
-from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType, UnsupportedOp
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import (
+    InvalidModel,
+    ShapeError,
+    UnsupportedDType,
+    UnsupportedOp,
+    of_kind,
+)
 from tilewright.base.model_limits import within
 from tilewright.base.scalars import SCALARS
 from tilewright.graph import ops

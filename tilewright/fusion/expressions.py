@@ -2,6 +2,11 @@
 
 Input: a node and what lies in memory.  Output: a `Kernel`, not yet in normal form, the nodes whose
 buffers it loads, and the reductions that became its stages.  It decides nothing about storage.
+
+Positions that the model computes by counting become indices, which kernels need not check, if they
+are certain to lie in range.  Positions that are read from memory stay expressions.
+
+    int(i) * 4 + int(j)  ->  i*4 + j        int(i) // 2  ->  i//2
 """
 
 from __future__ import annotations
@@ -10,10 +15,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from tilewright.base.dtypes import I32, DType
-from tilewright.base.invariants import required
-from tilewright.fusion.affine_positions import counted_index
-from tilewright.fusion.kernel_splits import IN_TURN
+from tilewright.base.dtypes import I32, I64, DType
+from tilewright.base.errors import required
+from tilewright.fusion.fuse import IN_TURN
 from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.extents import Follow
@@ -356,3 +360,41 @@ def _name(out: Node, stages: tuple[Stage, ...]) -> str:
     if len(stages) == 1 and is_product:
         return f"contract_{size}x{depth}"
     return f"{'_'.join(s.op for s in stages)}_{size}x{depth}"
+
+
+def counted_index(e: Expr, extent: int) -> Index | None:
+    """The index that `e` equals, if no value of it leaves [0, extent)."""
+    found = _counted(e)
+    if found is None:
+        return None
+    low, high = found.bounds
+    return found if low >= 0 and high < extent else None
+
+
+def _counted(e: Expr) -> Index | None:
+    match e:
+        case IndexValue(index):
+            return index
+        case Const(value, dtype) if dtype in (I32, I64):
+            return Index((), int(value))
+        case Call(fn, operands, dtype, _) if dtype in (I32, I64):
+            parts = [_counted(x) for x in operands]
+            known = [p for p in parts if p is not None]
+            return _computed(fn, known) if len(known) == len(parts) else None
+    return None
+
+
+def _computed(fn: str, parts: list[Index]) -> Index | None:
+    match fn, parts:
+        case "cast", [a]:
+            low, high = a.bounds
+            return a if low >= -(2**31) and high < 2**31 else None
+        case "add", [a, b]:
+            return a + b
+        case "sub", [a, b]:
+            return a - b
+        case "mul", [a, b] if a.is_const or b.is_const:
+            return b * a.const if a.is_const else a * b.const
+        case "div", [a, b] if b.is_const and b.const > 0 and a.bounds[0] >= 0:
+            return a // b.const
+    return None

@@ -11,24 +11,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.base.errors import UsageError
 from tilewright.base.model_limits import within
-from tilewright.fusion.f16_operands import operand_to_round, reading_halves, rounding_of
-from tilewright.fusion.f16_weights import APART, agreed
-from tilewright.fusion.partials import parts_of
-from tilewright.fusion.row_scaling import (
+from tilewright.fusion.f16_operands import (
+    APART,
+    agreed,
     dividing_rows,
     fit_halves,
     of_divided_rows,
+    operand_to_round,
+    reading_halves,
+    rounding_of,
     rows_to_divide,
     sizes_of_rows,
 )
+from tilewright.fusion.partials import parts_of
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
-from tilewright.graph.constants import Constants
+from tilewright.graph.constants import Constants, narrow
 from tilewright.graph.extents import NONE, Extents
-from tilewright.graph.narrow import narrow
 from tilewright.graph.node import Graph, Node, computed, constant_work
 from tilewright.kernel.expr import Load
 from tilewright.kernel.form import BlockContraction, form_as

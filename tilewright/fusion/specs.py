@@ -13,8 +13,7 @@ from tilewright.base.errors import CompilerBug
 from tilewright.base.model_limits import within
 from tilewright.fusion.expressions import AXES, Maker
 from tilewright.fusion.fuse import fuse
-from tilewright.fusion.place import place
-from tilewright.fusion.regions import Region, StoredNodes, buffer_of, region_of
+from tilewright.fusion.regions import Region, StoredNodes, buffer_of, place, region_of
 from tilewright.fusion.steps import KernelStep, distinct, unrolled
 from tilewright.graph import ops
 from tilewright.graph.constants import counted

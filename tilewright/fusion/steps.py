@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, ModelNode, Node, node
 from tilewright.graph.scan import Scan, turn

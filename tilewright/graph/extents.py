@@ -17,8 +17,7 @@ from math import isfinite
 
 import numpy as np
 
-from tilewright.base.errors import ShapeError
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import ShapeError, of_kind
 from tilewright.graph import ops
 from tilewright.graph.node import NOWHERE, Graph, ModelNode, Node, computed, literal
 from tilewright.graph.scan import Scan

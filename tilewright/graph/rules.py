@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.base.dtypes import BOOL, BY_NUMPY, I32, I64, DType
-from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType
-from tilewright.base.invariants import required
+from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedDType, required
 from tilewright.base.numpy_scalars import NUMPY_SCALARS, cast
 from tilewright.base.scalars import SCALARS
 from tilewright.graph.ops import (

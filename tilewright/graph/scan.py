@@ -20,8 +20,7 @@ from math import prod
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ShapeError, UnsupportedDType
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import ShapeError, UnsupportedDType, ensure
 from tilewright.base.model_limits import within
 from tilewright.graph import ops
 from tilewright.graph.node import (

@@ -23,8 +23,7 @@ import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.base.dtypes import BY_NUMPY, DECLARED
-from tilewright.base.errors import HostError, TilewrightError
-from tilewright.base.invariants import required
+from tilewright.base.errors import HostError, TilewrightError, required
 from tilewright.base.numpy_scalars import Array
 
 PROTOCOL = 1

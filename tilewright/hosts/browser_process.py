@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from tilewright.base.errors import HostError
-from tilewright.base.invariants import required
+from tilewright.base.errors import HostError, required
 from tilewright.hosts import browser_keeper
 from tilewright.hosts.browser_programs import PageProgram
 

@@ -17,8 +17,7 @@ from typing import NamedTuple, Protocol, SupportsInt
 import numpy as np
 
 from tilewright.base.budget import ALIVE, BLOCK, BUDGET, EVERYBODY, WORD
-from tilewright.base.errors import CompilerBug, HostError, MemoryLimit
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import CompilerBug, HostError, MemoryLimit, of_kind
 from tilewright.hosts.cuda_driver import Driver, cubins
 from tilewright.hosts.cuda_on_cpu import Kernels
 from tilewright.hosts.cuda_request_kernels import RELEASE, SETTLE

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol, SupportsInt
 
-from tilewright.base.errors import HostError
-from tilewright.base.invariants import required
+from tilewright.base.errors import HostError, required
 
 HINT = "Leave out L2 persistence, or use a whole GPU of compute capability 8.0 or more"
 

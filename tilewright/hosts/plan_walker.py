@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import MemoryLimit, OutOfRange
-from tilewright.bundle import Bundle, kernels, open_bundle
+from tilewright.bundle import Bundle, open_bundle, sections
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.widening import tensors_of
 from tilewright.hosts.kernel_trap import out_of_range
@@ -49,7 +49,7 @@ def program_of(bundle: Bundle) -> Program:
     manifest = bundle.manifest
     table = bundle.tensors()
     with reading("the plans and kernels"):
-        listed = kernels.unpack(bundle.read(manifest.kernels))
+        listed = sections.unpack(bundle.read(manifest.kernels))
         plans = [
             parse(bundle.read(plan.file), dict[str, object], "a plan") for plan in manifest.plans
         ]

@@ -35,12 +35,17 @@ from tilewright.base.abi import (
     WORKER_LINES,
 )
 from tilewright.base.dtypes import in_memory
-from tilewright.base.errors import BundleCorrupt, HostError, KernelTrap, MemoryLimit, UsageError
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import (
+    BundleCorrupt,
+    HostError,
+    KernelTrap,
+    MemoryLimit,
+    UsageError,
+    of_kind,
+)
 from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
-from tilewright.bundle.image import check_image
-from tilewright.bundle.linear_memory import PlanPlace, facts_of, places_of
+from tilewright.bundle.linear_memory import PlanPlace, check_image, facts_of, places_of
 from tilewright.bundle.widening import memory_of
 from tilewright.hosts.kernel_trap import out_of_range
 from tilewright.hosts.tensors import (

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import ensure
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.expr import Bound
 from tilewright.kernel.index import Index, Var, flatten, index

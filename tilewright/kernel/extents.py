@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from math import prod
 
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import ensure
 from tilewright.kernel.expr import Expr
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.spec import Kernel, Limit

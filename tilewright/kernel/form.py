@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from tilewright.base.invariants import ensure, of_kind
+from tilewright.base.errors import ensure, of_kind
 from tilewright.kernel.expr import Expr, Guard, Load
 from tilewright.kernel.index import Var, stride
 from tilewright.kernel.quantised import Quantised, of_blocks
@@ -204,7 +204,7 @@ def product(kernel: Kernel) -> Operands | None:
 def in_halves(kernel: Kernel) -> bool:
     """True for a product of f32 that may round its operands to f16: its weights, or their scales,
     are such numbers, and are loose; or its rows were divided so that they fit
-    (fusion/row_scaling.py); and for attention all of whose operands are loose."""
+    (fusion/f16_operands.py); and for attention all of whose operands are loose."""
     form = classify(kernel)
     if isinstance(form, Attention):
         return all(kernel.buffers[x.buffer].loose == "f16" for x in (form.q, form.k, form.v))

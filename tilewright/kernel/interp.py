@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import mul
 
-from tilewright.base.errors import CompilerBug
-from tilewright.base.invariants import ensure, required
+from tilewright.base.errors import CompilerBug, ensure, required
 from tilewright.base.scalars import Number
 from tilewright.kernel.expr import Exchanged, Sent, Swapped
 from tilewright.kernel.index import Var

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter, is_
 from typing import Protocol, TypeVar
 
+from tilewright.base.errors import of_kind
 from tilewright.base.fast_records import computed, record
-from tilewright.base.invariants import of_kind
 from tilewright.kernel.index import Div, Gathered, Index, Mod, Var
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.plan.ir import Plan, Value
 
 #: Steps per bucket of the index by time.

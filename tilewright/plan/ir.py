@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.extents import number_of

@@ -24,8 +24,7 @@ from starlette.websockets import WebSocket
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import tilewright
-from tilewright.base.errors import TilewrightError
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import TilewrightError, of_kind
 from tilewright.bundle import POINTER, open_bundle
 from tilewright.server.allowed_hosts import KnownHosts, host_names
 from tilewright.server.corun import CorunFiles

@@ -14,7 +14,7 @@ from itertools import product as every
 from math import prod
 from typing import Literal
 
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.kernel.form import product
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule

@@ -14,7 +14,7 @@ from tilewright.targets import target
 from tilewright.tuning.candidates import Built, Space, number_of
 
 if TYPE_CHECKING:
-    from tilewright.bundle.kernels import SlotBuild
+    from tilewright.bundle.sections import SlotBuild
 
 Data = dict[str, Any]
 
@@ -33,7 +33,7 @@ def default_of(
 ) -> int | None:
     """The candidate that a device runs in the bundle itself: 0, unless the bundle was relinked.
 
-    builds: of a slot (bundle/kernels.py)
+    builds: of a slot (bundle/sections.py)
     features: of the device; if one that the relinked candidate needs is missing, the bundle runs 0
     """
     if variant not in builds:

@@ -17,7 +17,7 @@ import msgspec
 from tilewright import TOOL
 from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.base.errors import UsageError
-from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, kernels
+from tilewright.bundle import Bundle, Contents, Manifest, SectionEntry, sections
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.sections import load, store
 from tilewright.kernel.spec import Kernel
@@ -44,7 +44,7 @@ def relink(
     old = bundle.manifest
     section = _section(old, device)
     target = find_target(device.target)
-    entries = kernels.unpack(bundle.read(old.kernels))
+    entries = sections.unpack(bundle.read(old.kernels))
     unknown = sorted(set(winners) - set(range(len(entries))))
     if unknown:
         raise UsageError(
@@ -71,7 +71,7 @@ def relink(
             slot,
             builds=slot.builds
             | {
-                device.variant: kernels.build_of(
+                device.variant: sections.build_of(
                     entry.spec, code.schedule.to_json(), device.variant
                 )
             },

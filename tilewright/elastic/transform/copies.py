@@ -11,8 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.base.errors import CompilerBug
-from tilewright.base.invariants import ensure, required
+from tilewright.base.errors import CompilerBug, ensure, required
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.cuda_source import Edit, declared, inside, is_local, name_of
 from tilewright.elastic.transform.definitions import LANES, CudaSource, Definition, function_in

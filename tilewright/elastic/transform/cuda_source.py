@@ -16,8 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from tilewright.base.errors import UsageError
-from tilewright.base.invariants import required
+from tilewright.base.errors import UsageError, required
 from tilewright.elastic.transform.tokens import Directive, Lexed, Problem, Token, closing, lexed
 
 if TYPE_CHECKING:

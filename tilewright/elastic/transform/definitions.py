@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.elastic.transform.cuda_source import Source, above, declared, inside, name_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.elastic.transform.copies import TILE, TW
 from tilewright.elastic.transform.cuda_source import Edit, Source, inside, name_of
 from tilewright.elastic.transform.definitions import Definition

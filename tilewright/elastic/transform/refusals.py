@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.elastic.transform import ptx
 from tilewright.elastic.transform.copies import WORDS as COPY_WORDS
 from tilewright.elastic.transform.cuda_source import (

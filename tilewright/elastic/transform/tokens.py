@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 
 #: The greatest nesting of brackets; compilers have such limits, too.
 DEEPEST = 200

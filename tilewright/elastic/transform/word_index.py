@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.elastic.transform.cuda_source import Source, inside, name_of
 from tilewright.elastic.transform.definitions import CudaSource, Definition, function_in
 from tilewright.elastic.transform.tokens import Directive, Token

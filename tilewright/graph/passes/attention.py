@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from tilewright.base.dtypes import F32
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.graph import ops
 from tilewright.graph.nearest import rounding
 from tilewright.graph.node import (

@@ -1,4 +1,4 @@
-"""Packs the weights of every contraction into panels of fixed width.
+"""Packs the operands of contractions as kernels read them: weights in panels of fixed width.
 
 Input: the layouts that a target asks for.  Output: rules for a rewritten `Graph`, after which each
 contraction reads both operands from memory: a weight in panel order, whatever the schedule
@@ -9,6 +9,15 @@ as it lies; a kernel that reads its columns often copies them itself, tile by ti
     (q[k, n] - zero) * scale  ->  the integers, and a scale per block (pack_blocks.py)
     b[k, n]  ->  b[n, k] where n < 4 and the other operand is contiguous along k: vectors then run
                  along k
+
+Integers of 8 or 16 bits go in groups that one dot instruction takes: the summed axis is split into
+groups of 4 bytes (4 of 8 bits, 2 of 16), and the column operand is in panels of whole groups.  What
+pads the summed axis meets weights of zero.
+
+    a[m, k], b[k, n]   ->  a[m, k // 4, k % 4],  panels[n // 8, k // 4, n % 8, k % 4]
+    windows[c, t, u], w[c, t, u]   ->  w[u, t // 4, c, t % 4]      depthwise: a window per channel
+
+What windows read lies with channels innermost, and the taps of a depthwise kernel lie by channel.
 """
 
 from __future__ import annotations
@@ -17,9 +26,11 @@ from functools import partial
 from math import prod
 from string import ascii_letters
 
+from tilewright.base.dtypes import I8, I16, U8
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,
+    broadcast,
     contract,
     node,
     pad,
@@ -30,12 +41,19 @@ from tilewright.graph.node import (
 from tilewright.graph.ops import Shape
 from tilewright.graph.passes.integers import NARROW
 from tilewright.graph.passes.pack_blocks import from_blocks, pack_blocks
-from tilewright.graph.passes.pack_dot import pack_integers
-from tilewright.graph.passes.pack_windows import channels_innermost, taps_by_channel
 from tilewright.graph.rewrite import RuleFn
 from tilewright.graph.scan import Scan
-from tilewright.graph.views import by_stride, is_affine, is_packed, stored, strides, window
-from tilewright.kernel.layout import Packing, Panels
+from tilewright.graph.views import (
+    by_stride,
+    is_affine,
+    is_packed,
+    stored,
+    strides,
+    through_views,
+    window,
+)
+from tilewright.kernel.index import Index, Var, index
+from tilewright.kernel.layout import Groups, Packing, Panels, Taps
 
 
 def rules(packing: Packing) -> tuple[RuleFn, ...]:
@@ -160,3 +178,228 @@ def _panels(x: Node, head: int, layout: Panels) -> Node:
     view = transpose(copied, back)
     flat = reshape(view, (*view.shape[:-2], panels * width))
     return slice_(flat, (0,) * flat.rank, flat_shape)
+
+
+def channels_innermost(n: Node) -> Node | None:
+    """contract(windows(pad(x)), w) -> contract(windows(pad(copy of x with channels last)), w)
+
+    Only for what lies in memory in another order, such as the model's input.
+    """
+    if not isinstance(n.op, ops.Contract) or n.op.role or n.inputs[0].dtype in NARROW:
+        return None
+    for position, letters in enumerate((n.op.a, n.op.b)):
+        operand = n.inputs[position]
+        if operand.constant:
+            continue
+        moved = _channels_last(operand, [c not in n.op.out for c in letters])
+        if moved is not None:
+            operands = [moved if i == position else x for i, x in enumerate(n.inputs)]
+            return node(n.op, *operands, source=n.source)
+    return None
+
+
+def _channels_last(x: Node, summed: list[bool]) -> Node | None:
+    """The same view of a copy in which a summed axis comes last, if a window runs there now."""
+    axes = tuple(Var(f"i{i}", extent) for i, extent in enumerate(x.shape))
+    root, at = through_views(x, tuple(map(index, axes)))
+    taps = [v for v, is_summed in zip(axes, summed, strict=True) if is_summed]
+    if not at or not _overlap(at[-1], taps):
+        return None
+    depth = {index(v) for v in taps}
+    channels = [i for i in range(root.rank) if root.shape[i] > 1 and at[i] in depth]
+    if not channels:
+        return None
+    perm = [i for i in range(root.rank) if i != channels[-1]] + [channels[-1]]
+    back = [perm.index(i) for i in range(root.rank)]
+    return _onto(x, root, transpose(_copy(root, perm), back))
+
+
+def _overlap(at: Index, taps: list[Var]) -> bool:
+    """True if neighbouring windows along this axis share elements: pixel * stride + tap."""
+    reach = sum(at.coefficient(v) * (v.extent - 1) for v in taps)
+    strides = [c for atom, c in at.terms if atom not in taps]
+    return bool(strides) and reach >= min(strides)
+
+
+def _copy(root: Node, perm: list[int]) -> Node:
+    """transpose(root), stored; padding stays outermost."""
+    if not isinstance(root.op, ops.Pad):
+        return node(ops.Realize(), transpose(root, perm))
+    before, after = root.op.before, root.op.after
+    return pad(
+        node(ops.Realize(), transpose(root.inputs[0], perm)),
+        [before[p] for p in perm],
+        [after[p] for p in perm],
+        root.op.value,
+    )
+
+
+def _onto(x: Node, root: Node, new: Node) -> Node:
+    """The views of `root` that lead to `x`, of `new` instead."""
+    views = []
+    while x is not root:
+        views.append(x)
+        x = x.inputs[0]
+    for view in reversed(views):
+        new = node(view.op, new, source=view.source)
+    return new
+
+
+def taps_by_channel(n: Node) -> Node | None:
+    """sum over taps of (windows * w[c, taps]) -> the same with w stored as [taps, c]"""
+    if not isinstance(n.op, ops.Reduce) or n.op.fn != "sum":
+        return None
+    product = n.inputs[0]
+    if not isinstance(product.op, ops.Elementwise) or product.op.fn != "mul":
+        return None
+    for position, x in enumerate(product.inputs):
+        if not isinstance(x.op, ops.Broadcast) or not x.constant or x.inputs[0].size == 1:
+            continue
+        w, axes = x.inputs[0], n.op.axes
+        perm = [*axes, *(i for i in range(w.rank) if i not in axes)]
+        if isinstance(w.op, ops.Transpose) or all(w.shape[i] == 1 for i in axes):
+            continue
+        stored = node(ops.Realize(), transpose(w, perm))
+        back = [perm.index(i) for i in range(w.rank)]
+        operands = list(product.inputs)
+        operands[position] = broadcast(transpose(stored, back), x.shape)
+        return node(n.op, node(product.op, *operands, source=product.source), source=n.source)
+    return None
+
+
+#: The letters of a contraction, and its operands.
+_Contraction = tuple[str, Node, Node]
+
+
+def pack_integers(n: Node, packing: Packing) -> Node | None:
+    """contract(a, b) -> contract(stored groups of a, view of the packed b)"""
+    if not isinstance(n.op, ops.Contract) or n.inputs[0].dtype not in (I8, U8, I16) or not n.op.out:
+        return None
+    if any(is_packed(x) for x in n.inputs):
+        return None
+    (a, la), (b, lb) = (n.inputs[0], n.op.a), (n.inputs[1], n.op.b)
+    last = n.op.out[-1]
+    if last in la and (last not in lb or a.constant):
+        (a, la), (b, lb) = (b, lb), (a, la)
+    summed = [c for c in la if c in lb and c not in n.op.out]
+    alone = any(c not in n.op.out and not (c in la and c in lb) for c in la + lb)
+    if not summed or alone or last not in lb:
+        return _plain(n, n.op)
+    if last in la:
+        text, x, y = _depthwise(n.op, a, la, b, lb, summed, packing.taps)
+    else:
+        text, x, y = _matrix(n.op, a, la, b, lb, summed, packing.integers)
+    return contract(text, x, y, source=n.source)
+
+
+def _plain(n: Node, op: ops.Contract) -> Node | None:
+    """No packed form: both operands in memory."""
+    a, b = map(stored, n.inputs)
+    same = a is n.inputs[0] and b is n.inputs[1]
+    return None if same else contract(f"{op.a},{op.b}->{op.out}", a, b, source=n.source)
+
+
+def _matrix(
+    op: ops.Contract, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Groups
+) -> _Contraction:
+    group = layout.bytes // a.dtype.size
+    rows = stored(a)
+    steps = strides(rows, la)
+    inner = next((c for c in summed if steps[c] == 1), "")
+    if not inner:
+        inner = max(summed, key=lambda c: a.shape[la.index(c)])
+        order = la.replace(inner, "") + inner
+        la, rows = order, node(ops.Realize(), transpose(a, [la.index(c) for c in order]))
+    missing = -b.shape[lb.index(inner)] % group
+    if missing:
+        at = la.index(inner)
+        rows = stored(_grown(rows, at, rows.shape[at] + missing))
+        b = pad(b, (0,) * b.rank, [missing if c == inner else 0 for c in lb])
+    fresh = next(c for c in ascii_letters if c not in la + lb)
+
+    def split(x: Node, letters: str) -> tuple[Node, str]:
+        at = letters.index(inner)
+        count = x.shape[at] // group
+        shape = (*x.shape[:at], count, group, *x.shape[at + 1 :])
+        return reshape(x, shape), letters.replace(inner, inner + fresh)
+
+    rows, la = split(rows, la)
+    b, lb = split(b, lb)
+    batch = [c for c in lb if c in op.out and c in la]
+    depth = [c for c in by_stride(rows, la) if c in lb and c not in op.out and c != fresh]
+    columns = [c for c in op.out if c in lb and c not in la]
+    panels, order = _integer_panels(b, lb, batch, columns, depth, fresh, layout)
+    return f"{la},{order}->{op.out}", rows, panels
+
+
+def _grown(x: Node, axis: int, extent: int) -> Node:
+    """x with a longer axis, whose new elements are anything: they meet weights of zero.
+
+    A window reads on in memory; what it reads past the end is padding.
+    """
+    match x.op:
+        case ops.Transpose(perm):
+            return transpose(_grown(x.inputs[0], perm[axis], extent), perm)
+        case ops.Unfold(along, _, _, _) if axis not in (along, x.rank - 1):
+            return node(x.op, _grown(x.inputs[0], axis, extent))
+        case ops.Unfold(along, _, stride, 1) if axis == x.rank - 1:
+            source = x.inputs[0]
+            needed = (x.shape[along] - 1) * stride + extent
+            if needed > source.shape[along]:
+                source = _end(source, along, needed)
+            return node(ops.Unfold(along, extent, stride, 1), source)
+        case _:
+            return _end(x, axis, extent)
+
+
+def _end(x: Node, axis: int, extent: int) -> Node:
+    after = [extent - x.shape[axis] if i == axis else 0 for i in range(x.rank)]
+    return node(ops.Realize(), pad(x, (0,) * x.rank, after))
+
+
+def _integer_panels(
+    b: Node,
+    letters: str,
+    batch: list[str],
+    columns: list[str],
+    depth: list[str],
+    inner: str,
+    layout: Groups,
+) -> tuple[Node, str]:
+    """(view of the packed operand, its letters): batch, depth, group, columns"""
+    order = [*batch, *depth, inner, *columns]
+    x = transpose(b, [letters.index(c) for c in order])
+    wide = x.shape[len(order) - len(columns) :]
+    extent, width = prod(wide), layout.width
+    panels = -(-extent // width)
+    x = reshape(x, (*x.shape[: len(order) - len(columns)], extent))
+    x = pad(x, (0,) * x.rank, (0,) * (x.rank - 1) + (panels * width - extent,))
+    x = reshape(x, (*x.shape[:-1], panels, width))
+    head, mid = len(batch), len(batch) + len(depth)
+    there = [*range(head), mid + 1, *range(head, mid), mid + 2, mid]
+    copied = node(ops.Realize(layout), transpose(x, there))
+    back = [there.index(i) for i in range(x.rank)]
+    flat = reshape(transpose(copied, back), (*x.shape[:-2], panels * width))
+    view = slice_(flat, (0,) * flat.rank, (*flat.shape[:-1], extent))
+    return reshape(view, (*view.shape[:-1], *wide)), "".join(order)
+
+
+def _depthwise(
+    op: ops.Contract, a: Node, la: str, b: Node, lb: str, summed: list[str], layout: Taps
+) -> _Contraction:
+    """Weights of four taps of one channel lie side by side: taps of one column, if there are."""
+    group = layout.bytes // a.dtype.size
+    column = next((c for c in summed if b.shape[lb.index(c)] > 1), summed[0])
+    order = [*(c for c in summed if c != column), column, *(c for c in lb if c not in summed)]
+    x = transpose(b, [lb.index(c) for c in order])
+    at = len(summed) - 1
+    outer, taps, others = x.shape[:at], x.shape[at], x.shape[at + 1 :]
+    groups = -(-taps // group)
+    x = pad(x, (0,) * x.rank, [groups * group - taps if i == at else 0 for i in range(x.rank)])
+    x = reshape(x, (*outer, groups, group, *others))
+    there = [*range(at + 1), *range(at + 2, x.rank), at + 1]
+    copied = node(ops.Realize(layout), transpose(x, there))
+    back = transpose(copied, [there.index(i) for i in range(x.rank)])
+    flat = reshape(back, (*outer, groups * group, *others))
+    view = slice_(flat, (0,) * flat.rank, (*outer, taps, *others))
+    return f"{la},{''.join(order)}->{op.out}", stored(a), view

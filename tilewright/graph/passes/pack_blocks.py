@@ -9,7 +9,7 @@ asks (`Blocks`) and the weight is computed where it is used.  No f32 weight is e
 
 Integers of 4 bits are unsigned in memory: q + 8 with zero + 8 where they are signed.  A summed axis
 that fills no whole blocks is padded: the activations there are 0.
-Weights of convolutions become f32 when hosts load them (graph/narrow.py).
+Weights of convolutions become f32 when hosts load them (graph/constants.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.base.dtypes import F32, I8, I32, I64, U8
 from tilewright.graph import ops
+from tilewright.graph.constants import QuantisedWeight, is_call, weights
 from tilewright.graph.node import (
     Node,
     broadcast,
@@ -38,7 +39,6 @@ from tilewright.graph.node import (
     slice_,
     transpose,
 )
-from tilewright.graph.quantised import QuantisedWeight, is_call, weights
 from tilewright.graph.views import stored, strides, through_views
 from tilewright.kernel.index import Atom, Div, Var, flatten, index
 from tilewright.kernel.layout import Blocks, Packing, Panels

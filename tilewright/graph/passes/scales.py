@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tilewright.graph import ops
+from tilewright.graph.constants import weights
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -24,7 +25,6 @@ from tilewright.graph.node import (
     reshape,
     transpose,
 )
-from tilewright.graph.quantised import weights
 
 
 def fold_scales(graph: Graph) -> Graph:

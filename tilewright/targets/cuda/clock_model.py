@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.kernel import loops as l
 from tilewright.kernel.expr import Call, Dot, Load
 from tilewright.kernel.tree import walk

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from tilewright.base.abi import CHECK_BIT
 from tilewright.base.dtypes import F16, F32, I8, U8, DType
-from tilewright.base.errors import CompilerBug
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import CompilerBug, ensure
 from tilewright.kernel.expr import Call, Const, Dot, Expr, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import (

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import product as every
 from math import ceil, sqrt
 
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.classes import CudaGroup
 from tilewright.targets.cuda.features import (

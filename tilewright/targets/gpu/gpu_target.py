@@ -56,7 +56,7 @@ def group_of(fn: TileFn) -> int:
 
 def halves_of(program: Program) -> frozenset[int]:
     """Weights that are stored as f16, two in a word: those all of whose readers allow it
-    (fusion/f16_weights.py)."""
+    (fusion/f16_operands.py)."""
     return frozenset(
         plan.values[access.value].tensor
         for plan in program.plans

@@ -13,7 +13,7 @@ from itertools import product as every
 from math import log2
 from typing import Any, TypeAlias, TypeVar
 
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.device_class import DeviceClass

@@ -1,7 +1,7 @@
 """Depthwise convolutions of bytes: a window per channel, taps of one column in one dot product.
 
 Input: a kernel that sums products of windows and their weights, packed in fours (see
-graph/passes/pack_dot.py), and a schedule.  Output: a `TileFn`.  The loops over pixels and channels
+graph/passes/pack.py), and a schedule.  Output: a `TileFn`.  The loops over pixels and channels
 are those of all windows.  Bytes of four taps are interleaved until those of one channel are
 adjacent, as the weights are; neighbouring pixels share the interleaved bytes.
 

@@ -1,6 +1,6 @@
 """Contractions of 8-bit and 16-bit integers: register tiles whose steps are dot products of groups.
 
-Input: a kernel whose operands are packed in groups of 4 bytes (graph/passes/pack_dot.py), and a
+Input: a kernel whose operands are packed in groups of 4 bytes (graph/passes/pack.py), and a
 schedule.  Output: a `TileFn`.  A group of the row operand is loaded and repeated over the lanes;
 the column operand is loaded as vectors of whole groups.  The schedule's `dot` says how bytes are
 multiplied; both methods are exact:

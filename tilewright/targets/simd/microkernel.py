@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.base.dtypes import F32, DType
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.kernel.builder import Builder, Values, nest
 from tilewright.kernel.cache_blocks import Block, BlockedSum
 from tilewright.kernel.expr import Bound, Call, Const, Expr, Load, Reg, Splat

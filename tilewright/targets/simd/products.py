@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import TypeAlias, TypeVar
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.kernel.cache_blocks import BlockedSum, blocks
 from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.loops import TileFn

@@ -22,7 +22,7 @@ from functools import partial
 from math import gcd
 
 from tilewright.base.dtypes import F32
-from tilewright.base.invariants import of_kind, required
+from tilewright.base.errors import of_kind, required
 from tilewright.kernel.builder import Values
 from tilewright.kernel.cache_blocks import Block
 from tilewright.kernel.expr import Call, Const, Expr, Load, Reg, Splat, dtype_of, lanes_of

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from tilewright.base.errors import CompilerBug
-from tilewright.base.invariants import ensure, required
+from tilewright.base.errors import CompilerBug, ensure, required
 from tilewright.kernel import form
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 
-from tilewright.base.errors import BundleVersion
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import BundleVersion, of_kind
 from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import settled
 from tilewright.kernel.spec import Kernel

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.base.errors import CompilerBug
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import CompilerBug, ensure
 from tilewright.targets.wasm.encode import f32_bits
 from tilewright.targets.wasm.ir import (
     ANY_LOW,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from tilewright.base.dtypes import I8, I16, U8
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.kernel import expr as k
 from tilewright.kernel.index import Index
 from tilewright.targets.wasm.build import ZERO, FuncBuilder

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tilewright.base.abi import CONTROL_BYTES, MEMORY_LIMIT, MOST_WORKERS
-from tilewright.base.alignment import align
+from tilewright.base.abi import CONTROL_BYTES, MEMORY_LIMIT, MOST_WORKERS, align
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Program
 from tilewright.plan.arena import arena_of, row

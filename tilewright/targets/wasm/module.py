@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import ensure
 from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import FnType, encode_locals
 from tilewright.targets.wasm.isa import VALTYPES, uleb

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,

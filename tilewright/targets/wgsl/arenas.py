@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.plan import Plan, Program, State, Step, Tensor, Value
 from tilewright.plan.arena import arena_of
 from tilewright.targets.gpu.gpu_target import halves_of
@@ -20,7 +20,7 @@ from tilewright.targets.wgsl.packed_bytes import EACH, byte_tensors
 from tilewright.targets.wgsl.weight_buffers import Banks
 
 #: Words before everything else; the first one reports an index out of range.  All parts begin at
-#: multiples of 64 words, as bindings must (base/alignment.py; its unit is a word here).
+#: multiples of 64 words, as bindings must (base/abi.py; its unit is a word here).
 HEAD = 64
 
 

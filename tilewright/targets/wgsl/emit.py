@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from tilewright.base.abi import CHECK_BIT
 from tilewright.base.dtypes import BOOL, F16, F32, I8, I64, U8, DType
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import ensure
 from tilewright.kernel.expr import Call, Dot, Nibbles, Subvector, dtype_of
 from tilewright.kernel.index import Index
 from tilewright.kernel.loops import LetGather, MatrixStmt, MatrixUnit, Scratch, TileFn, checks

@@ -7,7 +7,7 @@ elements.  Other 8-bit elements take a word each, since several threads may stor
 from __future__ import annotations
 
 from tilewright.base.dtypes import I8, U8, DType
-from tilewright.base.invariants import ensure
+from tilewright.base.errors import ensure
 from tilewright.kernel.layout import Blocks
 from tilewright.kernel.spec import Buffer
 from tilewright.plan import Program

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.base.alignment import align
+from tilewright.base.abi import align
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan.arena import row
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Bound, Load
 from tilewright.kernel.index import Index, index

@@ -1,7 +1,7 @@
 """Copies f32 to f16 in memory: each thread writes eight numbers, which are four whole words.
 
 Input: a kernel whose output is stored as f16 (fusion/f16_operands.py), or whose rows
-fusion/row_scaling.py divides, if their length is a multiple of eight. Output: its loop nest. Two
+fusion/f16_operands.py divides, if their length is a multiple of eight. Output: its loop nest. Two
 threads never write to the same word.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.base.dtypes import F32
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Call, Expr, Join, Lane, Lanes, Load, Reg
 from tilewright.kernel.loops import TileFn

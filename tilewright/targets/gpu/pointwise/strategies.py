@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import product
 from math import log2
 
-from tilewright.base.invariants import of_kind, required
+from tilewright.base.errors import of_kind, required
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel

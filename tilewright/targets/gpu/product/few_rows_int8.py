@@ -22,7 +22,7 @@ from functools import reduce
 from math import ceil
 
 from tilewright.base.dtypes import F32, I8, I32
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import of_kind
 from tilewright.kernel.expr import (
     Bound,
     Call,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, gcd, prod
 
 from tilewright.base.dtypes import F32, I8, I32, U8
-from tilewright.base.invariants import required
+from tilewright.base.errors import required
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Bound, Call, Expr, Lane, Lanes, Load, Reg
 from tilewright.kernel.form import BlockContraction, Contraction, classify, product
