@@ -1,7 +1,6 @@
-// Loads a bundle on the device that runs it faster: measures WebAssembly and WebGPU once, and remembers the verdict.
-// Input: a bundle's URL, options of `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was.
-// Loaded on demand, for device 'auto'.  A browser without storage is no error: the next visit measures again.  renew.js goes on after a lost
-// device.
+// Loads a bundle on its faster device: measures WebAssembly and WebGPU once, and remembers the verdict. Input: a bundle's URL, options of
+// `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was. Loaded on demand, for device 'auto'.  Without
+// storage it still works, but every visit measures again.  renew.js continues after a lost device.
 
 import { inspect, load, probeHost } from './engine.js';
 import { findAdapter } from './gpu_device.js';
@@ -9,13 +8,13 @@ import { LATE, within } from './errors.js';
 import { prepared, recovering, unlessSilent, WENT_ON } from './renew.js';
 import { zerosFor } from './zeros.js';
 
-/** Where verdicts are kept; its number changes with what is measured. */
+/** The cache with verdicts; its number changes whenever the measurement does. */
 const CACHE = 'tilewright-chosen-1';
 
 /** @param {string} url */
 const keyOf = (url) => `${new URL('/_tilewright/chosen', url).href}?${new URLSearchParams({ bundle: url })}`;
 
-/** The last verdict for a bundle, if nothing that it rests on has changed. @type {T.Recalled} */
+/** The last verdict for a bundle, if everything that it depends on is unchanged. @type {T.Recalled} */
 export async function recalled(url, basis) {
   try {
     const found = await (await caches.open(CACHE)).match(keyOf(url));
@@ -38,13 +37,13 @@ export async function remember(url, basis, choice) {
 /** Forgets all verdicts: the next loads measure again. */
 export const forgetVerdicts = async () => void await globalThis.caches?.delete(CACHE).catch(() => {});
 
-/** Milliseconds of all runs together, unless a device's first run alone takes longer. */
+/** The most milliseconds of all runs together, unless a device's first run alone takes longer. */
 const BUDGET = 1200;
-/** Milliseconds or runs after which a device is warm: WebAssembly first runs in code that is not optimised yet. */
+/** Milliseconds, or runs, after which a device is warm: WebAssembly first runs code that is not optimised yet. */
 const [WARM, MOST_WARM] = [150, 50];
-/** Warm runs of each device that a clear verdict needs. */
+/** The least warm runs of each device for a clear verdict. */
 const LEAST = 3;
-/** Once the budget is spent, a run is waited for up to this many times the other device's median. */
+/** Once the budget is spent, a run is waited for at most this many times the other device's median. */
 const FAR = 2;
 
 /** @type {T.Device[]} */
@@ -53,7 +52,7 @@ export const DEVICES = ['wasm', 'webgpu'];
 /** @param {number[]} times */
 const median = (times) => times.toSorted((a, b) => a - b)[times.length >> 1];
 
-/** The runs after warm-up; the last one if there are none. @param {number[]} times */
+/** The runs after warm-up; the last run if there are none. @param {number[]} times */
 function warm(times) {
   let spent = 0;
   let first = 0;
@@ -61,7 +60,7 @@ function warm(times) {
   return times.slice(first);
 }
 
-/** The verdict on these milliseconds, listed by device in the order of the runs; a tie is WebAssembly's. @type {T.JudgeTimes} */
+/** The verdict on these milliseconds, by device, in the order of the runs; a tie goes to WebAssembly. @type {T.JudgeTimes} */
 export function judged(times) {
   const [wasm, webgpu] = DEVICES.map((device) => warm(times[device]));
   const milliseconds = { wasm: median(wasm), webgpu: median(webgpu) };
@@ -71,7 +70,7 @@ export function judged(times) {
   return { chosen: gpu ? 'webgpu' : 'wasm', milliseconds, clear };
 }
 
-/** Runs both by turns until their times differ clearly or the budget is spent.  Rejects as a run does. @type {T.Race} */
+/** Runs both devices alternately until their times differ clearly or the budget is spent.  Rejects as a run does. @type {T.Race} */
 export async function raced(runs, now = () => performance.now()) {
   /** @type {Record<T.Device, number[]>} */
   const times = { wasm: [], webgpu: [] };
@@ -82,7 +81,7 @@ export async function raced(runs, now = () => performance.now()) {
       const start = now();
       const run = runs[device]().then(() => '');
       const late = await (others.length ? within(Math.max(end - start, FAR * median(others)), run) : run) === LATE;
-      // A run that is not over took at least this long; of earlier ones, more is known.
+      // The unfinished run took at least this long.  If the device has finished runs, their times say more.
       if (!late || !times[device].length) times[device].push(now() - start);
       if (late) return { ...judged(times), late: device };
     }
@@ -94,12 +93,18 @@ export async function raced(runs, now = () => performance.now()) {
 /** @type {Record<T.Device, string>} */
 const NAMES = { wasm: 'WebAssembly', webgpu: 'WebGPU' };
 
-/** Milliseconds that WebGPU has to start once WebAssembly could run the model, or between two signs of progress before; and the same as a multiple of what WebAssembly took. */
+/**
+ * Milliseconds that WebGPU may take to start, or between two signs of progress, once WebAssembly could run the model; and the same as a
+ * multiple of WebAssembly's time to start.
+ */
 const [PATIENCE, TIMES] = [10_000, 2];
 
 /** Rejects like `load`. @type {T.LoadFastest} */
 export async function loadFastest(url, { bucket = {}, software = false, onProgress = () => {}, signal, device: _, ...limits }) {
-  /** Of all that start one stays; each with what ends its load. @type {{engine: T.Engine | null, stop: AbortController}[]} */
+  /**
+   * Starts in progress, each with the controller that ends its load; one engine is kept.
+   * @type {{engine: T.Engine | null, stop: AbortController}[]}
+   */
   const started = [];
   const keepOnly = (/** @type {T.Engine | null} */ kept) => started.forEach(({ engine, stop }) => (engine ? engine !== kept && engine.dispose() : stop.abort()));
   const aborted = Promise.withResolvers();
@@ -131,7 +136,7 @@ export async function loadFastest(url, { bucket = {}, software = false, onProgre
   }
 }
 
-/** The engine to keep, and why. @type {T.Chosen} */
+/** The engine to keep, and the reason. @type {T.Chosen} */
 async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   const { key, name, verify } = limits;
   const { digest, targets } = await inspect(url, { key, name, verify });
@@ -143,7 +148,7 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
 
   const basis = JSON.stringify([digest, adapter, probeHost(), navigator.userAgent, limits, bucket]);
   const known = await recalled(url, basis);
-  // What cannot start any more is chosen anew.
+  // A remembered device that no longer starts is measured again.
   const engine = known && await startedAgain(start, known.chosen);
   if (engine) return { ...known, engine, remembered: true };
 
@@ -168,10 +173,10 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
   return { ...choice, engine: engines[chosen] };
 }
 
-/** An engine on the device that is remembered; null if it does not start. @type {T.StartedAgain} */
+/** An engine on the remembered device; null if it does not start. @type {T.StartedAgain} */
 const startedAgain = (start, device) => (device === 'wasm' ? start(device).catch(() => null) : unlessSilent(PATIENCE, (...given) => start(device, ...given)));
 
-/** Runs both on zeros, outputs and all. @type {T.Compared} */
+/** Runs both engines on zeros, and reads their outputs. @type {T.Compared} */
 async function compared(engines, bucket) {
   const inputs = zerosFor(engines.wasm.info, bucket);
   /** @type {T.Device} */
@@ -186,15 +191,18 @@ async function compared(engines, bucket) {
     return { chosen, milliseconds, why };
   } catch (thrown) {
     const failure = asError(thrown);
-    // Such as a bucket that does not exist.
+    // The caller's mistake, such as a bucket that does not exist.
     if (/** @type {any} */ (failure).code === 'input') throw failure;
-    // A trap leaves WebAssembly usable, the end of its worker does not.
+    // WebAssembly stays usable after a trap, but not after the end of its worker.
     const dead = failed === 'wasm' && /** @type {any} */ (failure).code !== 'kernel-trap';
     return { chosen: dead ? 'webgpu' : 'wasm', why: `${NAMES[failed]} failed while it was measured: ${failure.message}`, failure };
   }
 }
 
-/** Engines that tell their choice.  After a lost device they take a new one, and after another loss WebAssembly. @type {T.FromDeviceToWasm} */
+/**
+ * Engines with the verdict in `info`.  After a lost device they get a new one, after a second loss WebAssembly.
+ * @type {T.FromDeviceToWasm}
+ */
 function fromDeviceToWasm(choice, loadWasm, losses = 0) {
   /** @type {T.PlaceAfter} */
   const onWasm = (message) => ({

@@ -1,14 +1,17 @@
-// A bundle's address, and its files that docs/bundle.md describes: parsed and validated.
-// Input: what the page gives; bytes of bundle.json or of a manifest.  Output: a URL, the parsed object, or a typed error.
+// The address of a bundle, and its files as docs/bundle.md describes them: parsed and validated. Input: a URL from the page; bytes of
+// bundle.json or of a manifest.  Output: a URL, the parsed object, or a typed error.
 
 import { EngineError } from './errors.js';
 import { arrayOf, elementsOf, inMemory, isDeclared } from './tensors.js';
 
-/** The URL of a bundle's folder, with a slash at the end of its path, and with its query, which may be a signature for all files. @param {string | URL} given */
+/**
+ * The URL of a bundle's folder: its path ends with a slash, and its query stays, which may be a signature for all files.
+ * @param {string | URL} given
+ */
 export function folderOf(given) {
   const base = globalThis.document?.baseURI ?? globalThis.location?.href;
   const url = URL.canParse(given, base) ? new URL(given, base) : null;
-  // A path that does not begin so has no folders: blob:, data:.
+  // Schemes such as blob: and data: have no folders.
   if (!url?.pathname.startsWith('/')) throw new EngineError('input', `'${given}' is no URL of a folder`, 'Give the URL of a bundle');
   url.hash = '';
   url.pathname = url.pathname.replace(/\/(bundle\.json)?$|$/, '/');
@@ -24,10 +27,10 @@ const text = (value) => typeof value === 'string';
 export const count = (value) => Number.isSafeInteger(value) && value >= 0;
 
 const REBUILD = 'Build the bundle again';
-/** `Object` takes anything: sizes are checked in `placed`. */
+/** `Object` accepts anything: `placed` checks the sizes. */
 const TENSORS = [{ name: text, dtype: isDeclared, shape: [Object] }];
 const POINTER = { manifest: {} };
-// Of a file's reference little needs a check: no other file has its digest, and its length is checked where memory is reserved.
+// A file reference needs few checks: the digest identifies the file, and its length is checked where memory is reserved.
 const MANIFEST = {
   dims: {}, extents: [text], inputs: TENSORS, outputs: TENSORS, states: TENSORS,
   weights: { shards: [{}], tensors: {} },
@@ -44,8 +47,8 @@ export const readManifest = (bytes, place) => parse(bytes, place, MANIFEST);
 export const corrupt = (...parts) => new EngineError('bundle-corrupt', ...parts);
 
 /**
- * Returns the value; throws `bundle-corrupt` unless it has the form: a predicate, a list of one form for all elements, or an object
- * with forms by key.  Other keys may be there.
+ * Returns the value; throws `bundle-corrupt` unless it has the form: a predicate, a list of one form for all elements, or an object with
+ * forms by key.  Other keys are allowed.
  * @type {T.RequireForm}
  */
 export function requireForm(value, form, path, key = '') {
@@ -58,7 +61,7 @@ export function requireForm(value, form, path, key = '') {
   return value;
 }
 
-/** Numbers that a sound bundle has as integers from 0 on: addresses by alignment, what is left of memory. @type {T.RequireCounts} */
+/** Checks numbers that must be non-negative integers in a valid bundle: aligned addresses, remaining memory. @type {T.RequireCounts} */
 export const requireCounts = (place, ...numbers) => requireForm(numbers, [count], place);
 
 /** A target's section of the manifest. @type {T.SectionOf} */
@@ -91,7 +94,7 @@ export function placed(manifest, { plans: places, facts: { memory, states } }) {
 /** @type {T.ReadJson} */
 export function readJson(bytes, path) {
   try {
-    // What is nested too deeply to be sent to the page is refused here.
+    // Refuses JSON that is nested too deeply to be sent to the page.
     return structuredClone(JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)));
   } catch (error) {
     throw corrupt(`${path} is not valid JSON: ${error}`, 'Does the URL name a bundle?', { path });
@@ -114,7 +117,7 @@ function parse(bytes, path, form) {
 /** @type {T.Json} */
 export const json = async (files, ref) => readJson(await files.bytes(ref), ref.file);
 
-/** What makes f32 of the weights that are narrower in files; widening.js loads only for bundles that need it. @type {T.Widener} */
+/** Converts weights that are narrower in files to f32; loads widening.js only for bundles that need it. @type {T.Widener} */
 export async function widener({ weights: { bytes, memory, tensors } }, files) {
   if (!memory) return { start: 0, memory: bytes, arrived() {} };
   const [{ widening }, listed] = await Promise.all([import('./widening.js'), json(files, tensors)]);

@@ -1,11 +1,10 @@
-// The page's side of a kernel swap (exchange.js is the worker's); only pages that tune load it.
-// Input: the tuned kernels in use, and changes.  Output: the new list, once all workers run it: on WebAssembly with new plan images, on
-// WebGPU with new pipelines.
+// The page's side of a kernel swap; exchange.js is the worker's.  Only pages that tune load this file. Input: the tuned kernels in use, and
+// changes.  Output: the new list, once all workers run it: with new plan images on WebAssembly, with new pipelines on WebGPU.
 
 import { BEFORE, GRAIN, HEADER, RECORD, SLOT, TICKETS, TILES, WIDEST } from './abi.js';
 import { EngineError } from './errors.js';
 
-/** The new list; or an `input` error. `kernelOf`: what a device asks of a kernel. @type {T.Merged} */
+/** The new list; throws `input` for an invalid change. `kernelOf`: checks a kernel for the device. @type {T.Merged} */
 function merged(plans, kernels, changes, kernelOf) {
   const next = new Map(kernels.map((kernel) => [kernel.spec, kernel]));
   for (const change of changes) {
@@ -23,9 +22,9 @@ function merged(plans, kernels, changes, kernelOf) {
 /** @type {T.IsCount} */
 const isCount = (value, least, most) => Number.isInteger(value) && value >= least && value <= most;
 
-/** Most tiles of a kernel on WebAssembly, most invocations of one on WebGPU. */
+/** The most tiles of a kernel on WebAssembly, and invocations of one on WebGPU. */
 const [MOST_TILES, MOST_INVOCATIONS] = [2 ** 31 - 1, 2 ** 32 - 1];
-/** What a kernel's module may import, and what it exports, as reflection tells it. */
+/** The allowed imports of a kernel's module, and its export, as reflection lists them. */
 const IMPORTS = ['env.memory memory', 'env.table table', 'env.scratch global'];
 const EXPORTS = 'k0 function';
 
@@ -66,8 +65,8 @@ async function swappedOnGpu(link, { plans }, { adapter }, kernels, changes) {
 /**
  * A plan image that uses the given kernels.  Example, a step of a swapped specification:
  * before: slot 2, 96 tiles in 48 tickets
- * after:  slot `slots` + index in `kernels`, the kernel's own tiles and tickets; the ticket offset BEFORE
- *         of all later steps changes accordingly
+ * after:  slot `slots` + index in `kernels`, the kernel's own tiles and tickets; the ticket offset BEFORE of all later steps changes
+ * accordingly
  * @type {T.Drawn}
  */
 export function drawn(original, { steps }, plan, slots, kernels) {
@@ -99,7 +98,7 @@ export function drawn(original, { steps }, plan, slots, kernels) {
   return words;
 }
 
-/** What is asked of a module. @type {(scratchBytes: number) => T.KernelOf} */
+/** Checks and completes a kernel's module. @type {(scratchBytes: number) => T.KernelOf} */
 const kernelFor = (most) => (kernel, refuse) => {
   const { module, tiles, grains, scratch } = kernel;
   if (!(module instanceof WebAssembly.Module)) return refuse('is no module', 'Compile it first');

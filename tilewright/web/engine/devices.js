@@ -1,12 +1,12 @@
-// Loads where `wasm` and `webgpu` are not all that was asked for: on the faster one, on a device of the caller, with recovery; loaded on demand.
-// Input: a bundle's URL, options of `load`.  Output: an engine; or an `input` error if there is no such device.
+// Loads a bundle in the less common cases: on the faster device, on the caller's device, or with recovery.  Loaded on demand. Input: a
+// bundle's URL, options of `load`.  Output: an engine; or an `input` error if there is no such device.
 
 import { load } from './engine.js';
 import { EngineError } from './errors.js';
 
 /** @type {T.LoadOn} */
 export async function loadOn(url, { recover, ...options }, device) {
-  // It recovers anyway.
+  // This engine always recovers.
   if (device === 'auto') return (await import('./auto.js')).loadFastest(url, options);
   if (device === 'wasm') throw new EngineError('input', 'WebAssembly has no device that can be lost', "Leave out 'recover'", { device });
   if (device === 'webgpu') return (await import('./renew.js')).renewing(await load(url, options));

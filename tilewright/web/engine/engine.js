@@ -1,5 +1,5 @@
-// The browser engine's public API; types.d.ts documents it.
-// Kernels run in workers.  This file queues jobs and copies inputs and outputs where memory is shared.
+// The browser engine's public API; types.d.ts documents it. Kernels run in workers.  This file queues jobs, and copies inputs and outputs
+// if memory is shared.
 
 import { EngineError, typed } from './errors.js';
 import { instantiate, makeMachine } from './machine.js';
@@ -21,7 +21,7 @@ export const cachedBytes = async () => (await onDemand(import('./inspect.js'))).
 /** Deletes all kept bundle files; returns their total bytes. */
 export const clearCache = async () => (await onDemand(import('./inspect.js'))).clearCache();
 
-/** What is imported on demand, which a service worker may not. @type {T.OnDemand} */
+/** A module that is imported on demand; service workers may not do so. @type {T.OnDemand} */
 const onDemand = (module) => module.catch((error) => {
   throw /** @type {any} */ (globalThis).ServiceWorkerGlobalScope ? new EngineError('unsupported-host', `A service worker imports nothing on demand: ${error}`, HINT) : error;
 });
@@ -48,7 +48,7 @@ async function loaded(given, options, open) {
   const host = probeHost();
   const url = folderOf(given);
   if (limits.recover || (device !== 'wasm' && device !== 'webgpu')) return (await onDemand(import('./devices.js'))).loadOn(url, options, device);
-  // One worker drives a GPU.
+  // On a GPU one worker is enough.
   const threads = device === 'wasm' ? threadsFor(host, limits.threads) : 1;
   const link = open(onProgress, threads, device);
   const loading = async () => {
@@ -82,7 +82,7 @@ function makeEngine(link, info, parts, near) {
   let open = 0;
   /** Resolves when all queued jobs have ended. @type {Promise<unknown>} */
   let queue = Promise.resolve();
-  /** The same of those that nothing may overlap. */
+  /** Resolves when all jobs that must run alone have ended. */
   let apart = queue;
 
   function requireLive() {
@@ -91,7 +91,7 @@ function makeEngine(link, info, parts, near) {
 
   /** Plans whose input memory the page may write to (`Engine.input`). @type {Set<number>} */
   const lent = new Set();
-  /** Instead of the bundle's own. @type {T.TunedKernel[]} */
+  /** Tuned kernels that replace the bundle's own. @type {T.TunedKernel[]} */
   let kernels = [];
 
   /** @type {T.Enqueue} */
@@ -99,7 +99,7 @@ function makeEngine(link, info, parts, near) {
     const work = () => job().finally(() => engine.onjob(--open));
     const result = open++ ? (overlaps ? apart : queue).then(work) : work();
     engine.onjob(open);
-    // The queue must not keep results alive; a run that fails may do so before others end.
+    // The queue must not keep results alive.  A failing run may end before earlier ones.
     const before = queue;
     queue = result.then(() => {}, () => before);
     if (!overlaps) apart = queue;
@@ -149,8 +149,8 @@ function makeEngine(link, info, parts, near) {
         signal?.throwIfAborted();
         const shared = link.memory?.buffer;
         const work = shared ? { plan, sizes } : { plan, sizes, to, wanted: wanted.map(({ data, ...output }) => output) };
-        // The page may not wait, as a held run does, and must breathe.
-        // A tuned kernel that never ends must not take the page with it.
+        // Not in the page's thread: a run that is held, since the page may not wait; every 32nd run, so that the page can breathe; runs
+        // with tuned kernels, since one that never ends would block the page.
         const here = shared && !held && !kernels.length && runs % 32 && spent[plan] < SHORT ? near : null;
         const { milliseconds, outputs } = await ask('run', work, own, here);
         last = disposed ? null : { plan, tensors };
@@ -159,7 +159,7 @@ function makeEngine(link, info, parts, near) {
         // An aborted caller may already reuse its `into` arrays.
         signal?.throwIfAborted();
         return { milliseconds, outputs: shared ? readOutputs(shared, plans[plan].outputs, wanted) : delivered(outputs, into) };
-        // A GPU begins a run before the one before it came back.
+        // A GPU may begin a run before the previous one has returned.
       }, info.adapter);
       const { milliseconds, outputs } = await orAborted(done, signal);
       if (++runs === 1) firstMilliseconds = milliseconds;

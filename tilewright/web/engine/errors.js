@@ -1,5 +1,5 @@
-// The one error class: a code (T.ErrorCode; most are of tilewright/base/errors.py), a message, what to do,
-// and the facts.  Aborting gives the signal's reason instead, as fetch does.  And waiting in bounded time.
+// The one error class: a code (T.ErrorCode; most are those of tilewright/base/errors.py), a message, a hint, and facts.  After an abort the
+// signal's reason is thrown instead, as fetch does.  This file also has waits with a time limit.
 
 export const LATE = 'it does not answer';
 
@@ -38,7 +38,7 @@ export function asEngineError(thrown) {
   return new EngineError('host', `The browser failed: ${thrown}`, hint, { stack: /** @type {any} */ (thrown)?.stack });
 }
 
-/** Does a job unless the caller has aborted it; rejects with the reason of the caller's signal, or with an EngineError. @type {T.Typed} */
+/** Does a job; rejects with an EngineError, or with the signal's reason if the caller has aborted. @type {T.Typed} */
 export async function typed(signal, job) {
   try {
     signal?.throwIfAborted();
@@ -48,7 +48,10 @@ export async function typed(signal, job) {
   }
 }
 
-/** An index that is out of range, as hosts/kernel_trap.py tells it: the kernel counts from the front, the model may have counted from the end. @type {T.OutOfRange} */
+/**
+ * The error of an index out of range, as in hosts/kernel_trap.py.  The kernel counts from 0; the model may count from the end.
+ * @type {T.OutOfRange}
+ */
 export function outOfRange({ least = 0, ...place }, low, high, facts) {
   const index = high * 2 ** 32 + (low >>> 0) + /** @type {number} */ (high < 0 && least);
   return new EngineError('kernel-trap', `Index ${index} of ${place.op || 'node'} ${place.node} is out of range: axis ${place.axis} has ${place.length} elements`,

@@ -1,18 +1,17 @@
-// Swaps kernels of a loaded bundle between two runs, in the engine's worker; changes.js is the page's side.  Only pages that tune
-// load it; it imports nothing, since bundlers split no worker into files that share a third one.
-// Input: tuned kernels, each with its specification's number, and plan images that use them.  Output: new table entries.
-// After a failure the previous kernels are in use.
+// Swaps kernels of a loaded bundle between two runs, in the engine's worker; changes.js is the page's side.  Only pages that tune load this
+// file.  It imports nothing, since bundlers cannot split a worker into files that share a third one. Input: tuned kernels, each with its
+// specification's number, and plan images that use them.  Output: new table entries.  After a failure the previous kernels are in use.
 
-/** Milliseconds that a pool worker has to instantiate other kernels; a dead worker is detected at once. */
+/** Milliseconds that a helper has to instantiate other kernels; a dead worker is detected at once. */
 const TAKE_LIMIT = 2000;
 
-/** Number of hand-overs so far; tells a late continuation whether a newer one has started. */
+/** The number of hand-overs so far; it tells a late continuation whether a newer one has started. */
 let turns = 0;
 
 /**
- * Gives all helpers a new setup; resolves with the problems.  No helper may serve with the old table once the new
- * one is in use, so serving stops first and resumes when every helper inside `serve` has left it or is gone.  If one
- * does neither in time, serving resumes with `back` as soon as it is gone.
+ * Gives all helpers a new setup; resolves with the problems.  No helper may serve with the old table once the new one is in use, so serving
+ * first stops, and resumes when every helper has left `serve` or is gone.  If a helper does neither in time, serving resumes with `back` as
+ * soon as it is gone.
  * @type {T.HandOver}
  */
 async function handOver({ ABORT, EPOCH, STOP, TRAP, LATE, within, wordsOf }, pool, setup, back) {
@@ -21,7 +20,7 @@ async function handOver({ ABORT, EPOCH, STOP, TRAP, LATE, within, wordsOf }, poo
   const words = wordsOf(setup.memory);
   pool.stopped = true;
   Atomics.store(words, STOP, 1);
-  // A helper that joined a run late may still wait inside it.
+  // A helper that joined a run late may still be waiting inside it.
   Atomics.store(words, ABORT, TRAP);
   Atomics.add(words, EPOCH, 1);
   Atomics.notify(words, EPOCH);
@@ -31,7 +30,7 @@ async function handOver({ ABORT, EPOCH, STOP, TRAP, LATE, within, wordsOf }, poo
     const problem = await within(TAKE_LIMIT, answer.promise, gone.promise);
     return problem === LATE ? pool.replace(number) : problem;
   }));
-  // A helper neither answers nor terminates: until it is gone, the engine's worker runs alone.
+  // A helper that neither answers nor terminates: until it is gone, the engine's worker runs alone.
   const late = serving.filter((_, at) => problems[at] === LATE).map(([, { gone }]) => gone.promise);
   if (late.length) {
     Promise.all(late).then(() => {

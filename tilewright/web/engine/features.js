@@ -1,5 +1,5 @@
-// Feature detection by validating and running tiny Wasm modules, never by user agent.
-// Output: host features, the code variant to use, and what this host loses, in sentences.
+// Detects features by validating and running tiny Wasm modules, never by the user agent. Output: host features, the code variant to use,
+// and sentences about what this host lacks.
 
 import { MOST_WORKERS } from './abi.js';
 import { EngineError, requireCount } from './errors.js';
@@ -38,10 +38,10 @@ function compiled(bytes) {
   }
 }
 
-/** Only x86 computes inf - inf as a NaN with the sign bit set.  Infinity is an argument, so no compiler folds it. */
+/** True on x86: only there inf - inf is a NaN with the sign bit set.  Infinity is an argument, so no compiler folds it. */
 const nanIsNegative = () => result(moduleOf(I32, [0x20, 0, 0x20, 0, 0x93, 0xbc]), Infinity) < 0; // f32.sub, i32.reinterpret_f32
 
-/** Is the relaxed dot product's second operand unsigned?  Only then 1 * 0xff + 1 * 0xff is 510; 0x7f encodes i32.const -1. */
+/** True if the relaxed dot product's second operand is unsigned: then 1 * 0xff + 1 * 0xff is 510.  0x7f encodes i32.const -1. */
 function dotIsUnsigned() {
   const bytes = moduleOf(I32, [...splat(1), ...splat(0x7f), 0xfd, 0x92, 0x02, 0xfd, 0x18, 0]); // i16x8.relaxed_dot, i16x8.extract_lane_s 0
   return WebAssembly.validate(bytes) && result(bytes) === 510;
@@ -85,7 +85,7 @@ export function requireHost(host) {
 
 /** @type {T.PickVariant} */
 export function pickVariant(builds, host, { features, variant }) {
-  /** SIMD, and what code variants may need beyond it. @type {string[]} */
+  /** Features that code variants may use here: SIMD, and more if detected and allowed. @type {string[]} */
   const usable = ['simd', .../** @type {const} */ (['relaxed_simd', 'dot_u8']).filter((feature) => host[feature] && (features?.includes(feature) ?? true))];
   const able = builds.filter((entry) => entry.features.every((feature) => usable.includes(feature)) && (variant ?? entry.variant) === entry.variant);
   if (!able.length) {

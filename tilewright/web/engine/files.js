@@ -9,11 +9,11 @@ import { objectionTo } from './vet.js';
 const ALWAYS_CHECKED = 1 << 20;
 /** Bytes per read. */
 const CHUNK = 1 << 16;
-/** Most bytes of a file that is read in one piece; weights are in shards. */
+/** The most bytes of a file that is read in one piece; weights are split into shards. */
 const MOST_BYTES = 1 << 28;
-/** Most bytes of a file that no digest names. */
+/** The most bytes of a file without a known digest. */
 const MOST_POINTER = 1 << 20;
-/** What a server answers for what is not there. */
+/** Status codes of a server for a missing file. */
 const GONE = [404, 410];
 /** Milliseconds between progress reports. */
 const INTERVAL = 80;
@@ -24,7 +24,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
   let copy = new Uint8Array();
   let turn = Promise.resolve('');
 
-  /** WebCrypto takes no shared memory: such bytes are copied first, one file at a time into one buffer. @type {T.Digest} */
+  /** WebCrypto does not accept shared memory, so such bytes are first copied, one file at a time into one buffer. @type {T.Digest} */
   function digestOf(bytes) {
     if (bytes.buffer instanceof ArrayBuffer) return sha256(bytes);
     turn = turn.then(() => {
@@ -35,7 +35,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
     return turn;
   }
 
-  /** The address of a file: with the query of the folder. @param {string} file */
+  /** The address of a file, with the query of the folder. @param {string} file */
   function addressOf(file) {
     const url = new URL(base);
     url.pathname += file;
@@ -94,7 +94,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       if (trusted || await digestOf(region) === ref.digest) return meter.count(ref.bytes, true);
       await store.drop(ref.digest);
     }
-    // With a store, a second copy in the HTTP cache would only cost disk.
+    // With a store, a second copy in the HTTP cache would only take disk space.
     await receive(ref, await get(ref.file, store.on ? 'no-store' : 'default'), region);
     await store.keep(ref.digest, region);
   }
@@ -136,7 +136,7 @@ export function bundleFiles({ base, store, meter, signal, verify }) {
       vetted(region);
       return { module: await compiling ?? await WebAssembly.compile(region), problem };
     } catch (error) {
-      // The compiler would read on, even a body without an end.
+      // Otherwise the compiler would go on reading, even a body without an end.
       over.abort();
       signal.throwIfAborted();
       // Offline, or stale in the HTTP cache: `bytes` uses the store, or downloads again.

@@ -1,19 +1,19 @@
-// Pictures as inputs: `{frame, scale, bias, fit}` of a run becomes an input that the device can take.
-// Input: a run's inputs, of which some have a `frame`.  Output: the run's result; or an `input` error.
-// On WebGPU the worker samples a VideoFrame (gpu_frames.js); for WebAssembly this file reads pixels from a canvas.
+// Pictures as inputs: turns `{frame, scale, bias, fit}` of a run into an input that the device accepts. Input: a run's inputs, some with a
+// `frame`.  Output: the run's result; or an `input` error. On WebGPU the worker samples a VideoFrame (gpu_frames.js); for WebAssembly this
+// file reads pixels from a canvas.
 
 import { EngineError } from './errors.js';
 import { elementsOf, requireKnown } from './tensors.js';
 
-/** Scales of the picture's width and height, of which each fit chooses. @type {Record<T.Fit, (x: number, y: number) => [number, number]>} */
+/** For each fit, the scales of the picture's width and height. @type {Record<T.Fit, (x: number, y: number) => [number, number]>} */
 const FITS = {
   stretch: (x, y) => [x, y],
   contain: (x, y) => [Math.min(x, y), Math.min(x, y)],
   cover: (x, y) => [Math.max(x, y), Math.max(x, y)],
 };
-/** Elements that frames become. */
+/** Element types of inputs that accept pictures. */
 const TAKES = ['f32', 'f16'];
-/** Grey of red, green and blue, as in JPEG (BT.601). */
+/** Weights of red, green and blue for grey, as in JPEG (BT.601). */
 const GREY = [0.299, 0.587, 0.114];
 
 /** @type {T.RunOn} */
@@ -32,7 +32,7 @@ export async function runOn(run, info, inputs, options) {
     });
     return await run(Object.fromEntries(taken), options);
   } finally {
-    // The engine keeps the last run's inputs; a message cannot hold a closed frame.
+    // The engine keeps the last run's inputs, and a message cannot contain a closed frame.
     for (const copy of copies) {
       copy.pixels?.close();
       copy.pixels = null;
@@ -40,7 +40,7 @@ export async function runOn(run, info, inputs, options) {
   }
 }
 
-/** What an input says, checked; throws `input`. @type {T.PictureOf} */
+/** The checked description of a picture; throws `input`. @type {T.PictureOf} */
 function pictureOf({ name, dtype, shape: declared }, { frame, scale = 1, bias = 0, fit = 'stretch', shape = declared }) {
   const fail = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => new EngineError('input', `Input '${name}' ${problem}`, hint, { input: name, ...facts });
   const facts = { expected: declared, found: shape };
@@ -68,7 +68,7 @@ function pictureOf({ name, dtype, shape: declared }, { frame, scale = 1, bias = 
   };
 }
 
-/** Left, top, width and height of a picture in an input; pages show results where they belong. @type {T.PlaceOf} */
+/** Left, top, width and height of a picture in an input; pages use it to draw results over the picture. @type {T.PlaceOf} */
 export function placeOf(fit, [own, high], [width, height]) {
   const [x, y] = FITS[fit](width / own, height / high);
   return [(width - own * x) / 2, (height - high * y) / 2, own * x, high * y];

@@ -1,6 +1,6 @@
-// Text generation with a language model whose caches are states: a prompt, then one token after the other.
-// Input: an engine whose model takes ids and the index of the last valid key, the ids of a prompt.  Output: an async iterator of ids.
-// It has no tokenizer.  The model chooses the token if it has the output `token`; else it gives logits, of which the page chooses.
+// Text generation with a language model whose caches are states: first the prompt, then one token after the other. Input: an engine whose
+// model takes ids and the index of the last valid key; the ids of a prompt.  Output: an async iterator of ids. There is no tokenizer here.
+// If the model has the output `token`, it chooses the token; otherwise it gives logits and the page chooses.
 
 import { EngineError } from './errors.js';
 import { requireOptions } from './tensors.js';
@@ -16,8 +16,8 @@ export function greedy(logits) {
 }
 
 /**
- * Yields one id after the other until `most` came, or one of `end`, which is yielded too.  Rejects with an EngineError: `input` for a prompt
- * that does not fit, or a full cache; `kernel-trap` for ids that the model does not have.  The caches then hold what came before.
+ * Yields ids one after the other, up to `most`, or up to and including one of `end`.  Rejects with an EngineError: `input` for a prompt
+ * that does not fit, or a full cache; `kernel-trap` for ids that the model does not have.  The caches then hold the tokens before.
  * @type {T.Generate}
  */
 export async function* generate(engine, prompt, options = {}) {
@@ -34,18 +34,18 @@ export async function* generate(engine, prompt, options = {}) {
     throw new EngineError('input', `The prompt has ${prompt.length} tokens, and the cache of ${room} has ${Math.max(0, room - past)} free`,
       'Shorten it, begin anew with past: 0, or build the model with a larger cache', { tokens: prompt.length, past, room });
   }
-  // The model chooses, and gives no more than what a device keeps for the next run (webgpu.js): on a GPU the next step begins before
-  // the token came back, and takes it from where it lies.
+  // If the model chooses the token, and its outputs are small enough for the device to keep (webgpu.js), the next step can begin on a GPU
+  // before the token has been read back.
   const { device, inputs: taken, outputs: given } = engine.info;
   const ids0 = taken.find(({ name }) => name === IDS);
   const chains = device === 'webgpu' && given.length === 1 && given[0].name === TOKEN && given[0].dtype === ids0?.dtype;
-  /** A run of these ids, or of what the run before chose. @type {T.GenerateRun} */
+  /** Runs these ids, or the token that the last run chose. @type {T.GenerateRun} */
   const run = (data, count) => {
     past += count;
     return engine.run({ [IDS]: { data, shape: [1, count] }, [LAST]: [past - 1], ...inputs() }, { signal });
   };
   let ids = prompt;
-  /** The run after the one that is waited for. @type {Promise<T.RunResult> | null} */
+  /** The run that was started ahead. @type {Promise<T.RunResult> | null} */
   let next = null;
   for (let made = 0; made < most; made++) {
     if (!next && past + ids.length > room) throw new EngineError('input', `The cache of ${room} tokens is full`, 'Begin anew with past: 0, or build the model with a larger cache', { past, room });
@@ -54,7 +54,7 @@ export async function* generate(engine, prompt, options = {}) {
       await running;
       running = run(part, part.length);
     }
-    // After the last token of a text it has been in vain; its row of the caches is written again.
+    // After the last token of a text this run was in vain; its row of the caches will be overwritten.
     next = chains && rows[0] === 1 && made + 1 < most && past < room ? run(/** @type {any} */ ({ from: TOKEN, length: 1 }), 1) : null;
     next?.catch(() => {});
     const { outputs } = /** @type {T.RunResult} */ (await running);
@@ -66,7 +66,7 @@ export async function* generate(engine, prompt, options = {}) {
   }
 }
 
-/** How many rows the plans take, the fewest first, and how many the caches have. @type {T.GenerateSizes} */
+/** The numbers of rows that the plans take, ascending, and the rows of the caches. @type {T.GenerateSizes} */
 function sizesOf(engine) {
   const { inputs, dims } = engine.info;
   const name = inputs.find((input) => input.name === IDS)?.shape[1];
@@ -79,14 +79,14 @@ function sizesOf(engine) {
 }
 
 /**
- * The ids in parts that a plan takes: whole ones, but for the first part of an empty cache, which may be padded.
+ * Splits the ids into parts that fit a plan exactly; only the first part of an empty cache may be padded.
  * @type {T.GenerateParts}
  */
 function partsOf(ids, past, rows, room) {
   const parts = [];
   let at = 0;
   const longest = rows[rows.length - 1];
-  // What pads it lies in the cache, too, until later rows are written there.
+  // The padding is in the cache, too, until later rows overwrite it.
   const first = ids.length % longest || longest;
   const fits = rows.find((count) => count >= first);
   if (!past && fits !== undefined && fits <= room) parts.push(ids.slice(0, at = first));

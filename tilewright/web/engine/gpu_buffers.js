@@ -1,11 +1,10 @@
-// Buffers of the caller as inputs and outputs, where the engine runs on the caller's device (gpu_here.js); loaded on demand.
-// Input: a run's inputs and `into`, of which some are GPUBuffers.  Output: the run's result; or an `input` error.
-// gpu_places.js checks and copies them.
+// The caller's GPU buffers as inputs and outputs, if the engine runs on the caller's device (gpu_here.js); loaded on demand. Input: a run's
+// inputs and `into`, some of them GPUBuffers.  Output: the run's result; or an `input` error. gpu_places.js checks and copies them.
 
 import { EngineError } from './errors.js';
 import { elementsOf, inMemory, requireKnown } from './tensors.js';
 
-/** What was given as a buffer, alone or with its offset; null if nothing was. @type {T.BufferIn} */
+/** A given buffer with its offset; null if something else was given. @type {T.BufferIn} */
 const bufferIn = (given) => (given?.mapState ? { buffer: given, offset: 0 } : given?.buffer?.mapState ? { ...given, offset: given.offset ?? 0 } : null);
 
 /** @type {T.RunOn} */
@@ -19,7 +18,7 @@ export async function runOn(run, info, inputs, { into = {}, ...options }, { here
   }
   for (const [name, given] of Object.entries(into)) {
     const found = bufferIn(given);
-    // The output of an earlier run has a shape of its own.
+    // The output of an earlier run has its own shape.
     (found ? to : arrays)[requireKnown(name, info.outputs, 'output').name] = found ? { buffer: found.buffer, offset: found.offset } : given;
     if (found) requireHere(name);
   }
@@ -35,7 +34,7 @@ export async function runOn(run, info, inputs, { into = {}, ...options }, { here
 
 /** @type {T.BufferInputOf} */
 function inputOf({ name, dtype, shape: declared }, { buffer, offset, shape = declared, dtype: its = inMemory(dtype) }) {
-  // An output of another run says what it is; nobody can tell whether other numbers are halves.
+  // The output of another run states its type; other buffers could hold any kind of numbers.
   if (its !== dtype) throw new EngineError('input', `Input '${name}' is ${dtype}, and the buffer has ${its}`, 'Give an array, or a buffer with elements of the input: of f16 and bf16 an output of a run', { input: name, expected: dtype, dtype: its });
   const sizes = /** @type {number[]} */ ([...shape]);
   // A buffer may be longer than its tensor.

@@ -1,22 +1,22 @@
-// A WebGPU device and what the engine asks of it: room, pipelines, elements as words of 32 bits; and what the device finds wrong, which no
-// call returns: in scopes around work, and afterwards.
-// Input: the browser's GPU, sizes, WGSL, work.  Output: a device, pipelines, words; problems or typed errors.  It knows no bundle.
+// A WebGPU device for the engine: requesting it, pipelines, elements as 32-bit words, and the device's errors.  No call returns such
+// errors: they come from scopes around work, or later as events. Input: the browser's GPU, sizes, WGSL, work.  Output: a device, pipelines,
+// words; problems or typed errors.  Bundles are not handled here.
 
 import { count, requireCounts, requireForm } from './bundle.js';
 import { EngineError } from './errors.js';
 import { arrayOf, elementsOf, isDtype } from './tensors.js';
 
-/** They end in the other order. @type {GPUErrorFilter[]} */
+/** Error scopes; they end in the reverse order. @type {GPUErrorFilter[]} */
 const SCOPES = ['out-of-memory', 'validation'];
 
-/** Does work at once; `problem` resolves with what the device found wrong with it, or null. @type {T.Scoped} */
+/** Does work at once; `problem` resolves with the device's error for it, or null. @type {T.Scoped} */
 export function scoped(device, work) {
   SCOPES.forEach((filter) => device.pushErrorScope(filter));
-  // A lost device finds nothing wrong.
+  // A lost device reports no errors.
   const ended = () => Promise.all(SCOPES.map(() => device.popErrorScope().catch(() => null)));
   try {
     const value = work();
-    // Without room all that uses a buffer is invalid, too.
+    // Without memory, all uses of a buffer are invalid, too, so the outer error is the cause.
     return { value, problem: ended().then((found) => found.findLast(Boolean) ?? null) };
   } catch (error) {
     ended();
@@ -24,13 +24,13 @@ export function scoped(device, work) {
   }
 }
 
-/** The first line says it. @param {GPUError} error */
+/** The first line of an error's message. @param {GPUError} error */
 const saying = ({ message }) => (message ? `: ${message.trim().split('\n')[0]}` : '');
 
-/** Whether that is for want of room. @param {GPUError} error */
+/** True if the device lacked memory. @param {GPUError} error */
 export const isFull = (error) => error instanceof GPUOutOfMemoryError;
 
-/** Rejects with `memory-limit` if the device did not make buffers of so many bytes. @type {T.RequireMade} */
+/** Rejects with `memory-limit` if the device did not make buffers of this many bytes. @type {T.RequireMade} */
 export async function requireMade(problem, what, bytes, hint) {
   const found = await problem;
   if (found) throw new EngineError('memory-limit', `The GPU has no room for ${what} of ${bytes} bytes${saying(found)}`, hint, { estimate: bytes });
@@ -40,13 +40,14 @@ export async function requireMade(problem, what, bytes, hint) {
 export const refusedWork = (error) => new EngineError('host', `The GPU refused a part of the work${saying(error)}`, 'Load the bundle again: what its memory holds is not known');
 
 /**
- * What the device found wrong outside of all scopes: then results may be anything.  Jobs overlap, and nobody can tell whose error it is: `require`
- * throws for all that began before it (`since`, of `count`), and for those that begin only if none has been told yet.
+ * The device's errors outside of all scopes, after which results may be wrong.  Jobs overlap, so it is not known which job an error belongs
+ * to.  `require` throws for all jobs that began before the error (`since`, from `count`); for later jobs it throws only if no job has
+ * reported the error yet.
  * @type {T.Soundness}
  */
 export function soundness(device) {
   let [found, told] = [0, 0];
-  /** The first that none was told. @type {GPUError} */
+  /** The first error that no job has reported. @type {GPUError} */
   let first;
   device.addEventListener('uncapturederror', ({ error }) => {
     if (found++ === told) first = error;
@@ -61,14 +62,17 @@ export function soundness(device) {
   };
 }
 
-/** Why a device is lost, '' while it is not.  It may outlive the engine, of which this keeps nothing. @param {GPUDevice} device */
+/**
+ * Why a device is lost, '' while it is not.  The device may outlive the engine, so nothing of the engine is kept.
+ * @param {GPUDevice} device
+ */
 export function lossOf(device) {
   const loss = { why: '' };
   device.lost.then(({ reason, message }) => (loss.why = message || (reason === 'destroyed' ? 'it was destroyed' : 'the browser gave no reason')));
   return loss;
 }
 
-/** Whether a model's device can still be relied on; `theirs`: it is the caller's. */
+/** Whether a model's device can still be used; `theirs`: it is the caller's. */
 export class Health {
   #loss;
   #sound;
@@ -77,7 +81,7 @@ export class Health {
   /** @param {GPUDevice} device */
   constructor(device, theirs = false) {
     this.#loss = lossOf(device);
-    // What goes wrong on a device of the caller may be the caller's.
+    // Errors on the caller's device may come from the caller's own work.
     this.#sound = theirs ? null : soundness(device);
     this.#hint = theirs ? 'Load the bundle again, on a new device' : 'Load the bundle again';
   }
@@ -85,7 +89,7 @@ export class Health {
   /** The error of a device that is lost, or that does not answer. */
   gone = () => new EngineError('host', `The GPU device was lost: ${this.#loss.why || 'it did not answer'}`, this.#hint, { lost: true });
 
-  /** Throws that, if the device is lost, instead of an error which may only follow from it. @type {(error: unknown) => never} */
+  /** Throws the loss of the device, if it is lost, instead of an error that may only follow from it. @type {(error: unknown) => never} */
   orGone = (error) => {
     throw this.#loss.why ? this.gone() : error;
   };
@@ -99,44 +103,50 @@ export class Health {
     this.#sound?.require();
   }
 
-  /** How many errors there were until now; for `requireSound`. */
+  /** The number of errors so far; for `requireSound`. */
   errors() {
     return this.#sound?.count();
   }
 
-  /** Throws if the device found something wrong since. @param {number} [since] */
+  /** Throws if the device has reported an error since. @param {number} [since] */
   requireSound(since) {
     this.#sound?.require(since);
   }
 }
 
-/** What the backend relies on in the section `wgsl`. */
+/** The fields of the section `wgsl` that the backend uses. */
 export const SECTION = {
   builds: [{ features: [Object], code: {}, plans: [{}], facts: {} }],
   plans: [{ inputs: [count], outputs: [count] }],
   facts: { memory: { bytes: count }, tensors: [count], states: [count] },
 };
-/** Of the files that it names. */
+/** The fields of the files that it names. */
 export const TEXTS = [(/** @type {unknown} */ value) => typeof value === 'string'];
-/** Of the buffers beside the model's own, and in which one, from 1 on, each tensor or state lies. */
+/** Facts about the buffers besides the model's own: their bytes, and the number of the buffer, from 1 on, of each tensor or state. */
 const FURTHER = { bytes: [count], of: [count] };
 export const TENSORS = [{ dtype: isDtype, shape: [count] }];
 export const WORD = 4;
-/** The binding of a dispatch's first annex, and how many it has at most: every device binds eight buffers to a kernel. */
+/** The binding of a dispatch's first annex, and the most annexes: every device can bind eight buffers to a kernel. */
 export const [ANNEX, MOST_ANNEXES] = [3, 6];
 
-/** What the engine asks of an adapter for kernels, and of its WGSL. @type {[GPUFeatureName[], string[]]} */
+/** Features that the engine requests from an adapter, and needs of its WGSL, for kernels. @type {[GPUFeatureName[], string[]]} */
 const [FEATURES, LANGUAGE] = [/** @type {any} */ (['shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix']), ['packed_4x8_integer_dot_product']];
 
-/** By which a pipeline has subgroups of one size, where the adapter has several; and sizes that kernels ask for. @type {[any, number[]]} */
+/**
+ * The feature that gives a pipeline one subgroup size if the adapter has several; and the sizes that kernels require.
+ * @type {[any, number[]]}
+ */
 const [CONTROL, SIZES] = ['subgroup-size-control', [4, 8, 16, 32, 64, 128]];
-/** Bytes that a group shares of kernels that ask for more than every device has. */
+/** Sizes of a workgroup's shared memory that some kernels require, in bytes, beyond the guaranteed one. */
 const SHARED = [32768, 49152];
 const sharing = (/** @type {number} */ bytes) => `shared-memory-${bytes}`;
-/** How a text says that its subgroups have one size. */
+/** The line of a text that requires one subgroup size. */
 const SIZED = /^\/\/ subgroups of (\d{1,3})$/m;
 
-/** What kernels may use (targets/gpu/workgroup_limits.py): by the names of WebGPU, then those of sizes and configurations. @type {T.FeaturesOf} */
+/**
+ * Features for kernels (targets/gpu/workgroup_limits.py): WebGPU's own names, then those of sizes and configurations.
+ * @type {T.FeaturesOf}
+ */
 function featuresOf({ features, limits }, info) {
   const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs = [] } = /** @type {any} */ (info);
   const language = navigator.gpu.wgslLanguageFeatures;
@@ -149,13 +159,13 @@ function featuresOf({ features, limits }, info) {
   ];
 }
 
-/** What the engine says of an adapter, or of a device: then of what that was requested with. @type {T.AboutGpu} */
+/** The engine's description of an adapter, or of a device with the features that were requested. @type {T.AboutGpu} */
 function aboutOf(source, info) {
   const { vendor = '', architecture = '', description = '', isFallbackAdapter: software = false } = info;
   return { name: [vendor, architecture].filter(Boolean).join(' ') || 'an adapter', vendor, architecture, description, software, features: featuresOf(source, info) };
 }
 
-/** The adapter, of several GPUs the faster one unless the caller prefers another, and what the engine says of it; rejects with `unsupported-host`. @type {T.FindAdapter} */
+/** The faster adapter, unless the caller prefers another, and its description; rejects with `unsupported-host`. @type {T.FindAdapter} */
 export async function findAdapter(powerPreference = 'high-performance') {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter({ powerPreference });
   if (!adapter) {
@@ -164,9 +174,13 @@ export async function findAdapter(powerPreference = 'high-performance') {
   return { adapter, about: aboutOf(adapter, adapter.info) };
 }
 
-/** A device with room for the model, and all features that kernels may use: the caller's `own`, or a new one; rejects with `unsupported-host` or `memory-limit`. @type {T.DeviceFor} */
+/**
+ * A device with limits for the model, and all features that kernels may use: the caller's `own`, or a new one.  Rejects with
+ * `unsupported-host` or `memory-limit`.
+ * @type {T.DeviceFor}
+ */
 export async function deviceFor(bytes, { features, powerPreference } = {}, own = null) {
-  // Browsers had devices before devices knew their adapter.
+  // Older browsers have devices without `adapterInfo`.
   const { adapter, about } = own ? { adapter: own, about: aboutOf(own, own.adapterInfo ?? {}) } : await findAdapter(powerPreference);
   if (features) about.features = about.features.filter((name) => features.includes(name));
   const most = Math.min(adapter.limits.maxStorageBufferBindingSize, adapter.limits.maxBufferSize);
@@ -185,7 +199,7 @@ export async function deviceFor(bytes, { features, powerPreference } = {}, own =
   return { device, adapter: about };
 }
 
-/** What a section says of banks, or of annexes; nothing where there are none. @type {T.FurtherOf} */
+/** A section's facts about banks, or annexes; empty lists if there are none. @type {T.FurtherOf} */
 export function furtherOf(given = { bytes: [], of: [] }) {
   const { bytes: sizes, of } = /** @type {{bytes: number[], of: number[]}} */ (requireForm(given, FURTHER, 'buffers'));
   requireCounts('buffers', ...sizes.map((size) => size / WORD), sizes.length - Math.max(0, ...of));
@@ -206,7 +220,7 @@ export const layoutOf = (device, banks = 0, annexes = 0) => device.createBindGro
 export async function pipelineOf(device, layout, text) {
   const size = device.features.has(CONTROL) && SIZED.exec(text)?.[1];
   const code = size ? `enable subgroup_size_control;\n${text.replace('@compute ', `@compute @subgroup_size(${size}) `)}` : text;
-  // `messages` tell what a scope would.
+  // The compilation messages say the same as an error scope.
   const { value: module } = scoped(device, () => device.createShaderModule({ code }));
   const { messages } = await module.getCompilationInfo();
   const wrong = messages.find(({ type }) => type === 'error');
@@ -220,11 +234,11 @@ export async function pipelineOf(device, layout, text) {
 /** @type {T.WordsOf} */
 export const wordsOf = (dtype, elements) => elements * (dtype === 'i64' ? 2 : 1);
 
-/** Throws `bundle-corrupt` unless the tensor lies, in words, in a memory of this many bytes. @type {T.RequireRoom} */
+/** Throws `bundle-corrupt` unless the tensor fits, in words, a memory of this many bytes. @type {T.RequireRoom} */
 export const requireRoom = ({ name, dtype, shape, address }, bytes) => (
   requireCounts(name, address / WORD, bytes - address - WORD * wordsOf(dtype, elementsOf(shape))));
 
-/** As what the device keeps elements: as themselves, or as integers of 32 bits. @param {T.DType} dtype @returns {T.DType} */
+/** The type in which the device keeps elements: their own, or 32-bit integers. @param {T.DType} dtype @returns {T.DType} */
 export const stored = (dtype) => (dtype === 'f32' || dtype === 'i64' ? dtype : 'i32');
 
 /** Elements as the device's 32-bit words; i64 takes two. @type {T.Widen} */

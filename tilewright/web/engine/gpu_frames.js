@@ -1,5 +1,5 @@
-// Samples pictures into the model's memory on the GPU: as external textures, or where the browser has none, as copies on the GPU.
-// Input: a device, its memory; places of inputs and VideoFrames for them.  Output: the inputs in memory.
+// Samples pictures into the model's memory on the GPU: as external textures, or as copies in browsers without these. Input: a device, its
+// memory; places of inputs and VideoFrames for them.  Output: the inputs in memory.
 
 import { EngineError } from './errors.js';
 import { elementsOf } from './tensors.js';
@@ -7,7 +7,9 @@ import { WORD } from './gpu_device.js';
 
 const GROUP = 8;
 
-/** Positions outside of the picture are black; `steps`: words from a channel, row, column to the next, and whether the input is f16. */
+/**
+ * Positions outside of the picture are black; `steps`: words between neighbouring channels, rows and columns, and whether the input is f16.
+ */
 const CODE = `
 struct Picture { box: vec4f, scale: vec4f, bias: vec4f, size: vec4u, steps: vec4u }
 @group(0) @binding(0) var<storage, read_write> memory: array<f32>;
@@ -37,9 +39,9 @@ export async function frameTaker(device, memory) {
   const pipelineFor = async (/** @type {string} */ type) => device.createComputePipelineAsync({
     layout: 'auto', compute: { module: device.createShaderModule({ code: CODE.replace('TEXTURE', type) }), entryPoint: 'main' },
   });
-  // Firefox may have the function where its driver has no such textures.
+  // Firefox may have the function although its driver has no such textures.
   const external = 'importExternalTexture' in device ? await pipelineFor('texture_external').catch(() => null) : null;
-  /** Its pipeline, and the texture of the last frame. @type {Promise<GPUComputePipeline> | undefined} */
+  /** The pipeline for copies, and the texture of the last frame. @type {Promise<GPUComputePipeline> | undefined} */
   let copying;
   /** @type {GPUTexture | undefined} */
   let copy;
@@ -49,7 +51,7 @@ export async function frameTaker(device, memory) {
     try {
       if (external) return [external, device.importExternalTexture({ source: pixels })];
     } catch {
-      // Chromium's, where it draws with another driver.
+      // Fails in Chromium if it draws with another driver.
     }
     const pipeline = await (copying ??= pipelineFor('texture_2d<f32>'));
     const bitmap = await createImageBitmap(pixels);
@@ -64,7 +66,7 @@ export async function frameTaker(device, memory) {
   }
 
   return async ({ name, declared, address, shape: padded }, shape, { pixels, width, height, channels, last, scale, bias, box }) => {
-    // A run that is measured again has closed its frame: the picture is still in its place.
+    // A repeated run has closed its frame; the picture is still in memory.
     if (!pixels) return;
     const words = new ArrayBuffer(80);
     new Float32Array(words).set([...box, ...four(scale), ...four(bias)]);

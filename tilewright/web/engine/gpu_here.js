@@ -1,5 +1,5 @@
-// WebGPU in the caller's thread, on the caller's device: what link.js is to a worker.  Loaded on demand.
-// Input: a GPUDevice.  Output: T.Link.  When it closes, all that the engine made on the device is destroyed; the device is the caller's.
+// WebGPU in the caller's thread, on the caller's device; link.js is the same for a worker.  Loaded on demand. Input: a GPUDevice.  Output:
+// T.Link.  Closing it destroys all that the engine made on the device; the device itself stays.
 
 import { asEngineError, EngineError } from './errors.js';
 import { runOn } from './gpu_buffers.js';
@@ -47,12 +47,12 @@ export const openHere = (device) => (onProgress) => {
 };
 
 /**
- * The device as the engine gets it: `destroy` ends all that was made on it and is still there.  Once there is an `end`, it gives nothing any more,
- * so that a load that was aborted stops.
+ * A wrapper of the caller's device for the engine: its `destroy` destroys all that was made through it and still exists.  After `end` it
+ * makes nothing more, so that an aborted load stops.
  * @type {T.Keeping}
  */
 function keeping(device, end) {
-  /** What was collected needs no end. @type {Set<WeakRef<{destroy(): void}>>} */
+  /** Garbage-collected objects need no destroying. @type {Set<WeakRef<{destroy(): void}>>} */
   const made = new Set();
   const collected = new FinalizationRegistry((/** @type {any} */ thing) => made.delete(thing));
   /** @type {any} */

@@ -1,21 +1,21 @@
-// The kernels of a model on a GPU: the bundle's own, as far as the device runs them, and those that are exchanged for them.
-// Input: texts, the steps that need them, a device.  Output: pipelines, by slot; or a typed error.
+// The kernels of a model on a GPU: the bundle's own kernels that the device can run, and their replacements. Input: texts, the steps that
+// need them, a device.  Output: pipelines, by slot; or a typed error.
 
 import { EngineError } from './errors.js';
 import { pipelineOf } from './gpu_device.js';
 import { callsOf, lacking, slotsOf } from './gpu_plan.js';
 
-/** Pipelines of exchanged kernels that are kept for the next exchange. */
+/** The most pipelines of replaced kernels that are kept for the next exchange. */
 const MOST_KEPT = 64;
 
 export class Kernels {
   #on;
   #layout;
-  /** By slot; those that no step uses on this device are not made. @type {GPUComputePipeline[]} */
+  /** By slot; slots that no step uses on this device have none. @type {GPUComputePipeline[]} */
   pipelines = [];
-  /** Why kernels that need features made no pipeline: what they need then counts as lacking. @type {string[]} */
+  /** Features whose kernels could not become pipelines; they count as lacking. @type {string[]} */
   refused = [];
-  /** What the device lacks of what kernels need. @type {T.Lack} */
+  /** Features that kernels need and the device lacks. @type {T.Lack} */
   lack = { needs: {}, bySlot: [], names: [] };
   /** The features that the kernels in use need. @type {string[]} */
   features = [];
@@ -28,7 +28,7 @@ export class Kernels {
     this.#layout = layout;
   }
 
-  /** Makes the pipelines, and returns the steps of each plan with the kernels that the device runs. @type {T.ChooseKernels} */
+  /** Makes the pipelines, and returns each plan's steps with the kernels that the device runs. @type {T.ChooseKernels} */
   async choose(texts, listed, { program, build, own: [memory, ...annexes], banks }, meter) {
     const { adapter } = this.#on;
     for (;;) {
@@ -41,13 +41,13 @@ export class Kernels {
         this.features = [...new Set(used.flatMap((slot) => lack.needs[slot] ?? []))].sort();
         return calls;
       }
-      // Sizes and configurations are what drivers differ in.
+      // Drivers fail mostly on sizes and configurations, so only these count as refused if there are any.
       const named = failed.filter((name) => /-\d/.test(name));
       adapter.features = adapter.features.filter((name) => !(named.length ? named : failed).includes(name));
     }
   }
 
-  /** Makes the pipelines of slots that have none yet, and returns the features of kernels for which that failed. @type {T.MakePipelines} */
+  /** Makes the pipelines of slots that have none yet; returns the features of kernels for which that failed. @type {T.MakePipelines} */
   async #make(slots, texts, { needs }, meter) {
     const { device, adapter } = this.#on;
     /** @type {string[]} */
@@ -87,7 +87,7 @@ export class Kernels {
     }
   }
 
-  /** The pipeline of a text, now the last that is forgotten. @param {string} code */
+  /** The pipeline of a text; it becomes the most recently used one. @param {string} code */
   #exchangedOf(code) {
     const known = this.#exchanged;
     const making = known.get(code) ?? pipelineOf(this.#on.device, this.#layout, code);

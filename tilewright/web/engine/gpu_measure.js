@@ -1,19 +1,22 @@
-// Times of runs and steps of a model on a GPU: by the device's clock, or where it has none, by waiting.
-// Input: what records runs, how often.  Output: milliseconds; states are as before, since nobody asked for these runs.
+// Times runs and steps of a model on a GPU: by the device's clock, or by waiting if it has none. Input: a recorder of runs, a number of
+// runs.  Output: milliseconds.  States are restored, since the page did not ask for these runs.
 
 import { EngineError, requireCount } from './errors.js';
 import { requireMade, scoped, WORD } from './gpu_device.js';
 import { bytesOf, copyPlaces } from './gpu_places.js';
 
-/** Milliseconds that a step runs to be timed: by the device's clock, which browsers round to 0.1, and by waiting; at most so often. */
+/**
+ * Milliseconds of repetitions by which a step is timed: by the device's clock, which browsers round to 0.1, and by waiting; the most
+ * repetitions.
+ */
 const [STAMPED, WAITED, MOST_TIMES] = [2, 8, 512];
-/** Factor by which that grows at most from one look to the next. */
+/** The most by which the number of repetitions grows from one measurement to the next, as a factor. */
 const MOST_GROWTH = 32;
 const NANO = 1e-6;
 
 export class Timing {
   #runs;
-  /** Where passes are timed, by their number. @type {Map<number, T.Stamps>} */
+  /** Time stamps by number of passes. @type {Map<number, T.Stamps>} */
   #stamps = new Map();
 
   /** @param {import('./gpu_runs.js').Runs} runs */
@@ -32,7 +35,7 @@ export class Timing {
     const encoder = device.createCommandEncoder();
     await this.#runs.take(work, encoder);
     device.queue.submit([encoder.finish()]);
-    // Runs that nobody asked for must not move what the page's next run goes on with.
+    // These runs must not change the states with which the page's next run continues.
     const back = await keptStates(device, buffers, states);
     try {
       return await (only ? this.#stepTimes(work.plan, only, { runs, read, inOrder }) : this.#runTimes(work.plan, runs, warmup, repeat));
@@ -52,7 +55,7 @@ export class Timing {
     }
   }
 
-  /** Whole runs; by the device's clock if each is a number of them, `repeat`. @type {T.RunTimes} */
+  /** Times whole runs; by the device's clock if each one is `repeat` runs. @type {T.RunTimes} */
   async #runTimes(plan, runs, warmup, repeat) {
     const { steps } = this.#runs.program.plans[plan];
     const milliseconds = [];
@@ -62,11 +65,11 @@ export class Timing {
     return { first: milliseconds[0], milliseconds: milliseconds.slice(warmup) };
   }
 
-  /** Steps by themselves, or `inOrder`, within whole runs; `read`: the bytes of memory that they write. @type {T.StepTimes} */
+  /** Times steps alone, or, with `inOrder`, within whole runs; `read`: the bytes of memory that they write. @type {T.StepTimes} */
   async #stepTimes(plan, only, { runs, read, inOrder }) {
     const { device, buffers: [memory], results, plans } = this.#runs;
     const { steps } = this.#runs.program.plans[plan];
-    // What a kernel does not write must not look like the result of an earlier one.
+    // Bytes that a kernel does not write must not look like the result of an earlier one.
     if (read) device.queue.writeBuffer(memory, read[0], new Uint8Array(read[1]).fill(255));
     const parts = only === 'all' ? plans[plan].parts() : only.map((step) => ({ first: step, last: step + 1 }));
     const rounds = [];
@@ -82,7 +85,10 @@ export class Timing {
     return { steps: found, read: new Uint8Array(data.buffer) };
   }
 
-  /** Milliseconds of steps: so often at a time that the clock can tell. @type {(plan: number, first: number, last: number, times: number) => Promise<number>} */
+  /**
+   * Milliseconds of steps, repeated often enough for the clock.
+   * @type {(plan: number, first: number, last: number, times: number) => Promise<number>}
+   */
   async #timeOf(plan, first, last, times) {
     const byDevice = this.#hasClock;
     const enough = byDevice ? STAMPED : WAITED;
@@ -93,7 +99,10 @@ export class Timing {
     }
   }
 
-  /** Milliseconds of a run from its submission to its end, or of a step `times` over. @type {(plan: number, first?: number, last?: number, times?: number) => Promise<number>} */
+  /**
+   * Milliseconds from submission to end, of a run or of steps repeated `times`.
+   * @type {(plan: number, first?: number, last?: number, times?: number) => Promise<number>}
+   */
   async #waited(plan, first, last, times) {
     const { device, health, results } = this.#runs;
     const start = performance.now();
@@ -102,12 +111,12 @@ export class Timing {
     device.queue.submit([encoder.finish()]);
     await this.#runs.settled();
     const milliseconds = performance.now() - start;
-    // After the clock: reading the trap word back is no part of the work.
+    // After the time was taken: reading the trap word is not part of the work.
     this.#runs.requireWhole(plan, (await results.read([], { since })).trapped);
     return milliseconds;
   }
 
-  /** Milliseconds of passes with as many dispatches each, by the device's clock. @type {T.StampedSteps} */
+  /** Milliseconds of `passes` passes with equally many dispatches, by the device's clock. @type {T.StampedSteps} */
   async #stamped(plan, first, last, times, passes = 1) {
     const own = this.#stamps.get(passes) ?? stampsOf(this.#runs.device, passes);
     this.#stamps.set(passes, own);
@@ -120,7 +129,7 @@ export class Timing {
   }
 }
 
-/** What is told of steps that one dispatch may run. @type {(steps: T.Step[]) => T.Step} */
+/** The description of steps that one dispatch may run. @type {(steps: T.Step[]) => T.Step} */
 const joined = (steps) => ({
   ...steps[0],
   kernel: steps.map(({ kernel }) => kernel).join(' + '),
@@ -131,7 +140,7 @@ const joined = (steps) => ({
 /** @param {number[]} times */
 const median = (times) => times.toSorted((a, b) => a - b)[times.length >> 1];
 
-/** Stamps of the device's clock around so many compute passes: two numbers of 64 bits for each; WebGPU allows 2048. @type {T.StampsOf} */
+/** Time stamps around `passes` compute passes: two 64-bit numbers for each; WebGPU allows 2048. @type {T.StampsOf} */
 function stampsOf(device, passes) {
   const set = device.createQuerySet({ type: 'timestamp', count: 2 * passes });
   const into = device.createBuffer({ size: 16 * passes, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC });
@@ -142,7 +151,10 @@ function stampsOf(device, passes) {
   };
 }
 
-/** Copies all states on the device, each to a buffer of its own: together they may be more than one can have; returns what puts them back. @type {T.KeptStates} */
+/**
+ * Copies each state on the device to its own buffer, since all together may exceed one buffer; returns a function that restores them.
+ * @type {T.KeptStates}
+ */
 async function keptStates(device, memory, places) {
   const bytes = places.map(bytesOf);
   const { value: copies, problem } = scoped(device, () => bytes.map((size) => device.createBuffer({ size, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST })));

@@ -1,16 +1,19 @@
-// Tensors in buffers of the device: in the model's memory, in rows of their own, in buffers of the caller.
-// Input: places, arrays, buffers.  Output: words, addresses, recorded copies; or an `input` error.  It submits nothing.
+// Tensors in buffers of the device: in the model's memory, in rows of their own, in buffers of the caller. Input: places, arrays, buffers.
+// Output: words, addresses, recorded copies; or an `input` error.  Nothing is submitted here.
 
 import { EngineError } from './errors.js';
 import { WORD, wordsOf } from './gpu_device.js';
 import { copyBox, elementsOf, regionOf, writeInputs } from './tensors.js';
 
-/** Where the first place lies in a row: after what a kernel leaves that traps. */
+/** The offset of the first place in a row, after the words that a trapping kernel writes. */
 export const FIRST = 16;
-/** What buffers of the caller hold, halves as f32: in memory other integers take a word each, whose range nobody could check. */
+/**
+ * Types that buffers of the caller may have, with f16 as f32.  Other integers take a word each in memory, and their range could not be
+ * checked.
+ */
 const LIKE_ARRAYS = ['f32', 'i32', 'i64', 'f16', 'bf16'];
 
-/** An input's elements as its place has them: missing ones are zeros. @type {T.Padded} */
+/** An input's elements in the shape of its place, padded with zeros. @type {T.Padded} */
 export function padded(place, tensor) {
   if (tensor?.data.length === elementsOf(place.shape)) return tensor.data;
   const own = { ...place, address: 0 };
@@ -32,16 +35,19 @@ export function inRow(places) {
   });
 }
 
-/** Where a row of places ends. @param {T.Placed[]} row */
+/** The end of a row of places. @param {T.Placed[]} row */
 export const endOf = (row) => row.reduce((_, place) => place.address + bytesOf(place), FIRST);
 
-/** Records the copies of places to others of the same elements. @type {T.CopyPlaces} */
+/** Records copies of places to other places with the same elements. @type {T.CopyPlaces} */
 export const copyPlaces = (encoder, from, places, to, others) => others.forEach(({ address, annex }, at) => {
   const bytes = bytesOf(places[at]);
   if (bytes) encoder.copyBufferToBuffer(from[places[at].annex ?? 0], places[at].address, to[annex ?? 0], address, bytes);
 });
 
-/** Throws unless a buffer of the caller has room for a tensor, and the usage; what is no attribute of it, the device finds. @type {T.RequireBuffer} */
+/**
+ * Throws unless the caller's buffer is large enough for a tensor and has the usage; the device finds other problems.
+ * @type {T.RequireBuffer}
+ */
 export function requireBuffer({ name, dtype, shape }, { buffer, offset }, usage) {
   const bytes = bytesOf({ dtype, shape });
   const fail = (/** @type {string} */ problem, /** @type {string} */ hint, facts = {}) => {
@@ -64,7 +70,7 @@ const elementsIn = (encoder, buffer, each, start, count = 0) => ({
 /** Records an input's copy, padded with zeros. @type {T.CopyIn} */
 export function copyIn(encoder, memory, place, shape, given) {
   const { buffer, offset } = given;
-  // A run that is measured again finds it in its place.
+  // A repeated run finds the input in its place.
   if (!buffer) return;
   const { dtype, address, shape: whole } = place;
   requireBuffer({ ...place, shape }, { buffer, offset }, 'COPY_SRC');

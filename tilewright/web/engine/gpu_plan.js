@@ -1,16 +1,16 @@
-// The dispatches of a plan, made once: pipelines, bindings, and per step a block of numbers.
-// Input: the plan's steps as docs/bundle.md has them, kernels in use instead of the bundle's.  Output: dispatches.  It runs nothing.
+// The dispatches of a plan, made once: pipelines, bindings, and a block of numbers for each step. Input: the plan's steps as in
+// docs/bundle.md, kernels that replace the bundle's.  Output: dispatches.  Nothing is run here.
 
 import { count, requireCounts, requireForm } from './bundle.js';
 import { EngineError } from './errors.js';
 import { ANNEX, MOST_ANNEXES, WORD } from './gpu_device.js';
 
-/** WebGPU's default limits: workgroups per dimension, threads of one, bytes of a step's block, and of all. */
+/** WebGPU's default limits: workgroups per dimension, threads of one, bytes of a step's block, and of all blocks. */
 const [MOST_GROUPS, MOST_THREADS, MOST_BLOCK, MOST_BLOCKS] = [65535, 256, 2 ** 16, 2 ** 28];
-/** Bytes; WebGPU's default limit minUniformBufferOffsetAlignment. */
+/** Bytes; WebGPU's default of minUniformBufferOffsetAlignment. */
 const ALIGNMENT = 256;
 
-/** Which kernels of a bundle a device cannot run. @type {T.Lacking} */
+/** The features that kernels of a bundle need and a device lacks. @type {T.Lacking} */
 export function lacking({ facts }, slots, features) {
   const needs = facts.needs ?? {};
   const text = (/** @type {unknown} */ name) => typeof name === 'string';
@@ -20,7 +20,8 @@ export function lacking({ facts }, slots, features) {
 }
 
 /**
- * The steps with the best kernel that the device can run; a step that has none keeps its own.  So do steps that no kernel joins on this device.
+ * The steps with the best kernel that the device can run; without one a step keeps its own kernel.  A joint stays only if the device can
+ * run one of its kernels.
  * @type {T.Resolved}
  */
 export const resolved = (calls, { bySlot }) => {
@@ -31,7 +32,10 @@ export const resolved = (calls, { bySlot }) => {
   });
 };
 
-/** The steps of a plan, as the device runs them; throws `bundle-corrupt` if one is none that a device can run in this memory. @type {T.CallsOf} */
+/**
+ * The steps of a plan as the device runs them; throws `bundle-corrupt` if a step is invalid for a device with this memory.
+ * @type {T.CallsOf}
+ */
 export function callsOf(listed, path, { steps, extents, dims }, lack, memory, banks = [], annexes = []) {
   requireCounts(path, ...extents.map((name) => dims[name]));
   const isNumber = (/** @type {any} */ value) => Array.isArray(value) ? value.length === 6 && value.every(count) && value[0] < extents.length && value[3] > 0
@@ -69,16 +73,16 @@ export function callsOf(listed, path, { steps, extents, dims }, lack, memory, ba
   return calls;
 }
 
-/** All dispatches that there may be: each step by itself, then those that run several. @param {T.GpuCall[]} calls @returns {T.Dispatched[]} */
+/** All possible dispatches: each step by itself, then the joints. @param {T.GpuCall[]} calls @returns {T.Dispatched[]} */
 const everyOf = (calls) => [...calls, ...calls.flatMap(({ joined = [] }) => joined)];
 
-/** Steps that one dispatch computes: the first of them, and the one behind the last. @type {(calls: T.GpuCall[]) => {first: number, last: number}[]} */
+/** The joints: the first step of each, and the step after its last. @type {(calls: T.GpuCall[]) => {first: number, last: number}[]} */
 export const jointsOf = (calls) => calls.flatMap(({ joined }, first) => (joined ? [{ first, last: first + joined.steps }] : []));
 
-/** Whether a step lies in the model's own buffer alone. @param {T.Dispatched} call */
+/** True if all buffers of a step are in the model's own buffer. @param {T.Dispatched} call */
 export const isAlone = ({ bank, annexes }) => !bank && !annexes;
 
-/** The slots of all of them. @type {T.SlotsOf} */
+/** The slots of all plans. @type {T.SlotsOf} */
 export const slotsOf = (plans) => [...new Set(plans.flatMap(everyOf).map(({ slot }) => slot))];
 
 /** Bytes from one step's block to the next. @param {T.Dispatched[]} calls */
@@ -102,7 +106,7 @@ export function planOf(device, layout, memory, pipelines, calls, steps, { banks,
         { binding: 0, resource: { buffer: memory } },
         { binding: 1, resource: { buffer: uniform, offset: at * stride, size: stride } },
         ...banks.slice(bank - 1, bank).map((buffer) => ({ binding: 2, resource: { buffer } })),
-        // All have as many, each once: no buffer may be written through two bindings.
+        // All dispatches bind equally many annexes, each at most once: a buffer must not be writable through two bindings.
         ...[...own.map((annex) => annexes[annex - 1]), ...annexes.filter((_, n) => !own.includes(n + 1))].slice(0, MOST_ANNEXES)
           .map((buffer, n) => ({ binding: ANNEX + n, resource: { buffer } })),
       ],
@@ -110,16 +114,19 @@ export function planOf(device, layout, memory, pipelines, calls, steps, { banks,
     groups: [0, 0],
   }));
   let last = '';
-  /** By kernel, what is in use instead of the bundle's own. @type {Map<number, T.GpuTuned>} */
+  /** Kernels that replace the bundle's own, by kernel number. @type {Map<number, T.GpuTuned>} */
   let tuned = new Map();
-  /** A kernel that reads vectors needs buffers that begin at whole ones; other steps keep the bundle's. @type {(at: number) => T.GpuTuned | undefined} */
+  /**
+   * The replacement at a step.  A kernel that loads vectors needs aligned buffers; other steps keep the bundle's kernel.
+   * @type {(at: number) => T.GpuTuned | undefined}
+   */
   const tunedAt = (at) => {
     const found = at < steps.length ? tuned.get(steps[at].spec) : undefined;
-    // Nor is any made for banks and annexes.
+    // Replacements are not made for banks and annexes.
     return found && isAlone(calls[at]) && calls[at].words.every((word) => word % found.lanes === 0) ? found : undefined;
   };
   const joins = new Map(jointsOf(calls).map((joint, number) => [joint.first, { ...joint, dispatch: dispatches[calls.length + number] }]));
-  /** What a whole run dispatches: a step with an exchanged kernel runs by itself, and so do those that are joined with it. @type {() => T.GpuPart[]} */
+  /** The dispatches of a whole run.  A step with a replaced kernel runs by itself, and its joint is dissolved. @type {() => T.GpuPart[]} */
   function partsOf() {
     /** @type {T.GpuPart[]} */
     const found = [];
@@ -160,14 +167,14 @@ export function planOf(device, layout, memory, pipelines, calls, steps, { banks,
   };
 }
 
-/** Workgroups in two dimensions, which together are enough. @type {(count: number, group: number) => [number, number]} */
+/** Workgroups in two dimensions that cover the invocations. @type {(count: number, group: number) => [number, number]} */
 export function groupsOf(count, group) {
   const wanted = Math.ceil(count / group);
   const rows = Math.max(1, Math.ceil(wanted / MOST_GROUPS));
   return [Math.ceil(wanted / rows), rows];
 }
 
-/** A number that is fixed, or follows an extent: min((n * times + plus) // by, most) * each. @type {T.NumberAt} */
+/** A number that is fixed, or depends on an extent: min((n * times + plus) // by, most) * each. @type {T.NumberAt} */
 export function numberAt(number, sizes) {
   if (typeof number === 'number') return number;
   const [extent, times, plus, by, most, each] = number;

@@ -1,5 +1,5 @@
-// Runs of a model on a GPU: inputs on their way to their places, dispatches, whether a kernel trapped, and results on their way back.
-// Input: the model's plans and buffers, the inputs of a run.  Output: what is recorded, arrays; or a typed error.
+// Runs of a model on a GPU: writes inputs, records dispatches, checks for traps, and reads results back. Input: the model's plans and
+// buffers, the inputs of a run.  Output: recorded work, arrays; or a typed error.
 
 import { CHECK_BIT } from './abi.js';
 import { EngineError, outOfRange } from './errors.js';
@@ -7,28 +7,36 @@ import { isFull, refusedWork, requireMade, scoped, stored, widen, WORD } from '.
 import { bytesOf, copyIn, copyPlaces, endOf, FIRST, inRow, padded } from './gpu_places.js';
 import { readOutputs, sizesOf } from './tensors.js';
 
-/** Bytes of a buffer for results that is kept for the next ones. */
+/** The most bytes of a result buffer that is kept for reuse. */
 const MOST_IDLE = 2 ** 24;
-/** Bytes of all outputs of a run, after `FIRST`, that the next one may go on with. */
+/** The most bytes of all outputs of a run, after `FIRST`, that the next run may use on the device. */
 export const MOST_CARRIED = FIRST + 64;
 
 export class Results {
   #on;
   #buffers;
   #carrier;
-  /** What a run gave, for the next one: their places in the carrier. @type {T.Placed[]} */
+  /** Outputs of the last run for the next one: their places in the carrier. @type {T.Placed[]} */
   #carried = [];
-  /** For the next results of the same size: those of a run are as long as those before. @type {GPUBuffer | null} */
+  /** A result buffer for reuse: results of successive runs usually have the same size. @type {GPUBuffer | null} */
   #idle = null;
 
-  /** `buffers`: the model's own and its annexes; `carrier`: of MOST_CARRIED bytes. @param {T.OnGpu} on @param {GPUBuffer[]} buffers @param {GPUBuffer} carrier */
+  /**
+   * `buffers`: the model's own and its annexes; `carrier`: of MOST_CARRIED bytes.
+   * @param {T.OnGpu} on
+   * @param {GPUBuffer[]} buffers
+   * @param {GPUBuffer} carrier
+   */
   constructor(on, buffers, carrier) {
     this.#on = on;
     this.#buffers = buffers;
     this.#carrier = carrier;
   }
 
-  /** Reads places back after what was recorded, into fresh arrays or those of `wanted`; the first words of the memory tell where a kernel trapped. @type {T.ReadPlaces} */
+  /**
+   * Reads places back after recorded work, into new arrays or those of `wanted`.  The first words of memory tell where a kernel trapped.
+   * @type {T.ReadPlaces}
+   */
   async read(places, { wanted = places, from = this.#buffers, carries = false, foreign = false, since = this.#on.health.errors(), encoder = this.#on.device.createCommandEncoder() } = {}) {
     const { device, health, theirs } = this.#on;
     const row = inRow(places);
@@ -45,7 +53,8 @@ export class Results {
       device.queue.submit([encoder.finish()]);
       return back.mapAsync(GPUMapMode.READ);
     };
-    // Only the device can tell that it has no room, or that a buffer is of another one, or destroyed; what it says outside of scopes is for the page, if it is the page's.
+    // Only the device can tell that it lacks memory, or that a buffer is destroyed or of another device.  On the page's own device errors
+    // outside of scopes belong to the page.
     const { value: mapping, problem } = unmade || foreign || theirs ? scoped(device, send) : { value: send(), problem: null };
     try {
       await mapping.catch(async () => {
@@ -54,7 +63,7 @@ export class Results {
       });
       const mapped = back.getMappedRange();
       const trapped = [...new Int32Array(mapped, 0, 4)];
-      // The only copy: from the device's memory to the array that is handed over.
+      // The only copy: from the device's memory to the returned array.
       const outputs = readOutputs(mapped, row.map((place) => ({ ...place, dtype: stored(place.dtype) })), wanted);
       this.#keep(back, size);
       const refused = await problem;
@@ -62,13 +71,16 @@ export class Results {
       health.requireSound(since);
       return { trapped, outputs };
     } catch (error) {
-      // A later run may have left its own already.
+      // A later run may have set its own already.
       if (this.#carried === carried) this.#carried = [];
       throw error;
     }
   }
 
-  /** A buffer for results, of exactly this size; `unmade`: what the device finds wrong with a new one. @type {(size: number) => {back: GPUBuffer, unmade: Promise<GPUError | null> | null}} */
+  /**
+   * A result buffer of exactly this size; `unmade`: the device's error for a new one.
+   * @type {(size: number) => {back: GPUBuffer, unmade: Promise<GPUError | null> | null}}
+   */
   #backFor(size) {
     const back = this.#idle;
     if (back?.size === size) {
@@ -79,7 +91,7 @@ export class Results {
     return { back: value, unmade: problem };
   }
 
-  /** Keeps a buffer whose results were read for the next ones, unless it is large. @type {(back: GPUBuffer, size: number) => void} */
+  /** Keeps a result buffer for reuse, unless it is large. @type {(back: GPUBuffer, size: number) => void} */
   #keep(back, size) {
     back.unmap();
     if (size > MOST_IDLE) return back.destroy();
@@ -87,7 +99,10 @@ export class Results {
     this.#idle = back;
   }
 
-  /** An input := what an output of the run before was, which need not have come back. @type {(encoder: GPUCommandEncoder, place: T.Placed, from: string) => void} */
+  /**
+   * Copies an output of the last run to an input; it need not have been read back.
+   * @type {(encoder: GPUCommandEncoder, place: T.Placed, from: string) => void}
+   */
   follow(encoder, place, from) {
     const output = this.#carried.find(({ name, declared }) => name === from && declared === place.declared);
     if (!output || bytesOf(output) !== bytesOf(place)) {
@@ -114,9 +129,9 @@ export class Runs {
   /** The model's own buffer, then its annexes. */
   buffers;
   results;
-  /** What takes frames; made for the first of them. @type {Promise<T.TakeFrame> | undefined} */
+  /** Writes frames to memory; made for the first frame. @type {Promise<T.TakeFrame> | undefined} */
   #frames;
-  /** Runs are recorded one after the other. @type {Promise<unknown>} */
+  /** Resolves when the recording before is done: runs are recorded one after the other. @type {Promise<unknown>} */
   #turn = Promise.resolve();
 
   /** @param {T.OnGpu} on @param {T.Program} program @param {ReturnType<T.DispatchesOf>[]} plans @param {GPUBuffer[]} buffers @param {Results} results */
@@ -137,7 +152,10 @@ export class Runs {
     return done;
   }
 
-  /** Brings inputs to their places; copies on the device are recorded. @type {(work: T.RunWork, encoder: GPUCommandEncoder) => Promise<void>} */
+  /**
+   * Writes inputs to their places; copies on the device are only recorded.
+   * @type {(work: T.RunWork, encoder: GPUCommandEncoder) => Promise<void>}
+   */
   async take({ plan, sizes, tensors: given }, encoder) {
     const { device, buffers: [memory] } = this;
     this.plans[plan].resize(sizesOf(this.program.plans[plan], sizes));
@@ -155,14 +173,18 @@ export class Runs {
     return (this.#frames ??= import('./gpu_frames.js').then(({ frameTaker }) => frameTaker(this.device, this.buffers[0])));
   }
 
-  /** Records steps, `times` over, and begins with them; what it returns has the last ones, for others to follow. @type {T.RecordSteps} */
+  /**
+   * Records steps, `times` over, and submits all but the last ones; the returned encoder has these and can take more.
+   * @type {T.RecordSteps}
+   */
   record(plan, first = 0, last = this.program.plans[plan].steps.length, times = 1, { timed, whole = false, encoder = this.device.createCommandEncoder() } = {}) {
     this.health.requireUsable();
     const own = this.plans[plan].dispatches(first, last);
     const count = own.length * times;
     encoder.clearBuffer(this.buffers[0], 0, WORD);
     const piece = timed ? count / timed.passes : whole ? count : undefined;
-    // The device begins while the rest is recorded.  One submission is what is timed by its clock, and what a wrong buffer must stop as a whole.
+    // The device starts while the rest is recorded.  It is one submission if it is timed by the device's clock, or if a wrong buffer must
+    // stop all of it.
     for (let done = 0, end = piece ?? Math.min(FIRST_PIECE, count), number = 0; ; end = Math.min(end + (piece ?? PIECE), count)) {
       const pass = encoder.beginComputePass(timed && { timestampWrites: timed.writes(number++) });
       let set;
@@ -180,19 +202,23 @@ export class Runs {
     }
   }
 
-  /** Throws if a kernel trapped: the first word has its step, counted from 1, and above that the number of its check; two have the index. @type {(plan: number, trapped: number[]) => void} */
+  /**
+   * Throws if a kernel trapped.  The first word has its step, counted from 1, and above it the number of its check; two words have the
+   * index.
+   * @type {(plan: number, trapped: number[]) => void}
+   */
   requireWhole(plan, [word, , low, high]) {
     if (!word) return;
     const { steps, dims } = this.program.plans[plan];
     const step = (word & (2 ** CHECK_BIT - 1)) - 1;
     const { kernel, checks = [] } = steps[step] ?? {};
     const check = checks[word >>> CHECK_BIT];
-    // The word of an older build's kernels says no more than that.
+    // The word of an older build's kernels has no more details.
     if (!check) throw new EngineError('kernel-trap', 'An index is out of range', 'Check token ids and other indices. A bundle that is built anew says which one', { plan: dims });
     throw outOfRange(check, low, high, { step, kernel, plan: dims });
   }
 
-  /** Resolves when the device has done what was submitted. */
+  /** Resolves when the device has finished the submitted work. */
   async settled() {
     await this.device.queue.onSubmittedWorkDone().catch(() => { throw this.health.gone(); });
   }

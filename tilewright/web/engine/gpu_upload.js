@@ -1,20 +1,24 @@
-// Weights on their way from files to a device's memory, tensor by tensor.
-// Input: a manifest, its shards as they arrive, where each tensor lies.  Output: the device's buffers are written.
-// No array holds all weights: a model may be larger than the largest array.  For WebAssembly, bundle.js's `widener` does this.
+// Uploads weights from files to a device's memory, tensor by tensor. Input: a manifest, its shards as they arrive, the place of each
+// tensor.  Output: the device's buffers are written. No array holds all weights, since a model may be larger than the largest array.  For
+// WebAssembly, bundle.js's `widener` does this.
 
 import { json, requireCounts, requireForm } from './bundle.js';
 import { requireRoom, TENSORS, widen, WORD, wordsOf } from './gpu_device.js';
 import { arrayOf, elementsOf } from './tensors.js';
 
-/** Bytes of weights that wait for the device at a time. */
+/** The most bytes of weights that wait for the device at a time. */
 const MOST_WAITING = 2 ** 28;
-/** Bytes between the beginnings of tensors. */
+/** The alignment of tensors in bytes. */
 const APART = 64;
-/** What may lie as bytes. */
+/** Types that may be stored as bytes. */
 const BYTES = ['i8', 'u8'];
 const aligned = (/** @type {number} */ bytes) => Math.ceil(bytes / APART) * APART;
 
-/** Uploads all weights to their addresses; `halves` are numbers of tensors that stay as files have them, `packed` those of 8 bits that lie as bytes. @type {T.Upload} */
+/**
+ * Uploads all weights to their addresses.  `halves`: numbers of tensors that stay f16; `packed`: numbers of 8-bit tensors that are stored
+ * as bytes.
+ * @type {T.Upload}
+ */
 export async function upload(device, buffers, manifest, { addresses, bankOf, halves, packed }, files) {
   const { shards, tensors, bytes, memory } = manifest.weights;
   const listed = /** @type {T.StoredTensor[]} */ (requireForm(await json(files, tensors), TENSORS, tensors.file));
@@ -23,9 +27,9 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
   requireCounts('halves', ...halves, ...halves.map((number) => listed.length - 1 - number));
   requireCounts('packed', ...packed, ...packed.map((number) => (BYTES.includes(listed[number]?.dtype) ? 0 : -1)));
   const kept = new Set(halves), bytewise = new Set(packed);
-  /** How many elements of a tensor lie in a word, or in the words of an element. @type {(at: number) => number} */
+  /** Elements of a tensor in a word, or in the words that one element usually takes. @type {(at: number) => number} */
   const eachOf = (at) => (kept.has(at) ? 2 : bytewise.has(at) ? WORD : 1);
-  /** Bytes of a tensor, if not in halves. @type {(tensor: T.StoredTensor) => number} */
+  /** Bytes of a tensor if it is not stored as f16. @type {(tensor: T.StoredTensor) => number} */
   const wholeOf = ({ dtype, shape }) => elementsOf(shape) * arrayOf(dtype).BYTES_PER_ELEMENT;
   let start = 0;
   const places = listed.map((tensor, at) => {
@@ -40,7 +44,7 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
   const widened = memory ? await f32Of(listed) : null;
   requireCounts('halves', widened ? 0 : -kept.size);
 
-  /** Writes elements of a tensor, which begin at a byte of it. @type {(at: number, begin: number, part: Uint8Array) => void} */
+  /** Writes a part of a tensor, which begins at byte `begin`. @type {(at: number, begin: number, part: Uint8Array) => void} */
   function write(at, begin, part) {
     const { dtype, buffer, address } = places[at];
     if (bytewise.has(at)) {
@@ -52,7 +56,7 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
     device.queue.writeBuffer(buffer, address + WORD * wordsOf(dtype, begin / each), widen(dtype, new array(part.buffer, part.byteOffset, part.length / each)));
   }
 
-  /** A tensor that is narrower in files, whose bytes arrived, with those of the next word's end. @type {(at: number, given: Uint8Array) => void} */
+  /** Converts and writes a tensor that is narrower in files; pads it to whole words. @type {(at: number, given: Uint8Array) => void} */
   function writeNarrow(at, given) {
     const { stored, shape, bytes: length } = listed[at];
     if (!kept.has(at)) return write(at, 0, /** @type {T.Widened} */ (widened)(at, given.subarray(0, length)));
@@ -61,10 +65,10 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
     device.queue.writeBuffer(places[at].buffer, places[at].address, given);
   }
 
-  /** Of a tensor and its place in files: where it begins, and how long it is. @type {(at: number) => [number, number]} */
+  /** A tensor's offset and length in its files. @type {(at: number) => [number, number]} */
   const inFile = (at) => (memory ? [listed[at].offset, listed[at].bytes] : [places[at].from, wholeOf(listed[at])]);
   let [first, next, waiting] = [0, 0, 0];
-  /** Of a tensor that is narrower in files: what arrived of it. @type {{bytes: Uint8Array, filled: number} | null} */
+  /** The part that has arrived of a tensor that is narrower in files. @type {{bytes: Uint8Array, filled: number} | null} */
   let open = null;
   for (const ref of shards) {
     requireCounts(ref.file, ref.bytes / APART);
@@ -91,17 +95,20 @@ export async function upload(device, buffers, manifest, { addresses, bankOf, hal
     first = last;
     waiting += part.length;
     if (waiting < MOST_WAITING) continue;
-    // What the browser holds for the device must not grow with the model.
+    // The memory that the browser holds for the device must not grow with the model.
     device.queue.submit([]);
     await device.queue.onSubmittedWorkDone();
     waiting = 0;
   }
-  // Where all tensors are empty there is no shard.
+  // If all tensors are empty there is no shard.
   while (next < listed.length && !inFile(next)[1]) next++;
   requireCounts('tensors', next - listed.length);
 }
 
-/** Makes f32 of tensors that are narrower in files, and copies others; keeps what scales those to come. @type {(listed: T.StoredTensor[]) => Promise<T.Widened>} */
+/**
+ * Converts tensors that are narrower in files to f32, and copies others; keeps scales for later tensors.
+ * @type {(listed: T.StoredTensor[]) => Promise<T.Widened>}
+ */
 async function f32Of(listed) {
   const { widening } = await import('./widening.js');
   const parts = new Set(listed.flatMap(({ scale, zero }) => [scale, zero]));

@@ -1,43 +1,42 @@
-// Vets the text of a WebGPU kernel before a pipeline is made of it: it may hold only what Tilewright's compiler writes
-// (targets/wgsl/emit.py), and it must end.
-// Input: the text's bytes, its invocations, features of the device.  Output: the objection to it, or ''; what an engine has to know of it.
-// WGSL itself keeps a kernel inside its bindings; the browser's own validation comes on top.
+// Vets the text of a WebGPU kernel before it becomes a pipeline: it may contain only constructs of Tilewright's compiler
+// (targets/wgsl/emit.py), and it must end. Input: the text's bytes, its invocations, features of the device.  Output: the objection, or '';
+// facts of a vetted text. WGSL itself keeps a kernel inside its bindings, and the browser validates the text as well.
 //
-// A GPU cannot be taken from a kernel that never ends.  So every loop counts from one number to another, nothing else assigns its
-// variable, and no pointers exist; functions of WGSL cannot call themselves.  What a kernel executes at most is then a sum: of
-// letters, since a statement may be as long as the text, and a block may have none.  Compilers write functions out where they are
-// called, so what they get is counted, too: each body once for each call.
+// A kernel that never ends cannot be removed from a GPU.  So every loop must count from one number to another, nothing else may assign its
+// variable, and there are no pointers; WGSL functions cannot be recursive.  An upper bound of what a kernel executes is then a sum of
+// letters: a statement may be as long as the text, and a block may be empty.  Compilers inline functions, so the length after inlining is
+// limited, too: each body counts once for each call.
 
-/** Maximum bytes of a text, threads of a workgroup, and letters executed: by one invocation, and by all together; letters once functions are written out. */
+/** Limits: bytes of a text, threads of a workgroup, letters executed by one invocation, and by all together; letters after inlining. */
 const [MOST_BYTES, MOST_THREADS, MOST_LETTERS, MOST_WORK, MOST_WRITTEN] = [1 << 18, 256, 2 ** 32, 2 ** 46, 1 << 20];
-/** Maximum functions, and variables of loops: reading must end, too. */
+/** The most functions, and loop variables, so that vetting takes bounded time. */
 const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
 const MATRIX = 'chromium-experimental-subgroup-matrix';
-/** The only pointers: matrices are read from shared areas, and written there.  No variable of a loop is an array. */
+/** The only allowed pointers: matrices are loaded from shared areas, and stored there.  No loop variable is an array. */
 const PLACED = /\b(subgroupMatrix(?:Load|Store)<[\w<>, ]{1,80}>\()&(?=b\d{1,4}(?:\[\w{1,80}\])?, )/g;
-/** How a text asks for features, in this order, before all else (targets/wgsl/features.py). */
+/** The lines by which a text enables features, in this order, at its start (targets/wgsl/features.py). */
 const ASKED = {
   'shader-f16': 'enable f16;\n',
   subgroups: 'enable subgroups;\n',
   packed_4x8_integer_dot_product: 'requires packed_4x8_integer_dot_product;\n',
   [MATRIX]: 'enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n',
 };
-/** Nothing but these lines may have attributes. */
+/** The only declarations that may have attributes. */
 const DECLARED = [
   /^@group\(0\) @binding\(0\) var<storage, read_write> memory: array<(?:u32|(vec4)<u32>)>;$/gm,
   /^@group\(0\) @binding\(1\) var<uniform> step: Step;$/gm,
   /^@compute @workgroup_size\((\d{1,3})\)$/gm,
   /^fn main\(@builtin\(workgroup_id\) group: vec3<u32>, @builtin\(num_workgroups\) groups: vec3<u32>, @builtin\(local_invocation_index\) local: u32\) \{$/gm,
 ];
-/** Other loops, pointers, extensions, constants of pipelines, blocks of comments. */
+/** Forbidden: other loops, pointers, extensions, pipeline constants, block comments. */
 const FORBIDDEN = /\b(?:loop|while|continuing|ptr|enable|requires|diagnostic|override|alias|const_assert)\b|\/\*|[=(,]\s*&|\breturn\s*&/;
-/** How vectors are read of a memory that consists of words (targets/wgsl/prelude.py). */
+/** The function that loads vectors from a memory of words (targets/wgsl/prelude.py). */
 const WHOLE = /^fn four\(/m;
 const PLAIN = /^[\n -~]*$/;
 /** A loop from one number to another: up, or down to zero. */
 const UP = /for \(var (\w+): i32 = (\d{1,9}); \1 < (\d{1,9}); \1 \+= ([1-9]\d{0,8})\) \{/y;
 const DOWN = /for \(var (\w+) = (\d{1,9}); \1 >= 0; \1 -= 1\) \{/y;
-/** What the sum is made of. */
+/** The parts of a text that the sum needs. */
 const PARTS = /\bfor\b|\bfn\s+(\w+)|\b([A-Za-z_]\w*)\s*\(|[{}]/g;
 
 /** @type {T.GpuObjectionTo} */
@@ -63,28 +62,28 @@ export function objectionTo(bytes, tiles, features = []) {
   if (typeof counted === 'string') return counted;
   const { written, letters } = counted;
   if (!(written <= MOST_WRITTEN)) return `it has ${written} letters once its functions are written out, more than ${MOST_WRITTEN}`;
-  // No number, where countless turns of a loop meet none, is not within them either.
+  // NaN, from infinitely many passes over nothing, fails these comparisons, too.
   return letters <= MOST_LETTERS && letters * tiles <= MOST_WORK ? '' : `it executes ${letters * tiles} letters`;
 }
 
 /** A text without its comments, and without the pointers of the one function that needs them. @param {string} text */
 const bare = (text) => text.replaceAll(/\/\/[^\n]*/g, '').replaceAll(/\bworkgroupUniformLoad\(&(\w+)\)/g, 'workgroupUniformLoad($1)');
 
-/** Of a text that was vetted: threads of a workgroup, and elements that it reads at once (1 or 4). @param {string} text */
+/** Facts of a vetted text: threads of a workgroup, and elements that it loads at once (1 or 4). @param {string} text */
 export function factsOf(text) {
   const [memory, , workgroup] = DECLARED.map((line) => [...bare(text).matchAll(line)][0]);
   return { group: Number(workgroup?.[1] ?? 0), lanes: memory?.[1] || WHOLE.test(text) ? 4 : 1 };
 }
 
-/** The letters of a text whose functions are written out, and the most that one invocation executes; or why that is not known. @param {string} text */
+/** The letters of a text after inlining, and the most that one invocation executes; or why that is not known. @param {string} text */
 function lettersOf(text) {
   /** By function: its letters, those that it executes, and how often it calls others. @type {Map<string, T.Letters>} */
   const functions = new Map();
   /** @type {T.Letters} */
   let current = { length: 0, own: 0, calls: [] };
-  /** How often the open blocks are executed, the innermost last. */
+  /** How often each open block is executed, the innermost last. */
   const times = [1];
-  /** By variable of a loop, the assignments that its loops have themselves. @type {Map<string, number>} */
+  /** By loop variable, the number of assignments in loop heads. @type {Map<string, number>} */
   const counters = new Map();
   let [next, end] = [1, 0];
   for (const { 0: part, 1: name, 2: called, index } of text.matchAll(PARTS)) {
@@ -103,7 +102,7 @@ function lettersOf(text) {
       if (functions.has(name)) return `it has two functions ${name}`;
       functions.set(name, current = { length: 0, own: 0, calls: [] });
     } else if (called) {
-      // That of `for (` itself is none.
+      // `for (` is not a call.
       if (called !== 'for') current.calls.push([called, now]);
     } else if (part === '{') {
       times.push(now * next);
@@ -121,7 +120,7 @@ function lettersOf(text) {
   return { written: summed(functions, ({ length }) => length, () => 1), letters: summed(functions, ({ own }) => own, (often) => often) };
 }
 
-/** The sum over `main` and all that it calls, each function for each of its calls. @type {T.Summed} */
+/** The sum over `main` and all functions that it calls, once for each call. @type {T.Summed} */
 function summed(functions, ownOf, timesOf) {
   /** @type {Map<string, number>} */
   const sums = new Map();
@@ -129,7 +128,7 @@ function summed(functions, ownOf, timesOf) {
     const found = functions.get(name);
     if (!found) return ownOf({ length: 1, own: 1, calls: [] });
     if (!sums.has(name)) {
-      // Of a function that calls itself, which the browser refuses.
+      // Stays for a recursive function, which the browser refuses.
       sums.set(name, Infinity);
       sums.set(name, found.calls.reduce((all, [other, often]) => all + timesOf(often) * sum(other), ownOf(found)));
     }

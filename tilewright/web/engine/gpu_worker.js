@@ -1,4 +1,4 @@
-// The engine's worker for WebGPU, loaded only by pages that ask for that device.
+// The engine's worker for WebGPU; only pages that ask for that device load it.
 
 import { answer } from './requests.js';
 import { load } from './webgpu.js';

@@ -1,6 +1,5 @@
-// Numbers of 16 bits: what their bits mean, and arrays of them from and to f32.  Loaded on demand: for bundles that have them in files,
-// or as inputs, outputs or states.
-// Input: bits, or arrays.  Output: numbers, or arrays of them.  It knows no tensors.
+// 16-bit numbers (f16 and bf16): their bits, and arrays of them from and to f32.  Loaded on demand, for bundles that have them in files, or
+// as inputs, outputs or states. Input: bits, or arrays.  Output: numbers, or arrays of them.  Tensors are not handled here.
 
 const words = new Uint32Array(1);
 const floats = new Float32Array(words.buffer);
@@ -20,7 +19,7 @@ function bitsOf(number) {
 /** Sign, exponent and fraction of an f16 at their places in an f32. @param {number} bits */
 const shifted = (bits) => (bits & 32767) << 13 | (bits & 32768) << 16;
 
-/** The number that 16 bits stand for. @type {Record<T.Half, (bits: number) => number>} */
+/** The number that 16 bits represent. @type {Record<T.Half, (bits: number) => number>} */
 export const MEANING = {
   f16: (bits) => (bits & 31744) < 31744 ? float(shifted(bits)) * 2 ** 112 : float(shifted(bits) | 255 << 23),
   bf16: (bits) => float(bits << 16),
@@ -40,14 +39,20 @@ const NEAREST = {
   },
 };
 
-/** What an input has, as numbers of the type: bits are taken as such, other numbers are rounded. @type {(dtype: T.Half, given: any) => any} */
+/**
+ * An input as numbers of the type: an array of bits is taken as bits, other numbers are rounded.
+ * @type {(dtype: T.Half, given: any) => any}
+ */
 export function numbersOf(dtype, given) {
   if (given instanceof Uint16Array) return Float32Array.from(given, MEANING[dtype]);
   const own = dtype === 'f16' && /** @type {any} */ (globalThis).Float16Array;
   return own ? new own(given) : Float32Array.from(given, (number) => MEANING[dtype](NEAREST[dtype](number)));
 }
 
-/** Numbers into an array of the type: the browser's own, or one of bits. @type {(dtype: T.Half, array: any, numbers: Float32Array) => any} */
+/**
+ * Writes numbers into an array of the type: the browser's own array type, or one of bits.
+ * @type {(dtype: T.Half, array: any, numbers: Float32Array) => any}
+ */
 export function fill(dtype, array, numbers) {
   if (array instanceof Uint16Array) numbers.forEach((number, at) => (array[at] = NEAREST[dtype](number)));
   else array.set(numbers);

@@ -1,6 +1,6 @@
-// What a page asks without loading a bundle: its manifest, and what this origin keeps of bundles.  Loaded on demand.
-// Input: a bundle's URL.  Output: the manifest and its digest, or a typed error, as of a load; bytes of kept files.  Files of single
-// bundles are deleted by tidy.js.
+// Questions that a page can ask without loading a bundle: its manifest, and the files that this origin keeps.  Loaded on demand. Input: a
+// bundle's URL.  Output: the manifest and its digest, or a typed error, as of a load; bytes of kept files.  tidy.js deletes the files of
+// single bundles.
 
 import { probeHost, requireHost } from './features.js';
 import { makeMeter } from './files.js';
