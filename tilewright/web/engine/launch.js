@@ -1,5 +1,5 @@
-// Starts a worker, also where the engine's files are of another origin or the page has Trusted Types.
-// Input: a starter in the form that bundlers recognise.  Output: a worker; or `unsupported-host`.  It sends nothing.
+// Starts a worker, also if the engine's files are on another origin or the page uses Trusted Types. Input: a starter in the form that
+// bundlers recognise.  Output: a worker; or `unsupported-host`.  Nothing is sent to it.
 
 import { EngineError } from './errors.js';
 
@@ -7,10 +7,13 @@ const POLICY = 'tilewright';
 
 export const HINT = `Let the page's headers allow the engine's files: worker-src in the Content-Security-Policy (blob: for another origin), trusted-types ${POLICY}, Access-Control-Allow-Origin, Cross-Origin-Embedder-Policy. Only pages and dedicated workers start them`;
 
-/** What the page's Trusted Types let through. @type {any} */
+/** The page's Trusted Types policy. @type {any} */
 let policy;
 
-/** What a starter gives to `new Worker`: bundlers recognise a worker's URL only inside of that, so it is read there. @type {T.PartsOf} */
+/**
+ * The arguments with which a starter calls `new Worker`.  Bundlers recognise a worker's URL only there, so it is read there.
+ * @type {T.PartsOf}
+ */
 function partsOf(start) {
   const { Worker } = globalThis;
   /** @type {any[]} */
@@ -32,11 +35,11 @@ export const scriptOf = (start) => partsOf(start)[0].href;
 /** @type {T.LaunchWorker} */
 export function launchWorker(start) {
   const [url, options] = partsOf(start);
-  // Node has none.
+  // Node has no `origin`.
   const { origin = url.origin } = globalThis;
-  // A worker's own script must be of the page's origin; what that imports need not.
+  // A worker's own script must be of the page's origin; the modules that it imports need not be.
   const text = `import ${JSON.stringify(url)};`;
-  // Chromium starts none from a blob of a sandboxed frame; elsewhere a worker from data would have no storage.
+  // In a sandboxed frame Chromium starts no worker from a blob; elsewhere a worker from a data URL would have no storage.
   const script = url.origin === origin ? url : origin === 'null' ? `data:text/javascript,${encodeURIComponent(text)}` : URL.createObjectURL(new Blob([text], { type: 'text/javascript' }));
   try {
     try {

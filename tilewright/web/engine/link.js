@@ -1,5 +1,5 @@
-// The connection from the page to the engine's workers: requests and answers.  Every request settles, even if a
-// worker dies.  It does not interpret requests: engine.js and requests.js do.
+// The connection from the page to the engine's workers: requests and answers.  Every request settles, even if a worker dies. engine.js and
+// requests.js interpret the requests.
 
 import { PREEMPT, STALLED } from './abi.js';
 import { leaveRun, makeMemory, stepOf, wordsOf } from './machine.js';
@@ -17,7 +17,7 @@ const startHelper = (/** @type {string} */ name) => new Worker(new URL('./serve.
 
 /** @type {T.StartWorker} */
 function startWorker(start, fail) {
-  // Names both the worker and the Web Lock that it holds while it lives.
+  // The name of the worker, and of the Web Lock that it holds while it lives.
   const lock = `tilewright-${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
   const starter = () => start(lock);
   const worker = launchWorker(starter);
@@ -66,17 +66,17 @@ export function openLink(onProgress, threads, device) {
     helper.worker.postMessage({ port: port1, number }, [port1]);
     worker.postMessage({ helper: { port: port2, number } }, [port2]);
     helpers.set(number, helper);
-    // Until its first message it may be dead or just slow: its replacement gets twice the time.
+    // Until its first message it may be dead or just slow, so its replacement gets twice the time.
     const late = await within(limit, new Promise((resolve) => (helper.worker.onmessage = () => resolve(''))));
     if (!late) await navigator.locks.request(helper.lock, () => {});
     if (end || helpers.get(number) !== helper) return;
-    // It died inside a run, which can no longer finish.
+    // It died inside a run, which cannot finish now.
     const control = words();
     if (control && Atomics.load(control, stepOf(number))) leaveRun(control, number, STALLED);
     replace(number, late ? 2 * limit : limit);
   }
 
-  /** Terminates a helper and starts another once it is gone: until then it may still write to memory. @type {T.Help} */
+  /** Terminates a helper, and starts another once it is gone: until then it may still write to memory. @type {T.Help} */
   async function replace(number, limit) {
     const helper = helpers.get(number);
     if (!helper) return;
@@ -95,7 +95,7 @@ export function openLink(onProgress, threads, device) {
     // A killed worker fires no event, but the browser releases its locks.
     if (alive) navigator.locks.request(lock, () => fail('The worker died: the browser terminated it', 'Load the bundle again; the device may lack memory'));
     if (pages) {
-      // Allocated in the page: V8 frees memories of disposed engines only in the thread that allocates.
+      // Allocated in the page: V8 frees the memory of disposed engines only in the thread that allocated it.
       memory = makeMemory(pages);
       worker.postMessage({ memory });
     }

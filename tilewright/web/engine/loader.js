@@ -1,5 +1,5 @@
-// Loads a bundle inside the worker: bundle.json, the manifest, then the files that the backend asks for.
-// A bundle that cannot run here is refused before weights are downloaded.
+// Loads a bundle inside the worker: bundle.json, the manifest, then the files that the backend requests.  A bundle that cannot run here is
+// rejected before weights are downloaded.
 
 import { readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';

@@ -1,6 +1,6 @@
 // Instances of the plan driver, and runs of a loaded bundle's plans: one driver call per run, no JavaScript per kernel.  The control block
-// (docs/bundle.md) connects page and workers; indices count its 32-bit words.
-// Input: memory, plans, modules.  It fetches nothing and does not check the caller's inputs.
+// (docs/bundle.md) connects page and workers; indices count its 32-bit words. Input: memory, plans, modules.  Files are fetched, and the
+// caller's inputs are checked, elsewhere.
 
 import { ABORT, CHECK, CONTROL_WORDS, DONE, INDEX, STALLED, TRAPPED, WORKER_LINES, WORKER_WORDS } from './abi.js';
 import { asEngineError, EngineError, outOfRange } from './errors.js';
@@ -26,7 +26,7 @@ export const live = () => new Promise((resolve) => navigator.locks?.request(self
   self.postMessage({ alive: true });
   resolve(null);
   return new Promise(() => {});
-  // A sandboxed frame has none.
+  // A sandboxed frame has no locks.
 }).catch(resolve));
 
 /** @type {T.LeaveRun} */
@@ -42,12 +42,12 @@ export function leaveRun(words, worker, code) {
 /** The same properties, frozen and without a prototype. @param {object} parts @returns {any} */
 const bare = (parts) => Object.freeze({ __proto__: null, ...parts });
 
-/** An instance that can import these parts alone: on a prototype it would find JavaScript's own functions. @type {T.InstanceOf} */
+/** An instance that can import only these parts: with a prototype it could import JavaScript's own functions. @type {T.InstanceOf} */
 export const instanceOf = (module, parts) => WebAssembly.instantiate(module, bare({ env: bare(parts) }));
 
 /** @type {T.Instantiate} */
 export async function instantiate({ modules, tuned, memory, slots, scratch, scratchBytes }, worker) {
-  // A tuned module writes its function to table entry 0: a spare table takes that, and its export goes to the shared one.
+  // A tuned module writes its function to table entry 0.  It gets a spare table, and its export is written to the shared one.
   const [shared, spare] = [slots + tuned.length, 1].map((initial) => new WebAssembly.Table({ element: 'anyfunc', initial, maximum: initial }));
   const own = new WebAssembly.Global({ value: 'i32', mutable: false }, (scratch + worker * scratchBytes) | 0);
   /** @type {T.Made} */

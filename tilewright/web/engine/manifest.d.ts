@@ -2,18 +2,17 @@
 
 export type DType = 'f32' | 'f64' | 'i8' | 'u8' | 'i16' | 'i32' | 'i64' | 'bool';
 export type Half = 'f16' | 'bf16';
-/** What inputs, outputs and states are; in memory halves are f32. */
+/** Declared types of inputs, outputs and states; in memory f16 and bf16 are f32. */
 export type Declared = DType | Half;
 export type FileRef = { file: string; digest: string; bytes: number };
 export type Asset = FileRef & { name: string; type: string };
 /** Sizes of named dimensions, such as `{ n: 32 }`. */
 export type Sizes = Record<string, number>;
-/** Dimensions of the shape that are open have a name instead of a size. */
+/** Open dimensions of the shape have a name instead of a size. */
 export type TensorInfo = { name: string; dtype: Declared; shape: (number | string)[] };
-/** A tensor at a byte address of the bundle's memory. */
-/** `annex`: the further buffer of a GPU that it lies in, from 1 on; else it is the model's own. */
+/** A tensor at a byte address of the bundle's memory.  `annex`: on a GPU the number of its further buffer, from 1 on; otherwise the model's own buffer. */
 export type Placed = { name: string; dtype: DType; declared: Declared; shape: number[]; address: number; bytes: number; annex?: number };
-/** An index that a kernel checks: the ONNX node and operator that pick by it, along which axis; `least`: the smallest that the operator takes, if that is not 0. */
+/** An index that a kernel checks: the ONNX node and operator that use it, and the axis; `least`: the smallest valid index, if that is not 0. */
 export type StepCheck = { node: string; op: string; axis: number; length: number; least?: number };
 /** A step of a plan: `spec` is its kernel specification's index in the manifest's list, `node` the ONNX node. */
 export type Step = { spec: number; kernel: string; node: string; flops: number; bytes: number; checks?: StepCheck[] };
@@ -31,9 +30,9 @@ export type Build = {
 
 /** The steps for one combination of buckets, for all targets; shapes of inputs and outputs in the model's order. */
 export type Plan = { dims: Sizes; inputs: number[][]; outputs: number[][]; steps: Step[]; file: FileRef };
-/** The same in the memory of this target; `address`: where the image goes. */
+/** The same in the memory of this target; `address`: of the image. */
 export type PlacedPlan = { dims: Sizes; extents: string[]; steps: Step[]; address: number; inputs: Placed[]; outputs: Placed[] };
-/** With the plan driver, which WebAssembly has. */
+/** For WebAssembly, with the plan driver. */
 export type WasmProgram = Program & { driver: FileRef };
 export type State = { name: string; dtype: Declared; shape: number[] };
 

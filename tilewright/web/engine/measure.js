@@ -1,6 +1,5 @@
-// Timing in the engine's worker: whole runs back to back, or single steps of a plan.
-// Input: a plan, the number of runs, the steps.  Output: milliseconds of driver calls alone.  It loads on demand, and imports nothing:
-// bundlers make no worker with shared parts.
+// Timing in the engine's worker: whole runs back to back, or single steps of a plan. Input: a plan, the number of runs, the steps.  Output:
+// milliseconds of driver calls alone.  Loaded on demand.  It imports nothing, since bundlers cannot make workers with shared parts.
 
 /** @type {T.MeasureLoaded} */
 export function measure(loaded, asked, requireCount, EngineError) {
@@ -8,7 +7,7 @@ export function measure(loaded, asked, requireCount, EngineError) {
   requireCount('runs', asked.runs, 1);
   requireCount('warmup', asked.warmup ?? 0, 0);
   const { program: { states }, setup: { memory: { buffer } } } = loaded;
-  // Runs that nobody asked for must not move what the page's next run goes on with.
+  // These runs must not change the states with which the page's next run continues.
   const kept = states.map(({ address, bytes }) => new Uint8Array(buffer.slice(address, address + bytes)));
   try {
     return measured(loaded, asked);
@@ -27,7 +26,7 @@ function measured({ machine, program: { plans }, setup }, { runs, warmup = 0, on
   }
   const wanted = [...steps.keys()].filter((step) => only === 'all' || only.includes(step));
   const times = wanted.map(() => new Float64Array(runs));
-  // What a kernel does not write must not look like the result of an earlier one.
+  // Bytes that a kernel does not write must not look like the result of an earlier one.
   const region = read && new Uint8Array(setup.memory.buffer, ...read).fill(255);
   for (let run = 0; run < runs; run++) times.forEach((row, at) => (row[run] = machine.call(work.plan, wanted[at], wanted[at] + 1)));
   // With a coarse clock a median would be a whole number of ticks.

@@ -1,5 +1,4 @@
-// The engine worker's side of its pool: sends modules to the helpers and has stuck ones replaced.
-// Runs also work with fewer helpers.
+// The engine worker's side of its pool: sends modules to the helpers and has stuck ones replaced.  Runs also work with fewer helpers.
 
 import { ABORT, SLEEPERS } from './abi.js';
 import { stepOf, wordsOf } from './machine.js';
@@ -25,12 +24,12 @@ export function makePool() {
       const helper = { port, there: false, able: false, told: false, answer: Promise.withResolvers(), gone: Promise.withResolvers() };
       port.onmessage = ({ data: { version, problem } }) => {
         if (!version) {
-          // Firefox may lose messages that are sent before.
+          // Firefox may lose messages that are sent earlier.
           helper.there = true;
           if (setup) port.postMessage(setup);
           return;
         }
-        if (version !== setup?.version) return; // it answers an older setup
+        if (version !== setup?.version) return; // the answer to an older setup
         helper.able = !problem;
         helper.told &&= !helper.able;
         helper.answer.resolve(problem);

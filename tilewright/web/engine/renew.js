@@ -1,16 +1,16 @@
-// Starts an engine again under the page's object: for engines that recover from a lost GPU device, and for tune/exchange/guard.js after a bad kernel.
-// Input: the page's engine, and as data what differs between reasons to start again: where a fresh engine comes from, what becomes of
-// states, which losses are told.  Output: the page's engine with the fresh one's workers; after a lost device `info.lost` has a sentence.
+// Restarts an engine under the page's object: for engines that recover from a lost GPU device, and for tune/exchange/guard.js after a bad
+// kernel. Input: the page's engine, and as data the differences between reasons to restart: where the new engine comes from, what happens
+// to states, which losses are told.  Output: the page's engine with the new one's workers; after a lost device `info.lost` has a sentence.
 
 import { EngineError, LATE, within } from './errors.js';
 
-/** Devices that are replaced: whatever takes one after the other will take the next. */
+/** The most devices that are replaced: if this number were lost, the next would be, too. */
 const MOST_LOSSES = 3;
 
-/** For the option `recover`: an engine on WebGPU that goes on with a new device. @type {T.Recovering} */
+/** For the option `recover`: an engine on WebGPU that continues with a new device. @type {T.Recovering} */
 export const renewing = (engine) => recovering(prepared(engine, onNewDevices(engine.states.names.length ? ', its states are zero again' : '', [])));
 
-/** `losses`: of earlier devices, in sentences. @type {T.OnNewDevices} */
+/** `losses`: sentences about earlier devices. @type {T.OnNewDevices} */
 const onNewDevices = (states, losses) => ({
   losses: losses.length,
   tell: (info) => adding(info, losses),
@@ -19,10 +19,10 @@ const onNewDevices = (states, losses) => ({
   ]),
 });
 
-/** What is said of an engine that goes on after a loss. @type {Record<'device' | 'wasm', string>} */
+/** The sentence about an engine that continues after a loss. @type {Record<'device' | 'wasm', string>} */
 export const WENT_ON = { device: 'The engine has a new device', wasm: 'The engine went over to WebAssembly' };
 
-/** Every new start of an engine: ends the old one, begins a fresh one, and makes the page's engine of it. @type {T.StartAgain} */
+/** Restarts an engine: ends the old one, begins a new one, and puts it under the page's object. @type {T.StartAgain} */
 export async function startAgain(engine, { end, begin, isOver, refusal, carry, tells }) {
   const { digest, url } = engine.info;
   end();
@@ -35,7 +35,7 @@ export async function startAgain(engine, { end, begin, isOver, refusal, carry, t
   renew(engine, fresh, tells);
 }
 
-/** An engine in the first of these places where one starts; else rejects with the last failure. @type {T.FirstStarted} */
+/** An engine from the first of these places that starts one; otherwise rejects with the last failure. @type {T.FirstStarted} */
 export async function firstStarted(places, failure) {
   for (const { start, then } of places) {
     const fresh = await start().catch((error) => void (failure = error));
@@ -44,23 +44,26 @@ export async function firstStarted(places, failure) {
   throw failure;
 }
 
-/** The page's engine becomes the fresh one, but for the callbacks that the page set; one of them tells that the device changed. @type {T.Renew} */
+/**
+ * Replaces the page's engine by the new one, except callbacks that the page has set; calls `onlost` if the device changed.
+ * @type {T.Renew}
+ */
 function renew(engine, fresh, tells = fresh.parts.losses !== engine.parts.losses) {
   engine.parts.lent.forEach((plan) => fresh.parts.lent.add(plan));
   fresh.onjob = (/** @type {Parameters<T.Engine['onjob']>} */ ...news) => engine.onjob(...news);
   const { onjob: _, onlost: __, ...methods } = Object.getOwnPropertyDescriptors(fresh);
   Object.defineProperties(engine, methods);
-  // Once the engine recovers again.
+  // In a microtask: by then the engine can recover again.
   if (tells) queueMicrotask(() => engine.onlost?.(engine.info));
 }
 
-/** Throws `host` with this message if a run depends on what was in the old memory. @type {T.RequireWhole} */
+/** Throws `host` with this message if later runs depend on the contents of the old memory. @type {T.RequireWhole} */
 export function requireWhole({ parts: { manifest, lent } }, message) {
   if (!manifest.states.length && !lent.size) return;
   throw new EngineError('host', message, 'Begin anew: states are zero again, and arrays of `input` must be asked for again', { restarted: true });
 }
 
-/** An engine whose `parts.again` goes on where `recovery` says once its device is lost; it tells what was lost so far. @type {T.Prepared} */
+/** An engine that knows by `recovery` where to continue after its device is lost, and tells the losses so far. @type {T.Prepared} */
 export function prepared(engine, recovery) {
   /** @type {any} The getters that the engine has so far. */
   const { info, parts } = Object.getOwnPropertyDescriptors(engine);
@@ -80,7 +83,7 @@ export function prepared(engine, recovery) {
   });
 }
 
-/** The engine's own jobs, and by which error they noticed a loss, if they did. @type {T.BareOf} */
+/** The engine's own jobs, with the error by which they noticed a loss, if any. @type {T.BareOf} */
 function bareOf({ run, time, profile }) {
   /** @type {Error | null} */
   let lost = null;
@@ -92,19 +95,22 @@ function bareOf({ run, time, profile }) {
   return { bare: { run: noting(run), time: noting(time), profile: noting(profile) }, lost: () => lost };
 }
 
-/** Lets an engine go on after its GPU device was lost; its `parts.again` decides where, and `onlost` tells. @type {T.Recovering} */
+/**
+ * Lets an engine continue after its GPU device was lost; its `parts.again` decides where, and `onlost` tells the page.
+ * @type {T.Recovering}
+ */
 export function recovering(engine) {
-  /** @type {any} `bare` is there where engines recover. */
+  /** @type {any} Engines that recover have `bare`. */
   const { bare, again } = engine.parts;
   const { dispose } = engine;
   /** @type {any} */
   const { info } = Object.getOwnPropertyDescriptors(engine);
   let ended = false;
-  /** What ended the engine. @type {Error | null} */
+  /** The error that ended the engine. @type {Error | null} */
   let loss = null;
-  /** Its new start. @type {Promise<void> | null} */
+  /** The restart in progress. @type {Promise<void> | null} */
   let restart = null;
-  /** Why the latest one failed, for `info.lost`. @type {string[]} */
+  /** Why the latest restart failed, for `info.lost`. @type {string[]} */
   let failed = [];
 
   async function restarted() {
@@ -112,7 +118,7 @@ export function recovering(engine) {
     recovering(engine);
   }
 
-  /** What failed once may succeed for the next job: a browser gives no adapter while its GPU process starts. @param {Error} error */
+  /** After a failed restart the next job tries again: a browser gives no adapter while its GPU process starts. @param {Error} error */
   function notStarted(error) {
     restart = null;
     failed = [`The engine could not start again: ${error.message}.`];
@@ -121,7 +127,7 @@ export function recovering(engine) {
 
   /** @type {T.Repeating} */
   const repeating = (name) => (...given) => bare[name](...given).catch(async (/** @type {any} */ error) => {
-    // The new start ends all jobs that are open.
+    // The restart ends all open jobs.
     if (ended || !(isLost(error) || (loss && ['host', 'disposed'].includes(error?.code)))) throw error;
     loss ??= /** @type {Error} */ (error);
     await (restart ??= restarted().catch(notStarted));
@@ -138,7 +144,11 @@ export function recovering(engine) {
   return engine;
 }
 
-/** An engine that starts with signs of progress, `patience` milliseconds apart at most; else, or if it fails, null, and its start is ended: a driver may hang. @type {T.UnlessSilent} */
+/**
+ * An engine that starts with signs of progress at most `patience` milliseconds apart.  Otherwise, or on failure, null; the start is then
+ * aborted, since a driver may hang.
+ * @type {T.UnlessSilent}
+ */
 export async function unlessSilent(patience, start) {
   const stop = new AbortController();
   let heard = false;

@@ -1,5 +1,5 @@
-// The engine's side of link.js (and gpu_here.js): what requests mean, and the message loop of the worker, where each gets exactly one answer.
-// Input: a backend.  It does not queue: the page orders the runs.
+// The worker's side of link.js (and gpu_here.js): the meaning of requests, and the message loop, which answers each request exactly once.
+// Input: a backend.  Runs are not queued here: the page orders them.
 
 import { live } from './machine.js';
 import { asEngineError } from './errors.js';
@@ -11,7 +11,7 @@ const largeParts = (value) => (value instanceof ArrayBuffer ? [value] : value?.o
 
 /** @type {T.Answering} */
 export function answering(load, crew, report) {
-  /** Nothing else is asked before the load has ended. @type {T.LoadedBundle} */
+  /** Set by the load, before which the page sends no other request. @type {T.LoadedBundle} */
   let bundle;
   return async (kind, params) => {
     if (kind !== 'load') return /** @type {any} */ (bundle)[kind](params);

@@ -1,5 +1,5 @@
-// A pool worker: it takes part in runs inside the driver's `serve` until the STOP word is set.
-// While it serves it receives no messages; words in shared memory control it.
+// A pool worker: it takes part in runs inside the driver's `serve` until the STOP word is set.  While it serves it receives no messages;
+// words in shared memory control it.
 
 import { TRAP } from './abi.js';
 import { instantiate, leaveRun, live, wordsOf } from './machine.js';
@@ -12,7 +12,7 @@ onmessage = async ({ data: { port, number } }) => {
   let words;
   let turn = Promise.resolve();
 
-  /** Instantiates a setup; null: serves. @type {T.Take} */
+  /** Instantiates a setup; null: starts serving. @type {T.Take} */
   async function take(setup) {
     if (!setup) return serve();
     driver = null;

@@ -1,12 +1,12 @@
-// Verifies signatures by a site's key: of a bundle's manifest here, of candidates in tune/sources/signed.js.
-// Input: the public key, a statement (tilewright/bundle/signing.py), its signature.  Output: nothing, or a `signature` error.
-// It loads only for pages that name a key, and imports nothing: bundlers make no worker with shared parts.
+// Verifies signatures by a site's key: of a bundle's manifest here, of candidates in tune/sources/signed.js. Input: the public key, a
+// statement (tilewright/bundle/signing.py), its signature.  Output: nothing, or a `signature` error. Loaded only for pages that name a key.
+// It imports nothing, since bundlers cannot make workers with shared parts.
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 
 /**
- * Rejects unless the key signed the manifest that the pointer names, for a bundle of the expected name that is no older
- * than one of that name which this origin has loaded before.
+ * Rejects unless the key signed the pointer's manifest, under the expected name, and the bundle is not older than one of that name that
+ * this origin has loaded before.
  * @type {T.RequireSigned}
  */
 export async function requireSigned(key, { manifest: { digest }, name, serial, signature }, expected, store, EngineError) {
@@ -27,7 +27,7 @@ export async function requireSigned(key, { manifest: { digest }, name, serial, s
 const nameOf = async (text) => [...new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text)))]
   .map((byte) => byte.toString(16).padStart(2, '0')).join('').slice(0, 32);
 
-/** Rejects with `input` for what is no key, with `signature` if it did not sign the statement. @type {T.RequireSignature} */
+/** Rejects with `input` for an invalid key, and with `signature` if the key did not sign the statement. @type {T.RequireSignature} */
 export async function requireSignature(key, statement, signature, EngineError, what, hint, facts) {
   const verifier = await crypto.subtle.importKey('raw', bytesOf(key), ALGORITHM, false, ['verify']).catch((cause) => {
     throw new EngineError('input', `The option key is not a public key: ${cause}`, 'Give the text that `tilewright keygen` printed', { key });
@@ -37,7 +37,7 @@ export async function requireSignature(key, statement, signature, EngineError, w
   throw new EngineError('signature', `${what} is not signed by this site's key`, hint, facts);
 }
 
-/** Bytes of base64url; of other text, none, which is neither a key nor a signature. @param {unknown} text */
+/** Decodes base64url; invalid text gives no bytes, which is neither a key nor a signature. @param {unknown} text */
 function bytesOf(text) {
   try {
     return Uint8Array.from(atob(String(text).replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0));

@@ -1,5 +1,5 @@
-// States (values that a model keeps between runs, such as a KV cache): read, write, reset.
-// Input: names and arrays.  Output: copies.  Memory is only changed between runs.
+// States (values that a model keeps between runs, such as a KV cache): read, write, reset. Input: names and arrays.  Output: copies.
+// Memory changes only between runs.
 
 import { arrayOf, asDeclared, convert, elementsOf, inputError, regionOf, requireKnown, zerosOf } from './tensors.js';
 
@@ -18,7 +18,7 @@ export function makeStates(places, enqueue, link, live) {
     },
     async write(name, data) {
       const place = requireKnown(name, places, 'state');
-      // A copy: the write may wait, and the caller's array may change.
+      // A copy: the write may have to wait, and the caller's array may change.
       const array = arrayOf(place.dtype).from(convert({ ...place, dtype: place.declared }, data, 'State'));
       const [expected, found] = [elementsOf(place.shape), array.length];
       if (found !== expected) throw inputError(place, `has the wrong size: expected ${expected} elements, found ${found}`, 'Give what the shape says, row by row', { expected, found }, 'State');

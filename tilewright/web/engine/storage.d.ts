@@ -22,10 +22,9 @@ export interface Files {
    */
   into(ref: FileRef, region: Uint8Array): Promise<void>;
   /**
-   * A compiled module, after its digest was verified.  compileStreaming gets the network's own response even if the
-   * store has the file: only then does the browser cache the optimised machine code.
+   * A compiled module, after its digest was verified.  compileStreaming gets the network's own response even if the store has the file, since only then the
+   * browser caches the optimised machine code.  `exported`: the functions that the module must export (vet.js).
    */
-  /** `exported`: the functions that the module must export, as for vet.js. */
   module(ref: FileRef, exported: Record<string, string>): Promise<{ module: WebAssembly.Module; problem: string }>;
 }
 export type FilesParts = {
@@ -37,10 +36,10 @@ export type FilesParts = {
   verify?: boolean;
 };
 
-/** Files that this origin keeps.  A name always stands for complete content, even after a crash or power loss. */
+/** Files that this origin keeps.  A file with a name is always complete, even after a crash or power loss. */
 export interface Store {
   readonly on: boolean;
-  /** Why the store is off, in words; '' while it works. */
+  /** A sentence about why the store is off; '' while it works. */
   readonly problem: string;
   has(name: string): Promise<boolean>;
   drop(name: string): Promise<void>;
@@ -53,8 +52,7 @@ export interface Store {
   /** Adds the names of all files reachable from a stored pointer to `found`, the pointer's own included. */
   reach(name: string, found?: Set<string>, depth?: number): Promise<Set<string>>;
   /**
-   * Deletes the files in `old` and those not written for thirty days, unless a pointer written in the last thirty days
-   * reaches them.  Never rejects.
+   * Deletes the files in `old`, and files that were not written for thirty days, unless a pointer written in the last thirty days reaches them.  Never rejects.
    */
   tidy(old: Set<string>): Promise<void>;
 }
@@ -64,9 +62,9 @@ export interface Meter {
   loaded: number;
   cached: number;
   total: number;
-  /** For progress, where a backend makes pipelines. */
+  /** For progress reports of backends that make pipelines. */
   pipelines?: Progress['pipelines'];
   enter(phase: Phase): void;
-  /** Negative after a failed read, whose bytes will come again. */
+  /** `bytes` is negative after a failed read, which will be repeated. */
   count(bytes: number, fromCache: boolean): void;
 }

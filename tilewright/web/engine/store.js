@@ -1,8 +1,8 @@
-// Bundle files that this origin keeps in its private file system (OPFS), named by content digest.
-// A failing store (private mode, quota) is never an error: it notes the problem and turns itself off.
+// Bundle files that this origin keeps in its private file system (OPFS), named by content digest.  A failing store (private mode, quota) is
+// never an error: it notes the problem and turns itself off.
 
 export const FOLDER = 'tilewright-v2';
-/** Temporary name of the file being written: one at a time in all tabs, under a lock. */
+/** The temporary name of the file being written: one at a time in all tabs, under a lock. */
 const PART = 'part';
 /** Milliseconds to wait for other tabs' writes. */
 const PATIENCE = 30_000;
@@ -57,7 +57,7 @@ export async function openStore() {
     async read(name, region) {
       const file = await handle(name);
       if (!file) return false;
-      // Sync access handles exist only in workers, and in some browsers only one at a time may read.
+      // Sync access handles exist only in workers, and in some browsers only one reader at a time has one.
       const access = await openAccess(file, { mode: 'read-only' }).catch(() => null);
       try {
         if (access) return access.getSize() === region.length && access.read(region, { at: 0 }) === region.length;
@@ -78,7 +78,7 @@ export async function openStore() {
         await navigator.locks.request(FOLDER, { signal: AbortSignal.timeout(PATIENCE) }, async () => {
           const file = await into.getFileHandle(PART, { create: true });
           try {
-            /** @type {any} Outside of workers a stream. */
+            /** @type {any} A stream outside of workers. */
             const access = await openAccess(file) ?? await file.createWritable();
             try {
               await access.truncate(0);
@@ -94,14 +94,14 @@ export async function openStore() {
           }
         });
       } catch (error) {
-        // Another tab is reading this very file: it is stored already.
+        // Another tab is reading this very file, so it is stored already.
         if (!isTaken(error)) fail(error);
       }
     },
 
     reach,
 
-    // Needed only after an update of a bundle. What fails is left to the next one: another tab may tidy too.
+    // Needed only after an update of a bundle.  A failure is left to the next time: another tab may be deleting, too.
     tidy: (old) => import('./tidy.js').then(({ tidy }) => tidy(folder, PART, reach, drop, old)).catch(() => {}),
   };
 }

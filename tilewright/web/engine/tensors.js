@@ -3,7 +3,7 @@
 
 import { EngineError } from './errors.js';
 
-/** What f16 and bf16 at the API need, once `useHalves` has loaded it. @type {typeof import('./halves.js')} */
+/** Conversions of f16 and bf16, once `useHalves` has loaded them. @type {typeof import('./halves.js')} */
 let halves;
 
 /** @param {string} dtype @returns {dtype is T.Half} */
@@ -24,21 +24,21 @@ const KINDS = {
   i32: { array: Int32Array, range: [-(2 ** 31), 2 ** 31 - 1] },
   i64: { array: BigInt64Array, also: ['Int32Array', 'Uint32Array'], range: [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER] },
   bool: { array: Uint8Array, range: [0, 1] },
-  // Browsers without arrays of f16 get the bits, as all do of bf16.
+  // f16 is given as bits in browsers without Float16Array; bf16 always is.
   get f16() { return { array: /** @type {any} */ (globalThis).Float16Array ?? Uint16Array, also: ['Float16Array', 'Uint16Array', 'Float32Array'] }; },
   bf16: { array: Uint16Array, also: ['Float32Array'] },
 };
 
-/** A property that the object has itself: each inherits some, such as `constructor`. @type {T.OwnOf} */
+/** A property of the object itself, not an inherited one such as `constructor`. @type {T.OwnOf} */
 export const ownOf = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
 
-/** What inputs, outputs and states are. @param {string} dtype */
+/** True for types of inputs, outputs and states. @param {string} dtype */
 export const isDeclared = (dtype) => Object.hasOwn(KINDS, dtype);
 
-/** What memory has. @param {string} dtype */
+/** True for types of tensors in memory. @param {string} dtype */
 export const isDtype = (dtype) => isDeclared(dtype) && !isHalf(dtype);
 
-/** As what memory has elements of a declared type: halves as f32. @param {T.Declared} dtype @returns {T.DType} */
+/** The type in memory of a declared type: f32 for f16 and bf16. @param {T.Declared} dtype @returns {T.DType} */
 export const inMemory = (dtype) => (isHalf(dtype) ? 'f32' : dtype);
 
 /** @param {T.Declared} dtype */
@@ -56,7 +56,7 @@ export function requireKnown(name, infos, kind, of = 'The model') {
   throw new EngineError('input', `${of} has no ${kind} '${name}'`, `Its ${kind}s are ${known.join(', ') || 'none'}${weights}`, { [kind]: name, known });
 }
 
-/** Throws if an option is given that there is not; `known`: their names, with commas between. @type {T.RequireOptions} */
+/** Throws if an unknown option is given; `known`: the names, separated by commas. @type {T.RequireOptions} */
 export function requireOptions(of, options, known) {
   for (const option in options) requireKnown(option, known.split(', ').map((name) => ({ name })), 'option', of);
 }
@@ -64,7 +64,7 @@ export function requireOptions(of, options, known) {
 /** @type {T.CheckInputs} */
 export function checkInputs(infos, inputs) {
   Object.keys(inputs ?? {}).forEach((name) => requireKnown(name, infos, 'input'));
-  /** Without a prototype: dimensions may have any name. @type {T.Sizes} */
+  /** Without a prototype, since dimensions may have any name. @type {T.Sizes} */
   const sizes = Object.create(null);
   const tensors = infos.map((info) => {
     const input = ownOf(inputs ?? {}, info.name);
@@ -99,7 +99,7 @@ const typeName = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @type {T.Convert} */
 export function convert(info, given, kind) {
-  // Of a frame (frames.js), or what an output of the run before was (webgpu.js).
+  // A frame (frames.js), or an output of the last run (webgpu.js).
   if (given?.pixels || given?.from) return given;
   const { dtype } = info, { array, also = [], range } = KINDS[dtype];
   const found = typeName(given);
@@ -123,7 +123,7 @@ export function convert(info, given, kind) {
 function fits(value, dtype, range) {
   if (!range) return typeof value === 'number';
   if (typeof value === 'boolean') return dtype === 'bool';
-  // A bigint that changes when cut to 64 bits is too large.
+  // A bigint that changes when truncated to 64 bits is too large.
   if (typeof value === 'bigint') return dtype === 'i64' && BigInt.asIntN(64, value) === value;
   return Number.isInteger(value) && Number(value) >= range[0] && Number(value) <= range[1];
 }
@@ -189,7 +189,7 @@ export const copied = ({ data, shape }) => ({ data: data.length ? data.slice?.()
 
 /** @type {T.WriteInputs} */
 export function writeInputs(buffer, places, tensors) {
-  // Arrays that overlap this memory are copied first, unless they are the input's own place: writing others may overwrite them.
+  // Arrays that overlap this memory are copied first, unless they are the input's own place: writing other inputs may overwrite them.
   const given = tensors.map((tensor, at) => {
     const { buffer: from, byteOffset, byteLength } = tensor.data;
     return from === buffer && (byteOffset !== places[at].address || byteLength !== places[at].bytes) ? copied(tensor) : tensor;
@@ -213,7 +213,7 @@ export const readOutputs = (buffer, places, wanted) => wanted.map(({ data, ...ou
   return { ...output, data: asDeclared(dtype, whole, array) };
 });
 
-/** What memory has of a tensor, as its own array. @type {T.AsDeclared} */
+/** Numbers from memory in the declared type. @type {T.AsDeclared} */
 export const asDeclared = (dtype, whole, array) => (isHalf(dtype) ? halves.fill(dtype, array ?? new (arrayOf(dtype))(whole.length), whole) : whole);
 
 /** @type {T.CopyBox} */

@@ -1,11 +1,10 @@
-// Vets a WebAssembly module before it is instantiated: it may hold only what Tilewright's linker writes (targets/wasm/module.py).
-// Input: the module's bytes, the functions that it must export.  Output: the objection to it (by the number of a section, 0 for the
-// whole), or ''.
-// It reads sections, not instructions; the browser's own validation comes on top.
+// Vets a WebAssembly module before it is instantiated: it may contain only what Tilewright's linker writes (targets/wasm/module.py). Input:
+// the module's bytes, the functions that it must export.  Output: the objection (with the number of a section, 0 for the whole module), or
+// ''. It reads sections, not instructions; the browser validates the module as well.
 
-/** Maximum bytes of a module, for each function that it exports and once. */
+/** The most bytes of a module, for each function that it exports and once more. */
 const MOST_BYTES = 1 << 18;
-/** Maximum functions for each. */
+/** The most functions for each exported one. */
 const MOST_FUNCTIONS = 64;
 /** A slot function, (args, first, last): its entry in the type section, in hexadecimal digits. */
 const KERNEL = '60037f7f7f00';
@@ -41,7 +40,7 @@ export function objectionTo(bytes, exported) {
   }
   const taken = (/** @type {number} */ length) => bytes.subarray(at, at += length);
   const digits = (/** @type {number} */ length) => Array.from(taken(length), (byte) => byte.toString(16).padStart(2, '0')).join('');
-  // Not as UTF-8: decoders drop byte-order marks, so that two names would look alike.
+  // Not as UTF-8: decoders drop byte-order marks, so two different names could look alike.
   const text = () => String.fromCharCode(...taken(number()));
   /** @type {T.EachEntry} */
   const each = (read) => {
@@ -56,7 +55,7 @@ export function objectionTo(bytes, exported) {
   function type() {
     const from = at;
     need(bytes[at++] === 96);
-    // Numbers and vectors alone.
+    // Only numbers and vectors are allowed.
     const plain = () => need(bytes[at] > 122 && bytes[at++] < 128);
     each(plain);
     each(plain);
@@ -74,7 +73,7 @@ export function objectionTo(bytes, exported) {
     return what;
   }
 
-  /** By the number of a section, what is in it. @type {Record<number, any[]>} */
+  /** The contents of each section, by its number. @type {Record<number, any[]>} */
   const found = { 1: [], 2: [], 3: [], 7: [], 9: [] };
   /** @type {Record<number, () => any[]>} */
   const readers = {

@@ -18,12 +18,12 @@ const SECTION = {
   facts: { memory: {}, states: [count] },
 };
 
-/** What exchange.js needs of the engine. @type {T.ExchangeTools} */
+/** The parts of the engine that exchange.js needs. @type {T.ExchangeTools} */
 const TOOLS = { ABORT, EPOCH, STOP, TRAP, LATE, EngineError, instantiate, makeMachine, within, wordsOf };
 
-/** Most kernels of a bundle. */
+/** The most kernels of a bundle. */
 const MOST_SLOTS = 65535;
-/** Bytes of a page, and most pages of a memory. */
+/** Bytes of a page, and the most pages of a memory. */
 const PAGE = 65536;
 /** Files that are read at the same time. */
 const PARALLEL = 4;
@@ -39,7 +39,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
 
   // Without isolation, memory cannot be sent to another thread, so the worker makes its own.
   const memory = await allocate(program.memory, threads, limits.memoryLimit, host.isolated ? claim : makeMemory);
-  // With more threads than cores, spinning would take the core from a thread that works.
+  // With more threads than cores, spinning would take the core from a working thread.
   if (threads > host.cores) wordsOf(memory)[SPIN] = 1;
   meter.enter('code');
   const widening = await widener(manifest, files);
@@ -54,7 +54,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   const region = new Uint8Array(memory.buffer, first, widening.memory);
   const compiling = Promise.all([files.module(build.code, kernelsOf(program.slots)), files.module(program.driver, driverOf(manifest.extents.length))]);
   const weights = fillMemory([...images, ...shards], memory, files, (bytes) => widening.arrived(region, bytes)).then(() => {
-    // Steps beyond the image's would be read from what follows.
+    // Further steps would be read from the bytes after the image.
     for (const { address, steps } of plans) requireCounts('image', new Uint32Array(memory.buffer)[address / 4] - steps.length);
     reached('weights');
   });

@@ -15,7 +15,7 @@ import { ownOf } from './tensors.js';
 
 const TARGET = 'wgsl';
 
-/** Most kernels of a bundle. */
+/** The most kernels of a bundle. */
 const MOST_SLOTS = 65535;
 
 /** @type {T.LoadBackend} */
@@ -53,7 +53,7 @@ export async function load({ manifest, files, meter, reached }, limits, { gpu })
   return new WebGpu(on, model, kernels, new Runs(on, program, plans, memory.buffers, results));
 }
 
-/** What a manifest says of the model on this target, checked. @type {T.ModelOnGpu} */
+/** The manifest's facts about the model on this target, checked. @type {T.ModelOnGpu} */
 function modelOf(manifest) {
   const section = sectionOf(manifest, TARGET, SECTION);
   const { builds: [build], slots, facts: { memory: { bytes, ...rest }, tensors: addresses, halves = [], packed = [], ...further } } = section;
@@ -69,7 +69,7 @@ function modelOf(manifest) {
   return { build, program, own, banks, total, lying: { addresses, bankOf, halves, packed } };
 }
 
-/** Makes the model's buffers: where values lie, and weights alone. @type {T.MemoryOnGpu} */
+/** Makes the model's buffers: for values, and for weights alone. @type {T.MemoryOnGpu} */
 async function memoryOf(device, { own, banks, total }) {
   const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
   const { value: made, problem } = scoped(device, () => [...own, ...banks].map((size) => device.createBuffer({ size, usage })));
@@ -77,13 +77,13 @@ async function memoryOf(device, { own, banks, total }) {
   return { buffers: made.slice(0, own.length), banks: made.slice(own.length) };
 }
 
-/** Makes the dispatches of all plans, and where a run leaves what the next one goes on with. @type {T.PlansOnGpu} */
+/** Makes the dispatches of all plans, and the buffer in which a run leaves outputs for the next one. @type {T.PlansOnGpu} */
 async function plansOf({ device }, layout, program, calls, pipelines, { buffers: [memory, ...annexes], banks }) {
   const { value, problem } = scoped(device, () => ({
     plans: program.plans.map(({ steps }, number) => planOf(device, layout, memory, pipelines, calls[number], steps, { banks, annexes })),
     carrier: device.createBuffer({ size: MOST_CARRIED, usage: GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST }),
   }));
-  // Unlike a buffer, a binding may be wrong for other reasons.
+  // Unlike a buffer, a binding may be wrong for other reasons than memory.
   const wrong = await problem;
   if (wrong && !isFull(wrong)) throw refusedWork(wrong);
   await requireMade(problem, "the plans' numbers", blockBytesOf(calls) + MOST_CARRIED, 'Close other tabs, or build fewer buckets');
@@ -131,7 +131,7 @@ class WebGpu {
     const away = wanted.filter(({ name }) => ownOf(to, name));
     const isBack = (/** @type {{name: string}} */ { name }) => !ownOf(to, name);
     const foreign = away.length > 0 || Boolean(work.tensors?.some(({ data }) => data.from?.buffer));
-    // A run is recorded as a whole before the next one, which may follow before this one came back.
+    // A run is recorded as a whole before the next one, which may begin before this one has returned.
     const { start, reading } = await this.#runs.inTurn(async () => {
       const before = device.createCommandEncoder();
       const since = health.errors();
@@ -156,7 +156,7 @@ class WebGpu {
   /** @type {T.BackendLoaded['state']} */
   async state({ place, data }) {
     const { device, health, results, buffers } = this.#runs;
-    // Writing to a lost device would say nothing.
+    // A write to a lost device would report no error.
     health.requireUsable();
     if (!data) return (await results.read([place])).outputs[0].data;
     device.queue.writeBuffer(buffers[place.annex ?? 0], place.address, widen(place.dtype, data));
@@ -165,7 +165,7 @@ class WebGpu {
 
   async probe() {
     const { device, health } = this.#runs;
-    // Nothing at all would be done without the device.
+    // Without a buffer the device would have nothing to do.
     const buffer = device.createBuffer({ size: WORD, usage: GPUBufferUsage.COPY_DST });
     const encoder = device.createCommandEncoder();
     encoder.clearBuffer(buffer);

@@ -1,5 +1,5 @@
-// Tensors that are narrower in files become f32 where they lie, while shards arrive.
-// Input: the table of tensors, the memory of all, whose end takes the shards.  Output: the tensors, each in its place.
+// Converts tensors that are narrower in files to f32 in place, while shards arrive. Input: the table of tensors, the memory of all, whose
+// end receives the shards.  Output: the tensors, each in its place.
 
 import { count, requireCounts, requireForm } from './bundle.js';
 import { MEANING } from './halves.js';
@@ -10,19 +10,19 @@ const WIDTHS = { f16: 2, bf16: 2, i8: 1, u8: 1 };
 const isPart = (/** @type {any} */ part) => part === null || count(part);
 const TABLE = [{ dtype: isDtype, shape: [count], stored: Object, scale: isPart, zero: isPart, offset: count, bytes: count }];
 
-/** Most numbers at the end of a tensor whose new places padding may bring over their old ones. */
+/** The most numbers at the end of a tensor whose new places may, because of padding, overlap unread old ones. */
 const TAIL = 32;
 
 /** @type {T.Widening} */
 export function widening(listed, memory, start) {
-  /** What is in its place, by number. @type {any[]} */
+  /** The finished contents of each place, by number. @type {any[]} */
   const done = [];
   requireForm(listed, TABLE, 'tensors');
   /** @type {Record<string, Float32Array>} */
   const tables = {};
   let to = 0;
 
-  /** Throws `bundle-corrupt` unless the next tensor can be read, and has room. @type {(region: Uint8Array) => void} */
+  /** Throws `bundle-corrupt` unless the next tensor can be read and has room. @type {(region: Uint8Array) => void} */
   function check({ byteOffset }) {
     const { dtype, shape, stored, scale, zero, offset, bytes } = listed[done.length];
     const { BYTES_PER_ELEMENT: each } = arrayOf(dtype);
@@ -33,7 +33,7 @@ export function widening(listed, memory, start) {
     if (!stored) return;
     requireForm(dtype === 'f32' && isHalf(stored) === (scale === null), Boolean, 'tensors', 'stored');
     for (const part of [scale, zero]) {
-      // Scales and zero points come earlier, and have as many axes, of which there is one.
+      // Scales and zero points come earlier, and have the same number of axes, at least one.
       if (part !== null) requireForm(part < done.length && listed[part].dtype !== 'i64' && shape.length && listed[part].shape.length === shape.length, Boolean, 'tensors', 'scale');
     }
   }
@@ -45,10 +45,10 @@ export function widening(listed, memory, start) {
     return { numbers: done[number], steps: own.map((extent, axis) => (extent > 1 ? elementsOf(own.slice(axis + 1)) : 0)) };
   }
 
-  /** (whole - zero) * scale, rounded twice as in f32. @type {T.WidenIntegers} */
+  /** (integer - zero) * scale, rounded twice as in f32. @type {T.WidenIntegers} */
   function widenIntegers(array, read, shape, zero, scale) {
     const last = shape.length - 1;
-    /** Where a row along the last axis begins in a part. @type {(row: number, steps: number[]) => number} */
+    /** The offset in a part of a row along the last axis. @type {(row: number, steps: number[]) => number} */
     const begin = (row, steps) => {
       let at = 0;
       for (let axis = last - 1; axis >= 0; row = Math.floor(row / shape[axis--])) at += (row % shape[axis]) * steps[axis];
@@ -72,7 +72,7 @@ export function widening(listed, memory, start) {
 
   return {
     start, memory,
-    // No tensor reaches what is still to be read: what follows takes at least as many bytes as it has in files.
+    // No tensor reaches bytes that are still to be read: later tensors take at least as many bytes as in files.
     arrived(region, end) {
       for (let next; (next = listed[done.length]) && next.offset + next.bytes <= end;) {
         check(region);

@@ -1,9 +1,9 @@
-// Inputs of zeros, for runs whose results nobody reads.
-// Input: what a bundle says of its inputs, sizes of the named dimensions.  Output: inputs for `Engine.run`.
+// Inputs of zeros, for runs whose results are not used. Input: a bundle's description of its inputs, sizes of named dimensions.  Output:
+// inputs for `Engine.run`.
 
 import { zerosOf } from './tensors.js';
 
-/** In the smallest bucket, or in that of `bucket`. @type {T.ZerosFor} */
+/** Zeros in the smallest bucket, or in the bucket `bucket`. @type {T.ZerosFor} */
 export function zerosFor({ inputs, plans: [{ dims }] }, bucket = {}) {
   const sizes = { ...dims, ...bucket };
   return Object.fromEntries(inputs.map(({ name, dtype, shape: open }) => {
