@@ -1,13 +1,13 @@
-// Checks what a crowd chose, on every device and tuning or not: the kernels of a relinked bundle are compared with the compiler's
-// own in the page's first idle moments, and those that are wrong or slower here go.
-// Input: a loaded engine.  Output: the same engine; the tuner keeps the result, so a device checks each build once.
+// Checks kernels that other devices chose: the kernels of a relinked bundle are compared with the compiler's own in the page's first idle
+// moments, and those that are wrong or slower here are removed.  This happens on every device, whether or not it tunes. Input: a loaded
+// engine.  Output: the same engine; the tuner stores the result, so a device checks each build once.
 
 import { hear, sleep } from './loop/pace.js';
 import { recall } from './records/record.js';
 
-/** The class in the address of a relinked bundle. */
+/** Matches the URL of a relinked bundle; its first group is the class. */
 const RELINKED = /\/tuned\/([^/]+)\/[^/]+\/[^/]+\/(?:bundle\.json)?$/;
-/** Milliseconds that the page has to begin its first run; after them the check begins in any case. */
+/** Milliseconds that the page has to begin its first run; then the check begins in any case. */
 const HEAD_START = 200;
 
 /** Resolves with the summary once all kernels were compared; null if there is nothing to check. @type {Tune.CheckCrowd} */

@@ -1,4 +1,4 @@
-// What tuning does differently on each device that an engine runs on; each file here is one of them, loaded on demand.
+// The part of tuning that differs between devices: each file of this folder is for one kind of device and is loaded on demand.
 
 /** @type {Tune.BackendOf} */
 export const backendOf = async ({ parts: { device } }) => (device === 'webgpu' ? import('./webgpu.js') : import('./wasm.js'));

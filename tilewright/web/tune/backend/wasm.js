@@ -1,4 +1,4 @@
-// Tuning of WebAssembly kernels: what is particular to them (`Tune.Backend`).
+// Tuning of WebAssembly kernels: their `Tune.Backend`.
 
 import { EngineError } from '../../engine/errors.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
@@ -6,12 +6,15 @@ import { kernelsOf, objectionTo } from '../../engine/vet.js';
 export { openSpecs } from '../trial/specs.js';
 export { factsOf } from '../device/device.js';
 
-/** Maximum tiles of a candidate: a trial lists them. */
+/** The most tiles of a candidate: a trial lists them. */
 export const MOST_TILES = 1 << 20;
 /** Probes of the L1 size; the largest result counts, since other work on the core can only make it look smaller. */
 export const PROBES = 3;
 
-/** Compiled modules by their bytes: a module compiled again would start unoptimised. @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>} */
+/**
+ * Compiled modules by their bytes: a module that is compiled again would start unoptimised.
+ * @type {WeakMap<Tune.Bytes, Promise<WebAssembly.Module>>}
+ */
 const compiled = new WeakMap();
 
 /** @type {Tune.Backend['codeOf']} */

@@ -1,20 +1,20 @@
-// Tuning of WebGPU kernels: what is particular to them (`Tune.Backend`).
+// Tuning of WebGPU kernels: their `Tune.Backend`.
 
 import { launchWorker } from '../../engine/launch.js';
 
 export { openSpecs } from '../trial/gpu_specs.js';
 
-/** Maximum invocations of a candidate. */
+/** The most invocations of a candidate. */
 export const MOST_TILES = 2 ** 28;
-/** A GPU's class is that of its adapter: nothing is probed. */
+/** A GPU's class follows from its adapter, so nothing is probed. */
 export const PROBES = 0;
 
 export const start = () => launchWorker(() => new Worker(new URL('../trial/gpu_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
 
-/** A device and pipelines take long to make. */
+/** Making a device and pipelines takes long. */
 export const early = true;
 
-/** What the adapter tells of itself. @type {Tune.FactsOf} */
+/** The adapter's own facts. @type {Tune.FactsOf} */
 export function factsOf({ adapter }) {
   const { vendor = '', architecture = '' } = adapter ?? {};
   return { kind: 'webgpu', vendor: vendor.toLowerCase(), architecture: architecture.toLowerCase(), features: [], l1: 0 };

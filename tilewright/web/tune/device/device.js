@@ -5,7 +5,7 @@ import { resolution } from '../trial/clock.js';
 
 /** KiB of the working sets that are walked. */
 const SETS = [16, 28, 40, 56, 112, 400];
-/** KiB of the smallest L1 that holds each set with some room for other work on the core; 0: none does, or it tells nothing. */
+/** KiB of the smallest L1 that holds each set, with some room for other work on the core; 0: none does, or the set decides nothing. */
 const CACHES = [0, 32, 48, 64, 128, 0];
 /** Bytes of a cache line. */
 const LINE = 64;
@@ -13,9 +13,9 @@ const LINE = 64;
 const HOPS = 1 << 15;
 /** Milliseconds of a walk that hits L1. */
 const BRISK = 0.06;
-/** Minimum clock ticks per walk: with a coarse clock walks get longer. */
+/** The least clock ticks per walk: with a coarse clock walks get longer. */
 const TICKS = 10;
-/** Maximum factor by which they do. */
+/** The factor by which walks get longer, at most. */
 const LONGEST = 20;
 /** Rounds over all sets; longer walks get fewer rounds, but at least LEAST_ROUNDS. */
 const ROUNDS = 24;

@@ -22,8 +22,8 @@ export async function addressFor(url) {
 }
 
 /**
- * Loads the bundle as tuned for this device's class.  What the crowd chose is compared with the compiler's own kernels as soon
- * as the page rests (check.js); `report`: whether the results are sent.
+ * Loads the bundle as tuned for this device's class.  Kernels that other devices chose are compared with the compiler's own as soon as the
+ * page is idle (check.js); `report`: whether the results are sent.
  * @param {string} url of the bundle's folder
  * @param {T.LoadOptions & { report?: boolean }} [options]
  */
@@ -34,12 +34,12 @@ export async function visit(url, { report = false, ...options } = {}) {
     // This server may have classes, but no tuned version of the bundle.
     return load(url, options);
   });
-  // A page without the check works too, and the next visit tries again.
+  // A page works without the check, too, and the next visit tries again.
   import('../check.js').then(({ check }) => check(engine, { report, signal: options.signal })).catch(() => {});
   return engine;
 }
 
-/** The class stored by an earlier visit, else found by a probe of about 30 ms; '' if the server has no classes. */
+/** The class stored by an earlier visit, otherwise found by a probe of about 30 ms; '' if the server has no classes. */
 export async function knownClass() {
   const kept = keptClass();
   if (kept) return kept;
@@ -49,14 +49,14 @@ export async function knownClass() {
   const [registers, relaxed] = [host.registers, host.relaxed_simd];
   const name = (registers === 15 ? 'x86' : 'arm') + (relaxed ? '' : '-simd');
   const variant = { name, features: relaxed ? ['relaxed_simd'] : [], registers, why: '' };
-  // A server that knows no such address may answer with a page.
+  // A server without this address may answer with an HTML page.
   const table = await jsonOf(response, 'classes').then((found) => heard(found, ROWS, 'classes')).catch(() => []);
   const found = classify(table, factsOf({ features: host, variant }, l1Bytes()), name);
   rememberClass(found);
   return found;
 }
 
-/** Stores the class; the tuner's, which rests on several probes, replaces one found at a page's start. @param {string} device */
+/** Stores the class.  The tuner's class comes from several probes and replaces one found when a page started. @param {string} device */
 export function rememberClass(device) {
   if (!device) return;
   try {

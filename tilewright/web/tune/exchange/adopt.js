@@ -1,27 +1,26 @@
-// Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there.
-// Input: the engine, a kernel.  Output: whether it stays.  A trial uses one thread and its own memory; here the
-// engine's own step is timed before and after, or the whole plan if one dispatch computes the step and
-// others: an exchanged kernel makes the step a dispatch of its own.
+// Swaps a candidate that won its trial into the engine, and rolls it back if it is slower there. Input: the engine, a kernel.  Output:
+// whether it stays.  A trial uses one thread and its own memory.  Here the engine's own step is timed before and after.  If one dispatch
+// computes the step with others, the whole plan is timed, since an exchanged kernel makes the step a dispatch of its own.
 
 import { planTimes, runsOf, unlessTrapped } from './runs.js';
 import { median } from '../trial/statistics.js';
 import { mayRun } from '../loop/targets.js';
 
-/** Minimum runs of a step per look, since the first one finds cold caches. */
+/** The least runs of a step per measurement: the first one finds cold caches. */
 const LEAST_STEPS = 3;
-/** Milliseconds from which on one run of a step is enough. */
+/** Milliseconds of a step from which on one run of it is enough. */
 const LONG = 20;
-/** Looks per side before a kernel counts as slower. */
+/** Measurements per side before a kernel counts as slower. */
 const LOOKS = 3;
-/** Time ratio above which it does. */
+/** The time ratio above which a kernel counts as slower. */
 const WORSE = 1.02;
 
 /** Median milliseconds of whole runs of a plan; NaN if it may not run. @type {Tune.PlanTime} */
 const planTime = async (...parts) => median(await planTimes(...parts));
 
 /**
- * A function that times a kernel in the engine: its step, or the whole plan if the step cannot run alone, or is joined to others.  If even that
- * traps with the inputs of the page's last run, or the plan may not run, times are NaN and only the trial counts.
+ * A function that times a kernel in the engine: its step, or the whole plan if the step cannot run alone or is joined to others.  If even
+ * that traps with the inputs of the page's last run, or the plan may not run, times are NaN and only the trial counts.
  * @type {Tune.Looker}
  */
 async function looker(engine, pace, target) {

@@ -1,7 +1,7 @@
-// Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and starts the engine again.
-// Input: an engine with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; one that
-// did not end is repeated.  A kernel can write anywhere in the model's memory, so nothing read from it is proof.  A GPU that a trial
-// took is given up, too (silent.js).
+// Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and restarts the engine. Input: an engine
+// with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; a run that did not end is repeated.
+// A kernel can write anywhere in the model's memory, so nothing that is read from it is proof.  A GPU that a trial made unresponsive is
+// given up, too (silent.js).
 
 import { PREEMPT } from '../../engine/abi.js';
 import { stepOf, wordsOf } from '../../engine/machine.js';
@@ -12,33 +12,35 @@ import { tunedOf } from '../records/tuned.js';
 import { answers, goneOn, listening } from './silent.js';
 import { watch } from './watch.js';
 
-/** So many losses of the GPU device are recovered from; the second one without any tuned kernel, since one may have been the reason. */
+/**
+ * The most losses of the GPU device that are recovered from; after the second no tuned kernel is used, since one may have been the cause.
+ */
 const MOST_LOSSES = 3;
 
-/** Looks after the jobs of one engine of the page, across its new starts. */
+/** Guards the jobs of one engine of the page, across its restarts. */
 export class Guard {
   /** @type {T.Engine} */
   #engine;
 
-  /** Whether the engine's methods, as they are now, are guarded. */
+  /** True if the engine's present methods are guarded. */
   #installed = false;
 
-  /** The exchange of kernels under way. @type {Tune.OpenExchange | null} */
+  /** The exchange of kernels in progress. @type {Tune.OpenExchange | null} */
   #exchange = null;
 
-  /** The latest start in new workers, which may be under way; resolves with whether states were kept. @type {Promise<boolean> | undefined} */
+  /** The latest restart, which may be in progress; resolves with whether states were kept. @type {Promise<boolean> | undefined} */
   #start;
 
-  /** The page disposed of the engine. */
+  /** True once the page has disposed of the engine. */
   #ended = false;
 
   /** How often the GPU device was lost. */
   #losses = 0;
 
-  /** The GPU did not answer: a new device may not come, or be lost with the GPU. */
+  /** True if the GPU did not answer: a new device may not come, or may be lost with the GPU. */
   #silent = false;
 
-  /** The engine started again without its states, while no run of the page was open that could tell. */
+  /** True if the engine restarted without its states while no run of the page was open to report it. */
   #untold = false;
 
   /** Milliseconds of the page's slowest run. */
@@ -49,12 +51,15 @@ export class Guard {
     this.#engine = engine;
   }
 
-  /** Identifies the engine's latest start in new workers: it changes when a kernel did not end. */
+  /** Identifies the engine's latest restart: it changes when a kernel did not end. */
   get start() {
     return this.#start;
   }
 
-  /** Does work that swaps these kernels.  If a run of the page traps in one of them meanwhile, the guard only notes it; `work` can ask. @type {Tune.Undisturbed} */
+  /**
+   * Does work that swaps these kernels.  If one of them traps in a run of the page meanwhile, the guard only notes it; `work` can ask.
+   * @type {Tune.Undisturbed}
+   */
   async undisturbed(specs, work) {
     /** @type {Tune.OpenExchange} */
     const exchange = { specs, trapped: '' };
@@ -66,12 +71,12 @@ export class Guard {
     }
   }
 
-  /** Tells during a trial whether it took the engine's device (`Tune.Listening`). */
+  /** Reports during a trial whether it made the engine's device unresponsive (`Tune.Listening`). */
   listen() {
     return listening(this.#engine.parts, () => this.#slowest);
   }
 
-  /** After a trial that hung: starts an engine again whose own device does not answer; resolves with whether it did. */
+  /** After a trial that hung: restarts an engine whose own device does not answer; resolves with whether it did. */
   async outlive() {
     await this.#begun();
     const start = this.#start;
@@ -82,7 +87,10 @@ export class Guard {
     return true;
   }
 
-  /** Starts the engine in new workers, from verified files, after a kernel was caught: what else it wrote is unknown. @param {Tune.Winner[]} [guilty] */
+  /**
+   * Restarts the engine from verified files after a bad kernel was found: what else it wrote is unknown.
+   * @param {Tune.Winner[]} [guilty]
+   */
   async renewed(guilty = []) {
     if (!this.#ended) await this.#startAgain(guilty, true);
   }
@@ -94,7 +102,7 @@ export class Guard {
     const engine = this.#engine;
     const start = this.#start;
     const { preempt, dispose } = engine;
-    // With device 'auto' or `recover` the engine recovers by itself, but knows no tuned kernels.
+    // With device 'auto' or `recover` the engine recovers by itself, but does not know tuned kernels.
     const { run, time, profile } = engine.parts.bare ?? engine;
     // Not read from memory later: a kernel can write there.
     let held = isHeld(engine);
@@ -112,7 +120,7 @@ export class Guard {
     engine.run = (...given) => this.#ran(start, given, () => run(...given), watched);
   }
 
-  /** A run of the page; `start`: the one that its engine belongs to. @type {Tune.GuardedRun} */
+  /** A run of the page; `start`: the restart to which its engine belongs. @type {Tune.GuardedRun} */
   async #ran(start, given, run, watched) {
     if (this.#start !== start) return this.#repeated(given);
     this.#requireTold('The engine started again');
@@ -128,19 +136,22 @@ export class Guard {
     }
   }
 
-  /** The engine's latest start; if that failed it is made again, as a browser gives no adapter while its GPU process starts. @returns {Promise<boolean | undefined>} */
+  /**
+   * The engine's latest restart; after a failure it is tried again, since a browser gives no adapter while its GPU process starts.
+   * @returns {Promise<boolean | undefined>}
+   */
   async #begun() {
     const latest = this.#start;
     try {
       return await latest;
     } catch (error) {
       if (this.#ended) throw error;
-      // Of several runs that wait for it, the first one.
+      // If several runs wait for it, the first one tries.
       return this.#start === latest ? this.#startAgain([], false) : this.#start;
     }
   }
 
-  /** Repeats a run that a new start interrupted or delayed, unless it depends on what was in the old memory. @type {Tune.Repeated} */
+  /** Repeats a run that a restart interrupted or delayed, unless it depends on the contents of the old memory. @type {Tune.Repeated} */
   async #repeated(given, error = '') {
     const whole = await this.#begun();
     if (!whole) this.#untold = true;
@@ -148,7 +159,7 @@ export class Guard {
     return this.#engine.run(...given);
   }
 
-  /** Throws once after a start that lost what a run may depend on. @param {string} message */
+  /** Throws once after a restart that lost data on which a run may depend. @param {string} message */
   #requireTold(message) {
     const untold = this.#untold;
     this.#untold = false;
@@ -156,8 +167,8 @@ export class Guard {
   }
 
   /**
-   * Ends a job that goes on for too long.  Without a tuned kernel that may be to blame it goes on: it is only slow.
-   * `again`: it still goes on, and memory may have named another step.
+   * Ends a job that takes too long.  If no tuned kernel can be the cause, the job is only slow and goes on. `again`: it still goes on, and
+   * memory may have named another step.
    * @param {boolean} again
    */
   async #revived(again) {
@@ -168,12 +179,15 @@ export class Guard {
     await this.#startAgain(guilty, false);
   }
 
-  /** Starts an engine again whose GPU device was lost: by a kernel that took too long, or by anything else.  The job still rejects. @type {Tune.Recovered} */
+  /**
+   * Restarts an engine whose GPU device was lost, by a slow kernel or for another reason.  The job still rejects.
+   * @type {Tune.Recovered}
+   */
   async #recovered(start, job) {
     try {
       return await job;
     } catch (error) {
-      // Of several open jobs, the first one that fails.
+      // If several jobs are open, the first one that fails restarts.
       if (isLost(error) && !this.#ended && this.#start === start) {
         const count = ++this.#losses;
         if (count <= MOST_LOSSES) await this.#startAgain(count > 1 ? (await recall(this.#engine)).winners : [], false);
@@ -188,7 +202,7 @@ export class Guard {
     return this.#start;
   }
 
-  /** `whole`: no job is open, so the states are kept. @type {Tune.StartAgain} */
+  /** `whole`: no job is open, so the states can be kept. @type {Tune.StartAgain} */
   async #restarted(guilty, whole) {
     const engine = this.#engine;
     const { info: { device }, parts: { again }, states } = engine;
@@ -212,15 +226,15 @@ export class Guard {
     this.#installed = false;
     this.install();
     if (!whole) this.#untold = true;
-    // It may be another device, which has winners of its own.
+    // It may be another device, with its own winners.
     const fit = engine.info.device === device ? winners : (await recall(engine, true)).winners;
     if (fit.length) await engine.swap(await Promise.all(fit.map((winner) => changeOf(engine, winner))));
     return whole;
   }
 
   /**
-   * Repeats a run that trapped without the winner that memory names, then without all: if it still traps, the inputs are to blame,
-   * or a kernel that is being exchanged.
+   * Repeats a run that trapped without the winner that memory names, then without all winners.  If it still traps, the inputs are the
+   * cause, or a kernel that is being exchanged.
    * @type {Tune.Examine}
    */
   async #examine(error, again) {
@@ -228,7 +242,7 @@ export class Guard {
     const engine = this.#engine;
     const record = await recall(engine);
     const underWay = (/** @type {unknown} */ spec) => this.#exchange?.specs.some((other) => other === spec) ?? false;
-    /** An exchange decides itself which of its kernels is in use. @param {Tune.Winner[]} winners */
+    /** Winners that no exchange is handling: an exchange decides itself which of its kernels is in use. @param {Tune.Winner[]} winners */
     const free = (winners) => winners.filter((winner) => record.winners.includes(winner) && !underWay(winner.spec));
     const exchange = this.#exchange;
     if (exchange && underWay(error.facts.spec)) return void (exchange.trapped = 'here');
@@ -247,13 +261,13 @@ export class Guard {
   }
 }
 
-/** The guard of an engine, always the same one. @param {T.Engine} engine */
+/** The guard of an engine; each engine has one. @param {T.Engine} engine */
 export const guardOf = (engine) => (tunedOf(engine).guard ??= new Guard(engine));
 
-/** Whether the page holds runs back. @param {T.Engine} engine */
+/** True if the page holds runs back. @param {T.Engine} engine */
 const isHeld = ({ parts: { memory } }) => Boolean(memory && Atomics.load(wordsOf(memory), PREEMPT));
 
-/** The winner in which the run is, where memory shows it; else all of them. @type {Tune.Blamed} */
+/** The winner in which the run is, if memory shows it; otherwise all winners. @type {Tune.Blamed} */
 function blamed({ parts: { memory, program: { plans } } }, winners) {
   const step = memory ? Atomics.load(wordsOf(memory), stepOf(0)) - 1 : -1;
   if (step < 0) return winners;

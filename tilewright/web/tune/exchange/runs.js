@@ -1,41 +1,43 @@
-// Times whole runs of a plan with the kernels in use, and warms them up.
-// Input: an engine, its pace, a plan.  Output: milliseconds.  It swaps and compares nothing.
+// Times whole runs of a plan with the kernels in use, and warms them up. Input: an engine, its pace, a plan.  Output: milliseconds.
+// Nothing is swapped or compared here.
 //
-// Browsers run fresh code slowly and optimise a function once it is hot.  So runs are warmed up before a latency or a
-// gain is measured.
+// Browsers run new code slowly and optimise a function once it is hot.  So runs are warmed up before a latency or a gain is measured.
 
 import { median } from '../trial/statistics.js';
 import { mayRun } from '../loop/targets.js';
 
-/** Milliseconds of one look, a group of runs that is timed as one sample. */
+/** Milliseconds of one measurement, a group of runs that is timed as one sample. */
 const LOOK = 4;
-/** Maximum runs per look. */
+/** The most runs per measurement. */
 const MOST = 40;
 /** Size of the window of latest times that decides whether a plan is warm. */
 const LATEST = 16;
 /** Times have settled if median and minimum of the later half are at least this share of the earlier half's. */
 const FALL = 0.95;
-/** Minimum milliseconds of warm-up. */
+/** The least milliseconds of warm-up. */
 const WARM = 300;
-/** Maximum milliseconds of warm-up, even if times have not settled. */
+/** The most milliseconds of warm-up, even if times have not settled. */
 const LONGEST = 2000;
-/** Maximum runs of warm-up, in case the clock does not advance. */
+/** The most runs of warm-up, in case the clock does not advance. */
 const MOST_RUNS = 4000;
 
-/** Number of runs in one look at something that takes `milliseconds`. @param {number} milliseconds @param {number} least */
+/** Number of runs in one measurement of work that takes `milliseconds`. @param {number} milliseconds @param {number} least */
 export const runsOf = (milliseconds, least) => Math.max(least, Math.min(MOST, Math.round(LOOK / Math.max(milliseconds, 1e-3))));
 
 /** Milliseconds of whole runs of a plan; empty if it may not run. @type {Tune.PlanTimes} */
 export const planTimes = (engine, pace, { plan, bucket }, runs = 1) => pace.job(
   async () => (mayRun(engine, plan) ? (await engine.time({ bucket, runs, warmup: 0 })).milliseconds : []));
 
-/** The times, or `otherwise` if a kernel trapped: probably on the inputs of the page's last run, which the page was told. @type {Tune.UnlessTrapped} */
+/**
+ * The times, or `otherwise` if a kernel trapped, probably on the inputs of the page's last run, whose trap the page knows.
+ * @type {Tune.UnlessTrapped}
+ */
 export const unlessTrapped = (times, otherwise) => times.catch((error) => {
   if (error?.code !== 'kernel-trap') throw error;
   return otherwise;
 });
 
-/** Whether times have stopped falling; false for fewer than two. @param {number[]} times */
+/** True if times have stopped falling; false for fewer than two. @param {number[]} times */
 export function settled(times) {
   const [early, late] = [times.slice(0, times.length >> 1), times.slice(times.length >> 1)];
   return early.length > 0 && median(late) >= FALL * median(early) && Math.min(...late) >= FALL * Math.min(...early);
@@ -44,7 +46,10 @@ export function settled(times) {
 /** Median of the later half of times. @param {number[]} times */
 export const usual = (times) => median(times.slice(times.length >> 1));
 
-/** Runs a plan until it is warm; resolves with the latest times, without the first look; empty if the plan may not run or traps. @type {Tune.WarmUp} */
+/**
+ * Runs a plan until it is warm.  Resolves with the latest times without the first; empty if the plan may not run or traps.
+ * @type {Tune.WarmUp}
+ */
 export async function warmUp(engine, pace, which, least = WARM) {
   /** @type {number[]} */
   const times = [];

@@ -1,22 +1,26 @@
-// A GPU that a candidate took: whether an engine's own device still answers, and an engine that goes on if not.
-// Input: an engine.  Output: an answer in bounded time; a fresh engine on a new device, or on WebAssembly.  It ends no engine: guard.js does.
+// Checks whether an engine's device still answers after a candidate made the GPU unresponsive, and starts an engine elsewhere if not.
+// Input: an engine.  Output: an answer in bounded time; a new engine on a new device, or on WebAssembly.  guard.js ends the old engine.
 
 import { EngineError, within } from '../../engine/errors.js';
 import { adding, firstStarted, unlessSilent, WENT_ON } from '../../engine/renew.js';
 
-/** Milliseconds in which a device must do a small piece of work; and times the slowest run so far, which may be before it. */
+/** Milliseconds in which a device must do a small piece of work, plus a multiple of the slowest run so far, which may come first. */
 const [ANSWER, TIMES] = [500, 2];
-/** Milliseconds between two signs of progress of a new device: the GPU may still be taken. */
+/** Milliseconds between two signs of progress of a new device: the GPU may still be unresponsive. */
 const START = 1000;
 const WHY = 'The GPU did not answer after a candidate was tried';
 
-/** Whether the device of an engine answers. @type {Tune.Answers} */
+/** True if the device of an engine answers. @type {Tune.Answers} */
 export async function answers({ parts: { device, probe } }, slowest) {
   if (device !== 'webgpu') return true;
   return await within(Math.max(ANSWER, TIMES * slowest), probe({}).then(() => true, () => false)) === true;
 }
 
-/** Asks a device for small pieces of work, one after the other; what it gives is called every `each` milliseconds and tells whether the device has been silent for `limit`. @type {Tune.Listening} */
+/**
+ * Repeatedly asks a device for small pieces of work.  The returned function is called every `each` milliseconds, and tells whether the
+ * device has been silent for `limit`.
+ * @type {Tune.Listening}
+ */
 export function listening({ device, probe }, slowest) {
   let [asking, looks] = [false, 0];
   return (limit, each) => {
@@ -28,10 +32,10 @@ export function listening({ device, probe }, slowest) {
   };
 }
 
-/** An engine on a new device; on WebAssembly if none can be had in time. @type {Tune.GoneOn} */
+/** An engine on a new device; on WebAssembly if there is none in time. @type {Tune.GoneOn} */
 export async function goneOn({ info: { url }, parts: { again, limits, elsewhere } }) {
   const onNewDevice = () => unlessSilent(START, (stop, heard) => again({ signal: stop.signal, onProgress: heard }));
-  // The variant was that of the GPU.
+  // Not with the GPU's code variant.
   const onWasm = async () => elsewhere?.(WHY) ?? (await import('../../engine/engine.js')).load(url, { ...limits, variant: undefined, device: 'wasm' });
   try {
     return await firstStarted([
@@ -44,7 +48,7 @@ export async function goneOn({ info: { url }, parts: { again, limits, elsewhere 
   }
 }
 
-/** The engine with a sentence more in `info.lost`. @type {Tune.Saying} */
+/** The engine with another sentence in `info.lost`. @type {Tune.Saying} */
 function saying(engine, sentence) {
   /** @type {any} */
   const { info } = Object.getOwnPropertyDescriptors(engine);

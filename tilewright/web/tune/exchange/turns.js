@@ -1,20 +1,20 @@
-// Compares two sets of kernels by alternating whole warm runs of a plan in one engine (by turns: A B, B A, ...).
-// Input: kernels in use, each with its alternative.  Output: the ratio of the times with its interval; events.
-// The kernels in use are the same before and after.  It draws no conclusion.
+// Compares two sets of kernels by alternating whole warm runs of a plan in one engine (A B, B A, ...). Input: kernels in use, each with its
+// alternative.  Output: the ratio of the times with its interval; events.  The kernels in use are the same before and after.  The caller
+// draws conclusions.
 
 import { changeOf } from '../records/record.js';
 import { planTimes, runsOf, settled, unlessTrapped, usual, warmUp } from './runs.js';
 import { interval, median } from '../trial/statistics.js';
 
-/** Minimum and maximum number of pairs of looks, one look per side. */
+/** The least and the most pairs of measurements, one per side. */
 const [LEAST, MOST] = [6, 16];
 /** Milliseconds of all pairs; slow models get fewer pairs. */
 const ENOUGH = 2000;
 /** Half-width of the interval in standard deviations: 95 %. */
 const SURE = 2;
 /**
- * While times still fall, code is not optimised yet: pairs are added and only the latest count.  This factor bounds their
- * number and time, but twice the number is always allowed.
+ * While times still fall, code is not optimised yet: pairs are added and only the latest count.  This factor bounds their number and time,
+ * but twice the number is always allowed.
  */
 const PATIENCE = 4;
 
@@ -22,7 +22,7 @@ const UNKNOWN = { ratio: NaN, low: NaN, high: NaN, pairs: 0, own: NaN, tuned: Na
 const CANNOT = 'the model cannot run now with the inputs it has';
 const RESTLESS = 'the times did not settle';
 
-/** Cached: each comparison is made once per session. @type {Gains.ByTurns} */
+/** The result is cached, so each comparison is made once per session. @type {Gains.ByTurns} */
 export async function byTurns({ compared, ...parts }, which, kernels) {
   const key = JSON.stringify([which.plan, ...kernels.map(({ winner, back }) => [winner.spec, winner.digest, back?.digest]).sort()]);
   const found = compared.get(key) ?? await taken(parts, which, kernels);

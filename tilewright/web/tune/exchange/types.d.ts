@@ -1,6 +1,6 @@
 // Types of the gain, and of the comparison behind it; no browser fetches this file.
 
-// The tuner's files refer to these types as Gains.Name, to the other ones of the tuner as Tune.Name, to the engine's as T.Name.
+// The tuner's files refer to these types as Gains.Name, to other types of the tuner as Tune.Name, and to the engine's as T.Name.
 
 import type * as Engine from '../../engine/types.js';
 import type * as Tuner from '../types.js';
@@ -17,7 +17,7 @@ type Measured = {
   plan: number; bucket: Engine.Sizes;
   /** Number of tuned kernels in the plan. */
   kernels: number;
-  /** Time with the bundle's own kernels over time with those in use, its 95 % interval, and pairs of looks. */
+  /** Time with the bundle's own kernels over time with those in use, its 95 % interval, and the number of pairs. */
   ratio: number; low: number; high: number; pairs: number;
   /** Milliseconds of a whole run with the bundle's own kernels, and with those in use. */
   own: number; tuned: number;
@@ -25,7 +25,7 @@ type Measured = {
 /** Measures the gain of tuned kernels of all visits, after a running session has ended; the signal cancels it (`unknown`). */
 export type MeasureGain = (engine: Engine.Engine, options?: Pick<Tuner.Options, 'signal' | 'onEvent'>) => Promise<Gain>;
 
-/** Numbers are NaN if `why` says why there is no result; else that is ''. */
+/** Numbers are NaN if `why` has a reason for the lack of a result; otherwise `why` is ''. */
 export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
 /** A kernel in use, and the one it is compared with; undefined: the bundle's own. */
 export type KernelPair = { winner: Tuner.Winner; back: Tuner.Winner | undefined };

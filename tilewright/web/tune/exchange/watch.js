@@ -1,18 +1,20 @@
-// Notices that a job of an engine does not end.  A kernel that waits for its trial to be over before it loops would hold
-// the model for ever; guard.js ends it.
-// Input: an engine and its jobs.  Output: one call, and a second one if the job still goes on.  Runs that the page holds back do
-// not count.
+// Detects that a job of an engine does not end.  A kernel that loops forever only after its trial would block the model; guard.js then ends
+// it. Input: an engine and its jobs.  Output: one call, and a second one if the job still goes on.  Runs that the page holds back do not
+// count.
 
-/** Milliseconds between two looks; looks are counted, not time, since the device may sleep. */
+/** Milliseconds between two checks.  Checks are counted, not time, since the device may sleep. */
 const LOOK = 500;
-/** Minimum milliseconds that a job may take. */
+/** The least milliseconds that a job may take. */
 const PATIENCE = 5000;
-/** How many times as long as the slowest run so far it may take: the tuner times runs by the dozen in one job. */
+/** The multiple of the slowest run so far that a job may take: the tuner times many runs in one job. */
 const TIMES = 50;
-/** Operations per millisecond that every device manages, for models that did not run yet. */
+/** Operations per millisecond that every device can do, for models that have not run yet. */
 const SLOW = 1e5;
 
-/** A function that passes jobs on, and calls `act` when none of them has ended for too long; once more, with true, if that did not help. @type {Tune.Watch} */
+/**
+ * A function through which jobs pass.  It calls `act` when none of them has ended for too long; once more, with true, if that did not help.
+ * @type {Tune.Watch}
+ */
 export function watch({ info: { plans } }, held, act) {
   let [acts, times] = [0, 1];
   let [open, silent, most] = [0, 0, Math.max(PATIENCE, ...plans.map(({ flops }) => flops / SLOW))];

@@ -1,11 +1,11 @@
-// One tuning session per bundle at a time, across tabs and within a page (a Web Lock, or a queue without locks).
-// Input: an engine, work.  Output: the work's result, once it had its turn.  The work is told whether it had to wait,
-// because then another session may have found winners.
+// One tuning session per bundle at a time, across tabs and within a page (a Web Lock, or a queue without locks). Input: an engine, work.
+// Output: the work's result, once it was its turn.  The work is told whether it had to wait, because then another session may have found
+// winners.
 
 import { unless } from './pace.js';
 import { bundleName } from '../records/record.js';
 
-/** For browsers without locks: by bundle, the last session queued in this page. @type {Map<string, Promise<unknown>>} */
+/** For browsers without locks: for each bundle, the last session queued in this page. @type {Map<string, Promise<unknown>>} */
 const last = new Map();
 
 /** @type {Tune.Alone} */
@@ -20,7 +20,7 @@ export async function alone(engine, signal, onEvent, work) {
     const before = last.get(name);
     if (before) wait();
     const mine = before ? unless(before, signal).then(late) : work(false);
-    // A waiter that is aborted must not let the next one start before its turn.
+    // An aborted waiter must not let the next one start too early.
     const ended = Promise.allSettled([before, mine]).then(() => void (last.get(name) === ended && last.delete(name)));
     last.set(name, ended);
     return mine;

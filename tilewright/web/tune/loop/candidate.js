@@ -1,6 +1,5 @@
-// Handles one candidate: check, trial, adoption, bookkeeping, events.
-// Input: a candidate, the tools of a session.  Output: events, and an updated ledger and engine.  A host fault is
-// thrown: it is no verdict, so a later visit tries the candidate again.
+// Handles one candidate: check, trial, adoption, bookkeeping, events. Input: a candidate, the tools of a session.  Output: events, and an
+// updated ledger and engine.  An error of the host is thrown: it is not a verdict, so a later visit tries the candidate again.
 
 import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
@@ -12,9 +11,9 @@ import { backendOf } from '../backend/backend.js';
 import { barOf } from './objective.js';
 import { changeOf } from '../records/record.js';
 
-/** Verdict on a candidate with which the engine fails, by the error's code. @type {Record<string, Tune.Verdict>} */
+/** The verdict on a candidate with which the engine fails, by the error's code. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };
-/** A candidate that seems faster by this factor, and of which the trial is not sure, is tried once more. */
+/** A candidate that seems faster by this factor, but whose trial is undecided, is tried once more. */
 const PROMISING = 1.25;
 
 /** Resolves with the verdict and whether the candidate was adopted; null if it need not be tried. @type {Tune.Handle} */
@@ -28,7 +27,7 @@ export async function handle(tools, sent, round) {
   const bar = barOf(objective, needs, (old ?? ledger.offers.get(spec))?.needs);
   if (bar.margin === Infinity && !judge) return null;
   const outcome = await tryTwice(tools, sent, judge, bar);
-  // The kernel it was compared with trapped in a run of the page and is no longer in use.
+  // The kernel that it was compared with trapped in a run of the page and is no longer in use.
   if (ledger.winner(spec) !== old) return null;
   const { milliseconds, stages, refuted } = outcome;
   if (outcome.module) enter('adopting');
@@ -54,10 +53,10 @@ export async function handle(tools, sent, round) {
   return { verdict, swapped };
 }
 
-/** A candidate that passed its trial failed in the model, whose memory it could write to. @type {Tune.Caught} */
+/** Handles a candidate that passed its trial and failed in the model, whose memory it could write to. @type {Tune.Caught} */
 async function caught({ engine, ledger: { record } }, verdict) {
   record.caught++;
-  // One that hung is gone with the engine's old workers.
+  // A kernel that hung is gone with the engine's old workers.
   if (verdict !== 'hung') await guardOf(engine).renewed();
 }
 
@@ -76,7 +75,7 @@ function note({ ledger, changed, won }, { header, module }, { over, old, better,
   changed.set(spec, { before: known ? known.before : old, better: better && (known?.better ?? true) });
 }
 
-/** Tries it once more if a busy machine left a good candidate, or any, undecided. @type {Tune.TryOne} */
+/** Tries a candidate; once more if a busy machine left the result undecided. @type {Tune.TryOne} */
 async function tryTwice(tools, ...work) {
   const first = await tryOne(tools, ...work);
   const { verdict, module, ratio = 0 } = first;
@@ -92,7 +91,7 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   const { scratch_bytes: most } = engine.parts.program.memory;
   const refused = (/** @type {string} */ why) => ({ verdict: /** @type {const} */ ('refused'), milliseconds: 0, stages: {}, resolution: 0, why });
   if (!targets.has(spec)) return refused('this kernel is not being tuned');
-  // Damage in transit is a host fault, not the candidate's.
+  // Damage in transit is not the candidate's fault.
   if (await sha256(module) !== digest) throw new EngineError('host', 'A candidate arrived damaged: its digest is not the announced one', 'Check proxies between page and source; a later visit asks for it again', { spec, digest });
   if (!(scratch <= most)) return refused(`it needs ${scratch} bytes of scratch memory, and ${most} are reserved`);
   const { MOST_TILES } = await backendOf(engine);
@@ -109,7 +108,7 @@ async function tryOne({ engine, pace, signal, specs, ledger, targets, trials }, 
   }
 }
 
-/** What comes of a candidate that does not stay. @type {Tune.Gone} */
+/** The result of a candidate that does not stay. @type {Tune.Gone} */
 const gone = (verdict, why) => ({ verdict, stays: false, better: false, before: NaN, after: NaN, why });
 
 /** Swaps a winner into the engine, where it may still be slower or be refused. @type {Tune.TakeIn} */
@@ -137,10 +136,10 @@ async function takeIn(tools, { header }, { verdict, module, refuted, why }, old)
         : gone('refused', 'a run of the page trapped while it was in use');
     });
   } catch (error) {
-    // Where states could be kept, another kernel was the reason.
+    // If states could be kept, another kernel was the cause of the restart.
     const whole = guard.start !== start && await guard.start;
     if (guard.start !== start && !whole) return gone('hung', 'the engine had to start again');
-    // It must not stay in use: no record knows of it.
+    // It must not stay in use, since it is not recorded.
     await engine.swap([back]).catch(() => guard.renewed());
     signal.throwIfAborted();
     const typed = asEngineError(error);

@@ -1,24 +1,27 @@
-// What a session's trials have taught: which choices of schedules are slow on this device, in any kernel; and which candidate is tried next.
-// Input: candidates, measured ratios.  Output: the candidate whose turn it is.  It measures nothing, and drops
-// only candidates of another space, and what need not be kept while the compiler's own has not come.
+// Learns from a session's trials which schedule choices are slow on this device, for all kernels, and picks the next candidate. Input:
+// candidates, measured ratios.  Output: the next candidate.  Nothing is measured here.  Only two kinds of candidates are dropped: those of
+// another space, and surplus ones while the compiler's own candidate has not come.
 
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
 
-/** A candidate waits if the logarithm of its speed is expected this far below that of the kernel's fastest. */
+/** A candidate waits if the logarithm of its expected speed is this far below that of its kernel's fastest. */
 const BEHIND = 0.15;
-/** What a place in the source's order counts, in the same logarithm. */
+/** The weight of one position in the source's order, in the same logarithm. */
 const PLACE = 0.02;
 /** A candidate that is expected to save this share of the model's time comes before the kernel whose turn it is. */
 const SAVING = 0.005;
-/** Share of an error by which the choices that explain it are corrected. */
+/** The share of an error by which the choices that explain it are corrected. */
 const RATE = 0.8;
-/** Candidates in hand at most, and where this device compiled them, which takes time of the session. */
+/** The most candidates that are held; fewer if this device compiled them, since compiling takes time of the session. */
 const [MOST_IN_HAND, MOST_MADE] = [512, 32];
-/** Candidates of a kernel that are kept while they wait for the compiler's own, which may never come. */
+/** The most candidates of a kernel that are held while they wait for the compiler's own, which may never come. */
 const MOST_CLOSED = 8;
 
-/** By field, the choice in a schedule such as 'contraction x0=4 r0=8'; a choice of another form is another one. @type {(schedule: string) => Tune.Choices} */
+/**
+ * By field, the choice in a schedule such as 'contraction x0=4 r0=8'.  Choices of different forms are different.
+ * @type {(schedule: string) => Tune.Choices}
+ */
 function parse(schedule) {
   const [form, ...words] = schedule.split(' ');
   return new Map(words.map((word) => [`${form} ${word.split('=')[0]}`, `${form} ${word}`]));
@@ -32,14 +35,14 @@ const most = (list, value) => {
 
 /** @type {Tune.OpenForecast} */
 export function openForecast({ ledger, objective, effects, shareOf }) {
-  /** By kernel, the fastest that was measured. @type {Map<number, Tune.Fastest>} */
+  /** By kernel, the fastest measured candidate. @type {Map<number, Tune.Fastest>} */
   const measured = new Map();
   /** By kernel, the logarithm of its speed when its share of the time was measured. @type {Map<number, number>} */
   const began = new Map();
-  /** In the order in which they came. @type {Tune.Sent[]} */
+  /** Held candidates, in the order in which they came. @type {Tune.Sent[]} */
   let hand = [];
 
-  /** By schedule, its choices. @type {Map<string, Tune.Choices>} */
+  /** The choices of each schedule. @type {Map<string, Tune.Choices>} */
   const parsed = new Map();
   const choicesOf = (/** @type {string} */ schedule) => {
     const choices = parsed.get(schedule) ?? parse(schedule);
@@ -49,7 +52,7 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
 
   const effectOf = (/** @type {string} */ choice) => effects.get(choice) ?? 0;
 
-  /** The kernel in use of an earlier session, or the bundle's own. @type {(spec: number) => Tune.Fastest | undefined} */
+  /** The kernel that an earlier session put in use, or the bundle's own. @type {(spec: number) => Tune.Fastest | undefined} */
   function inUse(spec) {
     if (ledger.unknown(spec)) return undefined;
     const { schedule, ratio } = ledger.winner(spec) ?? { schedule: ledger.offers.get(spec)?.schedule, ratio: 1 };
@@ -58,20 +61,24 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
 
   const fastest = (/** @type {number} */ spec) => measured.get(spec) ?? inUse(spec);
 
-  /** A kernel's share of the time, which falls as it gets faster. @param {number} spec */
+  /** A kernel's present share of the time, which falls as the kernel gets faster. @param {number} spec */
   function shareNow(spec) {
     const { speed } = fastest(spec) ?? { speed: 0 };
     if (!began.has(spec)) began.set(spec, speed);
     return shareOf(spec) * Math.exp((began.get(spec) ?? speed) - speed);
   }
 
-  /** The choices that differ, each with the other schedule's; none if the forms do: nothing is known of those. @param {Tune.Choices} own @param {Tune.Choices} other */
+  /**
+   * The choices that differ, in pairs; none if the forms differ, since nothing is known then.
+   * @param {Tune.Choices} own
+   * @param {Tune.Choices} other
+   */
   const apart = (own, other) => [...own].flatMap(([field, choice]) => {
     const instead = other.get(field);
     return instead === undefined || instead === choice ? [] : [{ choice, instead }];
   });
 
-  /** Expected logarithm of the speed over that of the kernel's fastest; choices that nobody has tried count nothing. @param {Tune.Sent} sent */
+  /** The expected logarithm of the speed over that of the kernel's fastest; untried choices count 0. @param {Tune.Sent} sent */
   function ahead({ header: { spec, schedule } }) {
     const best = fastest(spec);
     if (!best) return 0;
@@ -79,19 +86,19 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
       .reduce((sum, { choice, instead }) => sum + (effects.has(choice) ? effectOf(choice) - effectOf(instead) : 0), 0);
   }
 
-  /** Numbers mean something else in another space. @param {Tune.Sent} sent */
+  /** True if the candidate's number refers to the offered space. @param {Tune.Sent} sent */
   const isOffered = ({ header: { spec, checksum } }) => !checksum || ledger.offers.get(spec)?.checksum === checksum;
 
-  /** Whether it may be tried: others of its kernel wait for the compiler's own where the bundle's is in question. @param {Tune.Sent} sent */
+  /** True if it may be tried: while the bundle's own kernel is in question, others wait for the compiler's. @param {Tune.Sent} sent */
   const isOpen = ({ header: { spec, candidate } }) => candidate === COMPILERS || !ledger.inQuestion(spec);
 
-  /** Whether its turn is now: other kernels are judged by it, or its speed is not what counts. @param {Tune.Sent} sent */
+  /** True if it must come now: other candidates are judged by it, or it is not tried for its speed. @param {Tune.Sent} sent */
   function mustCome({ header: { spec, candidate } }) {
     const { gold } = ledger.offers.get(spec) ?? {};
     return objective !== LATENCY || candidate === COMPILERS || candidate === gold?.a || candidate === gold?.b;
   }
 
-  /** The candidate whose turn it is; `least`: as in `next`. @type {(least: number) => Tune.Sent | null} */
+  /** The next candidate; `least`: as in `next`. @type {(least: number) => Tune.Sent | null} */
   function choose(least) {
     hand = hand.filter(isOffered);
     const open = hand.filter(isOpen);
@@ -101,7 +108,7 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
     const isFull = open.length > (made ? MOST_MADE : MOST_IN_HAND);
     const all = open.map((sent) => ({ sent, spec: sent.header.spec, expected: ahead(sent) }));
     const worth = all.filter(({ expected }) => expected >= -BEHIND);
-    // What this device compiles is tried as it comes; and before the first trial the source's order is as good as any.
+    // Candidates that this device compiles are tried as they come.  Before the first trial the source's order is used.
     const enough = made || !effects.size ? Math.min(least, 1) : least;
     if (worth.length < enough && !isFull) return null;
     if (!worth.length) return most(all, ({ expected }) => expected).sent;
@@ -115,7 +122,7 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
   return {
     take(sent) {
       const { spec, candidate } = sent.header;
-      // After a new connection a source may send again what was not tried.
+      // After a reconnection a source may send untried candidates again.
       hand = hand.filter(({ header }) => header.spec !== spec || header.candidate !== candidate);
       if (isOpen(sent) || hand.filter((other) => other.header.spec === spec && !isOpen(other)).length < MOST_CLOSED) hand.push(sent);
     },
@@ -134,7 +141,7 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
 
     learn({ spec, candidate, schedule }, ratio) {
       const { count = Infinity } = ledger.offers.get(spec) ?? {};
-      // The slow kernel of a gold question is no candidate, and differs in everything.
+      // The slow kernel of a gold question is not a candidate, and differs in every choice.
       if (candidate >= count || !Number.isFinite(Math.log(ratio))) return;
       shareNow(spec);
       const [choices, speed] = [choicesOf(schedule), Math.log(ratio)];

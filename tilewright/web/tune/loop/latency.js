@@ -3,11 +3,11 @@
 
 import { settled, usual, warmUp } from '../exchange/runs.js';
 
-/** Page runs that are enough. */
+/** The number of page runs that is enough. */
 const RUNS = 8;
-/** Minimum milliseconds of extra runs. */
+/** The least milliseconds of extra runs. */
 const LOOK = 60;
-/** Maximum share of the tuning time for extra runs. */
+/** The most of the tuning time, as a share, for extra runs. */
 const SHARE = 0.1;
 /** Milliseconds of a plan above which even the first latency must keep to that share. */
 const ENDLESS = 1000;
@@ -19,7 +19,7 @@ export function openLatency({ engine, pace, target: { plan, whole }, story, onEv
   const { dims: bucket } = engine.parts.manifest.plans[plan];
   /** Milliseconds spent on extra runs. */
   let looked = 0;
-  /** Whether the latest latency is of the kernels in use. */
+  /** True if the latest latency is that of the kernels in use. */
   let known = false;
 
   const tell = (/** @type {number} */ round, /** @type {number} */ milliseconds) => {
@@ -30,7 +30,7 @@ export function openLatency({ engine, pace, target: { plan, whole }, story, onEv
   return {
     tell,
 
-    /** Other kernels are in use: earlier runs no longer count. */
+    /** Called when other kernels are in use: earlier runs no longer count. */
     changed() {
       known = false;
       pace.forgetRuns();

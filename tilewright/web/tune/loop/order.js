@@ -4,12 +4,12 @@
 import { COMPILERS } from '../records/ledger.js';
 import { LATENCY } from './objective.js';
 
-/** Consecutive candidates of one kernel: a trial of another kernel needs preparation. */
+/** Consecutive candidates of one kernel, since changing to another kernel takes preparation. */
 const RUN = 4;
 
 /**
- * The compiler's own candidates first, where an order has them.  Then kernels take turns of RUN candidates, as often as
- * their share of the time says, best candidates first.
+ * The compiler's own candidates come first, if an order has them.  Then kernels alternate in runs of RUN candidates, in proportion to their
+ * share of the time, best candidates first.
  * @type {S.InOrder}
  */
 export function inOrder(kernels, { specs, shares = [], tried = {} }) {

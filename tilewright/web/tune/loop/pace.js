@@ -1,22 +1,25 @@
-// Decides when tuning may work: within its budget, never while a run is open, not in a hidden tab.
-// Input: jobs of the engine, visibility of the page, milliseconds spent.  Output: promises to wait for.
+// Decides when tuning may work: within its budget, never while a run is open, not in a hidden tab. Input: jobs of the engine, visibility of
+// the page, milliseconds spent.  Output: promises to wait for.
 //
-// Runs often follow each other closely, and a trial in between would delay the next one.  So tuning waits until the
-// engine was idle for QUIET.  A page that runs the model for each camera frame, or without a break, never is: then
-// tuning borrows the gap after one run in EACH, however short it is.
+// Runs often follow each other closely, and a trial in between would delay the next one.  So tuning waits until the engine was idle for
+// QUIET.  A page that runs the model for each camera frame, or without pause, is never idle that long: then tuning uses the gap after one
+// run in EACH, however short it is.
 
 import { tunedOf } from '../records/tuned.js';
 
 /** Milliseconds of idle time: longer than a frame at 25 per second, shorter than a person notices. */
 const QUIET = 45;
-/** Milliseconds without such idle time after which gaps are borrowed. */
+/** Milliseconds without such idle time after which short gaps are used. */
 const BUSY = 2000;
-/** Minimum runs and milliseconds between borrowed gaps.  A trial stops some 2 ms after a run began, so less than one run in twenty is delayed. */
+/**
+ * The least runs, and milliseconds, between two such gaps.  A trial stops about 2 ms after a run began, so less than one run in twenty is
+ * delayed.
+ */
 const EACH = 40;
 const SPACE = 100;
-/** Milliseconds of work in one piece; also the maximum credit. */
+/** Milliseconds of work in one piece; also the most that can be saved up. */
 const PIECE = 50;
-/** Maximum milliseconds between two looks, in case an event was missed; also the most that a jump of the clock counts. */
+/** The most milliseconds between two checks, in case an event was missed; also the most that a jump of the clock counts. */
 const NAP = 2000;
 /** Milliseconds after which a hidden page gives its turn to another tab. */
 const ABSENCE = 30_000;
@@ -100,11 +103,11 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
   let [elapsed, clock] = [0, performance.now()];
   /** `elapsed` when the page last used the engine, and when the engine had last been idle for QUIET. */
   let [active, calm] = [-Infinity, 0];
-  /** Whether the current gap is borrowed, `elapsed` at the last borrowed one, and runs since then. */
+  /** Whether a short gap is in use; `elapsed` at the last one; runs since then. */
   let [lent, lentAt, since] = [false, 0, 0];
   /** Milliseconds of work that the budget allows; once they are used up, tuning rests until a whole PIECE is saved. */
   let [credit, resting] = [PIECE, false];
-  /** Whether a trial is under way, and whether it was paused. */
+  /** Whether a trial is in progress, and whether it was paused. */
   let [trying, paused] = [false, false];
   let latest = -1;
   /** @type {(() => void)[]} */
@@ -124,7 +127,7 @@ export function makePace({ engine, budget, signal, onEvent, leave = () => {}, sp
     if (!open && elapsed - active >= QUIET) calm = elapsed;
   }
 
-  /** Milliseconds until tuning may continue, or until the next look; 0: now. */
+  /** Milliseconds until tuning may continue, or until the next check; 0: now. */
   function rest() {
     if (open || isHidden()) return NAP;
     const left = active + QUIET - elapsed;
