@@ -116,10 +116,7 @@ export function planOf(device, layout, memory, pipelines, calls, steps, { banks,
   let last = '';
   /** Kernels that replace the bundle's own, by kernel number. @type {Map<number, T.GpuTuned>} */
   let tuned = new Map();
-  /**
-   * The replacement at a step.  A kernel that loads vectors needs aligned buffers; other steps keep the bundle's kernel.
-   * @type {(at: number) => T.GpuTuned | undefined}
-   */
+  /** The replacement at a step.  A kernel that loads vectors needs aligned buffers; other steps keep the bundle's kernel. @type {(at: number) => T.GpuTuned | undefined} */
   const tunedAt = (at) => {
     const found = at < steps.length ? tuned.get(steps[at].spec) : undefined;
     // Replacements are not made for banks and annexes.

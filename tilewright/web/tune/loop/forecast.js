@@ -68,11 +68,7 @@ export function openForecast({ ledger, objective, effects, shareOf }) {
     return shareOf(spec) * Math.exp((began.get(spec) ?? speed) - speed);
   }
 
-  /**
-   * The choices that differ, in pairs; none if the forms differ, since nothing is known then.
-   * @param {Tune.Choices} own
-   * @param {Tune.Choices} other
-   */
+  /** The choices that differ, in pairs; none if the forms differ, since nothing is known then. @param {Tune.Choices} own @param {Tune.Choices} other */
   const apart = (own, other) => [...own].flatMap(([field, choice]) => {
     const instead = other.get(field);
     return instead === undefined || instead === choice ? [] : [{ choice, instead }];
