@@ -20,7 +20,7 @@ LOUD, LOUD_DRIFT = 0.10, 0.010
 #: A device's own departure from its class, for each candidate.
 DEVICE = 0.02
 
-# web/tune: trial/worker.js, trial/statistics.js, tuner.js
+# web/tune: trial/trial_worker.js, trial/statistics.js, tuner.js
 SURE = 3.3
 MARGIN = float(np.log(1.01))
 PAIRS_LEAST, PAIRS_MOST = 10, 80

@@ -23,7 +23,7 @@ from tilewright.bundle import open_bundle
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "tilewright" / "web"
 #: The module that a page loads, and the workers that it starts; they import all others.
-ENGINE = ("engine/engine.js", "engine/worker.js", "engine/serve.js")
+ENGINE = ("engine/engine.js", "engine/worker.js", "engine/pool_worker.js")
 ENGINE_LIMIT = 16_500
 CODE_LIMIT = 300_000
 

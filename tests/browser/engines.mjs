@@ -166,7 +166,7 @@ export const ENGINES = {
     globalThis.Worker = class extends Worker {
       constructor(/** @type {[any, any]} */ ...parts) {
         super(...parts);
-        if (String(parts[0]).endsWith('serve.js') && left-- > 0) this.terminate();
+        if (String(parts[0]).endsWith('pool_worker.js') && left-- > 0) this.terminate();
       }
     };
     const engine = await load(url, { threads: 3 });

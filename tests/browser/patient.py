@@ -21,15 +21,19 @@ LIMITS = {
     "auto": ("engine/auto.js", "[PATIENCE, TIMES] = [10_000,", f"[PATIENCE, TIMES] = [{LONG},"),
     "start": ("engine/pool.js", "START_LIMIT = 10_000;", f"START_LIMIT = {LONG};"),
     "take": ("engine/exchange.js", "TAKE_LIMIT = 2000;", f"TAKE_LIMIT = {LONG};"),
-    "files": ("engine/store.js", "PATIENCE = 30_000;", f"PATIENCE = {LONG};"),
-    "job": ("tune/exchange/watch.js", "PATIENCE = 5000;", f"PATIENCE = {LONG};"),
-    "answer": ("tune/exchange/silent.js", "[ANSWER, TIMES] = [500,", f"[ANSWER, TIMES] = [{LONG},"),
+    "files": ("engine/opfs_cache.js", "PATIENCE = 30_000;", f"PATIENCE = {LONG};"),
+    "job": ("tune/exchange/watchdog.js", "PATIENCE = 5000;", f"PATIENCE = {LONG};"),
+    "answer": (
+        "tune/exchange/unresponsive_gpu.js",
+        "[ANSWER, TIMES] = [500,",
+        f"[ANSWER, TIMES] = [{LONG},",
+    ),
     "server": ("tune/sources/socket.js", "PATIENCE = 15_000;", f"PATIENCE = {LONG};"),
     "trial": ("tune/trial/trials.js", "PATIENCE = 4000;", f"PATIENCE = {LONG};"),
 }
 #: What goes on after a job was given up may take its time in any case.
 ALWAYS = (
-    ("tune/exchange/watch.js", "< most * times)", "< most * times * (acts ? 100 : 1))"),
+    ("tune/exchange/watchdog.js", "< most * times)", "< most * times * (acts ? 100 : 1))"),
     ("tune/trial/trials.js", "    this.#trusted = this.#asked++",
      "    globalThis.underTrial = work.candidate.digest;\n    this.#trusted = this.#asked++"),
     ("tune/trial/trials.js", "Math.ceil(this.#patience / LOOK)",

@@ -151,7 +151,7 @@ export const RUNS = {
 
   /** Tidies the store as if so many days had passed. */
   tidyLater: ({ page }, { days }) => page.evaluate(async (days) => {
-    const { openStore } = await import(new URL('/engine/store.js', location.href).href);
+    const { openStore } = await import(new URL('/engine/opfs_cache.js', location.href).href);
     const { now } = Date;
     Date.now = () => now() + days * 24 * 3600 * 1000;
     await (await openStore()).tidy(new Set());

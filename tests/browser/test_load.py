@@ -191,7 +191,7 @@ def test_policy_is_kept_and_watched(visit: Visit, library: Library, shop: Site) 
     page.ask("hot soup")
     assert page.do("log")["errors"] == []
     requests = page.do("log")["requests"]
-    assert f"{shop.url}/app.js" in requests
+    assert f"{shop.url}/search.js" in requests
     assert [r for r in requests if not r.startswith((shop.url, "data:"))] == []
     elsewhere = "http://192.0.2.1/secret"
     assert page.do("breakPolicy", url=elsewhere) == "blocked"

@@ -184,7 +184,7 @@ performance.now = () => (++looks % 3 ? now() : now() - 1e6 * (looks % 2 ? 1 : -1
 def test_a_clock_that_jumps(visit: Visit, library: Library, tmp_path: Path) -> None:
     """Forwards and backwards: the session ends, and no result changes."""
     web = patient(tmp_path)
-    worker = web / "tune" / "trial" / "worker.js"
+    worker = web / "tune" / "trial" / "trial_worker.js"
     worker.write_text(BACKWARDS + worker.read_text())
     with serving({"linear": library.path("linear")}, web=web) as site:
         page = visit(site.blank)

@@ -72,7 +72,7 @@ def test_faults_of_the_host_are_no_verdicts(
 ) -> None:
     """No worker, no memory, no code, a kernel of the bundle's own that is in trouble."""
     web = steady(tmp_path, gain=2)
-    missing = {"script": "trial/worker.js", "import": "trial/memory.js"}.get(fault)
+    missing = {"script": "trial/trial_worker.js", "import": "trial/trial_memory.js"}.get(fault)
     with serving({"poor": library.path("poor")}, web=web) as site:
         page = visit(site.blank)
         known = kernels(page, site, library, "poor")
@@ -91,7 +91,7 @@ def test_faults_of_the_host_are_no_verdicts(
 def test_interruptions_end_a_trial(visit: Visit, library: Library, tmp_path: Path) -> None:
     """A pause in the middle of every pair: nothing is said of the candidate."""
     web = patient(tmp_path)
-    breath = web / "tune" / "trial" / "breath.js"
+    breath = web / "tune" / "trial" / "yielding.js"
     replace_once(breath, "if (!pause) return false;", "if (!pause) return true;")
     with serving({"poor": library.path("poor")}, web=web) as site:
         page = visit(site.blank)

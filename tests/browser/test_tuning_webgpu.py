@@ -92,7 +92,7 @@ def test_a_whole_session(visit: Visit, mixed: Path, stamps: bool, tmp_path: Path
     or by waiting."""
     web = patient(tmp_path)
     if not stamps:
-        bench = web / "tune" / "trial" / "gpu_memory.js"
+        bench = web / "tune" / "trial" / "gpu_trial_memory.js"
         replace_once(bench, "device.features.has('timestamp-query')", "false")
     known = GpuKernels(mixed)
     assert len({known.kernels[s].anchor for s in known.specs()[:2]}) > 1
@@ -238,7 +238,7 @@ def spoiled(visit: Visit, poor: Path, folder: Path, how: str, count: int) -> Any
     """A session in whose trial worker this runs first."""
     web = patient(folder)
     # after the imports, before the worker listens
-    replace_once(web / "tune" / "trial" / "gpu_worker.js", "judge({", how + "judge({")
+    replace_once(web / "tune" / "trial" / "gpu_trial_worker.js", "judge({", how + "judge({")
     known = GpuKernels(poor)
     with serving({"poor": poor}, web=web) as site:
         return visit(site.blank).do(
@@ -330,10 +330,10 @@ def test_a_candidate_that_takes_the_gpu(visit: Visit, tmp_path: Path, adapter: s
     options = Options(targets=("wasm", "wgsl"))
     write(compile_matmul(4, 512, 96, options).contents, tmp_path / "both")
     web = shutil.copytree(WEB, tmp_path / "web")
-    replace_once(web / "tune" / "trial" / "gpu_worker.js", "judge({", TAKES + "judge({")
+    replace_once(web / "tune" / "trial" / "gpu_trial_worker.js", "judge({", TAKES + "judge({")
     replace_once(web / "tune" / "trial" / "trials.js", LOOK, LOOK_LATER)
     if adapter == "another":
-        silent = web / "tune" / "exchange" / "silent.js"
+        silent = web / "tune" / "exchange" / "unresponsive_gpu.js"
         replace_once(silent, "const START = 1000;", "const START = 600_000;")
     worker = web / "engine" / "gpu_worker.js"
     answer = ADAPTER.replace("<answer>", ADAPTERS[adapter])

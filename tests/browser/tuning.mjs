@@ -105,7 +105,7 @@ export const TUNING = {
   tune: ({ page }, { url, kernels, inputs, options = {}, limits = {}, lose = [], again = false, offered = {}, broken = {}, steady = false }) => page.evaluate(async (url, kernels, given, options, limits, lose, again, offered, broken, steady) => {
     const { tuning, spied } = globalThis;
     const { engine, tune, persist, load } = await tuning.open(url, limits);
-    const { recall } = await import(new URL('/tune/records/record.js', location.href).href);
+    const { recall } = await import(new URL('/tune/records/device_record.js', location.href).href);
     const inputs = spied.filled(given);
     const run = async (/** @type {any} */ from = engine) => tuning.plain((await from.run(inputs)).outputs);
     const events = [];
@@ -180,7 +180,7 @@ export const TUNING = {
   keptWinner: ({ page }, { url, inputs, header, how }) => page.evaluate(async (url, given, header, how) => {
     const { tuning, spied } = globalThis;
     const { engine: first, load, persist } = await tuning.open(url);
-    const { keep, recall } = await import(new URL('/tune/records/record.js', location.href).href);
+    const { keep, recall } = await import(new URL('/tune/records/device_record.js', location.href).href);
     const inputs = spied.filled(given);
     const run = async (/** @type {any} */ engine) => {
       try {

@@ -229,7 +229,8 @@ ILL_BEHAVED: Mapping[str, bytes] = {
 }
 
 
-#: Where the argument block of a trial lies (web/tune/trial/memory.js): so a kernel can tell it.
+#: Where the argument block of a trial lies (web/tune/trial/trial_memory.js): so a kernel can tell
+#: it.
 TRIALS_BLOCK = 1024
 _ELSEWHERE = b"\x20\0\x41" + sleb(TRIALS_BLOCK) + b"\x47\x04\x40"
 #: memory.fill from 0 to the end of memory, with zeros

@@ -1,4 +1,4 @@
-"""Engines that go on after a lost device (web/engine/renew.js), with engines that are
+"""Engines that go on after a lost device (web/engine/restart.js), with engines that are
 made up: a new start may fail, and is tried again by the next job."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from node import run
 
 SCRIPT = """
 const { EngineError } = await import('TUNE/../engine/errors.js');
-const { renewing } = await import('TUNE/../engine/renew.js');
+const { renewing } = await import('TUNE/../engine/restart.js');
 const { loses, fails } = <given>;
 let starts = 0;
 const told = [];

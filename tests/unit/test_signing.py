@@ -47,7 +47,7 @@ for (const { key, bundle, header, module } of <given>) {
 console.log(JSON.stringify(outcomes));
 """
 POINTERS = """
-const { requireSigned } = await import('TUNE/../engine/signed.js');
+const { requireSigned } = await import('TUNE/../engine/signatures.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const outcomes = [];
 for (const [key, pointer] of <given>) {
@@ -60,7 +60,7 @@ console.log(JSON.stringify(outcomes));
 
 #: Bundles that one origin loads after another, and the names that it expects.
 VISITS = """
-const { requireSigned } = await import('TUNE/../engine/signed.js');
+const { requireSigned } = await import('TUNE/../engine/signatures.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const kept = new Map();
 const find = async (name) => kept.get(name) ?? null;

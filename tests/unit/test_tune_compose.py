@@ -203,7 +203,7 @@ def test_what_others_found_must_serve_this_devices_objective() -> None:
 
 
 ALONE = """
-const { inOrder } = await import('TUNE/loop/order.js');
+const { inOrder } = await import('TUNE/loop/candidate_order.js');
 const found = <asked>.map(([kernels, hello]) => inOrder(kernels, hello));
 const plain = found.map((all) => all.map(({ spec, candidate }) => [spec, candidate]));
 console.log(JSON.stringify(plain));
@@ -230,7 +230,7 @@ def alone(rng: Random, shares: bool, defaults: tuple[int | None, ...]) -> list[T
 def test_who_has_no_server_tries_in_the_same_order(
     shares: bool, defaults: tuple[int | None, ...]
 ) -> None:
-    """tune/loop/order.js: runs of four, and the compiler's own first where a bundle has another."""
+    """candidate_order.js: runs of four, and the compiler's own first where a bundle has another."""
     rng = Random(f"{shares} {defaults}")
     cases = [alone(rng, shares, defaults) for _ in range(30)]
     assert sum(len(case) > 3 for case in cases) > 5

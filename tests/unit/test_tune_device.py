@@ -1,4 +1,4 @@
-"""Which L1 cache walks of growing working sets show (web/tune/device/device.js)."""
+"""Which L1 cache walks of growing working sets show (web/tune/device/device_class.js)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from node import run
 
 SCRIPT = """
-import { cacheOf } from 'TUNE/device/device.js';
+import { cacheOf } from 'TUNE/device/device_class.js';
 console.log(JSON.stringify(<walks>.map(cacheOf)));
 """
 

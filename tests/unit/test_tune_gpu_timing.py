@@ -28,7 +28,7 @@ export const touch = async (runner) => { spent(runner, 0); };
 def test_compilation_does_not_count_in_the_first_look(tmp_path: Path) -> None:
     """Else a candidate that takes long to compile is dropped as hopeless, however fast it is."""
     web = shutil.copytree(WEB, tmp_path / "web")
-    place = web / "tune" / "trial" / "gpu_memory.js"
+    place = web / "tune" / "trial" / "gpu_trial_memory.js"
     place.write_text(DEVICE)
     found = run(
         """
@@ -56,7 +56,7 @@ export const touch = async () => {};
 def test_times_by_a_rounded_clock(cost: float, tmp_path: Path) -> None:
     """Kernels run so often that a tick of the clock is a few hundredths of a batch."""
     web = shutil.copytree(WEB, tmp_path / "web")
-    place = web / "tune" / "trial" / "gpu_memory.js"
+    place = web / "tune" / "trial" / "gpu_trial_memory.js"
     place.write_text(ROUNDED)
     found = run(
         """
@@ -79,7 +79,7 @@ def test_times_by_a_rounded_clock(cost: float, tmp_path: Path) -> None:
 #: A page that uses its model without a break: after `gap` sides of pairs it interrupts the next
 #: one.  The clock is not read, so only these events count.
 BUSY = """
-import { rest } from './breath.js';
+import { rest } from './yielding.js';
 let [sides, pauses] = [0, 0];
 export const told = [];
 self.postMessage = ({ rests }) => rests && setImmediate(() => rest(0));
@@ -96,7 +96,7 @@ export const touch = async () => {};
 
 def contested(gap: int, folder: Path) -> Any:
     """A kernel against one that is 1.25 times as fast, on that page."""
-    place = shutil.copytree(WEB, folder / "web") / "tune" / "trial" / "gpu_memory.js"
+    place = shutil.copytree(WEB, folder / "web") / "tune" / "trial" / "gpu_trial_memory.js"
     place.write_text(BUSY)
     return run(
         """

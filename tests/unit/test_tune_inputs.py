@@ -1,4 +1,4 @@
-"""How far results of a trial may be apart (web/tune/trial/memory.js): a kernel that is made up."""
+"""How far results of a trial may be apart (trial_memory.js): a kernel that is made up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from node import run
 
 SCRIPT = """
 globalThis.self = { postMessage() {} };
-const { accept, check, begin, lay, openMemory, use } = await import('TUNE/trial/memory.js');
+const { accept, check, begin, lay, openMemory, use } = await import('TUNE/trial/trial_memory.js');
 const { inputsOf } = await import('TUNE/trial/checks.js');
 const SIZE = 4096;
 const buffer = { dtype: 'f32', size: SIZE, bytes: 4 * SIZE, limit: 0, extent: 0, real: null };

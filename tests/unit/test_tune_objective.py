@@ -49,7 +49,7 @@ def test_what_each_objective_asks() -> None:
 
 
 SERVING = """
-const { serving } = await import('TUNE/loop/order.js');
+const { serving } = await import('TUNE/loop/candidate_order.js');
 console.log(JSON.stringify(<objectives>.map((objective) => serving(<listed>, objective))));
 """
 

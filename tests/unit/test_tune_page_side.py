@@ -1,4 +1,4 @@
-"""What a page reports (tune/records/reports.js, ledger.js), and a source that is lost (line.js)."""
+"""What a page reports (reports.js, ledger.js), and a source that is lost (connection.js)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ globalThis.setTimeout = (work, wait) => {
   setImmediate(work);
 };
 globalThis.clearTimeout = () => {};
-const { openLine } = await import('TUNE/sources/line.js');
+const { openLine } = await import('TUNE/sources/connection.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const given = <given>;
 const calls = [];
@@ -229,7 +229,7 @@ def test_classes_come_from_where_the_socket_is(given: list[str], place: str) -> 
 
 REFUSED = """
 globalThis.location = { href: 'https://a.example/' };
-const { encode } = await import('TUNE/sources/frames.js');
+const { encode } = await import('TUNE/sources/frame_codec.js');
 globalThis.WebSocket = class {
   static OPEN = 1;
   readyState = 1;
@@ -261,13 +261,13 @@ console.log(JSON.stringify(found));
     ],
 )
 def test_a_refusal_is_tried_again_where_that_may_go_well(code: str, kind: str) -> None:
-    """As docs/tuning-protocol.md says of each; a `network` error is what `line.js` tries again."""
+    """As docs/tuning-protocol.md says of each; a `network` error is what connection.js retries."""
     assert run(REFUSED, code=code) == kind
 
 
 FLOOD = """
 globalThis.location = { href: 'https://a.example/' };
-const { encode } = await import('TUNE/sources/frames.js');
+const { encode } = await import('TUNE/sources/frame_codec.js');
 let closed = 0;
 globalThis.WebSocket = class {
   static OPEN = 1;

@@ -249,7 +249,7 @@ def test_what_another_tab_condemned_stays_so() -> None:
     await session({ rounds: 1 });
     const mine = await recall(engine);
     const other = made();
-    const { condemn } = await import('TUNE/records/record.js');
+    const { condemn } = await import('TUNE/records/device_record.js');
     const theirs = await recall(other);
     await condemn(other, theirs.winners);
     await keep(engine, mine);

@@ -1,4 +1,4 @@
-"""A GPU that a candidate took (web/tune/exchange/silent.js, guard.js), with engines that are made
+"""A GPU that a candidate took (unresponsive_gpu.js, guard.js), with engines that are made
 up and a clock that the test turns: the engine starts again elsewhere within five seconds."""
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def test_a_device_that_is_busy_with_a_long_run_is_kept() -> None:
 
 
 LISTENING = """
-const { listening } = await import('TUNE/exchange/silent.js');
+const { listening } = await import('TUNE/exchange/unresponsive_gpu.js');
 const { device, slowest, answers } = <given>;
 let looks = 0;
 const pending = [];

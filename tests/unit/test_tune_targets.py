@@ -1,4 +1,4 @@
-"""What is worth tuning (tune/loop/targets.js), from the profiles of an engine that is made up."""
+"""What is worth tuning (hot_kernels.js), from the profiles of an engine that is made up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from node import run
 
 SCRIPT = """
-import { findTargets } from 'TUNE/loop/targets.js';
+import { findTargets } from 'TUNE/loop/hot_kernels.js';
 
 const { gathers, all, joined = [] } = <plan>;
 const plans = all.map(({ kernels }, dims) => (

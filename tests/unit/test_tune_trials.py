@@ -341,7 +341,7 @@ globalThis.self = {
   addEventListener: (name, listener) => (hear = listener),
   postMessage: (data) => said.push(data),
 };
-await import('TUNE/trial/worker.js');
+await import('TUNE/trial/trial_worker.js');
 const module = Uint8Array.from(KERNEL);
 // The bundle's code has no kernel of that number.
 const ask = (id, kind, params) => hear({ data: { id, kind, params } });

@@ -30,7 +30,7 @@ const { EngineError } = await import('TUNE/../engine/errors.js');
 const { sha256 } = await import('TUNE/../engine/files.js');
 const { tune } = await import('TUNE/tuner.js');
 const { forget, restore } = await import('TUNE/records/persist.js');
-const { keep, recall } = await import('TUNE/records/record.js');
+const { keep, recall } = await import('TUNE/records/device_record.js');
 
 /** What tests do at some moments. */
 const acts = {};

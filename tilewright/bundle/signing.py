@@ -2,7 +2,7 @@
 
 Input: a private key (PEM; ECDSA on the curve P-256, which WebCrypto has everywhere) and what is
 signed.  Output: signatures and the public key, both base64url without padding.  Pages verify with
-engine/signed.js and tune/sources/signed.js.  Needs the extra `sign`.
+engine/signatures.js and tune/sources/signed.js.  Needs the extra `sign`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Node as a host of bundles on WebAssembly, in place of a browser.
 
 Input: the installed Node, or the one in TILEWRIGHT_NODE.  Output: a `PageProgram`, which runs
-web/host/node.mjs: it gives the engine the functions that a page has.
+web/host/nodejs.mjs: it gives the engine the functions that a page has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tilewright
 from tilewright.base.errors import HostError
 from tilewright.hosts.browser_dawn import INSTALL_NODE, installed_node
 
-SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "node.mjs"
+SCRIPT = Path(tilewright.__file__).parent / "web" / "host" / "nodejs.mjs"
 SECONDS = 30.0
 #: Flags, each with the major version of Node from which it is passed, if that Node knows it. Node
 #: 20 has WebSocket and relaxed SIMD behind flags.  Without Turboshaft, products take Node 20 and 22

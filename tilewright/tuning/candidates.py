@@ -159,7 +159,7 @@ def space_of(
     )
 
 
-#: Sort keys, smallest first; ties are in the order of latency, as in the page's order.js.
+#: Sort keys, smallest first; ties are in the order of latency, as in the page's candidate_order.js.
 _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
     "traffic": lambda c: c.words,
     "scratch": lambda c: c.scratch,

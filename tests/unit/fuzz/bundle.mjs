@@ -4,8 +4,8 @@
 import { serve, ORIGIN, PATH } from './page.mjs';
 import { load } from '../../../tilewright/web/engine/engine.js';
 import { backendOf } from '../../../tilewright/web/tune/backend/backend.js';
-import { aboutKernels } from '../../../tilewright/web/tune/records/record.js';
-import { findTargets } from '../../../tilewright/web/tune/loop/targets.js';
+import { aboutKernels } from '../../../tilewright/web/tune/records/device_record.js';
+import { findTargets } from '../../../tilewright/web/tune/loop/hot_kernels.js';
 
 /** A kernel of another schedule, by device. */
 const KERNELS = {

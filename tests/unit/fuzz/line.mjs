@@ -2,11 +2,11 @@
 // Input: frames, or files; what the page tells.  Output: the outcome, and the candidates that came through with their digests.
 
 import { compileWith, serve, ORIGIN, PATH } from './page.mjs';
-import { classify } from '../../../tilewright/web/tune/device/device.js';
+import { classify } from '../../../tilewright/web/tune/device/device_class.js';
 import { openLedger } from '../../../tilewright/web/tune/records/ledger.js';
 import { openReports } from '../../../tilewright/web/tune/records/reports.js';
 import { folderSource } from '../../../tilewright/web/tune/sources/folder.js';
-import { openLine } from '../../../tilewright/web/tune/sources/line.js';
+import { openLine } from '../../../tilewright/web/tune/sources/connection.js';
 import { pyodideSource } from '../../../tilewright/web/tune/sources/pyodide.js';
 import { signedSource } from '../../../tilewright/web/tune/sources/signed.js';
 import { socketSource } from '../../../tilewright/web/tune/sources/socket.js';

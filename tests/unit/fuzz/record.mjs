@@ -6,7 +6,7 @@ import { load } from '../../../tilewright/web/engine/engine.js';
 import { sha256 } from '../../../tilewright/web/engine/files.js';
 import { openLedger } from '../../../tilewright/web/tune/records/ledger.js';
 import { restore } from '../../../tilewright/web/tune/records/persist.js';
-import { keep, recall } from '../../../tilewright/web/tune/records/record.js';
+import { keep, recall } from '../../../tilewright/web/tune/records/device_record.js';
 
 const loaded = () => load(`${ORIGIN}${PATH}`, { threads: 1, memoryLimit: 2 ** 26 });
 const ran = async (engine, { x }) => String((await engine.run({ x: { ...x, data: Float32Array.from(x.data) } })).outputs.y.data);

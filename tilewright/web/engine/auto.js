@@ -1,12 +1,12 @@
 // Loads a bundle on its faster device: measures WebAssembly and WebGPU once, and remembers the verdict. Input: a bundle's URL, options of
 // `load`.  Output: an engine whose `info.choice` says what was measured, or why nothing was. Loaded on demand, for device 'auto'.  Without
-// storage it still works, but every visit measures again.  renew.js continues after a lost device.
+// storage it still works, but every visit measures again.  restart.js continues after a lost device.
 
 import { inspect, load, probeHost } from './engine.js';
 import { findAdapter } from './gpu_device.js';
 import { LATE, within } from './errors.js';
-import { prepared, recovering, unlessSilent, WENT_ON } from './renew.js';
-import { zerosFor } from './zeros.js';
+import { prepared, recovering, unlessSilent, WENT_ON } from './restart.js';
+import { zerosFor } from './zero_inputs.js';
 
 /** The cache with verdicts; its number changes whenever the measurement does. */
 const CACHE = 'tilewright-chosen-1';

@@ -2,10 +2,10 @@
 // if memory is shared.
 
 import { EngineError, typed } from './errors.js';
-import { instantiate, makeMachine } from './machine.js';
+import { instantiate, makeMachine } from './plan_runner.js';
 import { folderOf } from './bundle.js';
-import { HINT } from './launch.js';
-import { openLink } from './link.js';
+import { HINT } from './start_worker.js';
+import { openLink } from './channel.js';
 import { probeHost, threadsFor } from './features.js';
 import { makeStates } from './states.js';
 import { checkInputs, checkOutputs, copied, inputArray, ownOf, pickPlan, readOutputs, requireKnown, requireOptions, useHalves, writeInputs } from './tensors.js';

@@ -166,7 +166,7 @@ export type GenerateRun = (data: number[], count: number) => Promise<RunResult>;
 export type GenerateParts = (ids: number[], past: number, rows: number[], room: number) => number[][];
 export type Generate = (engine: Engine, prompt: number[], options?: GenerateOptions) => AsyncGenerator<number, void, void>;
 
-// Functions of devices.js, auto.js, renew.js and zeros.js.
+// Functions of devices.js, auto.js, restart.js and zero_inputs.js.
 
 export type LoadOn = (url: string, options: LoadOptions, device: any) => Promise<Engine>;
 export type LoadFastest = (url: string, options: LoadOptions) => Promise<Engine>;

@@ -3,7 +3,7 @@
 
 import { EngineError, requireCount } from './errors.js';
 import { requireMade, scoped, WORD } from './gpu_device.js';
-import { bytesOf, copyPlaces } from './gpu_places.js';
+import { bytesOf, copyPlaces } from './gpu_tensors.js';
 
 /**
  * Milliseconds of repetitions by which a step is timed: by the device's clock, which browsers round to 0.1, and by waiting; the most

@@ -4,7 +4,7 @@
 import { CHECK_BIT } from './abi.js';
 import { EngineError, outOfRange } from './errors.js';
 import { isFull, refusedWork, requireMade, scoped, stored, widen, WORD } from './gpu_device.js';
-import { bytesOf, copyIn, copyPlaces, endOf, FIRST, inRow, padded } from './gpu_places.js';
+import { bytesOf, copyIn, copyPlaces, endOf, FIRST, inRow, padded } from './gpu_tensors.js';
 import { readOutputs, sizesOf } from './tensors.js';
 
 /** The most bytes of a result buffer that is kept for reuse. */

@@ -1,11 +1,11 @@
 // Questions that a page can ask without loading a bundle: its manifest, and the files that this origin keeps.  Loaded on demand. Input: a
-// bundle's URL.  Output: the manifest and its digest, or a typed error, as of a load; bytes of kept files.  tidy.js deletes the files of
+// bundle's URL.  Output: the manifest and its digest, or a typed error, as of a load; bytes of kept files.  cache_eviction.js deletes the files of
 // single bundles.
 
 import { probeHost, requireHost } from './features.js';
 import { makeMeter } from './files.js';
 import { openBundle } from './loader.js';
-import { FOLDER, root } from './store.js';
+import { FOLDER, root } from './opfs_cache.js';
 import { requireOptions } from './tensors.js';
 
 /** Total bytes of bundle files that this origin keeps. */

@@ -5,7 +5,7 @@ import { readManifest, readPointer } from './bundle.js';
 import { EngineError } from './errors.js';
 import { probeHost, requireHost } from './features.js';
 import { bundleFiles, makeMeter } from './files.js';
-import { openStore } from './store.js';
+import { openStore } from './opfs_cache.js';
 import { useHalves } from './tensors.js';
 
 const POINTER = 'bundle.json';
@@ -56,7 +56,7 @@ export async function openBundle(url, meter, signal, { verify, key, name }) {
   const files = bundleFiles({ base, store, meter, signal, verify });
   meter.enter('manifest');
   const pointer = await files.pointer(POINTER, readPointer);
-  if (key !== undefined) await (await import('./signed.js')).requireSigned(key, pointer, name, store, EngineError);
+  if (key !== undefined) await (await import('./signatures.js')).requireSigned(key, pointer, name, store, EngineError);
   const { manifest: ref } = pointer;
   const manifest = readManifest(await files.bytes(ref), ref.file);
   await useHalves(manifest);

@@ -1,7 +1,7 @@
 // The engine worker's side of its pool: sends modules to the helpers and has stuck ones replaced.  Runs also work with fewer helpers.
 
 import { ABORT, SLEEPERS } from './abi.js';
-import { stepOf, wordsOf } from './machine.js';
+import { stepOf, wordsOf } from './plan_runner.js';
 import { within } from './errors.js';
 
 /** Milliseconds that a helper has to start. */

@@ -1,7 +1,7 @@
-// The worker's side of link.js (and gpu_here.js): the meaning of requests, and the message loop, which answers each request exactly once.
+// The worker's side of channel.js (and gpu_in_thread.js): the meaning of requests, and the message loop, which answers each request exactly once.
 // Input: a backend.  Runs are not queued here: the page orders them.
 
-import { live } from './machine.js';
+import { live } from './plan_runner.js';
 import { asEngineError } from './errors.js';
 import { loadBundle } from './loader.js';
 import { makePool } from './pool.js';

@@ -3,7 +3,7 @@
 
 import { EngineError } from './errors.js';
 
-/** Conversions of f16 and bf16, once `useHalves` has loaded them. @type {typeof import('./halves.js')} */
+/** Conversions of f16 and bf16, once `useHalves` has loaded them. @type {typeof import('./float16.js')} */
 let halves;
 
 /** @param {string} dtype @returns {dtype is T.Half} */
@@ -11,7 +11,7 @@ export const isHalf = (dtype) => /^b?f16$/.test(dtype);
 
 /** @type {T.UseHalves} */
 export async function useHalves({ inputs, outputs, states }) {
-  if ([inputs, outputs, states].flat().some(({ dtype }) => isHalf(dtype))) halves = await import('./halves.js');
+  if ([inputs, outputs, states].flat().some(({ dtype }) => isHalf(dtype))) halves = await import('./float16.js');
 }
 
 /** @type {T.Kinds} */

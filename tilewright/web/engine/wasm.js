@@ -3,7 +3,7 @@
 
 import { ABORT, EPOCH, HEADER, RECORD, SPIN, STOP, TRAP } from './abi.js';
 import { count, placed, requireCounts, sectionOf, widener } from './bundle.js';
-import { instantiate, makeMachine, makeMemory, wordsOf } from './machine.js';
+import { instantiate, makeMachine, makeMemory, wordsOf } from './plan_runner.js';
 import { EngineError, LATE, requireCount, within } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { exchanged } from './states.js';

@@ -2,7 +2,7 @@
 // end receives the shards.  Output: the tensors, each in its place.
 
 import { count, requireCounts, requireForm } from './bundle.js';
-import { MEANING } from './halves.js';
+import { MEANING } from './float16.js';
 import { arrayOf, elementsOf, isDtype, isHalf } from './tensors.js';
 
 /** Bytes of a number in files. @type {Record<string, number>} */

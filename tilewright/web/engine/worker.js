@@ -1,4 +1,4 @@
-// The engine's worker for WebAssembly; serve.js is the pool's worker.
+// The engine's worker for WebAssembly; pool_worker.js is the pool's worker.
 
 import { answer } from './requests.js';
 import { load } from './wasm.js';

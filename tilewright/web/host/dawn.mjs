@@ -1,6 +1,6 @@
 // The host without a browser: Node with Dawn, Chromium's WebGPU, drives the engine as the host page does.
 // Input: the folder of the npm package `webgpu`, words for Dawn, and the host page's address, or `probe`.
-// Output: a session (session.js); for `probe`, one line of JSON about the adapter, null without one.
+// Output: a session (host_protocol.js); for `probe`, one line of JSON about the adapter, null without one.
 // It gives Node what the engine expects of a page, and nothing else; dawn_worker.mjs does so for the engine's worker.
 
 import { fork } from 'node:child_process';
@@ -52,5 +52,5 @@ if (address === 'probe') {
 }
 become(address);
 Object.assign(globalThis, { Worker: PageWorker });
-const { serve } = await import('./session.js');
+const { serve } = await import('./host_protocol.js');
 serve(address, (state) => state === 'closed' && process.exit());

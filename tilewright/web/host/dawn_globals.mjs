@@ -1,4 +1,4 @@
-// What a page or worker has and Node lacks, for dawn.mjs and node.mjs.
+// What a page or worker has and Node lacks, for dawn.mjs and nodejs.mjs.
 // Input: the page's address; the folder of the npm package `webgpu`.  Output: globals; a GPU object.
 
 import { availableParallelism } from 'node:os';

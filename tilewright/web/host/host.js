@@ -1,7 +1,7 @@
 // The host page: lets Python drive the engine in this browser.
-// Input: the page's address, with a token.  Output: a session (session.js), and its state in the title.
+// Input: the page's address, with a token.  Output: a session (host_protocol.js), and its state in the title.
 
-import { serve } from './session.js';
+import { serve } from './host_protocol.js';
 
 /** @param {string} state */
 function show(state) {

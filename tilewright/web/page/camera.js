@@ -3,7 +3,7 @@
 
 import { clearCache } from '../engine/engine.js';
 import { forgetVerdicts } from '../engine/auto.js';
-import { findPictureBundle } from './catalogue.js';
+import { findPictureBundle } from './find_bundle.js';
 import { chosenDevice, showDevice } from './device_view.js';
 import { element } from './elements.js';
 import { LatencyView } from './latency_view.js';
@@ -11,7 +11,7 @@ import { PictureModel } from './picture_model.js';
 import { cameraSource, fileSource, sampleSource } from './picture_sources.js';
 import { forgetRate, showSeen } from './picture_view.js';
 import { showError, showLoading, showStatus } from './status_view.js';
-import { errorText, sizeText } from './words.js';
+import { errorText, sizeText } from './formatting.js';
 
 /** @typedef {import('./picture_sources.js').Source} Source */
 

@@ -3,7 +3,7 @@
 // The server's store counts the votes; the page only shows them.
 
 import { element, make } from './elements.js';
-import { countText } from './words.js';
+import { countText } from './formatting.js';
 
 /**
  * A kernel's standing on a class.  `default`: null until the votes agree; `ranked`: best first; `current`: the candidates

@@ -6,7 +6,7 @@ import { MEASURES, SETTING, pointsOf, read } from './corun_results.js';
 import { element, make } from './elements.js';
 import { showFrontier } from './frontier_view.js';
 import { showTimeline } from './timeline_view.js';
-import { countText } from './words.js';
+import { countText } from './formatting.js';
 
 /**
  * @typedef {import('./corun_results.js').Point} Point

@@ -2,7 +2,7 @@
 // Input: engine.info with the choice of the device, buckets of runs, a profile.  Output: texts in the side panels.
 
 import { element, make } from './elements.js';
-import { bucketText, countText, sizeText, timeText } from './words.js';
+import { bucketText, countText, sizeText, timeText } from './formatting.js';
 
 const LISTED_STEPS = 12;
 

@@ -3,7 +3,7 @@
 // It redraws at most once per frame.
 
 import { draw, element } from './elements.js';
-import { timeText } from './words.js';
+import { timeText } from './formatting.js';
 
 const SHOWN = 60;
 const WIDTH = 300;

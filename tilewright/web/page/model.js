@@ -4,7 +4,7 @@
 
 import { EngineError, load } from '../engine/engine.js';
 import { Tokenizer } from '../vendor/tokenizers/tokenizers.min.mjs';
-import { EMBEDDING, TOKENIZER } from './catalogue.js';
+import { EMBEDDING, TOKENIZER } from './find_bundle.js';
 
 /**
  * @typedef {'query' | 'entry'} Purpose

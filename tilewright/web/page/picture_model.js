@@ -4,7 +4,7 @@
 
 import { EngineError, load } from '../engine/engine.js';
 import { placeOf, sizeOf } from '../engine/frames.js';
-import { CAMERA } from './catalogue.js';
+import { CAMERA } from './find_bundle.js';
 import { areasOf, labelsOf } from './findings.js';
 
 /**

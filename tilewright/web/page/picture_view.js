@@ -3,7 +3,7 @@
 
 import { sizeOf } from '../engine/frames.js';
 import { element, make } from './elements.js';
-import { countText, timeText } from './words.js';
+import { countText, timeText } from './formatting.js';
 
 /**
  * @typedef {import('./picture_model.js').Seen} Seen

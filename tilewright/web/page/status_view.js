@@ -2,7 +2,7 @@
 // Input: states and progress.  Output: texts, bar and buttons of #status.
 
 import { element } from './elements.js';
-import { countText, errorText, sizeText } from './words.js';
+import { countText, errorText, sizeText } from './formatting.js';
 
 /** @typedef {'loading' | 'embedding' | 'ready' | 'cancelled' | 'error'} StatusState */
 

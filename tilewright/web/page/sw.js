@@ -6,25 +6,25 @@ const CACHE = 'tilewright-page-v3';
 
 const FILES = [
   '/', '/camera', '/classes', '/corun', '/style.css', '/corun.css', '/icon.svg', '/sentences.json', '/api/bundles',
-  ...['app', 'camera', 'catalogue', 'classes', 'collection', 'corun', 'corun_results', 'device_view', 'elements', 'findings', 'frontier_view', 'latency_view', 'model', 'picture_model', 'picture_sources', 'picture_view', 'ranking_view', 'status_view', 'timeline_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view', 'words']
+  ...['camera', 'classes', 'collection', 'corun', 'corun_results', 'device_view', 'elements', 'find_bundle', 'findings', 'formatting', 'frontier_view', 'latency_view', 'model', 'picture_model', 'picture_sources', 'picture_view', 'ranking_view', 'search', 'status_view', 'timeline_view', 'tuning', 'tuning_chart', 'tuning_log', 'tuning_view']
     .map((name) => `/${name}.js`),
-  ...['abi', 'auto', 'bundle', 'changes', 'devices', 'engine', 'errors', 'exchange', 'features', 'files', 'frames', 'generate', 'gpu_buffers', 'gpu_device', 'gpu_frames', 'gpu_here', 'gpu_kernels', 'gpu_measure', 'gpu_places', 'gpu_plan', 'gpu_runs', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'halves', 'inspect', 'launch', 'link', 'loader', 'machine', 'measure', 'pool', 'renew', 'requests', 'serve', 'signed', 'states', 'store', 'tensors', 'tidy', 'vet', 'wasm', 'webgpu', 'widening', 'worker', 'zeros']
+  ...['abi', 'auto', 'bundle', 'cache_eviction', 'changes', 'channel', 'devices', 'engine', 'errors', 'exchange', 'features', 'files', 'float16', 'frames', 'generate', 'gpu_buffers', 'gpu_device', 'gpu_frames', 'gpu_in_thread', 'gpu_kernels', 'gpu_measure', 'gpu_plan', 'gpu_runs', 'gpu_tensors', 'gpu_upload', 'gpu_vet', 'gpu_worker', 'inspect', 'loader', 'measure', 'opfs_cache', 'plan_runner', 'pool', 'pool_worker', 'requests', 'restart', 'signatures', 'start_worker', 'states', 'tensors', 'vet', 'wasm', 'webgpu', 'widening', 'worker', 'zero_inputs']
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
-  ...['alone', 'candidate', 'forecast', 'latency', 'objective', 'pace', 'summary', 'supply', 'targets', 'tenure']
+  ...['candidate', 'candidate_queue', 'forecast', 'hot_kernels', 'latency', 'objective', 'pace', 'session_lock', 'summary', 'tuning_session']
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),
-  ...['breath', 'checks', 'clock', 'gpu_memory', 'gpu_specs', 'gpu_timing', 'gpu_worker', 'halves', 'inputs', 'judge', 'memory', 'pairs', 'pristine', 'specs', 'statistics', 'timing', 'trials', 'worker']
+  ...['checks', 'clock', 'f16_words', 'freeze_builtins', 'gpu_specs', 'gpu_timing', 'gpu_trial_memory', 'gpu_trial_worker', 'inputs', 'judge', 'pairs', 'specs', 'statistics', 'timing', 'trial_memory', 'trial_worker', 'trials', 'yielding']
     .map((name) => `/tune/trial/${name}.js`),
-  ...['adopt', 'agree', 'confirm', 'gain', 'guard', 'runs', 'silent', 'turns', 'watch']
+  ...['adopt', 'compare_results', 'confirm', 'gain', 'guard', 'paired_runs', 'runs', 'unresponsive_gpu', 'watchdog']
     .map((name) => `/tune/exchange/${name}.js`),
-  ...['forms', 'frames', 'line', 'signed', 'socket', 'told']
+  ...['answer_checks', 'connection', 'frame_codec', 'minimal_hello', 'signed', 'socket']
     .map((name) => `/tune/sources/${name}.js`),
-  ...['kernels', 'ledger', 'persist', 'record', 'reports', 'tuned']
+  ...['device_record', 'engine_state', 'kernels', 'ledger', 'persist', 'reports']
     .map((name) => `/tune/records/${name}.js`),
-  ...['device', 'visit']
+  ...['device_class', 'visit']
     .map((name) => `/tune/device/${name}.js`),
   '/vendor/tokenizers/tokenizers.min.mjs', '/vendor/uplot/uPlot.esm.js', '/vendor/uplot/uPlot.min.css',
 ];

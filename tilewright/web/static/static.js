@@ -4,7 +4,7 @@
 // Output: progress as text.  The loaded engine is `globalThis.engine`.
 
 import { load } from '../engine/engine.js';
-import { zerosFor } from '../engine/zeros.js';
+import { zerosFor } from '../engine/zero_inputs.js';
 import { folderSource } from '../tune/sources/folder.js';
 import { pyodideSource } from '../tune/sources/pyodide.js';
 

@@ -3,7 +3,7 @@
 // engine.  Output: the same engine; the tuner stores the result, so a device checks each build once.
 
 import { hear, sleep } from './loop/pace.js';
-import { recall } from './records/record.js';
+import { recall } from './records/device_record.js';
 
 /** Matches the URL of a relinked bundle; its first group is the class. */
 const RELINKED = /\/tuned\/([^/]+)\/[^/]+\/[^/]+\/(?:bundle\.json)?$/;

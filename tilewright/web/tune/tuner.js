@@ -1,15 +1,15 @@
 // The tuning session: kernels get faster while a page uses the model.
 // Input: an engine, a source of candidates, a budget.  Output: events, a summary, an engine with faster
 // kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the noise, first in
-// a worker with its own memory, then in the engine.  tenure.js does the work; here is when, and which state may follow which.
+// a worker with its own memory, then in the engine.  tuning_session.js does the work; here is when, and which state may follow which.
 
 import { asEngineError, EngineError } from '../engine/errors.js';
 import { requireOptions } from '../engine/tensors.js';
-import { alone } from './loop/alone.js';
+import { alone } from './loop/session_lock.js';
 import { LATENCY, OBJECTIVES } from './loop/objective.js';
 import { hear, makePace, shown } from './loop/pace.js';
 import { summaryOf } from './loop/summary.js';
-import { Tenure } from './loop/tenure.js';
+import { Tenure } from './loop/tuning_session.js';
 
 const OPTIONS = 'absence, budget, check, device, objective, onEvent, patience, report, rounds, seconds, signal, source, specs';
 

@@ -4,7 +4,7 @@ import { EngineError } from '../../engine/errors.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
 
 export { openSpecs } from '../trial/specs.js';
-export { factsOf } from '../device/device.js';
+export { factsOf } from '../device/device_class.js';
 
 /** The most tiles of a candidate: a trial lists them. */
 export const MOST_TILES = 1 << 20;

@@ -1,6 +1,6 @@
 // Tuning of WebGPU kernels: their `Tune.Backend`.
 
-import { launchWorker } from '../../engine/launch.js';
+import { launchWorker } from '../../engine/start_worker.js';
 
 export { openSpecs } from '../trial/gpu_specs.js';
 
@@ -9,7 +9,7 @@ export const MOST_TILES = 2 ** 28;
 /** A GPU's class follows from its adapter, so nothing is probed. */
 export const PROBES = 0;
 
-export const start = () => launchWorker(() => new Worker(new URL('../trial/gpu_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
+export const start = () => launchWorker(() => new Worker(new URL('../trial/gpu_trial_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
 
 /** Making a device and pipelines takes long. */
 export const early = true;

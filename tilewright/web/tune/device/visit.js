@@ -4,8 +4,8 @@
 
 import { load, probeHost } from '../../engine/engine.js';
 import { folderOf } from '../../engine/bundle.js';
-import { CLASSES as ROWS, heard, jsonOf } from '../sources/forms.js';
-import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device.js';
+import { CLASSES as ROWS, heard, jsonOf } from '../sources/answer_checks.js';
+import { browserFamily, classify, factsOf, l1Bytes, MONTH } from './device_class.js';
 
 const KEPT = 'tilewright-class';
 const CLASSES = '/api/classes';

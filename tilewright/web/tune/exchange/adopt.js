@@ -4,7 +4,7 @@
 
 import { planTimes, runsOf, unlessTrapped } from './runs.js';
 import { median } from '../trial/statistics.js';
-import { mayRun } from '../loop/targets.js';
+import { mayRun } from '../loop/hot_kernels.js';
 
 /** The least runs of a step per measurement: the first one finds cold caches. */
 const LEAST_STEPS = 3;

@@ -3,8 +3,8 @@
 // pay.  Each kernel was faster by itself, but together they share caches and cores.
 
 import { guardOf } from './guard.js';
-import { changeOf } from '../records/record.js';
-import { byTurns } from './turns.js';
+import { changeOf } from '../records/device_record.js';
+import { byTurns } from './paired_runs.js';
 
 /** @type {Tune.Confirm} */
 export const confirm = (tools) => guardOf(tools.engine).undisturbed([...tools.changed.keys()], () => confirmed(tools));

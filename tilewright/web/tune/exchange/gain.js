@@ -2,13 +2,13 @@
 // Input: a session, or an engine that uses kernels of an earlier visit.  Output: the figure, also in words, that page
 // and command line show.  If no kernel was swapped there is no gain, whatever clocks say.
 
-import { alone } from '../loop/alone.js';
+import { alone } from '../loop/session_lock.js';
 import { guardOf } from './guard.js';
 import { makePace } from '../loop/pace.js';
 import { restore } from '../records/persist.js';
-import { recall } from '../records/record.js';
-import { plansInOrder } from '../loop/targets.js';
-import { byTurns } from './turns.js';
+import { recall } from '../records/device_record.js';
+import { plansInOrder } from '../loop/hot_kernels.js';
+import { byTurns } from './paired_runs.js';
 
 /** @type {Gains.Gain} */
 export const NONE = { verdict: 'none', text: 'no kernel changed, so no gain' };

@@ -1,16 +1,16 @@
 // Replaces a tuned kernel that traps in a run of the page, or does not end, by the bundle's own, and restarts the engine. Input: an engine
 // with tuned kernels.  Output: the same engine with a guarded `run`.  A run that trapped still rejects; a run that did not end is repeated.
 // A kernel can write anywhere in the model's memory, so nothing that is read from it is proof.  A GPU that a trial made unresponsive is
-// given up, too (silent.js).
+// given up, too (unresponsive_gpu.js).
 
 import { PREEMPT } from '../../engine/abi.js';
-import { stepOf, wordsOf } from '../../engine/machine.js';
+import { stepOf, wordsOf } from '../../engine/plan_runner.js';
 import { EngineError } from '../../engine/errors.js';
-import { isLost, requireWhole, startAgain } from '../../engine/renew.js';
-import { changeOf, condemn, recall } from '../records/record.js';
-import { tunedOf } from '../records/tuned.js';
-import { answers, goneOn, listening } from './silent.js';
-import { watch } from './watch.js';
+import { isLost, requireWhole, startAgain } from '../../engine/restart.js';
+import { changeOf, condemn, recall } from '../records/device_record.js';
+import { tunedOf } from '../records/engine_state.js';
+import { answers, goneOn, listening } from './unresponsive_gpu.js';
+import { watch } from './watchdog.js';
 
 /**
  * The most losses of the GPU device that are recovered from; after the second no tuned kernel is used, since one may have been the cause.

@@ -4,7 +4,7 @@
 // Browsers run new code slowly and optimise a function once it is hot.  So runs are warmed up before a latency or a gain is measured.
 
 import { median } from '../trial/statistics.js';
-import { mayRun } from '../loop/targets.js';
+import { mayRun } from '../loop/hot_kernels.js';
 
 /** Milliseconds of one measurement, a group of runs that is timed as one sample. */
 const LOOK = 4;

@@ -4,12 +4,12 @@
 import { asEngineError, EngineError } from '../../engine/errors.js';
 import { sha256 } from '../../engine/files.js';
 import { adopt } from '../exchange/adopt.js';
-import { disagreement } from '../exchange/agree.js';
+import { disagreement } from '../exchange/compare_results.js';
 import { guardOf } from '../exchange/guard.js';
 import { BAD, COMPILERS, RIGHT } from '../records/ledger.js';
 import { backendOf } from '../backend/backend.js';
 import { barOf } from './objective.js';
-import { changeOf } from '../records/record.js';
+import { changeOf } from '../records/device_record.js';
 
 /** The verdict on a candidate with which the engine fails, by the error's code. @type {Record<string, Tune.Verdict>} */
 const MEANING = { input: 'refused', 'kernel-trap': 'trapped' };

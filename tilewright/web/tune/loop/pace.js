@@ -5,7 +5,7 @@
 // QUIET.  A page that runs the model for each camera frame, or without pause, is never idle that long: then tuning uses the gap after one
 // run in EACH, however short it is.
 
-import { tunedOf } from '../records/tuned.js';
+import { tunedOf } from '../records/engine_state.js';
 
 /** Milliseconds of idle time: longer than a frame at 25 per second, shorter than a person notices. */
 const QUIET = 45;

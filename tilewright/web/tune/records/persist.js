@@ -1,11 +1,11 @@
 // Restores the winners of earlier visits into an engine, so that it starts tuned without a server; or forgets them.
-// Input: an engine.  Output: the same engine with the device's winners, or with the bundle's own kernels.  record.js
+// Input: an engine.  Output: the same engine with the device's winners, or with the bundle's own kernels.  device_record.js
 // stores the winners and decides whether they still fit.
 
 import { asEngineError } from '../../engine/errors.js';
 import { guardOf } from '../exchange/guard.js';
-import { changeOf, erase, keep, recall } from './record.js';
-import { tunedOf } from './tuned.js';
+import { changeOf, erase, keep, recall } from './device_record.js';
+import { tunedOf } from './engine_state.js';
 
 /**
  * Swaps the device's winners into an engine, ideally before its first run; resolves with their number.

@@ -4,9 +4,9 @@
 import { folderOf, requireForm } from '../../engine/bundle.js';
 import { bundleFiles, makeMeter } from '../../engine/files.js';
 import { EngineError } from '../../engine/errors.js';
-import { INDEX as INDEX_FORM, LIST } from './forms.js';
+import { INDEX as INDEX_FORM, LIST } from './answer_checks.js';
 import { LATENCY } from '../loop/objective.js';
-import { inOrder, serving, unheard } from '../loop/order.js';
+import { inOrder, serving, unheard } from '../loop/candidate_order.js';
 
 const FORMAT = 1;
 const INDEX = 'index.json';

@@ -5,10 +5,10 @@
 import { folderOf, requireForm } from '../../engine/bundle.js';
 import { inspect } from '../../engine/engine.js';
 import { EngineError } from '../../engine/errors.js';
-import { launchWorker } from '../../engine/launch.js';
+import { launchWorker } from '../../engine/start_worker.js';
 import { filesOf } from './folder.js';
-import { CANDIDATE, MADE, OFFERED } from './forms.js';
-import { inOrder, unheard } from '../loop/order.js';
+import { CANDIDATE, MADE, OFFERED } from './answer_checks.js';
+import { inOrder, unheard } from '../loop/candidate_order.js';
 
 /** Milliseconds for the start, which may have to fetch and compile megabytes. */
 const START_LIMIT = 120_000;

@@ -37,7 +37,7 @@ export function signedSource(source, key) {
       // The digest of what came: a digest in the header proves nothing.
       const statement = statementOf(bundle, sent.header, await sha256(sent.module));
       // Most pages sign nothing: the engine's delivered files are without it.
-      const { requireSignature } = await import('../../engine/signed.js');
+      const { requireSignature } = await import('../../engine/signatures.js');
       await requireSignature(key, statement, signature, EngineError, 'A candidate', 'Let its server, or `build --static`, sign with --sign-with', { spec, candidate });
       return sent;
     },

@@ -1,11 +1,11 @@
 // A source of candidates over the server's tuning socket (docs/tuning-protocol.md).
 // Input: its URL.  Output: a Source.  If the connection is lost, `next` rejects with a `network` error.  The server
-// keeps no session, so `open` resumes from the hello alone; told.js limits what that reveals.
+// keeps no session, so `open` resumes from the hello alone; minimal_hello.js limits what that reveals.
 
 import { EngineError } from '../../engine/errors.js';
-import { heard, jsonOf, KERNEL, WELCOME } from './forms.js';
-import { decode, encode } from './frames.js';
-import { toldOf, whole } from './told.js';
+import { heard, jsonOf, KERNEL, WELCOME } from './answer_checks.js';
+import { decode, encode } from './frame_codec.js';
+import { toldOf, whole } from './minimal_hello.js';
 
 /** Candidates to prefetch while one is tried. */
 const AHEAD = 2;

@@ -2,9 +2,9 @@
 // Input: kernels; for pairs they must be warm.  Output: milliseconds of a kernel; pairs of times.  A kernel runs whole, many times
 // in one submission: by timestamps where the device has them, else by waiting for it.
 
-import { breathe } from './breath.js';
+import { breathe } from './yielding.js';
 import { resolution } from './clock.js';
-import { hasStamps, timed, touch } from './gpu_memory.js';
+import { hasStamps, timed, touch } from './gpu_trial_memory.js';
 import { median } from './statistics.js';
 
 /** Milliseconds to which browsers round timestamps. */

@@ -1,12 +1,12 @@
 // Test inputs for kernels, and the comparison of two kernels' results.
 // Input: a buffer's description, the name of an input set, a seed.  Output: the buffer's contents, the same for the same
-// arguments; or what is wrong with a result.  Work on large buffers yields in between (breath.js).
+// arguments; or what is wrong with a result.  Work on large buffers yields in between (yielding.js).
 //
 //     random    usual magnitudes; also used for timing
 //     edge      whole rows of zeros, both signs, tiny and large numbers, a few denormals; ends of integer ranges
 //     special   random with a few NaN and infinities
 
-import { inPieces } from './breath.js';
+import { inPieces } from './yielding.js';
 
 /** @type {Record<string, any>} */
 const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8Array, i16: Int16Array, i32: Int32Array, i64: BigInt64Array, bool: Uint8Array };

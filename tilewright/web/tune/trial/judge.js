@@ -4,9 +4,9 @@
 
 import { contest } from './pairs.js';
 import { allowed, arrayOf, difference, isFloat } from './inputs.js';
-import { beginWork, breathe, rest, workedUntilNow } from './breath.js';
+import { beginWork, breathe, rest, workedUntilNow } from './yielding.js';
 import { inputsOf, Lost, MOST_DOUBT, Refused, Trapped } from './checks.js';
-import { freezeBuiltIns } from './pristine.js';
+import { freezeBuiltIns } from './freeze_builtins.js';
 
 /** Milliseconds after which no further pair is measured, for the first comparison and for both together. */
 const LIMITS = [400, 650];

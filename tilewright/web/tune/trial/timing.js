@@ -3,7 +3,7 @@
 
 import { batchMilliseconds, resolution, timed } from './clock.js';
 import { median } from './statistics.js';
-import { BREATH, breathe, breatheIfDue } from './breath.js';
+import { BREATH, breathe, breatheIfDue } from './yielding.js';
 
 /** Milliseconds of one look, a group of calls that is timed as one sample. */
 const LOOK = 3;

@@ -3,7 +3,7 @@
 // verdict: no worker, no memory, unreadable facts.
 
 import { EngineError } from '../../engine/errors.js';
-import { launchWorker } from '../../engine/launch.js';
+import { launchWorker } from '../../engine/start_worker.js';
 import { RIGHT } from '../records/ledger.js';
 
 /** Maximum bytes of inputs and results that the worker caches. */
@@ -36,7 +36,7 @@ class Hung extends Error {
   }
 }
 
-const startWorker = () => launchWorker(() => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
+const startWorker = () => launchWorker(() => new Worker(new URL('./trial_worker.js', import.meta.url), { type: 'module', name: 'tilewright-trial' }));
 
 /** @type {Tune.OpenTrials} */
 export const openTrials = (given) => new Trials(given);

@@ -1,6 +1,6 @@
 // The worker in which candidates of WebGPU are tried (judge.js), on a device of its own.
 
-import { accept, ahead, beating, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './gpu_memory.js';
+import { accept, ahead, beating, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './gpu_trial_memory.js';
 import { finest, glance, pairsOf, quick, readClock, warm } from './gpu_timing.js';
 import { judge } from './judge.js';
 

@@ -6,9 +6,9 @@
 import { sha256 } from '../../engine/files.js';
 import { backendOf } from '../backend/backend.js';
 import { readKernels } from './kernels.js';
-import { decode, encode } from '../sources/frames.js';
+import { decode, encode } from '../sources/frame_codec.js';
 import { LATENCY } from '../loop/objective.js';
-import { tunedOf } from './tuned.js';
+import { tunedOf } from './engine_state.js';
 
 const CACHE = 'tilewright-tuned-1';
 /** Letters of the frame's digest, with which an entry begins. */

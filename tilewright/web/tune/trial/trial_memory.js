@@ -7,9 +7,9 @@
 import { arrayOf, isFloat, shake } from './inputs.js';
 import { checksOf, Refused, Trapped } from './checks.js';
 import { CHECK, INDEX } from '../../engine/abi.js';
-import { instanceOf } from '../../engine/machine.js';
+import { instanceOf } from '../../engine/plan_runner.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
-import { BREATH, breathe, inPieces } from './breath.js';
+import { BREATH, breathe, inPieces } from './yielding.js';
 
 const PAGE = 65536;
 const ARGS = 1024;

@@ -3,7 +3,7 @@
 
 import { clearCache } from '../engine/engine.js';
 import { forgetVerdicts } from '../engine/auto.js';
-import { findSentenceBundle } from './catalogue.js';
+import { findSentenceBundle } from './find_bundle.js';
 import { collectionFromText, exampleCollection, MOST_ENTRIES } from './collection.js';
 import { chosenDevice, showBucket, showDevice, showProfile } from './device_view.js';
 import { element, make } from './elements.js';
@@ -12,7 +12,7 @@ import { SentenceModel } from './model.js';
 import { showRanking } from './ranking_view.js';
 import { showCollection, showError, showLoading, showStatus } from './status_view.js';
 import { TuningPanel } from './tuning.js';
-import { countText, sizeText, timeText } from './words.js';
+import { countText, sizeText, timeText } from './formatting.js';
 
 /** @typedef {import('./collection.js').Collection} Collection */
 

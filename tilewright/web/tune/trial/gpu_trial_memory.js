@@ -8,9 +8,9 @@
 import { deviceFor, layoutOf, lossOf, pipelineOf, requireMade, scoped, soundness, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
-import { beat, beating as steadily, breathe } from './breath.js';
+import { beat, beating as steadily, breathe } from './yielding.js';
 import { checksOf, Lost, Refused, Trapped } from './checks.js';
-import { halvesOf } from './halves.js';
+import { halvesOf } from './f16_words.js';
 import { arrayOf, isFloat, shake } from './inputs.js';
 
 /** Words before everything else, and between two regions; every buffer begins at a multiple of them. */

@@ -2,7 +2,7 @@
 // Input: a source, a function that makes the hello.  Output: classes, candidates; the last error after ATTEMPTS failures.
 
 import { EngineError } from '../../engine/errors.js';
-import { CLASSES, heard } from './forms.js';
+import { CLASSES, heard } from './answer_checks.js';
 import { sleep, unless } from '../loop/pace.js';
 
 /** Milliseconds of the first backoff, and the maximum; it doubles with each failure, with jitter. */

@@ -4,23 +4,23 @@
 
 import { EngineError } from '../../engine/errors.js';
 import { backendOf } from '../backend/backend.js';
-import { browserFamily, classify, MONTH } from '../device/device.js';
+import { browserFamily, classify, MONTH } from '../device/device_class.js';
 import { confirm } from '../exchange/confirm.js';
 import { sessionGain } from '../exchange/gain.js';
 import { guardOf } from '../exchange/guard.js';
 import { openLedger } from '../records/ledger.js';
 import { restore } from '../records/persist.js';
-import { aboutKernels, bundleName, keep, recall } from '../records/record.js';
+import { aboutKernels, bundleName, keep, recall } from '../records/device_record.js';
 import { openReports } from '../records/reports.js';
-import { openLine } from '../sources/line.js';
+import { openLine } from '../sources/connection.js';
 import { MOST_BYTES } from '../trial/specs.js';
 import { openTrials } from '../trial/trials.js';
 import { handle } from './candidate.js';
 import { openForecast } from './forecast.js';
 import { openLatency } from './latency.js';
 import { startOf, summaryOf } from './summary.js';
-import { openSupply } from './supply.js';
-import { findTargets } from './targets.js';
+import { openSupply } from './candidate_queue.js';
+import { findTargets } from './hot_kernels.js';
 
 /** Trials between two saves of the record if nothing was adopted. */
 const KEEP_EVERY = 8;

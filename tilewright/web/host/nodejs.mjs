@@ -1,6 +1,6 @@
 // The host page's code in Node, for bundles on WebAssembly, on one thread: the engine's worker and the tuner's are Node's threads, and Node has not all
 // that a pool of them needs (crossOriginIsolated, navigator.locks).
-// Input: the host page's address.  Output: a session (session.js).  For bundles on WebGPU there is dawn.mjs.
+// Input: the host page's address.  Output: a session (host_protocol.js).  For bundles on WebGPU there is dawn.mjs.
 
 import { Worker as Thread, isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { become, becomeWorker, WorkerElsewhere } from './dawn_globals.mjs';
@@ -33,7 +33,7 @@ async function page() {
   const address = process.argv[2];
   become(address);
   Object.assign(globalThis, { Worker: PageWorker });
-  const { serve } = await import('./session.js');
+  const { serve } = await import('./host_protocol.js');
   serve(address, (state) => state === 'closed' && process.exit());
 }
 

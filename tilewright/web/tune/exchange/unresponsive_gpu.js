@@ -2,7 +2,7 @@
 // Input: an engine.  Output: an answer in bounded time; a new engine on a new device, or on WebAssembly.  guard.js ends the old engine.
 
 import { EngineError, within } from '../../engine/errors.js';
-import { adding, firstStarted, unlessSilent, WENT_ON } from '../../engine/renew.js';
+import { adding, firstStarted, unlessSilent, WENT_ON } from '../../engine/restart.js';
 
 /** Milliseconds in which a device must do a small piece of work, plus a multiple of the slowest run so far, which may come first. */
 const [ANSWER, TIMES] = [500, 2];

@@ -102,7 +102,7 @@ export async function openStore() {
     reach,
 
     // Needed only after an update of a bundle.  A failure is left to the next time: another tab may be deleting, too.
-    tidy: (old) => import('./tidy.js').then(({ tidy }) => tidy(folder, PART, reach, drop, old)).catch(() => {}),
+    tidy: (old) => import('./cache_eviction.js').then(({ tidy }) => tidy(folder, PART, reach, drop, old)).catch(() => {}),
   };
 }
 

@@ -1,9 +1,9 @@
 // The worker in which candidates of WebAssembly are tried (judge.js).
 
-import { l1Bytes } from '../device/device.js';
-import { beating, breathe } from './breath.js';
+import { l1Bytes } from '../device/device_class.js';
+import { beating, breathe } from './yielding.js';
 import { judge } from './judge.js';
-import { accept, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './memory.js';
+import { accept, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './trial_memory.js';
 import { finest, glance, pairsOf, quick, readClock, warm } from './timing.js';
 
 // No `import *`: bundlers make a file of its own of that.

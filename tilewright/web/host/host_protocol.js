@@ -3,7 +3,7 @@
 // are the two places where a session runs, a page and a Node process.
 
 import { EngineError, probeHost } from '../engine/engine.js';
-import { FrameReader, sendMessage } from './frames.js';
+import { FrameReader, sendMessage } from './framing.js';
 import { Methods } from './methods.js';
 
 const PROTOCOL = 1;
@@ -48,7 +48,7 @@ export function serve(address, show) {
 /**
  * @param {WebSocket} socket
  * @param {Methods} methods
- * @param {import('./frames.js').Request} request
+ * @param {import('./framing.js').Request} request
  */
 async function answer(socket, methods, request) {
   const { id, method } = request;

@@ -2,7 +2,7 @@
 // Input: the tools of a session, the step, the swaps there and back.  Output: what is wrong with it, or null.  The old kernel is
 // in use before and after, unless it fails.  A trial has its own memory and made-up data: a kernel could tell it from a real run.
 
-import { mayRun } from '../loop/targets.js';
+import { mayRun } from '../loop/hot_kernels.js';
 
 /** Attempts at a comparison during which the page leaves the inputs of its last run as they are. */
 const TRIES = 3;

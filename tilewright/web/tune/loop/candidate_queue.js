@@ -2,7 +2,7 @@
 // Input: a line to the source, the forecast.  Output: candidates, kernels that are done, null at the end.  A source that
 // takes long, or is lost, keeps no candidate from its trial that is here and need not wait.
 
-import { isLost } from '../sources/line.js';
+import { isLost } from '../sources/connection.js';
 import { sleep, unless } from './pace.js';
 
 /** Candidates, none of them expected to be slow, that are chosen from. */

@@ -1,4 +1,4 @@
-// WebGPU in the caller's thread, on the caller's device; link.js is the same for a worker.  Loaded on demand. Input: a GPUDevice.  Output:
+// WebGPU in the caller's thread, on the caller's device; channel.js is the same for a worker.  Loaded on demand. Input: a GPUDevice.  Output:
 // T.Link.  Closing it destroys all that the engine made on the device; the device itself stays.
 
 import { asEngineError, EngineError } from './errors.js';

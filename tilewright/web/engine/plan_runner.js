@@ -21,7 +21,7 @@ export function makeMemory(pages) {
 /** @param {WebAssembly.Memory} memory */
 export const wordsOf = (memory) => new Int32Array(memory.buffer, 0, CONTROL_WORDS);
 
-/** Holds a Web Lock for the worker's lifetime: link.js detects a dead worker by its release. */
+/** Holds a Web Lock for the worker's lifetime: channel.js detects a dead worker by its release. */
 export const live = () => new Promise((resolve) => navigator.locks?.request(self.name, () => {
   self.postMessage({ alive: true });
   resolve(null);

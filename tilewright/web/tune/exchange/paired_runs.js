@@ -2,7 +2,7 @@
 // alternative.  Output: the ratio of the times with its interval; events.  The kernels in use are the same before and after.  The caller
 // draws conclusions.
 
-import { changeOf } from '../records/record.js';
+import { changeOf } from '../records/device_record.js';
 import { planTimes, runsOf, settled, unlessTrapped, usual, warmUp } from './runs.js';
 import { interval, median } from '../trial/statistics.js';
 

@@ -2,7 +2,7 @@
 // words in shared memory control it.
 
 import { TRAP } from './abi.js';
-import { instantiate, leaveRun, live, wordsOf } from './machine.js';
+import { instantiate, leaveRun, live, wordsOf } from './plan_runner.js';
 
 onmessage = async ({ data: { port, number } }) => {
   await live();

@@ -3,7 +3,7 @@
 // winners.
 
 import { unless } from './pace.js';
-import { bundleName } from '../records/record.js';
+import { bundleName } from '../records/device_record.js';
 
 /** For browsers without locks: for each bundle, the last session queued in this page. @type {Map<string, Promise<unknown>>} */
 const last = new Map();

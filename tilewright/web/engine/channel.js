@@ -2,9 +2,9 @@
 // requests.js interpret the requests.
 
 import { PREEMPT, STALLED } from './abi.js';
-import { leaveRun, makeMemory, stepOf, wordsOf } from './machine.js';
+import { leaveRun, makeMemory, stepOf, wordsOf } from './plan_runner.js';
 import { EngineError, within } from './errors.js';
-import { HINT, launchWorker, scriptOf } from './launch.js';
+import { HINT, launchWorker, scriptOf } from './start_worker.js';
 import { START_LIMIT } from './pool.js';
 
 // Bundlers recognise workers only in this literal form.
@@ -13,7 +13,7 @@ const STARTERS = {
   wasm: (name) => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name }),
   webgpu: (name) => new Worker(new URL('./gpu_worker.js', import.meta.url), { type: 'module', name }),
 };
-const startHelper = (/** @type {string} */ name) => new Worker(new URL('./serve.js', import.meta.url), { type: 'module', name });
+const startHelper = (/** @type {string} */ name) => new Worker(new URL('./pool_worker.js', import.meta.url), { type: 'module', name });
 
 /** @type {T.StartWorker} */
 function startWorker(start, fail) {
