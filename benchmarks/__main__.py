@@ -68,7 +68,8 @@ def application(name: str) -> typer.Typer:
     )
     # \b: the lines of a paragraph stay as they are
     about = "\n\n".join(f"\b\n{part}" for part in (module.__doc__ or "").split("\n\n"))
-    app.command(help=about)(command(module.main))
+    app.command(name, help=about)(command(module.main))
+    app.callback()(lambda: None)  # its presence makes the name a part of the command line
     return app
 
 
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         hint = f"`{PROGRAM} --list` names all" + (f"; {near[0]} is near" if near else "")
         raise SystemExit(str(UsageError(f"Unknown benchmark: {name}", hint=hint)))
     else:
-        entry.call(application(name), f"{PROGRAM} {name}", rest)
+        entry.call(application(name), PROGRAM, [name, *rest])
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-import agreement
 import common
 import numpy as np
 from numpy.typing import NDArray
 from sessions import WARM_MS, Row, Session, named, page
 
+from benchmarks.models import agreement
 from tilewright.bundle import open_bundle
 from tilewright.hosts.browser import Arrays, BrowserModel
 

@@ -103,9 +103,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> str:
+def commit(root: Path = Path(__file__).parents[1]) -> str:
     """The commit that was measured; "+changes" if the tree differs from it."""
-    root = Path(__file__).parents[1]
 
     def git(*args: str) -> str:
         result = subprocess.run(

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import common
 import space as sweeps
-from public import PUBLIC, fetched
 from sessions import Row, by_turns, page, told, tuned
 
+from benchmarks.models.public import PUBLIC, fetched
 from benchmarks.report.headroom import POOR
 from tilewright.bundle import write
 from tilewright.cli.hosts import open_timers

@@ -32,10 +32,10 @@ from random import Random
 import common
 import headroom
 import space as sweeps
-from public import PUBLIC
 from sessions import Row, page, tuned
 from tuning import evaluation_of, reached
 
+from benchmarks.models.public import PUBLIC
 from benchmarks.report.headroom import REACHED
 from benchmarks.report.spaces import random_rounds
 from lab.primitives.table import untuned

@@ -8,7 +8,6 @@ read off the picture; the test that is `slow` downloads the demo's own model.
 from __future__ import annotations
 
 import base64
-import importlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 from helpers.delivered import ROOT
 
+from benchmarks.models.public import fetched
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 
@@ -360,12 +360,9 @@ def overlap(one: Any, other: Any) -> float:
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_text_by_the_model_of_the_demo(
-    film: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_by_the_model_of_the_demo(film: Visit, tmp_path: Path) -> None:
     """It finds every sign of the sample, and the clock in the film, on both devices."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    model = importlib.import_module("public").fetched("ocr4-det", tmp_path)
+    model = fetched("ocr4-det", tmp_path)
     options = Options(
         targets=BOTH,
         assets=(ROOT / "examples" / "camera" / "camera.json",),

@@ -129,20 +129,26 @@ export const TUNING = {
     }
   }, url, kernels, inputs, options, limits, lose, again, offered, broken, steady),
 
-  /** A page that does not tune runs a bundle once and checks what the crowd chose. */
-  checkCrowd: ({ page }, { url, inputs, options = {} }) => page.evaluate(async (url, given, options) => {
+  /**
+   * A page that does not tune runs a bundle once and checks what the crowd chose.
+   * `timed`: by real times, and each event has the milliseconds since the end of the first run.
+   */
+  checkCrowd: ({ page }, { url, inputs, options = {}, timed = false }) => page.evaluate(async (url, given, options, timed) => {
     const { tuning, spied } = globalThis;
     const { engine } = await tuning.open(url);
     const { check } = await import(new URL('/tune/check.js', location.href).href);
     const run = async () => tuning.plain((await engine.run(spied.filled(given))).outputs);
     const [events, sent] = [[], []];
-    tuning.steady(engine);
-    const done = check(engine, { ...options, onEvent: (/** @type {any} */ event) => events.push(event), onSend: ({ type }) => sent.push(type) });
+    let from = NaN;
+    const note = (/** @type {any} */ event) => events.push(timed ? { ...event, milliseconds: performance.now() - from } : event);
+    if (!timed) tuning.steady(engine);
+    const done = check(engine, { ...options, onEvent: note, onSend: ({ type }) => sent.push(type) });
     const before = await run();
+    from = performance.now();
     await done;
     const again = await check(engine, options);
     return JSON.parse(JSON.stringify({ events, sent, again, before, after: await run() }));
-  }, url, inputs, options),
+  }, url, inputs, options, timed),
 
   /**
    * A session, then the gain on request; gives which kernels each look at the whole model was of, and how many looks the session took.

@@ -1,17 +1,14 @@
-"""A small simulated crowd; benchmarks/crowd.py has the large one."""
+"""A small simulated crowd; benchmarks/serving/crowd.py has the large one."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import crowd
-from crowd_devices import MARGIN, compare
+from benchmarks.serving import crowd
+from benchmarks.serving.crowd_devices import MARGIN, compare
 
 
 @pytest.mark.parametrize("scenario", ["honest", "swap", "early"])

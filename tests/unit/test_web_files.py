@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 
 import pytest
-from helpers.delivered import ROOT, delivered, need_bundler
+from helpers.delivered import delivered, need_bundler
 
+from benchmarks.models import sizes
 from tilewright.server.app import WEB
 
 #: What no page fetches: documentation, types, and the service worker itself.
@@ -67,11 +67,9 @@ def test_service_worker_keeps_every_file(web: Path) -> None:
     assert kept_files(web) == served | COMPUTED
 
 
-def test_engine_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_is_small() -> None:
     """As it is delivered, without its comments."""
     need_bundler()
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    sizes = importlib.import_module("sizes")
     files = sizes.delivered()
     assert set(sizes.ENGINE) < set(files)
     assert sum(files.values()) <= sizes.ENGINE_LIMIT, files

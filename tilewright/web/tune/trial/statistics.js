@@ -6,7 +6,7 @@
 // test: outliers, as from a busy core, hardly move them.
 
 /** Half-width of intervals in standard deviations: 99.9 %.  With 99 %, one of some 20,000 simulated adoptions was of a
- * slower kernel (benchmarks/crowd.py). */
+ * slower kernel (benchmarks/serving/crowd.py). */
 export const SURE = 3.3;
 /** Times are clipped to this multiple of their part's median. */
 const CLIP = 1.1;

@@ -5,22 +5,22 @@ sizes of spaces, milliseconds of one space and of one candidate (loops, code, mo
 some; median and worst over all kernels and a sample of their candidates), and the share of them
 whose scratch memory fits into several sizes.
 
-    uv run python benchmarks/candidates.py minilm.onnx mobilenet_v2.onnx [--sample 6] [--length 128]
+    python -m benchmarks compiler.candidates minilm.onnx mobilenet_v2.onnx [--sample 6]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated
 
-import common
+import typer
 
+from benchmarks.common import Row, Run
 from lab.paper_spaces import PAPER
 from lab.subjects import product_kernel
 from tilewright.compiler import Options, compile_model
@@ -28,6 +28,7 @@ from tilewright.frontend import load
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.simd import space as simd
+from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, strategy_of
 from tilewright.targets.strategy import Search
 from tilewright.targets.wasm import TARGETS
@@ -67,12 +68,12 @@ def milliseconds(work: Callable[[], object]) -> float:
     return min(times) * 1e3
 
 
-def row(name: str, kernels: Sequence[Kernel], sample: int) -> dict[str, Any]:
+def row(name: str, kernels: Sequence[Kernel], sample: int) -> Row:
     sizes, spaces, made, scratch, code = [], [], [], [], []
     for number, kernel in enumerate(kernels):
         space = space_of(kernel, DEVICE)
         sizes.append(len(space.schedules))
-        spaces.append(milliseconds(lambda k=kernel: space_of(k, DEVICE)))  # type: ignore[misc]
+        spaces.append(milliseconds(partial(space_of, kernel, DEVICE)))
         picked = Random(number).sample(range(sizes[-1]), min(sample, sizes[-1]))
         for n in picked:
             s = space.schedules[n]
@@ -97,7 +98,7 @@ def row(name: str, kernels: Sequence[Kernel], sample: int) -> dict[str, Any]:
 
 def _scratch(kernel: Kernel) -> list[int]:
     """Bytes that each candidate would need if there were no limit."""
-    assert DEVICE.machine is not None
+    assert isinstance(DEVICE.machine, Machine)
     default = default_schedule(kernel, TARGET.machine)
     usual, simd.SCRATCH = simd.SCRATCH, 1 << 40
     try:
@@ -115,16 +116,14 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", type=Path, nargs="*")
-    parser.add_argument("--sample", type=int, default=6)
-    parser.add_argument("--length", type=int, default=128)
-    args = parser.parse_args()
-    rows = [row("K0-K3", paper_kernels(), 4 * args.sample)]
-    rows += [row(m.stem, model_kernels(m, args.length), args.sample) for m in args.models]
-    common.merge("candidates", rows, ("name",))
-
-
-if __name__ == "__main__":
-    main()
+def main(
+    run: Run,
+    models: Annotated[
+        list[Path] | None, typer.Argument(metavar="[MODEL]…", help="ONNX files.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, help="Candidates that are made, of each.")] = 6,
+    length: Annotated[int, typer.Option(min=1, help="Size of named dimensions.")] = 128,
+) -> None:
+    run.keep("candidates", row("K0-K3", paper_kernels(), 4 * sample), ("name",))
+    for model in models or ():
+        run.keep("candidates", row(model.stem, model_kernels(model, length), sample), ("name",))

@@ -5,34 +5,32 @@ is slower than the bundle's own kernel, and how often honest devices were given 
 a store, and one WebSocket per voice, each from a network of its own.  Devices run no kernels:
 honest ones report made-up times of their class, liars what serves them.  It measures no time.
 
-    uv run python -m benchmarks.liars                    100 keys, every tactic, 20 and 40 % liars
-    uv run python -m benchmarks.liars --share 0.3 --tactic first --keys 20
+    python -m benchmarks serving.liars                   100 keys, every tactic, 20 and 40 % liars
+    python -m benchmarks serving.liars --share 0.3 --tactic first --keys 20
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
 import random
 import secrets
-import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import typer
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks import common
-from benchmarks.sockets import MODEL, Site, running
-from tilewright.bundle import open_bundle, write
-from tilewright.compiler import Options, compile_model
+from benchmarks.common import Row, Run
+from benchmarks.options import Seed, among
+from benchmarks.serving.site import Site, build, running
+from tilewright.bundle import open_bundle
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
@@ -65,6 +63,9 @@ SPREAD, NOISE = 0.25, 0.03
 OWN_PLACE = 0.2
 #: What liars say of a kernel in their favour, over what others say of the best, and against one.
 PRAISE, BLAME = 1.1, 0.7
+
+#: A server whose standings are never old: here voices come within milliseconds, not hours.
+PROMPT = "from tilewright.server import async_store; async_store.FRESH = 0.0"
 
 #: Who lies, of `voices` in order of arrival.
 TACTICS: dict[str, str] = {
@@ -173,7 +174,7 @@ async def visit(
         await send(Bye())
 
 
-def standings(url: str, device: str, browser: str) -> dict[str, Any]:
+def standings(url: str, device: str, browser: str) -> dict[str, Row]:
     """By kernel, what the server says of it.  Asked twice: clients that ask at the same time share
     an answer, and the first may have begun before the last vote."""
     for _ in range(2):
@@ -218,7 +219,7 @@ class Crowd:
 
 async def attack(
     url: str, crowd: Crowd, case: Case, voices: int, share: float, tactic: str, seed: int
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """All voices of one case, one after the other; a row per key."""
     chance = random.Random(f"{seed} {case.number} {tactic} {share}")
     truths = {spec: Truth.of(crowd.counts[case.device][spec], chance) for spec in case.specs}
@@ -229,7 +230,7 @@ async def attack(
     rows = {s: {"given": 0, "given_bad": 0, "ever_bad": False} for s in case.specs}
     liars = liars_of(tactic, voices, share, chance)
     sleepers = {n for n, liar in enumerate(liars) if liar and tactic == "late" and n % 3 == 0}
-    known: dict[str, Any] = {}
+    known: dict[str, Row] = {}
     for number, liar in enumerate(liars):
         awake = number not in sleepers or any(s["default"] for s in known.values())
         address = f"10.{case.number}.{number}.1"
@@ -252,7 +253,7 @@ async def attack(
 
 async def attacks(
     url: str, crowd: Crowd, keys: int, voices: int, share: float, tactic: str, seed: int = 1
-) -> dict[str, Any]:
+) -> Row:
     """Every case at the same time; the sums over all keys."""
     cases = crowd.cases(keys)
     found = await asyncio.gather(
@@ -279,53 +280,23 @@ def crowd_of(folder: Path, name: str) -> Crowd:
     return Crowd(name, bundle.pointer.manifest.digest, keys, counts)
 
 
-class Prompt(Site):
-    """A server whose standings are never old: here voices come within milliseconds, not hours."""
-
-    def start(self) -> None:
-        code = "from tilewright.server import ledger; ledger.FRESH = 0.0\n"
-        code += "from tilewright.cli import main; main()"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, "serve", f"m={self.bundle}", "--port", str(self.port),
-             "--compile-workers", "1", "--json", "--store", self.store,
-             "--trusted-proxy", "127.0.0.1"],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        url = json.loads(self.process.stdout.readline())["url"]
-        self.port = int(url.rpartition(":")[2])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--share", type=float, action="append", help="of liars among the voices")
-    parser.add_argument("--tactic", choices=TACTICS, action="append")
-    parser.add_argument("--keys", type=int, default=KEYS)
-    parser.add_argument("--voices", type=int, default=VOICES)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dry", action="store_true", help="only print")
-    given = parser.parse_args()
+def main(
+    run: Run,
+    share: Annotated[
+        list[float] | None, typer.Option(help="Of liars among the voices; repeatable.")
+    ] = None,
+    tactic: Annotated[list[str] | None, among(TACTICS, "How they lie; repeatable")] = None,
+    keys: Annotated[int, typer.Option(min=1)] = KEYS,
+    voices: Annotated[int, typer.Option(min=1, help="Of each key.")] = VOICES,
+    seed: Seed = 1,
+) -> None:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
-        folder = Path(place) / "bundle"
-        write(
-            compile_model(
-                MODEL, Options(buckets={"n": (16,)}, variants=("x86", "x86-simd"))
-            ).contents,
-            folder,
-        )
+        folder = build(Path(place) / "bundle", ("x86", "x86-simd"))
         crowd = crowd_of(folder, "m")
-        runs = product(given.tactic or TACTICS, given.share or SHARES)
-        for number, (tactic, share) in enumerate(runs):
-            site = Prompt(folder, f"sqlite:///{place}/{number}.db")
+        runs = product(tactic or TACTICS, share or SHARES)
+        for number, (how, part) in enumerate(runs):
+            site = Site(folder, f"sqlite:///{place}/{number}.db", before=PROMPT)
             with running([site]):
-                work = attacks(site.url, crowd, given.keys, given.voices, share, tactic, given.seed)
+                work = attacks(site.url, crowd, keys, voices, part, how, seed)
                 row = asyncio.run(work)
-            print(row, flush=True)
-            if not given.dry:
-                common.merge("liars", [row], ("tactic", "share", "voices", "seed"))
-
-
-if __name__ == "__main__":
-    main()
+            run.keep("liars", row, ("tactic", "share", "voices", "seed"))

@@ -5,33 +5,31 @@ is `tilewright serve` in a process of its own; attackers hold as many connection
 one network or each from its own (loopback addresses 127.x.y.1, so Linux only), and connect again
 when they are ended.  Meanwhile `/healthz` is asked on a new connection each time.
 
-    uv run python -m benchmarks.front
-    uv run python -m benchmarks.front --connections 100 --probes 50
+    python -m benchmarks serving.front
+    python -m benchmarks serving.front --connections 100 --probes 50
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
-import json
 import multiprocessing
 import os
 import selectors
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from benchmarks import common
-from benchmarks.sockets import START, build
+import typer
+
+from benchmarks.common import Row, Run
+from benchmarks.serving.site import START, Site, build, running
 from tilewright.base.quantiles import quantile
 
 #: Seconds between two probes, and between two looks of an attacker at a connection; it looks at
@@ -49,47 +47,24 @@ KINDS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@dataclass
-class Served:
-    """A server; log: its standard error"""
-
-    process: subprocess.Popen[str]
-    port: int
-    log: Path
-
-    def resident(self) -> int:
-        """Bytes of memory."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def health(self) -> float:
-        """Milliseconds from connecting to the end of the answer."""
-        begin = time.perf_counter()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START)
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        answer.read()
-        connection.close()
-        if answer.status != 200:
-            raise SystemExit(f"/healthz answered {answer.status}")
-        return (time.perf_counter() - begin) * 1e3
+def resident(site: Site) -> int:
+    """Bytes of a server's memory."""
+    assert site.process is not None
+    pages = int(Path(f"/proc/{site.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@contextmanager
-def served(bundle: Path, log: Path) -> Iterator[Served]:
-    code = "from tilewright.cli import main; main()"
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, "serve", f"m={bundle}", "--port", "0", "--json"],
-            stdout=subprocess.PIPE, stderr=errors, text=True,
-        )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        url = json.loads(process.stdout.readline())["url"]
-        yield Served(process, int(url.rpartition(":")[2]), log)
-    finally:
-        process.terminate()
-        process.communicate(timeout=START)
+def health(site: Site) -> float:
+    """Milliseconds from connecting to the end of the answer."""
+    begin = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=START)
+    connection.request("GET", "/healthz")
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    if answer.status != 200:
+        raise SystemExit(f"/healthz answered {answer.status}")
+    return (time.perf_counter() - begin) * 1e3
 
 
 class Attack:
@@ -104,7 +79,7 @@ class Attack:
         self._watched = selectors.DefaultSelector()
         self.begun = 0
 
-    def run(self, full: Event, stop: Event, told: Any) -> None:
+    def run(self, full: Event, stop: Event, told: Queue[int]) -> None:
         while not stop.is_set():
             for part in range(PARTS):
                 end = time.monotonic() + TICK / PARTS
@@ -173,18 +148,15 @@ def under_attack(port: int, kind: str, networks: int, connections: int) -> Itera
         process.join(START)
 
 
-def _attack(given: tuple[int, str, int, int], full: Event, stop: Event, told: Any) -> None:
+def _attack(given: tuple[int, str, int, int], full: Event, stop: Event, told: Queue[int]) -> None:
     Attack(*given).run(full, stop, told)
 
 
-Row = dict[str, Any]
-
-
-def probed(server: Served, probes: int) -> Row:
-    waited, most = [], server.resident()
+def probed(site: Site, probes: int) -> Row:
+    waited, most = [], resident(site)
     for _ in range(probes):
-        waited.append(server.health())
-        most = max(most, server.resident())
+        waited.append(health(site))
+        most = max(most, resident(site))
         time.sleep(PROBE)
     waited.sort()
     return {
@@ -197,18 +169,18 @@ def probed(server: Served, probes: int) -> Row:
 
 def measured(bundle: Path, kind: str, networks: int, connections: int, probes: int) -> Row:
     """A row: a new server, an attack, probes; memory before, at most and afterwards."""
-    log = bundle.parent / "log"
-    with served(bundle, log) as server:
+    site = Site(bundle, log=(log := bundle.parent / "log"))
+    with running([site]):
         for _ in range(20):
-            server.health()
-        before = server.resident()
+            health(site)
+        before = resident(site)
         if kind == "none":
-            found, begun = probed(server, probes), [0]
+            found, begun = probed(site, probes), [0]
         else:
-            with under_attack(server.port, kind, networks, connections) as begun:
-                found = probed(server, probes)
+            with under_attack(site.port, kind, networks, connections) as begun:
+                found = probed(site, probes)
         time.sleep(TICK)
-        after = server.resident()
+        after = resident(site)
     return {
         "kind": kind,
         "networks": networks,
@@ -222,20 +194,15 @@ def measured(bundle: Path, kind: str, networks: int, connections: int, probes: i
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--connections", type=int, default=1000, help="that attackers hold")
-    parser.add_argument("--probes", type=int, default=200, help="of /healthz")
-    args = parser.parse_args()
+def main(
+    run: Run,
+    connections: Annotated[int, typer.Option(min=1, help="That attackers hold.")] = 1000,
+    probes: Annotated[int, typer.Option(min=2, help="Of /healthz.")] = 200,
+) -> None:
     cases = [("none", 0, 0)]
-    cases += [(kind, n, args.connections) for n in (1, args.connections) for kind in KINDS]
+    cases += [(kind, n, connections) for n in (1, connections) for kind in KINDS]
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
         bundle = build(Path(place) / "bundle")
-        for kind, networks, connections in cases:
-            row = measured(bundle, kind, networks, connections, args.probes)
-            print(json.dumps(row))
-            common.merge("front", [row], ["kind", "networks", "held"])
-
-
-if __name__ == "__main__":
-    main()
+        for kind, networks, held in cases:
+            row = measured(bundle, kind, networks, held, probes)
+            run.keep("front", row, ["kind", "networks", "held"])

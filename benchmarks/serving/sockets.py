@@ -4,100 +4,35 @@ Input: nothing.  Output: results/sockets.json.  A server process (`tilewright se
 this one (visitors.py).  The first part measures, with SQLite; in the second, two servers share a
 PostgreSQL, each is killed by SIGKILL again and again, and the store's rows are counted at the end.
 
-    uv run python -m benchmarks.sockets
-    uv run python -m benchmarks.sockets --clients 50 --rounds 5
+    python -m benchmarks serving.sockets
+    python -m benchmarks serving.sockets --clients 50 --rounds 5
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import sqlalchemy as sa
+import typer
 
-from benchmarks import common
-from benchmarks.visitors import Task, Visit, crowd
+from benchmarks.common import Row, Run
+from benchmarks.options import among
+from benchmarks.serving.site import VARIANTS, Site, build, running
+from benchmarks.serving.visitors import Task, Visit, crowd
+from tests.helpers.postgres import Cluster, programs
 from tilewright.base.quantiles import quantile
-from tilewright.bundle import open_bundle, write
-from tilewright.compiler import Options, compile_model
+from tilewright.bundle import open_bundle
 from tilewright.store import KernelStore
 from tilewright.store.schema import reports
-
-ROOT = Path(__file__).parents[1]
-MODEL = ROOT / "tests" / "models" / "bert-tiny-eager-torchscript.onnx"
-VARIANT = "x86"
-#: Compile workers of a server.
-WORKERS = 1
-#: Seconds until a server listens.
-START = 60
-
-
-@dataclass
-class Site:
-    """A `tilewright serve` in a process of its own, always on the same port."""
-
-    bundle: Path
-    store: str
-    port: int = 0
-    process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        code = "from tilewright.cli import main; main()"
-        options = ["--store", self.store, "--source-key", "benchmark"]
-        options += ["--trusted-proxy", "127.0.0.1"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, "serve", f"m={self.bundle}", "--port", str(self.port),
-             "--compile-workers", str(WORKERS), "--json", *options],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        url = json.loads(self.process.stdout.readline())["url"]
-        self.port = int(url.rpartition(":")[2])
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def stats(self) -> Any:
-        with urllib.request.urlopen(self.url + "/api/stats", timeout=START) as answer:
-            return json.loads(answer.read())
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
-            self.process.communicate(timeout=START)
-            self.process = None
-
-
-@contextmanager
-def running(sites: Sequence[Site]) -> Iterator[None]:
-    try:
-        for site in sites:
-            site.start()
-        yield
-    finally:
-        for site in sites:
-            site.end(signal.SIGKILL)
-
-
-def build(folder: Path, model: Path = MODEL) -> Path:
-    options = Options(buckets={"n": (16,)}, variants=(VARIANT,))
-    write(compile_model(model, options).contents, folder)
-    return folder
 
 
 def task_for(folder: Path, kernels: int, rounds: int, think: float) -> Task:
@@ -105,16 +40,13 @@ def task_for(folder: Path, kernels: int, rounds: int, think: float) -> Task:
     flops = {step.spec: step.flops for plan in bundle.manifest.plans for step in plan.steps}
     # the hottest have large spaces: no device may run out of candidates
     specs = sorted(flops, key=lambda spec: -flops[spec])[:kernels]
-    return Task("m", bundle.pointer.manifest.digest, VARIANT, tuple(specs), rounds, think)
+    return Task("m", bundle.pointer.manifest.digest, VARIANTS[0], tuple(specs), rounds, think)
 
 
 def nonces(url: str) -> list[str]:
     """Of every report in the store."""
     with KernelStore.open(url) as store, store.database.read() as connection:
         return [str(row.nonce) for row in connection.execute(sa.select(reports.c.nonce))]
-
-
-Row = dict[str, Any]
 
 
 def row(what: str, visits: Sequence[Visit], stored: Sequence[str], seconds: float) -> Row:
@@ -140,9 +72,9 @@ def row(what: str, visits: Sequence[Visit], stored: Sequence[str], seconds: floa
     }
 
 
-def many(folder: Path, store: str, task: Task, clients: int) -> Row:
+def many(folder: Path, store: str, task: Task, clients: int, workers: int = 1) -> Row:
     """All devices on one process."""
-    site = Site(folder, store)
+    site = Site(folder, store, workers)
     with running([site]):
         begin = time.perf_counter()
         visits = asyncio.run(crowd([site.url], task, clients))
@@ -169,10 +101,11 @@ async def _under_fire(
 
 
 def killed(
-    folder: Path, store: str, task: Task, clients: int, kills: int = 6, pause: float = 4.0
-) -> Row:
+    folder: Path, store: str, task: Task, clients: int, kills: int = 6, pause: float = 4.0,
+    workers: int = 1,
+) -> Row:  # fmt: skip
     """The devices on two processes that share a store; both are killed repeatedly."""
-    sites = [Site(folder, store), Site(folder, store)]
+    sites = [Site(folder, store, workers), Site(folder, store, workers)]
     with running(sites):
         begin = time.perf_counter()
         visits, died = asyncio.run(_under_fire(sites, task, clients, kills, pause))
@@ -180,48 +113,40 @@ def killed(
     return row("two processes", visits, nonces(store), seconds) | {"kills": died}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--kernels", type=int, default=3, help="that each client tunes")
-    parser.add_argument("--rounds", type=int, default=5, help="candidates for each client")
-    parser.add_argument("--think", type=float, default=2.0, help="seconds that a trial takes")
-    parser.add_argument(
-        "--postgres", default="", help="URL of an empty database, or a new server's"
-    )
-    parser.add_argument("--part", choices=["one", "two"], help="only this one")
-    args = parser.parse_args()
+def main(
+    run: Run,
+    clients: Annotated[int, typer.Option(min=1, help="Devices.")] = 1000,
+    kernels: Annotated[int, typer.Option(min=1, help="That each device tunes.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Candidates for each device.")] = 5,
+    think: Annotated[float, typer.Option(help="Seconds that a trial takes.")] = 2.0,
+    postgres: Annotated[
+        str, typer.Option(metavar="URL", help="An empty database; by default a new server's.")
+    ] = "",
+    part: Annotated[str | None, among(("one", "two"), "Only this one")] = None,
+) -> None:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as place:
         folder = build(Path(place) / "bundle")
-        task = task_for(folder, args.kernels, args.rounds, args.think)
+        task = task_for(folder, kernels, rounds, think)
         rows = []
-        if args.part != "two":
-            rows.append(many(folder, f"sqlite:///{place}/store.db", task, args.clients))
-        if args.part != "one":
-            with postgres(args.postgres) as url:
-                rows.append(killed(folder, url, task, args.clients))
+        if part != "two":
+            rows.append(many(folder, f"sqlite:///{place}/store.db", task, clients))
+        if part != "one":
+            with database(postgres) as url:
+                rows.append(killed(folder, url, task, clients))
     for found in rows:
-        print(json.dumps(found, indent=1))
+        run.keep("sockets", found | {"rounds": rounds, "think": think}, ["what"])
         if found["lost"] or found["twice"] or found["stored"] != found["reports"]:
             raise SystemExit("Reports were lost or counted twice")
-        common.merge("sockets", [found | {"rounds": args.rounds, "think": args.think}], ["what"])
 
 
 @contextmanager
-def postgres(url: str) -> Iterator[str]:
+def database(url: str) -> Iterator[str]:
     """An empty database: the given one, or one on a new server."""
     if url:
         yield url
         return
-    sys.path.insert(0, str(ROOT / "tests"))
-    from helpers.postgres import Cluster, programs
-
     found = programs()
     if found is None:
         raise SystemExit("PostgreSQL is not installed: give --postgres URL")
     with Cluster(found) as cluster:
         yield cluster.database()
-
-
-if __name__ == "__main__":
-    main()

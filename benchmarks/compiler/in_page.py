@@ -4,12 +4,11 @@ Input: a bundle, or nothing for K0 of nnJIT (384x768x768).  Output: results/clie
 per browser the start of Python and of the compiler's modules, and milliseconds per candidate; the
 same candidates in CPython.  A first visit: profiles are empty, but everything is on this machine.
 
-    uv run python benchmarks/client_compiler.py
+    python -m benchmarks compiler.in_page
 """
 
 from __future__ import annotations
 
-import argparse
 import queue
 import statistics
 import tempfile
@@ -17,14 +16,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
+import typer
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
+from benchmarks.common import Row, Run
+from benchmarks.options import BROWSERS
 from lab.subjects import compile_matmul
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser_find import require
@@ -70,9 +71,9 @@ await fetch('/bench/result', { method: 'POST', body: JSON.stringify(result) });
 
 
 @contextmanager
-def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Any]]]:
+def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Row]]]:
     """A page that measures as soon as it is open, and where it puts its result."""
-    found: queue.Queue[Any] = queue.Queue()
+    found: queue.Queue[Row] = queue.Queue()
     hello = {
         "digest": bundle.pointer.manifest.digest,
         "device": DEVICE,
@@ -95,15 +96,15 @@ def page(bundle: Bundle, count: int) -> Iterator[tuple[str, queue.Queue[Any]]]:
         yield f"{server.url}/bench", found
 
 
-def in_page(browser: str, bundle: Bundle, count: int) -> dict[str, Any]:
+def in_page(browser: str, bundle: Bundle, count: int) -> Row:
     with page(bundle, count) as (url, found), started(require(browser), url):
-        result: dict[str, Any] = found.get(timeout=PATIENCE)
+        result: Row = found.get(timeout=PATIENCE)
     if "error" in result:
         raise SystemExit(f"{browser}: {result['error']}")
     return result
 
 
-def in_process(bundle: Bundle, candidates: list[list[Any]]) -> list[float]:
+def in_process(bundle: Bundle, candidates: list[tuple[int, int, str]]) -> list[float]:
     """The same candidates here: milliseconds each; their bytes must be the same."""
     kernels, device = kernels_of(bundle), find(DEVICE)
     spaces = {spec: space_of(kernels[spec], device) for spec, *_ in candidates}
@@ -117,7 +118,7 @@ def in_process(bundle: Bundle, candidates: list[list[Any]]) -> list[float]:
     return times
 
 
-def row(what: str, times: list[float]) -> dict[str, Any]:
+def row(what: str, times: list[float]) -> Row:
     return {
         "what": what,
         "median_ms": round(statistics.median(times), 2),
@@ -127,34 +128,29 @@ def row(what: str, times: list[float]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bundle", type=Path)
-    parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+def main(
+    run: Run,
+    bundle: Annotated[Path | None, typer.Option(help="By default one of K0.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Candidates in a visit.")] = 40,
+    repeats: Annotated[int, typer.Option(min=1, help="Visits of each browser.")] = 3,
+) -> None:
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-client-") as folder:
-        if args.bundle is None:
+        if bundle is None:
             write(compile_matmul(*K0).contents, Path(folder))
-        bundle = open_bundle(args.bundle or Path(folder))
-        for browser in ("chromium", "firefox"):
-            found = [in_page(browser, bundle, args.count) for _ in range(args.repeats)]
-            here = in_process(bundle, found[0]["candidates"])
+        opened = open_bundle(bundle or Path(folder))
+        for browser in BROWSERS:
+            found = [in_page(browser, opened, count) for _ in range(repeats)]
+            here = in_process(opened, found[0]["candidates"])
+            started = [r["started"] for r in found]
             rows += [
-                row(f"{browser}: start of Python", [r["started"]["python"] for r in found]),
-                row(
-                    f"{browser}: the compiler's modules", [r["started"]["compiler"] for r in found]
-                ),
+                row(f"{browser}: start of Python", [s["python"] for s in started]),
+                row(f"{browser}: the compiler's modules", [s["compiler"] for s in started]),
                 row(f"{browser}: space", [r["open"] for r in found]),
                 row(f"{browser}: one candidate", [t for r in found for t in r["times"]]),
                 row("CPython: one candidate", here),
             ]
-    for found_row in rows:
-        print(found_row)
+    for one in rows:
+        run.show(one)
     sizes = {name: (core() / name).stat().st_size for name in FILES} | {"source": len(source_zip())}
-    print(common.save("client_compiler", rows, bytes=sizes))
-
-
-if __name__ == "__main__":
-    main()
+    run.save("client_compiler", rows, bytes=sizes)

@@ -5,27 +5,29 @@ but reading the file and writing weights, all builds; per kernel from schedule t
 each build for itself.  Seconds of the clock, and of the processor, which a shared machine changes
 less.
 
-    uv run python benchmarks/compile_curve.py --model .demo/minilm.onnx
+    python -m benchmarks compiler.curve --model .demo/minilm.onnx
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeVar
 
-import common
 import onnx
+import typer
 
+from benchmarks.common import Row, Run
 from benchmarks.models.long_models import mixed
 from tilewright.compiler import Compiled, Options, compile_model, paused
 from tilewright.frontend import load
 from tilewright.targets import DEFAULT, target
+
+T = TypeVar("T")
 
 BUCKETS = {"n": (16, 32, 64, 128)}
 NODES = (500, 1000, 2000, 5000, 10000, 20000)
@@ -34,7 +36,7 @@ NODES = (500, 1000, 2000, 5000, 10000, 20000)
 LIMITS = {"nodes": 60.0, "model": 1.5, "kernel": 4.0}
 
 
-def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+def timed(work: Callable[[], T]) -> tuple[T, float, float]:
     """(result, seconds of the clock, seconds of the processor)"""
     clock, processor = time.perf_counter(), time.process_time()
     result = work()
@@ -43,7 +45,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
 
 def model_row(
     kind: str, what: str, source: Path | onnx.ModelProto, options: Options, repeats: int
-) -> tuple[dict[str, Any], Compiled]:
+) -> tuple[Row, Compiled]:
     """The fastest of several compilations: others only add what the machine did besides."""
     times = []
     for _ in range(repeats):
@@ -67,7 +69,7 @@ def model_row(
 
 
 @paused()
-def kernel_row(compiled: Compiled, repeats: int) -> dict[str, Any]:
+def kernel_row(compiled: Compiled, repeats: int) -> Row:
     """Milliseconds from a schedule to checked bytes, for each kernel and build on its own."""
     chosen, found = target(DEFAULT[0]), []
     for kernel in compiled.program.kernels:
@@ -88,24 +90,20 @@ def kernel_row(compiled: Compiled, repeats: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+def main(
+    run: Run,
+    model: Annotated[Path, typer.Option(help="MiniLM, as scripts/demo writes it.")],
+    repeats: Annotated[int, typer.Option(min=1, help="Compilations; the fastest counts.")] = 3,
+) -> None:
     rows = []
     for nodes in NODES:
-        repeats = args.repeats if nodes < max(NODES) else 1
-        row, _ = model_row("nodes", f"{nodes:,} nodes", mixed(nodes), Options(), repeats)
+        times = repeats if nodes < max(NODES) else 1
+        row, _ = model_row("nodes", f"{nodes:,} nodes", mixed(nodes), Options(), times)
         rows.append(row)
-        print(row, flush=True)
-    what = f"{args.model.stem}, {len(BUCKETS['n'])} buckets"
-    row, compiled = model_row("model", what, args.model, Options(buckets=BUCKETS), args.repeats)
-    rows += [row, kernel_row(compiled, args.repeats)]
-    print(*rows[-2:], sep="\n")
-    load_average = [round(x, 1) for x in os.getloadavg()]
-    print(common.save("compile_curve", rows, load_average=load_average))
-
-
-if __name__ == "__main__":
-    main()
+        run.show(row)
+    what = f"{model.stem}, {len(BUCKETS['n'])} buckets"
+    row, compiled = model_row("model", what, model, Options(buckets=BUCKETS), repeats)
+    for found in (row, kernel_row(compiled, repeats)):
+        rows.append(found)
+        run.show(found)
+    run.save("compile_curve", rows, load_average=[round(x, 1) for x in os.getloadavg()])

@@ -3,24 +3,24 @@
 Input: nothing, or a bundle.  Output: the size of the engine, minified and gzipped; with a bundle
 also that of its code, and results/sizes.json.
 
-    uv run python benchmarks/sizes.py .demo/bundle
+    python -m benchmarks models.sizes .demo/bundle
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
+import typer
 
+from benchmarks.common import Row, Run
 from tilewright.bundle import open_bundle
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WEB = ROOT / "tilewright" / "web"
 #: The module that a page loads, and the workers that it starts; they import all others.
 ENGINE = ("engine/engine.js", "engine/worker.js", "engine/pool_worker.js")
@@ -28,12 +28,18 @@ ENGINE_LIMIT = 16_500
 CODE_LIMIT = 300_000
 
 
+def minified(web: Path, into: Path) -> dict[str, list[str]]:
+    """Writes a web part as users get it; the files that each file imports."""
+    command: list[str | Path] = ["node", ROOT / "scripts" / "minify.mjs", web, into]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
 def delivered() -> dict[str, int]:
     """Bytes of the engine's files, each once, as `tilewright serve` and npm's CDNs send them."""
     with tempfile.TemporaryDirectory() as into:
-        command = ["node", ROOT / "scripts" / "minify.mjs", WEB, into]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        needed = _closure(json.loads(done.stdout))
+        needed = _closure(minified(WEB, Path(into)))
         return {name: len(gzip.compress((Path(into) / name).read_bytes(), 9)) for name in needed}
 
 
@@ -44,21 +50,20 @@ def _closure(imports: dict[str, list[str]]) -> list[str]:
     return names
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundle", type=Path, nargs="?")
-    folder = parser.parse_args().bundle
+def main(
+    run: Run, bundle: Annotated[Path | None, typer.Argument(help="Its code counts, too.")] = None
+) -> None:
     files = delivered()
     print(files)
-    rows: list[dict[str, Any]] = [
+    rows: list[Row] = [
         {
             "what": "engine, minified and gzipped",
             "bytes": sum(files.values()),
             "limit": ENGINE_LIMIT,
         }
     ]
-    if folder is not None:
-        manifest = open_bundle(folder).manifest
+    if bundle is not None:
+        manifest = open_bundle(bundle).manifest
         section = manifest.section("wasm")
         rows += [
             {
@@ -69,10 +74,6 @@ def main() -> None:
             for build in section.builds
         ]
     for row in rows:
-        print(row)
-    if folder is not None:
-        print(common.save("sizes", rows))
-
-
-if __name__ == "__main__":
-    main()
+        run.show(row)
+    if bundle is not None:
+        run.save("sizes", rows)

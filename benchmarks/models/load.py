@@ -4,8 +4,8 @@ Input: models (the names of benchmarks/peers).  Output: results/load-BROWSER.jso
 and engine.  Both engines alternate and do the same: a new browser with an empty profile, first
 visit, some runs, then a reload in the same browser with full caches.
 
-    uv run python -m benchmarks.load --models dist/models --only minilm,roberta_base
-    uv run python -m benchmarks.load --models dist/models --quick
+    python -m benchmarks models.load --models dist/models --only minilm,roberta_base
+    python -m benchmarks models.load --models dist/models --quick
 
 Memory, for both alike: Wasm memory plus JavaScript heap when the model has run, and the most that
 the page's process had in memory until then, less what it had before the engine was loaded.
@@ -13,14 +13,16 @@ the page's process had in memory until then, less what it had before the engine 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from benchmarks import common
+import typer
+
+from benchmarks.common import Row, Run
+from benchmarks.options import BROWSERS, Models, among
 from benchmarks.peers.__main__ import install, needs, say
 from benchmarks.peers.cases import chosen
 from benchmarks.peers.files import Files, prepared
@@ -46,7 +48,7 @@ class Seen:
     net_peak: list[int] = field(default_factory=list)
 
 
-def visits(seen: Seen, session: Session, files: Files, again: int) -> None:
+def visit(seen: Seen, session: Session, files: Files, again: int) -> None:
     """A first visit in a browser that has just been started, then `again` more."""
     session.add(files)
     empty = session.memory()["resident_peak_bytes"]
@@ -69,9 +71,9 @@ def visits(seen: Seen, session: Session, files: Files, again: int) -> None:
                 seen.net_peak.append(memory["resident_peak_bytes"] - empty)
 
 
-def row(files: Files, engine: str, threads: int, seen: Seen) -> dict[str, Any]:
+def row(files: Files, engine: str, threads: int, seen: Seen) -> Row:
     """Medians, and the fastest loads too, which are more reliable on a busy machine."""
-    found: dict[str, Any] = {"case": files.case.name, "engine": engine, "threads": threads}
+    found: Row = {"case": files.case.name, "engine": engine, "threads": threads}
     for visit, ready, first in (
         ("cold", seen.cold, seen.first_cold),
         ("warm", seen.warm, seen.first_warm),
@@ -91,56 +93,41 @@ def row(files: Files, engine: str, threads: int, seen: Seen) -> dict[str, Any]:
     return found
 
 
-def ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+def ratios(ours: Row, theirs: Row) -> str:
     """Ours over theirs, for the terminal."""
     keys = ["load_cold_ms", "load_warm_ms", "load_warm_fastest_ms"]
     keys += ["counted_bytes", "resident_peak_bytes", "net_peak_bytes"]
     return ", ".join(f"{k} {ours[k] / theirs[k]:.2f}" for k in keys if ours[k] and theirs[k])
 
 
-def measure(
-    files: Files, browser: str, threads: int, rounds: int, again: int
-) -> Sequence[dict[str, Any]]:
+def measure(files: Files, browser: str, threads: int, rounds: int, again: int) -> Sequence[Row]:
     seen = {engine: Seen() for engine in ENGINES}
     for number in range(rounds):
         for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
             with Session(engine, threads, browser) as session:
-                visits(seen[engine], session, files, again)
+                visit(seen[engine], session, files, again)
     return [row(files, engine, threads, seen[engine]) for engine in ENGINES]
 
 
-def positive(text: str) -> int:
-    """A number given by the user; without a visit or a round there is no median."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
-    return value
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks.load", description=__doc__)
-    parser.add_argument("--only", default=",".join(MODELS), help="models, with commas")
-    parser.add_argument("--models", type=Path, default=Path("dist/models"))
-    parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
-    parser.add_argument("--threads", type=positive, default=1)
-    parser.add_argument("--rounds", type=positive, default=5, help="new browsers per engine")
-    second = "second visits in each browser"
-    parser.add_argument("--visits", type=positive, default=5, help=second)
-    parser.add_argument("--quick", action="store_true", help="one round, two visits, not saved")
-    args = parser.parse_args()
-    rounds, again = (1, 2) if args.quick else (args.rounds, args.visits)
+def main(
+    run: Run,
+    only: Annotated[str, typer.Option(help="Models, with commas.")] = ",".join(MODELS),
+    models: Models = Path("dist/models"),
+    browser: Annotated[str, among(BROWSERS, "The browser")] = "chromium",
+    threads: Annotated[int, typer.Option(min=1)] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="New browsers per engine.")] = 5,
+    visits: Annotated[int, typer.Option(min=1, help="Second visits in each browser.")] = 5,
+    quick: Annotated[bool, typer.Option(help="One round, two visits, nothing is written.")] = False,
+) -> None:
+    rounds, visits = (1, 2) if quick else (rounds, visits)
     install()
-    rows: list[dict[str, Any]] = []
-    for case in chosen(args.only.split(",")):
-        files = prepared(case, args.models, needs(ENGINES))
-        made = measure(files, args.browser, args.threads, rounds, again)
+    rows: list[Row] = []
+    for case in chosen(only.split(",")):
+        files = prepared(case, models, needs(ENGINES))
+        made = measure(files, browser, threads, rounds, visits)
         for found in made:
             say(str(found))
         say(f"{case.name}: {ratios(*made)}")
         rows += made
-    if not args.quick:
-        print(common.save(f"load-{args.browser}", rows, browser=args.browser))
-
-
-if __name__ == "__main__":
-    main()
+    if not quick:
+        run.save(f"load-{browser}", rows, browser=browser)

@@ -3,33 +3,36 @@
 Input: ONNX files.  Output: results/agreement.json: relative error of the output's norm and cosine
 per model, host and output.
 
-    uv run python benchmarks/agreement.py MODEL.onnx… [--buckets n=32,128] [--host wasmtime …]
+    python -m benchmarks models.agreement MODEL.onnx… [--buckets n=32,128] [--host wasmtime …]
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
 import numpy as np
 import onnxruntime
+import typer
 
+from benchmarks.common import Row, Run
+from benchmarks.options import Hosts
+from tilewright.base.numpy_scalars import Array
 from tilewright.bundle import Manifest, write
+from tilewright.cli.options import Buckets
 from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load, parse_buckets
-from tilewright.hosts.browser import BrowserHost
+from tilewright.hosts.browser import Arrays, BrowserHost
 from tilewright.hosts.reference import ReferenceHost
 from tilewright.hosts.wasmtime import FEATURES, WasmtimeHost
 
 #: The largest relative error of an output's norm.
 BOUND = 1e-4
 HOSTS = ("reference", "wasmtime", "wasmtime-simd", "chromium", "firefox")
-RunBundle = Callable[[Path, dict[str, Any]], dict[str, Any]]
+RunBundle = Callable[[Path, Arrays], Arrays]
 
 
 @contextmanager
@@ -42,7 +45,7 @@ def opened(name: str) -> Iterator[RunBundle]:
     else:
         with BrowserHost(name) as host:
 
-            def run(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+            def run(path: Path, inputs: Arrays) -> Arrays:
                 model = host.load(path)
                 try:
                     return model.run(inputs).outputs
@@ -52,10 +55,10 @@ def opened(name: str) -> Iterator[RunBundle]:
             yield run
 
 
-def example(manifest: Manifest, vocabulary: int) -> dict[str, Any]:
+def example(manifest: Manifest, vocabulary: int) -> Arrays:
     """Inputs that look like real ones: token ids, masks of ones, normally distributed images."""
     source = np.random.default_rng(7)
-    made = {}
+    made: Arrays = {}
     for info in manifest.inputs:
         buckets = manifest.dims
         # one short of the bucket, so that padding and cropping take part
@@ -71,7 +74,7 @@ def example(manifest: Manifest, vocabulary: int) -> dict[str, Any]:
     return made
 
 
-def compare(model: str, host: str, name: str, got: Any, want: Any) -> dict[str, Any]:
+def compare(model: str, host: str, name: str, got: Array, want: Array) -> Row:
     got, want = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
     norm = np.linalg.norm(want)
     cosine = float(got @ want / (np.linalg.norm(got) * norm))
@@ -80,38 +83,34 @@ def compare(model: str, host: str, name: str, got: Any, want: Any) -> dict[str, 
     return row | {"cosine": round(cosine, 9), "elements": int(want.size)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", type=Path, nargs="+")
-    parser.add_argument("--buckets", action="append", default=[])
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--vocabulary", type=int, default=1000)
-    args = parser.parse_args()
-    asked = parse_buckets(args.buckets)
+def main(
+    run: Run,
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL…", help="ONNX files.")],
+    buckets: Buckets = None,
+    host: Hosts = None,
+    vocabulary: Annotated[int, typer.Option(help="Token ids are below this.")] = 1000,
+) -> None:
+    asked = parse_buckets(buckets or [])
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         prepared = []
-        for model in args.models:
-            buckets = {k: v for k, v in asked.items() if k in load(model).dim_names}
+        for model in models:
+            named = {k: v for k, v in asked.items() if k in load(model).dim_names}
             path = Path(folder) / model.stem
-            manifest = write(compile_model(model, Options(buckets=buckets)).contents, path)
-            inputs = example(manifest, args.vocabulary)
+            manifest = write(compile_model(model, Options(buckets=named)).contents, path)
+            inputs = example(manifest, vocabulary)
             session = onnxruntime.InferenceSession(str(model))
             names = [o.name for o in session.get_outputs()]
             expected = dict(zip(names, session.run(None, inputs), strict=True))
             prepared.append((model.stem, path, inputs, expected))
-        for host in args.host or HOSTS:
-            with opened(host) as run:
+        for name in host or HOSTS:
+            with opened(name) as outputs_of:
                 for stem, path, inputs, expected in prepared:
-                    outputs = run(path, inputs)
-                    for name, want in expected.items():
-                        rows.append(compare(stem, host, name, outputs[name], want))
-                        print(rows[-1])
-    print(common.save("agreement", rows))
+                    outputs = outputs_of(path, inputs)
+                    for output, want in expected.items():
+                        rows.append(compare(stem, name, output, outputs[output], want))
+                        run.show(rows[-1])
+    run.save("agreement", rows)
     wrong = [row for row in rows if not row["relative_error"] <= BOUND]
     if wrong:
         raise SystemExit(f"{len(wrong)} of {len(rows)} outputs are further off than {BOUND}")
-
-
-if __name__ == "__main__":
-    main()

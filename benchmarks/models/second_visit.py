@@ -4,7 +4,7 @@ Input: a bundle.  Output: results/second_visit.json: a row per module, habit and
 three visits with one profile, each in a new browser process: load, first inference, a second of
 inferences, then some idle seconds.  Modules alternate, with new profiles each round.
 
-    uv run python benchmarks/second_visit.py .demo/bundle
+    python -m benchmarks models.second_visit .demo/bundle
 
 Habits of Chromium: `usual`, and `eager`, where a flag of V8 writes optimised code at once instead
 of after two seconds without any (see docs/decisions/0006): the best case.
@@ -12,7 +12,6 @@ of after two seconds without any (see docs/decisions/0006): the best case.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import socket
 import statistics
@@ -21,10 +20,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
+import typer
 
+from benchmarks.common import Row, Run
+from benchmarks.timing import turn
 from tilewright.bundle import Bundle, open_bundle, write
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.browser_find import require
@@ -101,7 +102,7 @@ def visit(subject: Subject, profile: Path, port: int, seen: Seen) -> None:
         time.sleep(STAYS[subject.habit])
 
 
-def row(subject: Subject, number: int, seen: Seen) -> dict[str, Any]:
+def row(subject: Subject, number: int, seen: Seen) -> Row:
     return {
         "subject": subject.name, "habit": subject.habit, "visit": number,
         "module_bytes": subject.module_bytes(),
@@ -121,38 +122,34 @@ def free_port() -> int:
     return port
 
 
-def measure(subjects: list[Subject], rounds: int) -> list[dict[str, Any]]:
+def measure(subjects: list[Subject], rounds: int) -> list[Row]:
     port = free_port()
     seen = {subject: [Seen() for _ in range(VISITS)] for subject in subjects}
-    for turn in range(rounds):
-        for subject in subjects[:: 1 if turn % 2 else -1]:
+    for number in range(rounds):
+        for subject in turn(number, subjects):
             with tempfile.TemporaryDirectory(prefix="tilewright-visits-") as profile:
                 for visits in seen[subject]:
                     visit(subject, Path(profile), port, visits)
     return [row(s, n, found) for s in subjects for n, found in enumerate(seen[s], 1)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    args = parser.parse_args()
-    bundle, device = open_bundle(args.bundle), find(DEVICE)
+def main(
+    run: Run,
+    bundle: Annotated[Path, typer.Argument(help="The folder of a bundle.")],
+    rounds: Annotated[int, typer.Option(min=1, help="With fewer, nothing is written.")] = ROUNDS,
+) -> None:
+    opened, device = open_bundle(bundle), find(DEVICE)
     with tempfile.TemporaryDirectory(prefix="tilewright-relinked-") as folder:
         relinked = Path(folder) / "bundle"
-        write(relink(bundle, device, winners(bundle, device)), relinked)
+        write(relink(opened, device, winners(opened, device)), relinked)
         subjects = [
             Subject(name, habit, path, "x86")
             for habit in HABITS
-            for name, path in (("as built", args.bundle), ("relinked", relinked))
+            for name, path in (("as built", bundle), ("relinked", relinked))
         ]
-        subjects.append(Subject("below 128 KiB", "eager", args.bundle, "x86-simd"))
-        rows = measure(subjects, args.rounds)
+        subjects.append(Subject("below 128 KiB", "eager", bundle, "x86-simd"))
+        rows = measure(subjects, rounds)
     for found in rows:
-        print(found)
-    if args.rounds >= ROUNDS:
-        print(common.merge("second_visit", rows, ("subject", "habit", "visit")))
-
-
-if __name__ == "__main__":
-    main()
+        run.show(found)
+    if rounds >= ROUNDS:
+        run.merge("second_visit", rows, ("subject", "habit", "visit"))

@@ -1,4 +1,4 @@
-"""One side of earlier.py: builds, loads and times subjects with its own interpreter's Tilewright.
+"""One side of speed.py: builds, loads and times subjects with its own interpreter's Tilewright.
 
 Input: commands as JSON lines.  Output: an answer per line.  It uses only what old versions have.
 """
@@ -11,19 +11,26 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-try:
-    from lab.subjects import Subject, empty_steps, matmul, product
-except ImportError:  # versions without a laboratory
-    from tilewright.benchkernel import Subject, empty_steps, matmul, product
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import NvidiaDevice
+
+if TYPE_CHECKING:
+    from lab.subjects import Subject, empty_steps, matmul, product
+else:
+    try:
+        from lab.subjects import Subject, empty_steps, matmul, product
+    except ImportError:  # versions without a laboratory
+        from tilewright.benchkernel import Subject, empty_steps, matmul, product
+
+Arrays = dict[str, NDArray[np.generic]]
 
 #: Kernels by name: arguments of `matmul`, or an equation with its shapes.
 MATMULS = {"K0": (384, 768, 768), "K1": (640, 768, 3072)}
@@ -42,7 +49,7 @@ TARGETS = {"dawn": "wgsl", "cuda": "cuda"}
 class Loaded(Protocol):
     """A bundle in a host."""
 
-    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Arrays) -> Arrays:
         """The outputs by their names."""
 
     def time(self, runs: int, warmup: int) -> list[float]:
@@ -58,7 +65,7 @@ class Paged:
     def __init__(self, host: BrowserHost, path: Path, threads: int) -> None:
         self.model = host.load(path, threads=threads)
 
-    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Arrays) -> Arrays:
         return dict(self.model.run(inputs).outputs)
 
     def time(self, runs: int, warmup: int) -> list[float]:
@@ -74,7 +81,7 @@ class OnCuda:
     def __init__(self, device: NvidiaDevice, path: Path) -> None:
         self.host = CudaHost(path, device)
 
-    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Arrays) -> Arrays:
         return dict(self.host.run(inputs).outputs)
 
     def time(self, runs: int, warmup: int) -> list[float]:
@@ -113,7 +120,7 @@ def subject(name: str, model: str, dims: dict[str, int], target: str) -> Subject
     return product(equation, a, b, weight=False, options=options)
 
 
-def outputs(model: Loaded, inputs: str) -> dict[str, Any]:
+def outputs(model: Loaded, inputs: str) -> dict[str, list[float]]:
     """The run's outputs, each as its values at up to 4,096 places."""
     if not inputs:
         return {}
@@ -131,7 +138,7 @@ def main() -> None:
         model: Loaded | None = None
         for number, line in enumerate(sys.stdin):
             asked = json.loads(line)
-            answer: Any
+            answer: object
             if "runs" in asked:
                 assert model is not None
                 answer = model.time(asked["runs"], asked["warmup"])

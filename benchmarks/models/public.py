@@ -4,12 +4,11 @@ Input: a folder, and names of models (else all).  Output: their ONNX files there
 shapes that it is tried with.  They are taken from wheels of the Python package index, in these
 versions.
 
-    python benchmarks/public.py build/public [nudenet …]
+    python -m benchmarks models.public build/public [nudenet …]
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,11 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.common import Run
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -88,17 +92,15 @@ def fetched(name: str, folder: Path) -> Path:
     return path
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    # choices would refuse the empty list of Python 3.11
-    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(PUBLIC))
-    args = parser.parse_args()
-    if unknown := sorted(set(args.names) - set(PUBLIC)):
-        parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(PUBLIC)}")
-    for name in args.names or PUBLIC:
-        print(fetched(name, args.folder), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def main(
+    run: Run,
+    folder: Annotated[Path, typer.Argument(help="Where the files are put.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]…", help=f"All, or: {', '.join(PUBLIC)}.")
+    ] = None,
+) -> None:
+    del run  # it measures nothing
+    if unknown := sorted(set(names or ()) - set(PUBLIC)):
+        raise typer.BadParameter(f"Unknown: {', '.join(unknown)}. Known are {', '.join(PUBLIC)}")
+    for name in names or PUBLIC:
+        print(fetched(name, folder), flush=True)

@@ -5,39 +5,38 @@ scripts); for Wasm a folder of models, on a GPU those of peers/models.py.  Outpu
 results/earlier.json and results/earlier_gpu.json: kernels, empty steps and models, both versions by
 turns, each in a host of its own, with the ratio of their medians.
 
-    uv run python benchmarks/earlier.py --other ../before --models dist/models
-    uv run python benchmarks/earlier.py --other ../before --host dawn
+    python -m benchmarks versions.speed --other ../before --models dist/models
+    python -m benchmarks versions.speed --other ../before --host dawn
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, cast
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import common
 import numpy as np
 import onnx
-from earlier_side import EMPTY, LARGE, MATMULS, PRODUCTS, TARGETS
-from versions import commit
+import typer
 
+from benchmarks.common import Row, Run, commit, nvidia_machine
+from benchmarks.options import Models, Other, Rounds
 from benchmarks.peers.cases import CASES, Case, Model
 from benchmarks.peers.examples import example, model_file, named_sizes
 from benchmarks.peers.gpu_cases import BITS4, NETS
 from benchmarks.peers.models import MODELS
+from benchmarks.timing import runs_in, turn, warmed
+from benchmarks.versions.one_side import EMPTY, LARGE, MATMULS, PRODUCTS, TARGETS
 
-ROOT = Path(__file__).parents[1]
-SIDE = Path(__file__).with_name("earlier_side.py")
+ROOT = Path(__file__).parents[2]
+SIDE = Path(__file__).with_name("one_side.py")
 WARM_MS = 2000.0
 #: What one turn of a version takes.
 TURN_MS = 150.0
@@ -62,12 +61,12 @@ class Side:
     """A process of one version, with its host."""
 
     def __init__(self, root: Path, host: str, threads: int) -> None:
-        command = [root / ".venv" / "bin" / "python", SIDE, host, str(threads)]
+        command: list[str | Path] = [root / ".venv" / "bin" / "python", SIDE, host, str(threads)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
         )
 
-    def ask(self, **asked: Any) -> Any:
+    def ask(self, **asked: object) -> object:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(asked) + "\n")
@@ -75,7 +74,8 @@ class Side:
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"a version ended with exit code {self.process.wait()}")
-        return json.loads(line)
+        found: object = json.loads(line)
+        return found
 
     def load(self, subject: Subject) -> dict[str, list[float]]:
         found = self.ask(
@@ -132,7 +132,7 @@ def differing(a: dict[str, list[float]], b: dict[str, list[float]]) -> float:
     return max(found)
 
 
-def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> dict[str, Any]:
+def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> Row:
     """Medians of the turns' means, and the ratio before / now with quartiles over the turns."""
     with ThreadPoolExecutor(len(sides)) as threads:
         loaded = threads.map(lambda side: side.load(subject), sides.values())
@@ -140,11 +140,11 @@ def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> dict[str,
     difference = differing(outputs["now"], outputs["before"])
     if not difference <= subject.tolerance:
         raise SystemExit(f"{subject.name}: outputs differ by {difference:.2g} of the largest")
-    usual = max(common.warmed(side.time, WARM_MS, TURN_MS) for side in sides.values())
-    runs = max(1, min(400, round(TURN_MS / max(usual, 0.01))))
+    usual = max(warmed(side.time, WARM_MS, TURN_MS) for side in sides.values())
+    runs = runs_in(TURN_MS, usual)
     times: dict[str, list[float]] = {version: [] for version in sides}
-    for turn in range(rounds):
-        for version in list(sides)[:: -1 if turn % 2 else 1]:
+    for number in range(rounds):
+        for version in turn(number, list(sides)):
             # One short run takes only a few ticks of a browser's clock.
             times[version].append(statistics.mean(sides[version].time(runs)))
     ratios = [b / n for b, n in zip(times["before"], times["now"], strict=True)]
@@ -157,49 +157,48 @@ def compared(sides: dict[str, Side], subject: Subject, rounds: int) -> dict[str,
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--other", type=Path, required=True, help="the other checkout")
-    parser.add_argument("--models", type=Path, default=ROOT / "dist" / "models")
-    parser.add_argument("--host", default="chromium", help="a browser, dawn or cuda")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", action="append", help="names of subjects")
-    parser.add_argument("--commits", nargs=2, help="now and before, where there is no git")
-    given = parser.parse_args()
-    gpu, rows = given.host in TARGETS, []
+def main(
+    run: Run,
+    other: Other,
+    models: Models = ROOT / "dist" / "models",
+    host: Annotated[str, typer.Option(help="A browser, dawn or cuda.")] = "chromium",
+    threads: Annotated[int, typer.Option(min=1)] = 1,
+    rounds: Rounds = 15,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Subjects; nothing is written; repeatable.")
+    ] = None,
+    before: Annotated[
+        str, typer.Option(metavar="HASH", help="The other commit, where there is no git.")
+    ] = "",
+) -> None:
+    gpu, rows = host in TARGETS, []
+    roots = {"now": ROOT, "before": other.resolve()}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        for subject in on_gpu(folder) if gpu else subjects(given.models, folder):
-            if given.only and subject.name not in given.only:
-                continue
-            rows.append(in_new_hosts(given, subject))
-            print(json.dumps(rows[-1]), flush=True)
+        for subject in on_gpu(folder) if gpu else subjects(models, folder):
+            if not only or subject.name in only:
+                with new_sides(roots, host, threads) as sides:
+                    rows.append(compared(sides, subject, rounds))
+                run.show(rows[-1])
     mean = statistics.geometric_mean(row["speedup"] for row in rows)
     print(f"geometric mean {mean:.3f} of {len(rows)}")
-    if given.only:
+    if only:
         return
-    now, before = given.commits or (common.commit(), commit(given.other))
+    before = before or commit(other)
     if gpu:
-        rows = [{"host": given.host, **row} for row in rows]
-        facts = common.nvidia_facts(now)
-        common.merge("earlier_gpu", rows, ("host", "subject"), before=before, **facts)
+        rows = [{"host": host, **row} for row in rows]
+        machine = nvidia_machine()
+        run.merge("earlier_gpu", rows, ("host", "subject"), before=before, machine=machine)
     else:
-        common.save("earlier", rows, host=given.host, threads=given.threads, before=before)
+        run.save("earlier", rows, host=host, threads=threads, before=before)
 
 
-def in_new_hosts(given: argparse.Namespace, subject: Subject) -> dict[str, Any]:
-    """No heap of an earlier subject is in its way."""
-    roots = {"now": ROOT, "before": given.other}
-    sides = {
-        version: Side(root.resolve(), given.host, given.threads) for version, root in roots.items()
-    }
+@contextmanager
+def new_sides(roots: Mapping[str, Path], host: str, threads: int) -> Iterator[dict[str, Side]]:
+    """Hosts of both versions: no heap of an earlier subject is in their way."""
+    sides = {version: Side(root, host, threads) for version, root in roots.items()}
     try:
-        return compared(sides, subject, given.rounds)
+        yield sides
     finally:
         for side in sides.values():
             side.close()
-
-
-if __name__ == "__main__":
-    main()

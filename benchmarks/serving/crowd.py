@@ -4,9 +4,9 @@ Input: a scenario, seeds.  Output: results/crowd.json: how many keys end with th
 one within 3 % of it as default, and what honest clients adopted.  Beside it what the paper's vote
 makes of the same reports: rank weights, summed up.  It measures no time.
 
-    uv run python benchmarks/crowd.py                              every scenario, 20 classes
-    uv run python benchmarks/crowd.py --scenario swap --classes 0-4
-    uv run python benchmarks/crowd.py --curve                      over the share of liars
+    python -m benchmarks serving.crowd                             every scenario, 20 classes
+    python -m benchmarks serving.crowd --scenario swap --classes 0-4
+    python -m benchmarks serving.crowd --curve                      over the share of liars
 
 The model, per class of devices and kernel:
   truth    10 to 32 candidates in families of three that differ little; the bundle's default is one
@@ -23,18 +23,27 @@ The model, per class of devices and kernel:
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
 import numpy as np
-from crowd_devices import LOUD, PAIRS_LEAST, QUIET, Counts, Truth, truth, tune
+import typer
 
+from benchmarks.common import Row, Run
+from benchmarks.options import Seed, among
+from benchmarks.serving.crowd_devices import (
+    LOUD,
+    PAIRS_LEAST,
+    QUIET,
+    Counts,
+    Truth,
+    truth,
+    tune,
+)
 from tilewright.store import KernelStore, Key, StoredGold, StoredReport, StoredVote
 from tilewright.tuning.candidate_order import TRIAL_EVERY
 
@@ -144,7 +153,7 @@ def run_class(
     clients: int,
     kernels: int = KERNELS,
     malicious: float = MALICIOUS,
-) -> dict[str, Any]:
+) -> Row:
     """Simulates one class of devices with a new store; returns a row of results."""
     random = np.random.default_rng([seed, number, *scenario.encode()])
     truths = [truth(random, clients) for _ in range(kernels)]
@@ -230,7 +239,7 @@ def _wave(
     return reports
 
 
-def _outcome(defaults: Iterable[int], truths: Iterable[Truth]) -> dict[str, Any]:
+def _outcome(defaults: Iterable[int], truths: Iterable[Truth]) -> Row:
     """How many keys have a default near the best, a bad one, a good one; the worst one's share."""
     found = [
         (float(what.value[n] / what.value.max()), float(what.value[n]), n == what.target)
@@ -244,47 +253,36 @@ def _outcome(defaults: Iterable[int], truths: Iterable[Truth]) -> dict[str, Any]
     }
 
 
-def curve(folder: Path, seed: int) -> list[dict[str, Any]]:
+def curve(folder: Path, seed: int) -> Iterator[Row]:
     """Defaults at the end, and those that honest clients were given, over the share of liars."""
-    rows = []
     for scenario in CURVE:
         for share in SHARES:
             found = [
                 run_class(folder, scenario, n, seed, CURVE_CLIENTS, malicious=share)
                 for n in range(CURVE_CLASSES)
             ]
-            summed = ("keys", "within", "bad", "good", "offered", "offered_bad", "adopted_slower")
-            summed += ("paper_within", "paper_bad", "paper_good")
+            summed = ["keys", "within", "bad", "good", "offered", "offered_bad", "adopted_slower"]
+            summed += ["paper_within", "paper_bad", "paper_good"]
             row = {"scenario": scenario, "malicious": share, "seed": seed, "clients": CURVE_CLIENTS}
-            rows.append(row | {name: sum(f[name] for f in found) for name in summed})
-            print(rows[-1], flush=True)
-    return rows
+            yield row | {name: sum(f[name] for f in found) for name in summed}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--scenario", choices=SCENARIOS, action="append")
-    parser.add_argument("--classes", default=f"0-{CLASSES - 1}")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--curve", action="store_true", help="results/crowd_shares.json")
-    given = parser.parse_args()
-    if given.curve:
-        with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
-            rows = curve(Path(folder), given.seed)
-        common.merge("crowd_shares", rows, ("scenario", "malicious", "seed"))
-        return
-    low, _, high = given.classes.partition("-")
-    for scenario in given.scenario or SCENARIOS:
-        with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
-            rows = []
+def main(
+    run: Run,
+    scenario: Annotated[list[str] | None, among(SCENARIOS, "Repeatable")] = None,
+    classes: Annotated[str, typer.Option(metavar="A-B")] = f"0-{CLASSES - 1}",
+    seed: Seed = 1,
+    shares: Annotated[
+        bool, typer.Option("--curve", help="Over the share of liars: results/crowd_shares.json.")
+    ] = False,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="crowd-") as folder:
+        if shares:
+            for found in curve(Path(folder), seed):
+                run.keep("crowd_shares", found, ("scenario", "malicious", "seed"))
+            return
+        low, _, high = classes.partition("-")
+        for name in scenario or SCENARIOS:
             for number in range(int(low), int(high or low) + 1):
-                row = run_class(Path(folder), scenario, number, given.seed, CLIENTS // CLASSES)
-                print(row, flush=True)
-                rows.append(row)
-        common.merge("crowd", rows, ("scenario", "class", "seed"))
-
-
-if __name__ == "__main__":
-    main()
+                found = run_class(Path(folder), name, number, seed, CLIENTS // CLASSES)
+                run.keep("crowd", found, ("scenario", "class", "seed"))
