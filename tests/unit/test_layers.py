@@ -53,7 +53,6 @@ HOSTS = {
     "reference": "plan_walker",
     "plan_walker": "plan_walker",
     "native": "plan_walker",
-    "cuda_cpu": "plan_walker",
     "browser": "browser",
 }
 ANYTHING = {"cli"}
@@ -452,6 +451,18 @@ def _raises(node: ast.AST, name: str) -> bool:
 
 #: Lines of the package with the word `Any`: a real type takes it away, and none may come.
 ANY = 144
+
+
+def test_docstrings_name_errors_in_sentences_of_their_own() -> None:
+    """A list of arguments ends without a full stop, so a formatter may glue "Raises" to it."""
+    glued = re.compile(r"[a-zA-Z0-9](?: |\n *)Raises\b")
+    documented = ((p, n) for p in sorted(PACKAGE.rglob("*.py")) for n in nodes(p))
+    found = [
+        f"{path}: {getattr(node, 'name', '')}"
+        for path, node in documented
+        if isinstance(node, DOCUMENTED) and glued.search(ast.get_docstring(node) or "")
+    ]
+    assert not found, "put a blank line before it"
 
 
 def test_any_only_shrinks() -> None:

@@ -96,8 +96,10 @@ class CriticalAgent:
         arrived: its arrival in microseconds of now_us; None: now
         before: called when the request begins, before its first kernel, for example to write the
                 inputs; None: the inputs are ready, and the request may begin before the policy has
-                decided Raises AdmissionRefused and TaskOverdue, and errors of `before`, of the
-                device or of an earlier action of this agent; never the error of another agent.
+                decided
+
+        Raises AdmissionRefused and TaskOverdue, and errors of `before`, of the device or of an
+        earlier action of this agent; never the error of another agent.
         """
         arrived = now_us() if arrived is None else arrived
         self.model.device.ensure_current()
@@ -314,9 +316,10 @@ class NormalAgent:
     def _complete(self, ended: Enqueue, behind: Sequence[_Flying]) -> int:
         """The number of complete kernels of the inference, now that a launch has ended.
 
-        behind: launches that have not ended, as far as the host knows The host may see the end
-                late, when the plan has already begun its next inference.  So an inference counts as
-                complete only when its last launch has ended.
+        behind: launches that have not ended, as far as the host knows
+
+        The host may see the end late, when the plan has already begun its next inference.  So an
+        inference counts as complete only when its last launch has ended.
         """
         if ended.plain:
             return ended.kernel + 1

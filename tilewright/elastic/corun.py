@@ -52,7 +52,8 @@ class Corun:
     curves: earlier measurements, in the order of the critical models, for some kinds of
             concurrency; missing ones are measured now and added to the attribute `curves`
     show: progress callback: the present activity, the number of finished parts, and of all parts
-          Raises AdmissionRefused, HostError, BundleCorrupt, MemoryLimit, UsageError.
+
+    Raises AdmissionRefused, HostError, BundleCorrupt, MemoryLimit, UsageError.
     """
 
     def __init__(

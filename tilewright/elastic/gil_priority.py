@@ -80,9 +80,10 @@ class InterpreterPriority:
         Returns whether kernels may be started.  If not, a decision made before the request is
         obsolete: the request lets no worker stay, so the kernel would run in vain.
 
-        to_start: True if the thread can do nothing but start kernels A thread that waits at the end
-                  of a request continues even if the next request begins before the thread wakes up.
-                  Otherwise requests without pauses would block normal work forever.
+        to_start: True if the thread can do nothing but start kernels
+
+        A thread that waits at the end of a request continues even if the next request begins before
+        the thread wakes up.  Otherwise requests without pauses would block normal work forever.
         """
         if not self._entered:
             return True

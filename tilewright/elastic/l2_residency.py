@@ -19,8 +19,9 @@ class PersistentWeights:
     """A part of the cache that is reserved until `release`, or until nothing refers to this object.
 
     windows: in the order of the hosts; None: a model has no weights
-    share:   the share of all weights' bytes that stays Raises HostError if the device cannot
-             reserve cache.
+    share:   the share of all weights' bytes that stays
+
+    Raises HostError if the device cannot reserve cache.
     """
 
     def __init__(self, device: CudaDevice, hosts: Sequence[CudaHost]) -> None:

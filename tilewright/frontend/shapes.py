@@ -25,6 +25,7 @@ def resolve(
     dims:   value by name of the dimension
     shapes: by input, instead of the declared shape; entries are numbers or names.  A number also
             sets the declared name at that place for the other inputs
+
     Raises ShapeError, UsageError.
     """
     wanted = shapes or {}

@@ -227,8 +227,8 @@ class BrowserModel:
         prompt's time.
 
         past: tokens in the caches;  end: ids that end the text;  inputs: further inputs of each run
-              Raises InputError for a prompt that does not fit or a full cache, KernelTrap,
-              HostError.
+
+        Raises InputError for a prompt that does not fit or a full cache, KernelTrap, HostError.
         """
         given = {name: np.asarray(value).tolist() for name, value in (inputs or {}).items()}
         params: Json = {

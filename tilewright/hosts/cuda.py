@@ -153,8 +153,9 @@ class Recordings:
 class CudaHost(FlatHost):
     """One loaded bundle.
 
-    device: where it runs; None: the first NVIDIA GPU Raises HostError, BundleCorrupt,
-            BundleVersion, MemoryLimit.
+    device: where it runs; None: the first NVIDIA GPU
+
+    Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
     """
 
     def __init__(self, path: Path, device: CudaDevice | None = None) -> None:

@@ -263,8 +263,9 @@ class NvidiaDevice:
 
     driver: shared by several devices; by default the first GPU as a whole
     stream: a CUDA stream of the caller, as a number; None: a new one
-    urgent: blocks of its own stream are scheduled before those of others Raises HostError if there
-            is no GPU, or none that can run the kernels.
+    urgent: blocks of its own stream are scheduled before those of others
+
+    Raises HostError if there is no GPU, or none that can run the kernels.
     """
 
     returns = True

@@ -153,8 +153,9 @@ class _Part(Protocol):
 class Driver:
     """One GPU, in its primary context, which it shares with other libraries of the process.
 
-    sms: use only this many multiprocessors (a green context); None: all of them Raises HostError if
-         there is no driver, no such GPU, or no such part of it.
+    sms: use only this many multiprocessors (a green context); None: all of them
+
+    Raises HostError if there is no driver, no such GPU, or no such part of it.
     """
 
     def __init__(self, number: int, sms: int | None = None) -> None:

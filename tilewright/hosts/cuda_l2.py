@@ -58,8 +58,9 @@ class L2Cache:
         """Reserves the cache that the ranges need, or the most that the device allows; they share
         it evenly.
 
-        ranges: address and bytes of each;  None in the result: the range has no bytes Raises
-                HostError if the device cannot reserve cache.
+        ranges: address and bytes of each;  None in the result: the range has no bytes
+
+        Raises HostError if the device cannot reserve cache.
         """
         most = self._attribute("MAX_PERSISTING_L2_CACHE_SIZE")
         widest = self._attribute("MAX_ACCESS_POLICY_WINDOW_SIZE")

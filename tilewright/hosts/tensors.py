@@ -132,8 +132,9 @@ def entry_of(entries: Sequence[Entry], name: str, kind: str) -> Entry:
 def widened(entry: TensorInfo | StateEntry, value: object, kind: str = "input") -> Array:
     """The array as it is stored in memory, with each number rounded to the declared type.
 
-    kind: what errors call the entry, as in the engine Raises InputError for an element type that is
-          not accepted.
+    kind: what errors call the entry, as in the engine
+
+    Raises InputError for an element type that is not accepted.
     """
     given, own = np.asarray(value), DECLARED[entry.dtype].numpy
     takes = (own, *ALSO.get(own, ()))

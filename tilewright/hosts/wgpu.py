@@ -111,8 +111,9 @@ class WgpuHost(FlatHost):
     adapter: facts of its adapter: `name`, `vendor`, `description`, `software`, and `features` that
              kernels may use
     lost:    sentences about what slows it down here
-    calls:   for each plan its steps, as this device runs them Raises HostError, BundleCorrupt,
-             BundleVersion, MemoryLimit.
+    calls:   for each plan its steps, as this device runs them
+
+    Raises HostError, BundleCorrupt, BundleVersion, MemoryLimit.
     """
 
     def __init__(self, path: Path) -> None:

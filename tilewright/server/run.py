@@ -49,6 +49,7 @@ def serve(
     """Serves until SIGINT or SIGTERM; `on_ready` gets the URL once connections are accepted.
 
     proxies: addresses of reverse proxies, whose connections are not limited per network
+
     Raises PortInUse, or UsageError for an address that cannot be bound.
     """
     listener = listen(host, port)

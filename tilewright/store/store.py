@@ -84,6 +84,7 @@ class KernelStore:
         url: sqlite:///FILE or postgresql+psycopg://…;  limits: thresholds of the vote
         clock: seconds since 1970; it may go backwards
         create: False leaves a missing or empty database alone
+
         Raises StoreVersion, StoreDown, StoreLocked, StoreReadOnly, StoreFull, StoreCorrupt.
         """
         database = Database(url, create)
@@ -120,6 +121,7 @@ class KernelStore:
 
         A stored report that is sent again (same nonce) changes nothing and is accepted again.
         source: keyed hash of the network, the same during one day
+
         Raises InvalidReport; StoreError if it may not be stored: send it again.
         """
         records.check(report)

@@ -54,7 +54,9 @@ class SharedWord(Protocol):
 class FileWord:
     """A budget word for kernels on the CPU.
 
-    create: make the file; an existing file is never overwritten Raises HostError.
+    create: make the file; an existing file is never overwritten
+
+    Raises HostError.
     """
 
     kind = "cpu"

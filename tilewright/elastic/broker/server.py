@@ -53,8 +53,9 @@ OWN_BITS = 32
 class Broker:
     """Serves clients until it is closed.
 
-    make: creates the budget word, after this broker has taken the socket Raises HostError if the
-          path is in use or is not a socket; then nothing has changed.
+    make: creates the budget word, after this broker has taken the socket
+
+    Raises HostError if the path is in use or is not a socket; then nothing has changed.
     """
 
     def __init__(self, path: Path, scheduler: Scheduler, make: Callable[[], SharedWord]) -> None:

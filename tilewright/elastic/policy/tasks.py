@@ -52,8 +52,9 @@ class KernelCost:
     tiles: blocks of the plain form;  threads: of a block;  tile_us: a block alone on an SM
     chunk_us: between two checks of the budget; tile_us if a tile is not divided
     compute: share of an SM's throughput that one block uses;  memory: share of the GPU's bandwidth
-    whole_us: measured time of the launch alone; 0: estimated from its tiles Raises UsageError for
-              impossible numbers.
+    whole_us: measured time of the launch alone; 0: estimated from its tiles
+
+    Raises UsageError for impossible numbers.
     """
 
     tiles: int
@@ -86,8 +87,9 @@ class KernelCost:
 class Curve:
     """Slowdown of critical kernels, by the number of workers of normal kernels beside them.
 
-    points: (workers, slowdown), by workers, from 0 on; a slowdown of 1 is the time alone Raises
-            UsageError for invalid points.
+    points: (workers, slowdown), by workers, from 0 on; a slowdown of 1 is the time alone
+
+    Raises UsageError for invalid points.
     """
 
     points: tuple[tuple[int, float], ...] = ((0, 1.0),)
@@ -146,7 +148,8 @@ class Critical:
     gap_us: the least time between two requests; 0: not known.  A request that comes earlier is
             answered, too, but its bound may be exceeded
     lease_us: the longest time for which one request holds normal work back; 0: from its time alone
-              Raises UsageError for impossible numbers.
+
+    Raises UsageError for impossible numbers.
     """
 
     name: str

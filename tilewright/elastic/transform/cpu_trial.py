@@ -73,7 +73,9 @@ class Trial:
 
     names: the C++ name of each kernel ("scale", "scale<float>"), by any name
     bounds: the process ends if an index exceeds an array whose size the compiler knows
-    folders: with the text's own headers Raises HostError if the text does not compile for the CPU.
+    folders: with the text's own headers
+
+    Raises HostError if the text does not compile for the CPU.
     """
 
     def __init__(
@@ -119,9 +121,10 @@ class Trial:
     ) -> int:
         """Runs tiles [first, last), by default all, by workers; returns the number of rounds.
 
-        table: three numbers for each tile, its block Raises HostError if tiles are left after
-               ROUNDS rounds for each tile and worker.  A round may complete nothing if its workers
-               must leave too early.
+        table: three numbers for each tile, its block
+
+        Raises HostError if tiles are left after ROUNDS rounds for each tile and worker.  A round
+        may complete nothing if its workers must leave too early.
         """
         first, last = tiles or (0, launch.tiles)
         if first >= last:

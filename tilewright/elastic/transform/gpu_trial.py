@@ -25,8 +25,9 @@ class GpuTrial:
     """Kernels of a text that `transform` made.
 
     names: the C++ name of each kernel, by any name;  options: of NVRTC, such as include paths
-    each: tiles of a task; None: as `each_of` says Raises HostError if there is no GPU, or the text
-          does not compile.
+    each: tiles of a task; None: as `each_of` says
+
+    Raises HostError if there is no GPU, or the text does not compile.
     """
 
     def __init__(
@@ -113,8 +114,9 @@ class GpuTrial:
     def elastic(self, name: str, launch: TrialLaunch, away: Callable[[], int | None]) -> int:
         """Runs the elastic form; returns the number of rounds of launches.
 
-        away: called while workers run; returns how many may stay from now on, None: all Raises
-              HostError if it does not end.
+        away: called while workers run; returns how many may stay from now on, None: all
+
+        Raises HostError if it does not end.
         """
         workers = self.workers(name, launch)
         tiles, turn, control, told = self._turn(name, launch)

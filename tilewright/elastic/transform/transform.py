@@ -118,9 +118,10 @@ def transform(
 ) -> Transformed:
     """Adds elastic forms to the kernels of a source.
 
-    name: of the file, for reports;  folders: with headers, which are only read Raises UsageError if
-          the parser is not installed, or if the source is not text, already has elastic forms, or
-          has no kernel with a name in `options.threads`.
+    name: of the file, for reports;  folders: with headers, which are only read
+
+    Raises UsageError if the parser is not installed, or if the source is not text, already has
+    elastic forms, or has no kernel with a name in `options.threads`.
     """
     if text.startswith(MARK):
         raise UsageError(f"{name} has elastic forms already", hint="Give the source of it")

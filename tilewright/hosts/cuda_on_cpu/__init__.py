@@ -109,7 +109,9 @@ class Kernels:
 
     text:  CUDA C++;  names: the C++ name of each kernel ("scale", "scale<float>"), by any name
     bounds: the process ends if an index exceeds an array whose size the compiler knows
-    folders: with the text's own headers Raises HostError if the text does not compile.
+    folders: with the text's own headers
+
+    Raises HostError if the text does not compile.
     """
 
     def __init__(
@@ -153,7 +155,9 @@ class Kernels:
 
         grid, block: up to three extents;  shared: bytes of dynamic shared memory
         args:        arrays (passed by address) and NumPy or ctypes scalars of the exact types
-        processors:  blocks that run at the same time Raises HostError if threads deadlock.
+        processors:  blocks that run at the same time
+
+        Raises HostError if threads deadlock.
         """
         shape = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
         values = [_value(arg) for arg in args]

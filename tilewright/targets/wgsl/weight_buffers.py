@@ -51,7 +51,9 @@ def banks_of(
     reads: the tensors that each step reads;  joined: those of steps that one dispatch may compute,
            which share a bank if they fit
     sizes, shapes: words and shape of each tensor;  head: words before the weights
-    most:   words of a buffer Raises MemoryLimit if the tensors of one step do not fit a bank.
+    most:   words of a buffer
+
+    Raises MemoryLimit if the tensors of one step do not fit a bank.
     """
     of, bank, filled = [0] * len(sizes), 0, most
     ends: list[int] = []
