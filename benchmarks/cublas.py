@@ -35,6 +35,8 @@ class Cublas:
 
         multiply = torch._int_mm if kind == "i8" else torch.matmul
         left, rights = random(a), [random(b) for _ in range(weights)]
+        if kind == "i8":  # cuBLAS is several times as fast if columns are contiguous
+            rights = [right.t().contiguous().t() for right in rights]
         out = multiply(left, rights[0])
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):

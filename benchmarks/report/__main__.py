@@ -53,7 +53,7 @@ FIRST: Mapping[str, Callable[[Record], str]] = {
 }
 INDEX = """# Results
 
-A page a subject, with the answer first. `python -m benchmarks.report` makes them from the JSON
+One page per subject, with the answer first. `python -m benchmarks.report` makes them from the JSON
 files in this folder, which have every row.
 
 * *Figure*: the geometric mean of n cases, with the least and the most of them as its *spread*; or

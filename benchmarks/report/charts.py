@@ -6,6 +6,7 @@ Input: labels and numbers.  Output: SVG.  It knows nothing of what was measured.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,12 +25,20 @@ BAR, GAP = 11, 12
 # ---- parts ---------------------------------------------------------------------------------------
 
 
+def title_of(picture: str) -> str:
+    found = re.search("<title>(.*?)</title>", picture)
+    if found is None:
+        raise ValueError("a picture without a title")
+    return found.group(1)
+
+
 def _svg(height: float, title: str, parts: Iterable[str]) -> str:
     """A long title has smaller letters."""
     size = min(15, 930 / len(title))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" '
         f'font-family="system-ui, sans-serif" font-size="13" fill="{INK}">\n'
+        f"<title>{title}</title>\n"
         f'<rect width="{WIDTH}" height="{height:.0f}" fill="{PAPER}"/>\n'
         f'<text x="16" y="26" font-size="{size:.3g}" font-weight="600">{title}</text>\n'
         + "\n".join(parts)

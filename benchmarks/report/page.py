@@ -11,6 +11,7 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 from benchmarks.records import Record, Records
+from benchmarks.report.charts import title_of
 from benchmarks.report.tables import Columns, listed, table, told
 
 #: Name of a file, and SVG.
@@ -53,8 +54,8 @@ class Section:
             yield from (facts(record), "")
         made = self.body
         yield from (made(record) if callable(made) else listed(record["rows"], made), "")
-        for name, _ in self.pictures(record):
-            yield from (f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})", "")
+        for name, picture in self.pictures(record):
+            yield from (f"![{title_of(picture)}]({name})", "")
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,9 @@ def test_a_page_leads_with_the_answer() -> None:
         return [over("ms", records.values(record, "ms", case="a"), record, ".1f"),
                 one("share", "93 %", 60, 0.029, record)]  # fmt: skip
 
+    picture = ("p.svg", "<svg><title>The picture</title></svg>")
     sections = (
-        Section(
-            "r", "Cases", "What was measured.", {"case": "case"}, lambda r: [("p.svg", "<svg")]
-        ),
+        Section("r", "Cases", "What was measured.", {"case": "case"}, lambda r: [picture]),
         Section("", "All", "Of all.", lambda found: ", ".join(found)),
     )
     page = Page("p", "Title", lambda found: "The answer.", answers, sections)
@@ -81,8 +80,8 @@ def test_a_page_leads_with_the_answer() -> None:
     assert "today, commit c, A CPU, 2 cores, Linux." in lines
     assert lines[-5:-1] == ["## All", "", "Of all.", ""]
     assert lines[-1] == "r"
-    assert "![p](p.svg)" in lines
-    assert list(page.pictures({"r": RECORD})) == [("p.svg", "<svg")]
+    assert "![The picture](p.svg)" in lines
+    assert list(page.pictures({"r": RECORD})) == [picture]
 
 
 def test_pages_that_nothing_makes_any_more_are_told_and_removed(
