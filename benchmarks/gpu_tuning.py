@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import common
 from gpu import WGSL, facts
 from gpu_js_time import SMALL
-from sessions import page, told, tuned
 
 from benchmarks.peers.models import Text, roberta
+from benchmarks.tuning.sessions import page, told, tuned
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.hosts.browser import BrowserModel

@@ -5,7 +5,7 @@ Each benchmark gives an option its own default; a list that is not given is None
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +33,8 @@ Models = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of the 
 Other = Annotated[Path, typer.Option(metavar="FOLDER", help="The other checkout.")]
 
 
-def among(names: Iterable[str], what: str) -> object:
-    """An option whose values are names out of these; for a list it is repeatable."""
+def one_of(names: Iterable[str]) -> Callable[[str], str]:
+    """Reads one of these names."""
     known = tuple(names)
 
     def name(text: str) -> str:
@@ -42,7 +42,19 @@ def among(names: Iterable[str], what: str) -> object:
             raise typer.BadParameter(f"Unknown is {text!r}. Known are {', '.join(known)}")
         return text
 
-    return typer.Option(parser=name, metavar="NAME", help=f"{what}: {', '.join(known)}.")
+    return name
+
+
+def among(names: Iterable[str], what: str) -> object:
+    """An option whose values are names out of these; for a list it is repeatable."""
+    known = tuple(names)
+    return typer.Option(parser=one_of(known), metavar="NAME", help=f"{what}: {', '.join(known)}.")
+
+
+def part_of(names: Iterable[str]) -> object:
+    """The argument that says which part of a benchmark is run."""
+    known = tuple(names)
+    return typer.Argument(parser=one_of(known), metavar="PART", help=f"One of {', '.join(known)}.")
 
 
 def chosen(names: Iterable[str], only: Iterable[str] | None) -> list[str]:

@@ -29,7 +29,7 @@ def warm_up(model: BrowserModel, milliseconds: float, runs: int = 10) -> None:
     bench_kernel.warm_up(timer, milliseconds, runs)
 
 
-def warmed(timer: Callable[[int], list[float]], milliseconds: float, batch: float) -> float:
+def warmed(timer: Callable[[int], Sequence[float]], milliseconds: float, batch: float) -> float:
     """Runs so long, in batches of `batch` ms; the milliseconds of a run at the end."""
     spent, runs = 0.0, 1
     while True:

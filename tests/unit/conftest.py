@@ -6,11 +6,9 @@ What only some machines have is imported by the fixtures that need it.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from helpers import postgres
@@ -52,8 +50,3 @@ def benchmarks() -> Iterator[None]:
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
     yield
     sys.path[:] = before
-
-
-@pytest.fixture
-def sweeps(benchmarks: None) -> ModuleType:
-    return importlib.import_module("space")

@@ -11,6 +11,8 @@ import pytest
 from test_layers import PACKAGE
 
 from benchmarks import __main__ as runner
+from benchmarks import records
+from benchmarks.tuning import forecast
 
 FOLDER = PACKAGE.parent / "benchmarks"
 
@@ -60,21 +62,17 @@ def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:
         runner.main(["wasm.kernel"])
 
 
-@pytest.mark.usefixtures("benchmarks")
 def test_stored_records_have_a_row_a_line() -> None:
     """As the benchmarks write them, so that a change of one row is a change of one line."""
-    records = import_module("benchmarks.records")
     for path in sorted((FOLDER / "results").glob("*.json")):
         found = json.loads(path.read_text())
         if isinstance(found, dict):  # the others are lists of the laboratory's
             assert path.read_text() == records.text(found), path.name
 
 
-@pytest.mark.usefixtures("benchmarks")
 @pytest.mark.parametrize("learning", [False, True])
 def test_sessions_on_a_sweep(learning: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of twenty candidates is the fastest: nothing tells it before it is tried."""
-    forecast = import_module("forecast")
     monkeypatch.setattr(forecast, "LOOKS", (2, 20))
     count = 21
     space = SimpleNamespace(

@@ -8,11 +8,13 @@ import json
 import statistics
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from benchmarks import common
+from benchmarks.report import spaces as report
+from benchmarks.tuning import sweep as sweeps
 from lab.primitives.table import untuned
 from lab.subjects import matmul_step
 from tilewright.targets.classes import find
@@ -23,15 +25,8 @@ from tilewright.tuning.candidates import Space, space_of
 
 DEVICE = find("wasm-x86-relaxed")
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
 
-
-@pytest.fixture
-def report() -> ModuleType:
-    return importlib.import_module("benchmarks.report.spaces")
-
-
-def record(sweeps: ModuleType, hosts: tuple[str, ...] = ("x", "y")) -> dict[str, Any]:
+def record(hosts: tuple[str, ...] = ("x", "y")) -> dict[str, Any]:
     """A sweep of a small product on two hosts; times are random but for two winners."""
     step = matmul_step(48, 64, 48)
     space = space_of(step.kernel, DEVICE)
@@ -46,7 +41,7 @@ def record(sweeps: ModuleType, hosts: tuple[str, ...] = ("x", "y")) -> dict[str,
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_sweep_finds_the_fastest_through_noise(seed: int, sweeps: ModuleType) -> None:
+def test_a_sweep_finds_the_fastest_through_noise(seed: int) -> None:
     """A neighbour halves the speed now and then, for longer than a round lasts."""
     rng = Random(seed)
     true = [rng.uniform(1.0, 3.0) for _ in range(40)]
@@ -71,14 +66,14 @@ def test_a_sweep_finds_the_fastest_through_noise(seed: int, sweeps: ModuleType) 
         assert t / timed.times[0] == pytest.approx(wanted / true[0], rel=0.06)
 
 
-def test_rounds_until(sweeps: ModuleType) -> None:
+def test_rounds_until() -> None:
     times = [2.0, 1.5, 1.02, 1.0, 3.0]
     assert sweeps.rounds_until(times, (4, 1, 2, 3)) == 3
     assert sweeps.rounds_until(times, (4, 1, 2, 3), share=1.0) == 4
     assert sweeps.rounds_until(times, (4, 1)) is None
 
 
-def test_the_arithmetic_of_a_random_order(report: ModuleType) -> None:
+def test_the_arithmetic_of_a_random_order() -> None:
     """All orders of five candidates with two good ones: the mean place of the first good one."""
     orders = list(itertools.permutations([True, True, False, False, False]))
     mean = statistics.mean(order.index(True) + 1 for order in orders)
@@ -88,7 +83,7 @@ def test_the_arithmetic_of_a_random_order(report: ModuleType) -> None:
     assert report.in_random_order({"times": [1.0, 1.02, 1.01, 2.0, 2.0, 2.0]}) == mean
 
 
-def test_long_runs_take_fewer_rounds(sweeps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runs_take_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not fewer than the first ones, in which those far behind are dropped."""
     clock = iter(range(10**6))
     monkeypatch.setattr(sweeps.time, "monotonic", lambda: 1e3 * next(clock))
@@ -96,14 +91,14 @@ def test_long_runs_take_fewer_rounds(sweeps: ModuleType, monkeypatch: pytest.Mon
     assert timed.rounds[1:] == [sweeps.FEWEST - sweeps.WARM_ROUNDS, 2, 2]
 
 
-def test_powers_of_two(sweeps: ModuleType) -> None:
+def test_powers_of_two() -> None:
     whole = ContractionSchedule(x0=4, y0=8, r0=4, x1=64, y1=64, r1=128)
     assert sweeps.powers_of_two(whole)
     assert not sweeps.powers_of_two(ContractionSchedule(x0=6, y0=8))
 
 
-def test_a_row_tells_ranks_and_shares(sweeps: ModuleType) -> None:
-    rows = record(sweeps)["rows"]
+def test_a_row_tells_ranks_and_shares() -> None:
+    rows = record()["rows"]
     for number, row in enumerate(rows):
         assert row["optimum"]["candidate"] == row["candidates"] - 1 - number
         assert row["optimum"]["share"] == 1.0
@@ -112,8 +107,8 @@ def test_a_row_tells_ranks_and_shares(sweeps: ModuleType) -> None:
         assert 0 < row["default"]["share"] <= 0.5
 
 
-def test_tables_and_pictures(sweeps: ModuleType, report: ModuleType) -> None:
-    found = record(sweeps)
+def test_tables_and_pictures() -> None:
+    found = record()
     text = report.space(found)
     assert text.splitlines()[2].startswith(f"| {DEVICE.id} | x | 1 |")
     assert "less than 97 % of the fastest (2 of 2)" in text
@@ -122,11 +117,9 @@ def test_tables_and_pictures(sweeps: ModuleType, report: ModuleType) -> None:
     assert set(pictures) == {"space-x.svg", "space-y.svg"}
 
 
-def test_classes_of_devices_have_tables_of_their_own(
-    sweeps: ModuleType, report: ModuleType
-) -> None:
+def test_classes_of_devices_have_tables_of_their_own() -> None:
     """A picture has one bar per kernel: of the class measured last, where it has one."""
-    rows = record(sweeps)["rows"]
+    rows = record()["rows"]
     others = [r | {"device": "another", "date": "2026-02-01"} for r in rows]
     more = {**rows[0], "kernel": "L"}
     found = {"rows": [*others, *rows, more]}  # those without a date are older
@@ -140,7 +133,7 @@ def test_classes_of_devices_have_tables_of_their_own(
     assert dict(report.charts(found))["space-x.svg"].count(">K<") == 1
 
 
-def test_one_schedule_for_all_shapes(report: ModuleType) -> None:
+def test_one_schedule_for_all_shapes() -> None:
     shares = [{"a": 1.0, "b": 0.9}, {"a": 0.64, "b": 1.0}]
     best, least, mean = report.one_for_all(shares)
     assert (best, least) == ("b", 0.9)
@@ -153,23 +146,22 @@ def test_one_schedule_for_all_shapes(report: ModuleType) -> None:
     assert "| x, class unknown: a, b |" in report.shapes({"rows": rows[:1]})
 
 
-def test_the_optimum_is_of_the_same_class_and_space(sweeps: ModuleType) -> None:
+def test_the_optimum_is_of_the_same_class_and_space() -> None:
     space = space_of(matmul_step(48, 64, 48).kernel, DEVICE)
-    (row,) = record(sweeps, ("x",))["rows"]
+    (row,) = record(("x",))["rows"]
     other = row | {"device": "another", "optimum": row["default"]}
     wanted = schedule_from_json(row["optimum"]["schedule"])
     assert sweeps.optimum_of([other, row], "x", "K", space) == wanted
     for rows in ([other], [row | {"checksum": "of before"}], [row | {"host": "y"}], []):
         with pytest.raises(SystemExit, match=DEVICE.id) as told:
             sweeps.optimum_of(rows, "x", "K", space)
-        assert f"space.py --host x --kernel K --device {DEVICE.id}" in str(told.value)
+        assert f"tuning.sweep --host x --kernel K --device {DEVICE.id}" in str(told.value)
 
 
 def test_sweeps_of_several_classes_lie_beside_each_other(
-    sweeps: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was stored before classes were told goes with the first row of its host and kernel."""
-    common = importlib.import_module("common")
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     for device in (None, "a", "b", "a"):
         told = {} if device is None else {"device": device}
@@ -178,7 +170,7 @@ def test_sweeps_of_several_classes_lie_beside_each_other(
     assert [r["device"] for r in json.loads(path.read_text())["rows"]] == ["b", "a"]
 
 
-def test_one_choice_for_all_engines(report: ModuleType) -> None:
+def test_one_choice_for_all_engines() -> None:
     """b is second everywhere and first nowhere: the best single choice."""
     rows = [{"times": [1.0, 1.1, 2.0]}, {"times": [2.0, 1.1, 1.0]}]
     best, mean = report.single(rows)
@@ -187,16 +179,14 @@ def test_one_choice_for_all_engines(report: ModuleType) -> None:
     assert report.share_on(rows[0], 2) == 0.5
 
 
-def test_only_equal_spaces_are_compared(sweeps: ModuleType, report: ModuleType) -> None:
-    rows = record(sweeps)["rows"]
+def test_only_equal_spaces_are_compared() -> None:
+    rows = record()["rows"]
     assert set(report.by_kernel(rows)) == {"K"}
     rows[1]["checksum"] = "another"
     assert not report.by_kernel(rows)
 
 
-def test_a_wrong_candidate_stops_the_sweep(
-    sweeps: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_candidate_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = matmul_step(24, 16, 24)
     start = default_schedule(step.kernel, Machine())
     schedules = [start, untuned(step.kernel, Machine())]
@@ -216,7 +206,7 @@ def _skips_last(finish: Any) -> Any:
     return wrong
 
 
-def test_subjects_are_single_kernels_that_have_a_space(sweeps: ModuleType) -> None:
+def test_subjects_are_single_kernels_that_have_a_space() -> None:
     small = [n for n in sweeps.SUBJECTS if "conv" not in n and "wise" not in n]
     for name in small:
         step = sweeps.SUBJECTS[name]()

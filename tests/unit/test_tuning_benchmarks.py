@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from random import Random
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.report import tuning as report
+from benchmarks.tuning import latency, page_tuner
+from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.sessions import Session
 from lab.subjects import matmul_step
 from tilewright.bundle import open_bundle
 from tilewright.targets.simd.strategies import schedule_from_json
@@ -19,30 +22,18 @@ from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
 
-
-@pytest.fixture
-def report() -> ModuleType:
-    return importlib.import_module("benchmarks.report.tuning")
-
-
-@pytest.fixture
-def sessions() -> ModuleType:
-    return importlib.import_module("tuning")
-
-
-def test_shares_by_round(sessions: ModuleType) -> None:
+def test_shares_by_round() -> None:
     shares = [(0, 0.1), (3, 0.5), (7, 0.98), (9, 0.96), (12, 0.99), (40, 1.0)]
-    assert sessions.reached(shares) == 12
-    assert sessions.reached(shares[:2]) is None
-    assert sessions.reached([(0, 0.99), (5, 1.0)]) == 0
-    assert sessions.share_after(shares, 32) == 0.99
-    assert sessions.share_after(shares, 2) == 0.1
+    assert page_tuner.reached(shares) == 12
+    assert page_tuner.reached(shares[:2]) is None
+    assert page_tuner.reached([(0, 0.99), (5, 1.0)]) == 0
+    assert page_tuner.share_after(shares, 32) == 0.99
+    assert page_tuner.share_after(shares, 2) == 0.1
 
 
-def test_a_session_keeps_what_was_in_use(sessions: ModuleType) -> None:
-    session = importlib.import_module("sessions").Session()
+def test_a_session_keeps_what_was_in_use() -> None:
+    session = Session()
     for event in (
         {"type": "start", "class": "c"},
         {"type": "trial", "verdict": "slower"},
@@ -57,37 +48,35 @@ def test_a_session_keeps_what_was_in_use(sessions: ModuleType) -> None:
     assert session.used == [(2, 5), (3, 7)]
     assert session.current == {0: 7}
     session.take({"type": "rollback", "spec": 0, "candidate": 7})
-    assert session.used[-1] == (3, sessions.BUILT)
+    assert session.used[-1] == (3, page_tuner.BUILT)
     assert not session.current
-    assert sessions.counted(t["verdict"] for t in session.trials) == {
+    assert page_tuner.counted(t["verdict"] for t in session.trials) == {
         "slower": 1, "faster": 1, "same": 1,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("start", ["poor", "good"])
-def test_one_kernel_bundles_start_as_told(start: str, sessions: ModuleType, tmp_path: Path) -> None:
+def test_one_kernel_bundles_start_as_told(start: str, tmp_path: Path) -> None:
     step = matmul_step(24, 16, 24)
-    path = sessions.kernel_bundle(step, start, tmp_path / start)
+    path = page_tuner.kernel_bundle(step, start, tmp_path / start)
     bundle = open_bundle(path)
     (kernel,) = kernels_of(bundle)
     (listed,) = json.loads(bundle.read(bundle.manifest.section("wasm").kernels))
     for name, build in listed["builds"].items():
         machine = TARGETS[name].machine
-        assert schedule_from_json(build["schedule"]) == sessions.STARTS[start](kernel, machine)
+        assert schedule_from_json(build["schedule"]) == page_tuner.STARTS[start](kernel, machine)
 
 
-def test_the_server_part_is_counted_per_candidate(
-    sessions: ModuleType, sweeps: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_part_is_counted_per_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     step = matmul_step(24, 16, 24)
     monkeypatch.setattr(sweeps, "SUBJECTS", {"K": lambda: step})
-    row = sessions.server("K")
+    row = page_tuner.server("K")
     assert row["candidates"] == len(space_of(step.kernel, sweeps.device_here()).schedules)
     assert 0 < row["median_bytes"] <= row["most_bytes"]
 
 
-def test_first_inferences_are_medians_and_fastest(sessions: ModuleType) -> None:
-    row = sessions.firsts([9.0, 30.0, 10.0], [5.0, 4.0, 9.0], [2.0, 6.0, 6.0], [4.0, 3.0, 6.0])
+def test_first_inferences_are_medians_and_fastest() -> None:
+    row = page_tuner.firsts([9.0, 30.0, 10.0], [5.0, 4.0, 9.0], [2.0, 6.0, 6.0], [4.0, 3.0, 6.0])
     assert row == {
         "built_first_ms": 10.0, "first_ms": 5.0, "optimum_first_ms": 5.0, "first_share": 1.0,
         "first_noise": 1.5, "fastest_noise": 0.667,
@@ -99,12 +88,7 @@ def test_first_inferences_are_medians_and_fastest(sessions: ModuleType) -> None:
 # ---- inferences beside a tuner -------------------------------------------------------------------
 
 
-@pytest.fixture
-def beside() -> ModuleType:
-    return importlib.import_module("beside")
-
-
-def test_the_interval_of_a_ratio(beside: ModuleType) -> None:
+def test_the_interval_of_a_ratio() -> None:
     """It holds the true ratio, and is wider where turns differ."""
     random = np.random.default_rng(3)
 
@@ -112,17 +96,17 @@ def test_the_interval_of_a_ratio(beside: ModuleType) -> None:
         places = 10 + shift * random.standard_normal(6)
         return [(random.normal(p, 0.3, 80), 1.2 * random.normal(p, 0.3, 80)) for p in places]
 
-    low, high = beside.interval(turns(0.0), 300)
+    low, high = latency.interval(turns(0.0), 300)
     assert low < 1.2 < high
     assert high - low < 0.1
-    wide = beside.interval(turns(1.0), 300)
+    wide = latency.interval(turns(1.0), 300)
     assert wide[1] - wide[0] > high - low
     same = [([2.0] * 9, [3.0] * 9)] * 2
-    assert beside.interval(same, 20) == (1.5, 1.5)
+    assert latency.interval(same, 20) == (1.5, 1.5)
 
 
 def test_inferences_are_what_the_page_waits_at_random_moments(
-    beside: ModuleType, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, waits = [0.0], []
 
@@ -135,20 +119,18 @@ def test_inferences_are_what_the_page_waits_at_random_moments(
         return SimpleNamespace(milliseconds=4.0, total_milliseconds=10.0)
 
     fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
-    monkeypatch.setattr(beside, "time", fake)
-    found = beside.inferences(SimpleNamespace(run=run), {}, 20.0, 0.1, 5)
+    monkeypatch.setattr(latency, "time", fake)
+    found = latency.inferences(SimpleNamespace(run=run), {}, 20.0, 0.1, 5)
     assert set(found) == {10.0}
     assert 150 < len(found) < 250
     random = Random(5)
     assert waits == pytest.approx([0.1 * random.uniform(0.5, 1.5) - 0.01 for _ in waits])
     waits.clear()
-    beside.inferences(SimpleNamespace(run=run), {}, 1.0, 0.0, 5)
+    latency.inferences(SimpleNamespace(run=run), {}, 1.0, 0.0, 5)
     assert set(waits) == {0.0}
 
 
-def test_every_other_turn_begins_beside_the_tuner(
-    beside: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_other_turn_begins_beside_the_tuner(monkeypatch: pytest.MonkeyPatch) -> None:
     order = []
 
     def half(*args: Any) -> list[float]:
@@ -159,41 +141,41 @@ def test_every_other_turn_begins_beside_the_tuner(
             session.take({"type": "trial", "milliseconds": 500.0})
         return [10.0 if session is None else 11.0] * 5
 
-    monkeypatch.setattr(beside, "half", half)
-    row = beside.p95("x", Path(), "m", 12.0, 0.1)
-    assert order == [True, False, False, True] * (beside.TURNS // 2)
+    monkeypatch.setattr(latency, "half", half)
+    row = latency.p95("x", Path(), "m", 12.0, 0.1)
+    assert order == [True, False, False, True] * (latency.TURNS // 2)
     assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == (1.1, 1.1, 1.1)
     assert (row["alone_median_ms"], row["tuning_ms"], row["median_ratio"]) == (10.0, 11.0, 1.1)
-    assert (row["device"], row["trials"], row["tuning_s"]) == ("c", beside.TURNS, 3.0)
+    assert (row["device"], row["trials"], row["tuning_s"]) == ("c", latency.TURNS, 3.0)
 
 
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def test_tuning_tables(report: ModuleType) -> None:
+def test_tuning_tables() -> None:
     """Rows of before, which lack some of the fields, have dashes."""
     rows = [{"part": "p95", "subject": "m", "host": "x", "ratio": 1.05}]
     rows.append(rows[0] | {"subject": "n", "tuning_ms": 2.5})
     assert "| m | x | – | 1.05 |" in report.tuning({"rows": rows})
 
 
-def test_without_an_exchange_a_model_has_no_speed_to_tell(report: ModuleType) -> None:
+def test_without_an_exchange_a_model_has_no_speed_to_tell() -> None:
     """Both sides were the same model."""
     row = {"part": "model", "subject": "m", "start": "good", "swaps": 0, "gain": 1.027}
     assert "1.027" not in report.tuning({"rows": [row]})
     assert "1.027" in report.tuning({"rows": [row | {"swaps": 1}]})
 
 
-def test_what_a_session_told_is_kept(sessions: ModuleType) -> None:
+def test_what_a_session_told_is_kept() -> None:
     measured = {"ratio": 1.23456, "low": 1.2, "high": 1.3, "pairs": 16}
-    found = sessions.told({"gain": {"verdict": "faster", "text": "…"} | measured})
+    found = page_tuner.told({"gain": {"verdict": "faster", "text": "…"} | measured})
     assert (found["told"], found["told_ratio"], found["told_n"]) == ("faster", 1.235, 16)
-    found = sessions.told({"gain": {"verdict": "none", "text": "…"}})
+    found = page_tuner.told({"gain": {"verdict": "none", "text": "…"}})
     assert found.pop("told") == "none"
     assert set(found.values()) == {None}
 
 
-def test_rows_say_where_they_come_from_if_they_differ(report: ModuleType) -> None:
+def test_rows_say_where_they_come_from_if_they_differ() -> None:
     rows = [{"part": "model", "subject": "m", "device": "a", "commit": "1"}]
     assert "defaults (class a, commit 1):" in report.tuning({"rows": rows})
     rows.append(rows[0] | {"commit": "2"})

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from benchmarks.report import headroom as report
+from benchmarks.tuning import withheld as bench
+from benchmarks.tuning.page_tuner import evaluation_of
 from lab.subjects import matmul_step
 from tilewright.targets.classes import find
 from tilewright.tuning.candidates import build, space_of
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
-
 DEVICE = find("wasm-x86-relaxed-48k")
 
 
-@pytest.fixture
-def bench() -> ModuleType:
-    return importlib.import_module("withheld")
-
-
-def test_no_candidate_has_the_defaults_code(bench: ModuleType) -> None:
+def test_no_candidate_has_the_defaults_code() -> None:
     kernel = matmul_step(24, 32, 40).kernel
     space = space_of(kernel, DEVICE)
     left = bench.without_default(kernel, DEVICE)
@@ -33,7 +27,7 @@ def test_no_candidate_has_the_defaults_code(bench: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("start", ["poor", "median"])
-def test_a_session_starts_where_it_should(bench: ModuleType, start: str) -> None:
+def test_a_session_starts_where_it_should(start: str) -> None:
     step = matmul_step(24, 32, 40)
     left = bench.without_default(step.kernel, DEVICE)
     found = bench.Swept(step, DEVICE, left, tuple(map(float, range(len(left)))))
@@ -49,7 +43,7 @@ def test_a_session_starts_where_it_should(bench: ModuleType, start: str) -> None
         assert left.index(model[0]) == len(left) // 2
 
 
-def test_good_candidates_are_those_near_the_fastest_of_the_sweep(bench: ModuleType) -> None:
+def test_good_candidates_are_those_near_the_fastest_of_the_sweep() -> None:
     """The start is none of them, however fast: it is no candidate."""
     step = matmul_step(24, 32, 40)
     left = bench.without_default(step.kernel, DEVICE)[:4]
@@ -59,17 +53,14 @@ def test_good_candidates_are_those_near_the_fastest_of_the_sweep(bench: ModuleTy
 
 
 def test_rows_tell_where_the_time_of_trials_went() -> None:
-    tuning, report = (
-        importlib.import_module(name) for name in ("tuning", "benchmarks.report.headroom")
-    )
     trials = [
         {"milliseconds": 10.0, "stages": {"check": 4.0, "pairs": 6.0}},
         {"milliseconds": 30.0, "stages": {"prepare": 22.0, "check": 8.0}},
     ]
-    told = tuning.evaluation_of(trials)
+    told = evaluation_of(trials)
     assert told["evaluation_stages"] == {"check": 6.0, "pairs": 3.0, "prepare": 11.0}
     assert told["longest_stages"] == {"prepare": 22.0, "check": 8.0}
-    assert set(tuning.evaluation_of([])) == set(told)
+    assert set(evaluation_of([])) == set(told)
     row = rows()[0] | told | {"tried": 2}
     last = report.withheld({"rows": [row]}).splitlines()[-1]
     assert last == "| firefox | 2 | 11 / 22 | 6 / 8 | 3 / – |"
@@ -89,7 +80,6 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_sessions_that_never_arrive_are_told() -> None:
-    report = importlib.import_module("benchmarks.report.headroom")
     summary = report.withheld({"rows": rows()}).splitlines()[2]
     assert "| 2 of 3 | 8 | 8 | 2.0 |" in summary
     assert "| 90 % |" in summary
@@ -98,7 +88,6 @@ def test_sessions_that_never_arrive_are_told() -> None:
 
 
 def test_a_picture_of_the_longest_session_of_each_model() -> None:
-    report = importlib.import_module("benchmarks.report.headroom")
     same = {"part": "session", "model": "m", "host": "firefox"}
     found = [
         same | {"seconds": 5.0, "gain": 1.5, "headroom": 1.6},
@@ -114,7 +103,6 @@ def test_a_picture_of_the_longest_session_of_each_model() -> None:
 
 
 def test_poor_defaults_and_what_sessions_made_of_them() -> None:
-    report = importlib.import_module("benchmarks.report.headroom")
     same = {"part": "session", "model": "m", "host": "node 20", "seconds": 30.0}
     same |= dict.fromkeys(("gain", "least", "headroom"), 1.0)
     kernels = [

@@ -12,33 +12,38 @@ Input: a browser, a part, models as ONNX files.  Output: results/tuning.json, a 
     model    a whole model: seconds until the last swap, the speed relative to the model of good
              defaults, and the gain that the session itself reports
     never    sessions from good defaults, each followed by tuned and default, alternating
-    p95      latency of inferences with and without tuning; see beside.py
+    p95      latency of inferences with and without tuning; see latency.py
     memory   of the browser before, while and after a model is tuned
 
-    uv run python benchmarks/tuning.py rounds --host chromium --kernel K0
-    uv run python benchmarks/tuning.py model --host chromium --model minilm.onnx --shape 1x128
-    uv run python benchmarks/tuning.py memory --host firefox --net bart-base-128
+    python -m benchmarks tuning.page_tuner rounds --host chromium --kernel K0
+    python -m benchmarks tuning.page_tuner model --model minilm.onnx --shape input_ids=1x128
+    python -m benchmarks tuning.page_tuner memory --host firefox --net bart-base-128
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-import common
 import onnx
-import space as sweeps
-from beside import p95
-from resident import Sampled, resting
-from sessions import (
+import typer
+
+from benchmarks.common import Row, Run
+from benchmarks.options import among, part_of
+from benchmarks.peers.models import Text, bart
+from benchmarks.report.headroom import REACHED
+from benchmarks.timing import turn
+from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.browser_memory import Sampled, resting
+from benchmarks.tuning.latency import p95
+from benchmarks.tuning.sessions import (
     BUILT,
     STARTS,
-    Row,
     by_turns,
     kernel_bundle,
     model_bundle,
@@ -49,13 +54,12 @@ from sessions import (
     tuned,
     visit,
 )
-
-from benchmarks.peers.models import Text, bart
-from benchmarks.report.headroom import REACHED
 from lab.subjects import alone
+from tilewright.base.errors import UsageError
 from tilewright.bundle import open_bundle, write
-from tilewright.cli.hosts import open_timers
+from tilewright.cli.options import Shapes
 from tilewright.compiler import Options
+from tilewright.frontend import parse_shapes
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import build, space_of
 from tilewright.tuning.relink import relink
@@ -65,8 +69,8 @@ KERNELS = ("K0", "K1", "K2", "K3")
 MOST_ROUNDS = 32
 #: Published sizes but for the vocabulary, whose table is looked up only.
 NETS = {"bart-base-128": lambda: bart(Text(length=128, layers=6, words=1000))}
-#: From the fourth on they need a model.
-PARTS = ("rounds", "known", "server", "model", "never", "p95", "memory")
+OF_KERNELS, OF_MODELS = ("rounds", "known", "server"), ("model", "never", "p95", "memory")
+PARTS = (*OF_KERNELS, *OF_MODELS)
 #: Seconds of a look at the memory of a page that rests.
 RESTING = 3.0
 #: Browsers for each kind of bundle, or sessions.
@@ -99,8 +103,7 @@ def rounds(host: str, name: str, start: str, seconds: float) -> Row:
             *(before if c == BUILT else space.schedules[c] for _, c in used),
         ]
         beside = sweeps.written(step, listed, device, Path(folder) / "beside")
-        with open_timers(host, [beside], 1) as (timer,):
-            times = sweeps.sweep(timer, len(listed)).times
+        times = sweeps.timed(host, beside, len(listed)).times
     shares = [(at, times[0] / t) for (at, _), t in zip(used, times[1:], strict=True)]
     return {
         "part": "rounds", "host": host, "subject": name, "start": start,
@@ -170,7 +173,7 @@ def known(host: str, name: str, start: str, seconds: float, runs: int) -> Row:
             write(alone(step, Options(schedule=lambda *_: optimum)).contents, path)
         times: dict[Path, list[float]] = {built: [], relinked: [], best: [], again: []}
         for number in range(runs):
-            for path in list(times)[:: -1 if number % 2 else 1]:
+            for path in turn(number, list(times)):
                 with page(host) as browser:
                     times[path].append(browser.load(path, threads=1).time(1, 0).first)
         with page(host) as browser:
@@ -310,55 +313,69 @@ def memory(host: str, path: Path, name: str, seconds: float) -> Row:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def rows_of(args: argparse.Namespace) -> Iterator[Row]:
-    if args.part == "server":
-        yield from (server(name) for name in args.kernel or KERNELS)
-        return
-    runs = args.runs or RUNS.get(args.part, 0)
-    of_kernels: Mapping[str, Callable[[str, str, str, float], Row]]
-    of_kernels = {"rounds": rounds, "known": partial(known, runs=runs)}
-    if args.part in of_kernels:
-        for name in args.kernel or KERNELS:
-            for start in args.start or STARTS:
-                yield of_kernels[args.part](args.host, name, start, args.seconds)
-        return
-    shapes = dict(text.split("=", 1) for text in args.shape)
-    sizes = {k: [int(n) if n.isdigit() else n for n in v.split("x")] for k, v in shapes.items()}
+@dataclass(frozen=True)
+class Asked:
+    """What the parts are told"""
+
+    host: str
+    kernels: Sequence[str]
+    starts: Sequence[str]
+    seconds: float
+    runs: int
+    every: float
+
+
+def of_kernels(part: str, asked: Asked) -> Iterator[Row]:
+    for name in asked.kernels:
+        if part == "server":
+            yield server(name)
+        for start in asked.starts if part in ("rounds", "known") else ():
+            if part == "rounds":
+                yield rounds(asked.host, name, start, asked.seconds)
+            else:
+                yield known(asked.host, name, start, asked.seconds, asked.runs)
+
+
+def of_models(
+    part: str, asked: Asked, source: Path, shapes: Mapping[str, Sequence[int | str]], folder: Path
+) -> Iterator[Row]:
+    name, host = source.stem, asked.host
+    path = model_bundle(source, shapes, folder / name)
+    if part == "model":
+        paths = {"good": path, "poor": model_bundle(source, shapes, folder / "poor", "poor")}
+        for start in asked.starts:
+            yield whole(host, paths, name, start, asked.seconds)
+    elif part == "memory":
+        yield memory(host, path, name, asked.seconds)
+    elif part == "never":
+        yield from never(host, path, name, asked.runs, asked.seconds)
+    else:
+        yield p95(host, path, name, asked.seconds, asked.every)
+
+
+def main(
+    run: Run,
+    part: Annotated[str, part_of(PARTS)],
+    host: Annotated[str, typer.Option(help="Where to run.")] = "chromium",
+    kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
+    start: Annotated[list[str] | None, among(STARTS, "Defaults; repeatable")] = None,
+    model: Annotated[Path | None, typer.Option(help="An ONNX file, for whole models.")] = None,
+    net: Annotated[str | None, among(NETS, "A model with random weights instead")] = None,
+    shape: Shapes = None,
+    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    runs: Annotated[int, typer.Option(help="Browsers of known (15), sessions of never (10).")] = 0,
+    every: Annotated[float, typer.Option(help="Of p95: seconds between inferences.")] = 0.0,
+) -> None:
+    asked = Asked(
+        host, kernel or KERNELS, start or list(STARTS), seconds, runs or RUNS.get(part, 0), every
+    )
     with tempfile.TemporaryDirectory(prefix="tilewright-tuning-") as folder:
-        source = args.model or made(args.net, Path(folder))
-        path = model_bundle(source, sizes, Path(folder) / source.stem)
-        if args.part == "model":
-            poor = model_bundle(source, sizes, Path(folder) / "poor", "poor")
-            paths = {"good": path, "poor": poor}
-            for start in args.start or STARTS:
-                yield whole(args.host, paths, source.stem, start, args.seconds)
-        elif args.part == "memory":
-            yield memory(args.host, path, source.stem, args.seconds)
-        elif args.part == "never":
-            yield from never(args.host, path, source.stem, runs, args.seconds)
+        if part in OF_KERNELS:
+            found = of_kernels(part, asked)
         else:
-            yield p95(args.host, path, source.stem, args.seconds, args.every)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--host", default="chromium")
-    parser.add_argument("--kernel", action="append", choices=list(sweeps.SUBJECTS))
-    parser.add_argument("--start", action="append", choices=list(STARTS))
-    parser.add_argument("--model", type=Path, help="an ONNX file, for whole models")
-    parser.add_argument("--net", choices=list(NETS), help="a model with random weights instead")
-    parser.add_argument("--shape", action="append", default=[], metavar="INPUT=1x128")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of one session")
-    parser.add_argument("--runs", type=int, help="browsers of known (15), sessions of never (10)")
-    parser.add_argument("--every", type=float, default=0.0, help="seconds between inferences")
-    args = parser.parse_args()
-    if args.model is None and args.net is None and args.part in PARTS[3:]:
-        parser.error(f"{args.part} needs --model or --net")
-    for row in rows_of(args):
-        print(row, flush=True)
-        print(common.merge("tuning", [row], KEY))
-
-
-if __name__ == "__main__":
-    main()
+            if model is None and net is None:
+                raise UsageError(f"{part} needs a model", hint="Give --model or --net")
+            source = model or made(net or "", Path(folder))
+            found = of_models(part, asked, source, parse_shapes(shape or []), Path(folder))
+        for row in found:
+            run.keep("tuning", row, KEY)

@@ -1,7 +1,7 @@
 """Sessions of a page's own tuner, driven from here, and the bundles that they start from.
 
 Input: a browser, a kernel or a model, poor or good defaults.  Output: the tuner's events, and the
-tuned model.  tuning.py and beside.py evaluate them.
+tuned model.  page_tuner.py and latency.py evaluate them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import common
-
+from benchmarks.common import Row
+from benchmarks.timing import turn, warm_up
 from lab.primitives.table import untuned
 from lab.subjects import alone
 from tilewright.bundle import write
@@ -31,7 +30,6 @@ from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.strategies import default_schedule
 from tilewright.tuning.candidates import Space
 
-Row = dict[str, Any]
 STARTS: Mapping[str, Callable[[Kernel, Machine], Schedule]] = {
     "poor": untuned,
     "good": default_schedule,
@@ -146,13 +144,12 @@ def by_turns(model: BrowserModel, plain: BrowserModel, count: int = 20) -> list[
     one run would be a few ticks of a browser's clock where a model takes less than 1 ms."""
     runs = {}
     for each in (model, plain):
-        common.warm_up(each, WARM_MS)
+        warm_up(each, WARM_MS)
         usual = statistics.mean(each.time(20, 1).milliseconds)
         runs[id(each)] = max(1, round(BATCH_MS / max(usual, 0.01)))
     found = []
     for number in range(count):
-        pair = (model, plain) if number % 2 else (plain, model)
-        times = {id(m): fastest(m, runs[id(m)]) for m in pair}
+        times = {id(m): fastest(m, runs[id(m)]) for m in turn(number, (plain, model))}
         found.append(times[id(plain)] / times[id(model)])
     return found
 

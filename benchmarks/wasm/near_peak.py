@@ -1,16 +1,15 @@
 """K0 and K1 by several register tiles and walks against the register-only multiply-add peak.
 
 Input: hosts.  Output: results/near_peak.json: a row per host, kernel and schedule with its share of
-the peak.  All schedules of a kernel are plans of
-one bundle and alternate with the peak, warm, one thread; what counts are rounds in which the peak
-kernel was not disturbed before or after, as in kernels.py.
+the peak.  All schedules of a kernel are plans of one bundle and alternate with the peak, warm, one
+thread; what counts are rounds in which the peak kernel was not disturbed before or after, as in
+kernels.py.
 
-    uv run python benchmarks/near_peak.py [--host chromium] [--kernel K0] [--seconds 60]
+    python -m benchmarks wasm.near_peak [--host chromium] [--kernel K0] [--seconds 60]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -19,11 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, cast
 
-import common
-import space as sweeps
-
+from benchmarks.common import Row, Run
+from benchmarks.options import BROWSERS, Hosts, Seconds, among
+from benchmarks.timing import spread, warmed
+from benchmarks.tuning import sweep as sweeps
 from benchmarks.wasm.kernels import Round, quiet
 from lab.subjects import peak
 from tilewright.bundle import write
@@ -65,9 +65,10 @@ def ways(kernel: Kernel, machine: Machine) -> Mapping[str, ContractionSchedule]:
     }
 
 
-def measure(host: str, name: str, seconds: float, folder: Path) -> list[dict[str, Any]]:
+def measure(host: str, name: str, seconds: float, folder: Path) -> list[Row]:
     """A row for each way."""
     step, device = sweeps.SUBJECTS[name](), sweeps.device_here()
+    assert isinstance(device.machine, Machine)
     found = ways(step.kernel, device.machine)
     path = sweeps.written(step, list(found.values()), device, folder / name)
     sweeps.check(path)
@@ -75,9 +76,9 @@ def measure(host: str, name: str, seconds: float, folder: Path) -> list[dict[str
     write(limit.contents, folder / f"{name}-peak")
     order: list[tuple[str, Round]] = []
     with open_timers(host, [path, folder / f"{name}-peak"], 1) as (timer, top):
-        common.warmed(top, WARM_MS, BATCH_MS)
+        warmed(top, WARM_MS, BATCH_MS)
         for plan in range(len(found)):
-            common.warmed(partial(timer, plan=plan), WARM_MS / 5, BATCH_MS)
+            warmed(partial(timer, plan=plan), WARM_MS / 5, BATCH_MS)
         end = time.monotonic() + seconds
         while time.monotonic() < end and least(order, found) < ENOUGH:
             for plan, way in enumerate(found):
@@ -102,9 +103,7 @@ def least(order: Sequence[tuple[str, Round]], names: Iterable[str]) -> int:
     return min(seen[name] for name in names)
 
 
-def shares(
-    way: str, order: Sequence[tuple[str, Round]], flops: int, peak_flops: int
-) -> dict[str, Any]:
+def shares(way: str, order: Sequence[tuple[str, Round]], flops: int, peak_flops: int) -> Row:
     """GFLOP/s and share of the peak: medians of undisturbed rounds, and the fastest runs of all."""
     all_peaks = [ms for _, (_, peaks) in order for ms in peaks]
     fastest = min(ms for name, (times, _) in order if name == way for ms in times)
@@ -122,26 +121,22 @@ def shares(
     usual = peak_flops / statistics.median(peaks) / 1e6
     return found | {
         "gflops": round(middle, 2), "peak_gflops": round(usual, 2),
-        "share": round(middle / usual, 3), "spread": round(common.spread(times), 3),
-        "peak_spread": round(common.spread(peaks), 3),
+        "share": round(middle / usual, 3), "spread": round(spread(times), 3),
+        "peak_spread": round(spread(peaks), 3),
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--kernel", action="append", choices=KERNELS)
-    parser.add_argument("--seconds", type=float, default=60.0, help="limit per kernel")
-    args = parser.parse_args()
-    for kernel in args.kernel or KERNELS:
-        for host in args.host or ("chromium", "firefox", "wasmtime"):
+def main(
+    run: Run,
+    host: Hosts = None,
+    kernel: Annotated[list[str] | None, among(KERNELS, "Repeatable")] = None,
+    seconds: Seconds = 60.0,
+) -> None:
+    for each in kernel or KERNELS:
+        for name in host or (*BROWSERS, "wasmtime"):
             with tempfile.TemporaryDirectory(prefix="tilewright-peak-") as folder:
-                rows = measure(host, kernel, args.seconds, Path(folder))
-            common.merge("near_peak", rows, KEY)
+                rows = measure(name, each, seconds, Path(folder))
             for row in rows:
                 shown = ("host", "kernel", "way", "n", "share", "spread", "share_fastest")
                 print(*(row.get(key) for key in shown), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            run.merge("near_peak", rows, KEY)

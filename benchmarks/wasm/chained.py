@@ -1,23 +1,23 @@
 """The code variant for wasmtime's compiler beside the one for browsers: speed on wasmtime.
 
-Input: kernels of families.py.  Output: results/chained.json: per kernel the time of one variant
-over that of the other, by turns, one thread; the median of some turns, each of the fastest runs.
+Input: kernels of tuning/families.py.  Output: results/chained.json: per kernel the time of one
+variant over that of the other, by turns, one thread; the median of some turns, each of the fastest
+runs.
 
-    uv run python benchmarks/chained.py [--kernel K0]
+    python -m benchmarks wasm.chained [--kernel K0]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
-from families import SUBJECTS
-from space import repeats
-
+from benchmarks.common import Row, Run
+from benchmarks.options import among
+from benchmarks.tuning.families import SUBJECTS
+from benchmarks.tuning.sweep import repeats
 from lab.subjects import alone
 from tilewright.bundle import write
 from tilewright.compiler import Options
@@ -26,9 +26,9 @@ from tilewright.hosts.wasmtime import VARIANTS, WasmtimeHost
 TURNS, RUNS = 7, 3
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str) -> Row:
     step, plain = SUBJECTS[name](), "x86"
-    (own,) = VARIANTS
+    (own,) = list(VARIANTS)
     with tempfile.TemporaryDirectory(prefix="tilewright-chained-") as folder:
         hosts = {}
         for variant in (plain, own):
@@ -44,15 +44,8 @@ def measure(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kernel", action="append", choices=list(SUBJECTS))
-    args = parser.parse_args()
-    for name in args.kernel or SUBJECTS:
-        row = measure(name)
-        print(row, flush=True)
-        common.merge("chained", [row], ("kernel", "cpu"))
-
-
-if __name__ == "__main__":
-    main()
+def main(
+    run: Run, kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None
+) -> None:
+    for name in kernel or SUBJECTS:
+        run.keep("chained", measure(name), ("kernel", "cpu"))

@@ -1,40 +1,42 @@
 """Where tuning pays: the kernels of public models, and how much of that a session takes.
 
-Input: browsers, names of public.py.  Output: results/headroom.json, rows by part:
+Input: browsers, names of models/public.py.  Output: results/headroom.json, rows by part:
 
     kernel    default against the fastest of its whole space, of each kernel with 2 % of the time
     model     the whole model with those, against the model as built, by turns
     session   the model after a session of so many seconds, against both, by turns
 
-    uv run python benchmarks/headroom.py sweep --host chromium --model nudenet
-    uv run python benchmarks/headroom.py session --host firefox --seconds 30
+    python -m benchmarks tuning.headroom sweep --host chromium --model nudenet
+    python -m benchmarks tuning.headroom session --host firefox --seconds 30
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
+from typing import Annotated
 
-import common
-import space as sweeps
-from sessions import Row, by_turns, page, told, tuned
+import typer
 
+from benchmarks.common import Row, Run, rows_of
 from benchmarks.models.public import PUBLIC, fetched
+from benchmarks.options import BROWSERS, Hosts, Models, among, part_of
 from benchmarks.report.headroom import POOR
+from benchmarks.timing import warm_up
+from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.sessions import by_turns, page, told, tuned
 from tilewright.bundle import write
-from tilewright.cli.hosts import open_timers
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser_node import node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
-from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import Machine, by_machine
 from tilewright.targets.simd.strategies import default_schedule, schedule_from_json
 from tilewright.tuning.candidates import key_of, space_of
 
@@ -44,6 +46,7 @@ LEAST_SHARE = 0.02
 #: Shares of headroom are not told below this gain: it is within the noise.
 LEAST_GAIN = 1.01
 SECONDS = (5.0, 30.0)
+PARTS = ("sweep", "session")
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,11 @@ def host_name(host: str) -> str:
 def built(name: str, folder: Path, path: Path, best: Mapping[str, Schedule] | None = None) -> Path:
     """The model's bundle, with these schedules by kernel; the others have their defaults."""
 
-    def choose(kernel: Kernel, variant: Variant) -> Schedule:
-        own = (best or {}).get(short(kernel))
-        return own or default_schedule(kernel, variant.machine)  # type: ignore[attr-defined]
+    def choose(kernel: Kernel, machine: Machine) -> Schedule:
+        return (best or {}).get(short(kernel)) or default_schedule(kernel, machine)
 
-    options = Options(shapes=PUBLIC[name].shapes, schedule=choose if best else None)
+    schedule = by_machine(choose) if best else None
+    options = Options(shapes=PUBLIC[name].shapes, schedule=schedule)
     write(compile_model(fetched(name, folder), options).contents, path)
     return path
 
@@ -89,7 +92,7 @@ def parts(host: str, name: str, folder: Path, path: Path) -> list[Part]:
     steps = steps_of(name, folder)
     with page(host) as browser:
         model = browser.load(path, threads=1)
-        common.warm_up(model, 1000)
+        warm_up(model, 1000)
         times = [row["milliseconds"] for row in model.profile(20)]
     total, first = sum(times), dict[str, KernelStep]()
     spent, count = dict[str, float](), dict[str, int]()
@@ -117,8 +120,7 @@ def sweep(host: str, name: str, folder: Path, device: DeviceClass) -> Iterator[R
                 continue
             path = sweeps.written(part.step, space.schedules, device, Path(place) / part.key)
             sweeps.check(path)
-            with open_timers(host, [path], 1) as (timer,):
-                times = sweeps.sweep(timer, len(space.schedules)).times
+            times = sweeps.timed(host, path, len(space.schedules)).times
             top = min(range(len(times)), key=times.__getitem__)
             best[part.key] = space.schedules[top]
             own = times[top] / times[0]
@@ -147,7 +149,7 @@ def session(host: str, name: str, folder: Path, device: DeviceClass, seconds: fl
     """A session from the model as built, against the model of the last sweep of this class."""
     swept = {
         row["kernel"]: row
-        for row in common.rows_of("headroom")
+        for row in rows_of("headroom")
         if (row["part"], row["host"], row["model"], row["device"])
         == ("kernel", host_name(host), name, device.id)
     }
@@ -195,32 +197,27 @@ def reached(
         shown = [space.schedules[0], schedule_from_json(row["optimum"]), space.schedules[used]]
         with tempfile.TemporaryDirectory(prefix="tilewright-headroom-") as place:
             path = sweeps.written(step, shown, device, Path(place) / "beside")
-            with open_timers(host, [path], 1) as (timer,):
-                times = sweeps.sweep(timer, len(shown)).times
+            times = sweeps.timed(host, path, len(shown)).times
         own, _, after = (round(min(times) / t, 3) for t in times)
         yield {"kernel": key, "shape": row["shape"], "default": own, "share": after}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["sweep", "session"])
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--model", action="append", choices=list(PUBLIC))
-    parser.add_argument("--seconds", action="append", type=float, help="of a session (5, 30)")
-    parser.add_argument("--models", type=Path, default=Path("dist/public"), help="their folder")
-    args = parser.parse_args()
+def main(
+    run: Run,
+    part: Annotated[str, part_of(PARTS)],
+    host: Hosts = None,
+    model: Annotated[list[str] | None, among(PUBLIC, "Models; repeatable")] = None,
+    seconds: Annotated[
+        list[float] | None, typer.Option(help="Of a session (5, 30); repeatable.")
+    ] = None,
+    models: Models = Path("dist/public"),
+) -> None:
     device = sweeps.device_here()
-    for host in args.host or ("chromium", "firefox"):
-        for name in args.model or PUBLIC:
-            if args.part == "sweep":
-                found = sweep(host, name, args.models, device)
+    for name in host or BROWSERS:
+        for each in model or PUBLIC:
+            if part == "sweep":
+                found = sweep(name, each, models, device)
             else:
-                seconds = args.seconds or SECONDS
-                found = (session(host, name, args.models, device, s) for s in seconds)
+                found = (session(name, each, models, device, s) for s in seconds or SECONDS)
             for row in found:
-                print(row, flush=True)
-                common.merge("headroom", [{"kernel": "", "seconds": 0, **row}], KEY)
-
-
-if __name__ == "__main__":
-    main()
+                run.keep("headroom", {"kernel": "", "seconds": 0, **row}, KEY)

@@ -4,37 +4,30 @@ A family is a rule that makes a schedule of a kernel and a machine.  Input: swee
 Output: results/families.json: per kernel, host and processor the shares of the
 optimum of candidates, and of each family's schedule.  report/spaces.py compares them.
 
-    uv run python benchmarks/families.py sweep --host chromium [--kernel K0]
-    uv run python benchmarks/families.py earlier --other ../before   the rows of space.json; the
-                                                     checkout is of the commit that made its spaces
-    uv run python benchmarks/families.py again       stored sweeps, after a change of the families
+    python -m benchmarks tuning.families sweep --host chromium [--kernel K0]
+    python -m benchmarks tuning.families again       stored sweeps, after a change of the families
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
-import space as sweeps
-
+from benchmarks.common import Row, Run, rows_of
 from benchmarks.models import row_kernels
+from benchmarks.options import BROWSERS, Hosts, among, part_of
+from benchmarks.tuning import sweep as sweeps
 from lab.subjects import steps_of, weight_of
-from tilewright.cli.hosts import engine_of, open_timers
+from tilewright.cli.hosts import engine_of
+from tilewright.cli.tools import cpu
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph.node import contract, elementwise
 from tilewright.kernel.form import Attention, Contraction, form_as
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import target
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.attention import AttentionSchedule
@@ -47,20 +40,15 @@ from tilewright.targets.simd.contraction import (
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.register_tiles import register_tile, register_tiles
 from tilewright.targets.simd.sizes import unroll
-from tilewright.targets.simd.strategies import default_schedule, strategy_of
+from tilewright.targets.simd.strategies import VectorStrategy, default_schedule, strategy_of
+from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import space_of
 
-Row = dict[str, Any]
 #: Schedule of a kernel, from its default.
 Rule = Callable[[Schedule, Kernel, Machine], Schedule]
 
 KEY = ("host", "kernel", "device", "machine")
-BROWSERS = ("chromium", "firefox")
-#: Class: the processor of that class in space.json, whose rows do not tell.
-EARLIER = {
-    "wasm-x86-relaxed-32k": "Intel Xeon 2.50 GHz",
-    "wasm-x86-relaxed-48k": "Intel Xeon",
-}
+PARTS = ("sweep", "again")
 #: Candidates below this share of the optimum are not stored, unless a family has them.
 STORED = 0.8
 
@@ -161,15 +149,15 @@ FAMILIES: Mapping[str, Rule] = {
 
 
 def machine_of(device: DeviceClass) -> Machine:
-    variant = target(device.target).variants[device.variant]
-    machine: Machine = variant.machine  # type: ignore[attr-defined]
-    return machine
+    return TARGETS[device.variant].machine
 
 
 def families(kernel: Kernel, machine: Machine) -> dict[str, Schedule]:
     """Each family's schedule, in normal form."""
     first = default_schedule(kernel, machine)
-    normal = strategy_of(kernel).rules(kernel, first, machine).normal
+    strategy = strategy_of(kernel)
+    assert isinstance(strategy, VectorStrategy)
+    normal = strategy.rules(kernel, first, machine).normal
     return {name: normal(rule(first, kernel, machine)) for name, rule in FAMILIES.items()}
 
 
@@ -247,10 +235,9 @@ def sweep(hosts: Sequence[str], name: str, device: DeviceClass) -> Iterator[Row]
         path = sweeps.written(step, schedules, device, Path(folder) / "bundle")
         sweeps.check(path)
         for host in hosts:
-            with open_timers(host, [path], 1) as (timer,):
-                times = sweeps.sweep(timer, len(schedules)).times
+            times = sweeps.timed(host, path, len(schedules)).times
             found = dict(zip(schedules, times, strict=True))
-            made = row(name, host, device, common.cpu(), found, own)
+            made = row(name, host, device, cpu(), found, own)
             yield {**made, "engine": engine_of(host)}
 
 
@@ -263,70 +250,19 @@ def again(rows: Sequence[Row]) -> Iterator[Row]:
         yield {**r, "families": r["families"] | known}
 
 
-#: What an earlier checkout is asked: the schedules of the spaces that it swept.
-_ASKED = """
-import json, sys
-sys.path.insert(0, "benchmarks")
-import space
-from tilewright.targets.classes import find
-for line in sys.stdin:
-    kernel, device = json.loads(line)
-    found = space.space_of(space.SUBJECTS[kernel]().kernel, find(device))
-    print(json.dumps([found.checksum, [s.to_json() for s in found.schedules]]), flush=True)
-"""
-
-
-def earlier(other: Path) -> Iterator[Row]:
-    """Rows of space.json, whose schedules the compiler that swept them tells."""
-    rows = sweeps.swept()
-    asked = list(dict.fromkeys((r["kernel"], r["device"]) for r in rows))
-    told = subprocess.run(
-        [sys.executable, "-c", _ASKED],
-        input="".join(json.dumps(pair) + "\n" for pair in asked),
-        cwd=other, env={**os.environ, "PYTHONPATH": str(other)},
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    spaces = dict(zip(asked, map(json.loads, told.splitlines()), strict=True))
-    for r in rows:
-        checksum, schedules = spaces[r["kernel"], r["device"]]
-        if checksum != r["checksum"]:
-            raise SystemExit(f"{other} makes another space of {r['kernel']} than was swept")
-        device, kernel = find(r["device"]), SUBJECTS[r["kernel"]]().kernel
-        own = families(kernel, machine_of(device))
-        normal = strategy_of(kernel).rules(kernel, own["default"], machine_of(device)).normal
-        known = [same(s, own["default"]) for s in schedules]
-        times = {normal(s): t for s, t in zip(known, r["times"], strict=True) if s is not None}
-        made = row(r["kernel"], r["host"], device, EARLIER[r["device"]], times, own)
-        yield {**made, "engine": r["engine"]}
-
-
-def same(data: Mapping[str, Any], like: Schedule) -> Schedule | None:
-    """A schedule of an earlier version as one of this type; None where it was of another."""
-    if data.get("along", "n") != "n":
-        return None
-    return type(like)(**{field.name: data[field.name] for field in fields(like)})
-
-
 # ---- command -------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["sweep", "earlier", "again"])
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--kernel", action="append", choices=list(SUBJECTS))
-    parser.add_argument("--other", type=Path, help="checkout of the commit of space.json")
-    args = parser.parse_args()
-    if args.part == "sweep":
-        for name in args.kernel or SUBJECTS:
-            hosts = args.host or (*BROWSERS, "wasmtime")
-            for found in sweep(hosts, name, sweeps.device_here()):
-                print({k: found[k] for k in ("kernel", "host", "families")}, flush=True)
-                common.merge("families", [found], KEY)
-    else:
-        told = earlier(args.other) if args.part == "earlier" else again(common.rows_of("families"))
-        common.merge("families", list(told), KEY)
-
-
-if __name__ == "__main__":
-    main()
+def main(
+    run: Run,
+    part: Annotated[str, part_of(PARTS)],
+    host: Hosts = None,
+    kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
+) -> None:
+    if part == "again":
+        run.merge("families", list(again(rows_of("families"))), KEY)
+        return
+    for name in kernel or SUBJECTS:
+        for found in sweep(host or (*BROWSERS, "wasmtime"), name, sweeps.device_here()):
+            print({k: found[k] for k in ("kernel", "host", "families")}, flush=True)
+            run.merge("families", [found], KEY)

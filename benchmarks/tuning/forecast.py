@@ -7,29 +7,26 @@ web/tune/loop); times are the sweep's, with noise.  A candidate counts as soon a
 kernels that were not swept take no part, so real sessions need more trials.  Shares of the time are
 exact, as with a static build; a server is told powers of four.
 
-    uv run python benchmarks/forecast.py --models dist/public
+    python -m benchmarks tuning.forecast --models dist/public
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import common
-import space as sweeps
-from headroom import short, steps_of
 
 import tilewright
+from benchmarks.common import Row, Run, rows_of
+from benchmarks.options import Models
 from benchmarks.report.headroom import POOR
+from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.headroom import short, steps_of
 from tilewright.tuning.candidate_order import Tunable, compose
 from tilewright.tuning.candidates import Space, space_of
 
-Row = dict[str, Any]
 HERE = Path(__file__).parent
 LOOP = Path(tilewright.__file__).parent / "web" / "tune" / "loop"
 #: Trials after which is looked; noises that each session is repeated with.
@@ -50,7 +47,7 @@ class Swept:
 def sweeps_of(models: Path) -> Iterator[Swept]:
     """The stored sweeps of the class of this machine whose spaces are today's."""
     device = sweeps.device_here()
-    rows = [r for r in common.rows_of("headroom") if r["part"] == "kernel" and "times" in r]
+    rows = [r for r in rows_of("headroom") if r["part"] == "kernel" and "times" in r]
     rows = [r for r in rows if r["device"] == device.id]
     for model in sorted({r["model"] for r in rows}):
         spaces = {short(s.kernel): space_of(s.kernel, device) for s in steps_of(model, models)}
@@ -84,7 +81,7 @@ def session(swept: Swept, learning: bool, seed: int) -> Row:
 
 def shares(swept: Swept, found: Sequence[Sequence[float]]) -> list[list[float]]:
     """Per look: share of the fastest of the whole model, then of each kernel."""
-    own = [row["time_share"] for row in swept.rows]
+    own: list[float] = [row["time_share"] for row in swept.rows]
     rest = 1 - sum(own)
     fastest = [min(row["times"]) / row["times"][0] for row in swept.rows]
 
@@ -120,18 +117,10 @@ def row_of(swept: Swept, learning: bool) -> Row:
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", type=Path, default=Path("dist/public"), help="their folder")
-    args = parser.parse_args()
+def main(run: Run, models: Models = Path("dist/public")) -> None:
     rows = []
-    for swept in sweeps_of(args.models):
+    for swept in sweeps_of(models):
         for learning in (False, True):
-            row = row_of(swept, learning)
-            print(row["host"], row["model"], "learning" if learning else "order", row["share"])
-            rows.append(row)
-    common.save("forecast", rows)
-
-
-if __name__ == "__main__":
-    main()
+            rows.append(row_of(swept, learning))
+            run.show(rows[-1])
+    run.save("forecast", rows)

@@ -5,30 +5,30 @@ time of each candidate.  One bundle per kernel has all candidates, a plan each, 
 weights, inputs and page.  All alternate, each paired with the default, one thread, warm; slow ones
 are dropped.  Candidates are checked against the reference host before anything is timed.
 
-    uv run python benchmarks/space.py --host chromium --kernel K0 --kernel K1
-    uv run python benchmarks/space.py --cross       winners of each shape on the other shapes
+    python -m benchmarks tuning.sweep --host chromium --kernel K0 --kernel K1
+    python -m benchmarks tuning.sweep --cross       winners of each shape on the other shapes
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import shlex
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import common
 import numpy as np
+import typer
 
+from benchmarks.common import Row, Run, rows_of
 from benchmarks.models import row_kernels
 from benchmarks.models.layers import LAYERS
+from benchmarks.options import Hosts, among
 from lab.subjects import candidates, matmul_step, product_step, steps_of
 from tilewright.bundle import write
 from tilewright.cli.hosts import Timer, engine_of, open_timers, timing_hosts
@@ -197,6 +197,12 @@ def _beside(timer: Timer, group: Sequence[int]) -> tuple[list[float], float]:
     return [2 * t / (before + after) for t in times], min(before, after)
 
 
+def timed(host: str, path: Path, count: int) -> Timed:
+    """The bundle's plans in a host of their own."""
+    with open_timers(host, [path], 1) as (timer,):
+        return sweep(timer, count)
+
+
 def settle(timer: Timer) -> None:
     """Runs until the default's time stops falling: some engines compile a whole module at once."""
     best, calm = _once(timer, 0), 0
@@ -230,14 +236,12 @@ def powers_of_two(schedule: Schedule) -> bool:
     return all(n & (n - 1) == 0 for n in sizes)
 
 
-def row(
-    host: str, engine: str, name: str, step: KernelStep, space: Space, timed: Timed
-) -> dict[str, Any]:
+def row(host: str, engine: str, name: str, step: KernelStep, space: Space, found: Timed) -> Row:
     """One row of the results: times, and conclusions from them."""
-    times, marks = timed.times, space.marks
+    times, marks = found.times, space.marks
     top = min(times)
 
-    def told(number: int | None) -> dict[str, Any] | None:
+    def told(number: int | None) -> Row | None:
         if number is None:
             return None
         in_order = space.order.index(number) + 1 if number in space.order else 0
@@ -268,12 +272,12 @@ def row(
         "powers": told(best_of(times, (n for n in numbers if powers_of_two(space.schedules[n])))),
         "rounds": 0 if top / times[0] >= 0.97 else rounds_until(times, space.order),
         "rounds_without_default": rounds_until(times, space.order),
-        "least_rounds": min(timed.rounds),
+        "least_rounds": min(found.rounds),
         "times": [round(t / repeats(step), 5) for t in times],
     }
 
 
-def optimum_of(rows: Sequence[Mapping[str, Any]], host: str, name: str, space: Space) -> Schedule:
+def optimum_of(rows: Sequence[Row], host: str, name: str, space: Space) -> Schedule:
     """The fastest candidate of this space (same checksum), for this class of devices."""
     wanted = (host, name, space.device.id, space.checksum)
     for r in rows:
@@ -282,42 +286,38 @@ def optimum_of(rows: Sequence[Mapping[str, Any]], host: str, name: str, space: S
     command = f"--host {host} --kernel {shlex.quote(name)} --device {space.device.id}"
     raise SystemExit(
         f"No sweep of {name} on {host} for the class {space.device.id} and its space of today: "
-        f"run benchmarks/space.py {command}"
+        f"run python -m benchmarks tuning.sweep {command}"
     )
 
 
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def swept() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((common.RESULTS / "space.json").read_text())["rows"]
-    return found
+def swept() -> list[Row]:
+    """The rows of results/space.json."""
+    return rows_of("space")
 
 
-def measure(host: str, name: str, device: DeviceClass) -> dict[str, Any]:
+def measure(host: str, name: str, device: DeviceClass) -> Row:
     step = SUBJECTS[name]()
     space = space_of(step.kernel, device)
     with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:
         path = written(step, space.schedules, device, Path(folder) / "bundle")
         check(path)
-        with open_timers(host, [path], 1) as (timer,):
-            timed = sweep(timer, len(space.schedules))
-    found = row(host, engine_of(host), name, step, space, timed)
+        times = timed(host, path, len(space.schedules))
+    found = row(host, engine_of(host), name, step, space, times)
     shown = {k: found[k] for k in ("host", "kernel", "candidates", "rounds")}
     print(shown, found["default"]["share"], found["optimum"]["schedule"], flush=True)
     return found
 
 
-def cross(
-    host: str, device: DeviceClass, rows: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def cross(host: str, device: DeviceClass, rows: Sequence[Row]) -> Iterator[Row]:
     """Each shape under the winners of others: time with its own over time with theirs.
 
     tiles: of the shape with that schedule; with few, the shape's extended space lacks it
     """
     ours = [r for r in rows if (r["host"], r["device"]) == (host, device.id)]
     winners = {r["kernel"]: r["optimum"]["schedule"] for r in ours}
-    found = []
     for group in CROSSED:
         names = [n for n in group if n in winners]
         schedules = [schedule_from_json(winners[n]) for n in names]
@@ -326,35 +326,31 @@ def cross(
             with tempfile.TemporaryDirectory(prefix="tilewright-space-") as folder:
                 path = written(step, schedules, device, Path(folder) / "bundle")
                 check(path)
-                with open_timers(host, [path], 1) as (timer,):
-                    times = sweep(timer, len(schedules)).times
+                times = timed(host, path, len(schedules)).times
             own = times[names.index(name)]
             shares = {other: round(own / t, 3) for other, t in zip(names, times, strict=True)}
             tiles = {n: lower(step.kernel, s).tiles for n, s in zip(names, schedules, strict=True)}
-            found.append({
-                "host": host, "kernel": name, "device": device.id, "shares": shares,
-                "tiles": tiles,
-            })  # fmt: skip
-            print(found[-1], flush=True)
-    return found
+            yield {
+                "host": host, "kernel": name, "device": device.id, "shares": shares, "tiles": tiles,
+            }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--kernel", action="append", choices=list(SUBJECTS))
-    parser.add_argument("--device", help="id of a device class; default: that of this machine")
-    parser.add_argument("--cross", action="store_true", help="winners of each shape on the others")
-    args = parser.parse_args()
-    device = find(args.device) if args.device else device_here()
-    for host in args.host or timing_hosts():
-        if args.cross:
-            path = common.merge("shapes", cross(host, device, swept()), KEY)
+def main(
+    run: Run,
+    host: Hosts = None,
+    kernel: Annotated[list[str] | None, among(SUBJECTS, "Kernels; repeatable")] = None,
+    device: Annotated[str, typer.Option(help="A class of devices; by default this one's.")] = "",
+    crossed: Annotated[
+        bool, typer.Option("--cross", help="Winners of each shape on the others: shapes.json.")
+    ] = False,
+) -> None:
+    known = find(device) if device else device_here()
+    for name in host or timing_hosts():
+        if crossed:
+            rows = list(cross(name, known, swept()))
+            for row in rows:
+                run.show(row)
+            run.merge("shapes", rows, KEY)
             continue
-        for name in args.kernel or SUBJECTS:
-            path = common.merge("space", [measure(host, name, device)], KEY)
-    print(path)
-
-
-if __name__ == "__main__":
-    main()
+        for each in kernel or SUBJECTS:
+            run.merge("space", [measure(name, each, known)], KEY)

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-import common
 import numpy as np
 from numpy.typing import NDArray
-from sessions import WARM_MS, Row, Session, named, page
 
-from benchmarks.models import agreement
+from benchmarks.common import Row
+from benchmarks.models.agreement import example
+from benchmarks.timing import turn, warm_up
+from benchmarks.tuning.sessions import WARM_MS, Session, named, page
 from tilewright.bundle import open_bundle
 from tilewright.hosts.browser import Arrays, BrowserModel
 
@@ -42,7 +43,7 @@ def p95(host: str, path: Path, name: str, seconds: float, every: float) -> Row:
     turns: list[Turn] = []
     sessions = [Session() for _ in range(TURNS)]
     for number, session in enumerate(sessions):
-        kinds = (None, session)[:: -1 if number % 2 else 1]
+        kinds = turn(number, (None, session))
         found = {kind is None: half(host, path, seconds / TURNS, every, number, kind)
                  for kind in kinds}  # fmt: skip
         turns.append((found[True], found[False]))
@@ -67,10 +68,10 @@ def half(
     host: str, path: Path, seconds: float, every: float, seed: int, session: Session | None
 ) -> list[float]:
     """Inferences in a page of their own; beside a tuner if there is a session to tell of it."""
-    inputs = agreement.example(open_bundle(path).manifest, VOCABULARY)
+    inputs = example(open_bundle(path).manifest, VOCABULARY)
     with page(host) as browser:
         model = browser.load(path, threads=1)
-        common.warm_up(model, WARM_MS)
+        warm_up(model, WARM_MS)
         if session is None:
             return inferences(model, inputs, seconds, every, seed)
         options = {"budget": BUDGET, "report": False}

@@ -1,6 +1,6 @@
 """Tuning that cannot be handed the answer: the compiler's default is no candidate.
 
-Input: browsers; kernels of space.py, or the longest of public models.  Output: a row per kernel,
+Input: browsers; kernels of sweep.py, or the longest of public models.  Output: a row per kernel,
 start and order in results/withheld.json.  What the server sends has neither the default nor what
 has the same code.  A session begins with
 
@@ -14,39 +14,41 @@ the share of the cost model's first choice, which nobody measured; `random_round
 order takes in the mean, by arithmetic, until one of the `good` comes.  `best` tells what became of
 the three fastest in the session.
 
-    uv run python benchmarks/withheld.py --host chromium --kernel K0
-    uv run python benchmarks/withheld.py --host firefox --model nudenet --budget 0.05 --seconds 120
+    python -m benchmarks tuning.withheld --host chromium --kernel K0
+    python -m benchmarks tuning.withheld --model nudenet --budget 0.05 --seconds 120
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
-import common
-import headroom
-import space as sweeps
-from sessions import Row, page, tuned
-from tuning import evaluation_of, reached
+import typer
 
+from benchmarks.common import Row, Run
 from benchmarks.models.public import PUBLIC
+from benchmarks.options import BROWSERS, Hosts, Models, among
 from benchmarks.report.headroom import REACHED
 from benchmarks.report.spaces import random_rounds
+from benchmarks.tuning import headroom
+from benchmarks.tuning import sweep as sweeps
+from benchmarks.tuning.page_tuner import KERNELS, evaluation_of, reached
+from benchmarks.tuning.sessions import page, tuned
 from lab.primitives.table import untuned
 from lab.subjects import alone
 from tilewright.bundle import write
-from tilewright.cli.hosts import open_timers
 from tilewright.compiler import Options
 from tilewright.fusion.steps import KernelStep
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass, find
 from tilewright.targets.lite_space import Objective
+from tilewright.targets.protocol import Mark
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import Space, build, space_of
@@ -105,8 +107,9 @@ def withheld(
     """What the server takes for the space: these alone, in this order; the first is the start."""
     space = space_of(kernel, find(device), objective)
     count = len(listed)
+    others: list[Mark] = ["extended"] * (count - 1)
     return replace(
-        space, schedules=tuple(listed), marks=("default", *["extended"] * (count - 1)),
+        space, schedules=tuple(listed), marks=("default", *others),
         needs=(space.needs[0],) * count, order=tuple(range(1, count)), useful=count - 1,
         checksum=f"withheld{count}", slow=None,
     )  # fmt: skip
@@ -117,8 +120,7 @@ def swept(host: str, step: KernelStep, device: DeviceClass) -> Swept:
     with tempfile.TemporaryDirectory(prefix="tilewright-withheld-") as place:
         path = sweeps.written(step, left, device, Path(place) / "bundle")
         sweeps.check(path)
-        with open_timers(host, [path], 1) as (timer,):
-            times = sweeps.sweep(timer, len(left)).times
+        times = sweeps.timed(host, path, len(left)).times
     return Swept(step, device, left, tuple(times))
 
 
@@ -194,55 +196,54 @@ def beside(host: str, bundle: Path, count: int) -> list[list[float]]:
     """
     pages = []
     for _ in range(PAGES):
-        with open_timers(host, [bundle], 1) as (timer,):
-            times = sweeps.sweep(timer, count).times
+        times = sweeps.timed(host, bundle, count).times
         pages.append([t / times[0] for t in times])
     return pages
 
 
-def subjects(args: argparse.Namespace, host: str) -> Iterator[tuple[str, KernelStep]]:
-    named: dict[str, Callable[[], KernelStep]] = dict(sweeps.SUBJECTS)
-    for name in args.kernel or ([] if args.model else ["K0", "K1", "K2", "K3"]):
-        yield name, named[name]()
-    for model in args.model or []:
+def subjects(
+    kernels: Sequence[str], names: Sequence[str], models: Path, host: str
+) -> Iterator[tuple[str, KernelStep]]:
+    """Kernels of sweep.py, then the longest ones of public models."""
+    for name in kernels:
+        yield name, sweeps.SUBJECTS[name]()
+    for model in names:
         with tempfile.TemporaryDirectory(prefix="tilewright-withheld-") as place:
-            path = headroom.built(model, args.models, Path(place) / "plain")
-            for part in headroom.parts(host, model, args.models, path)[:LONGEST]:
+            path = headroom.built(model, models, Path(place) / "plain")
+            for part in headroom.parts(host, model, models, path)[:LONGEST]:
                 yield f"{model} {part.key[:8]}", part.step
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", action="append")
-    parser.add_argument("--kernel", action="append", choices=list(sweeps.SUBJECTS))
-    parser.add_argument("--model", action="append", choices=list(PUBLIC))
-    parser.add_argument("--models", type=Path, default=Path("dist/public"), help="their folder")
-    parser.add_argument("--start", action="append", choices=STARTS)
-    parser.add_argument("--order", action="append", choices=ORDERS)
-    parser.add_argument("--seeds", type=int, default=3, help="random orders of a kernel")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of one session")
-    parser.add_argument("--budget", type=float, default=1.0, help="share of the time for tuning")
-    args = parser.parse_args()
+def main(
+    run: Run,
+    host: Hosts = None,
+    kernel: Annotated[list[str] | None, among(sweeps.SUBJECTS, "Kernels; repeatable")] = None,
+    model: Annotated[list[str] | None, among(PUBLIC, "Models; repeatable")] = None,
+    models: Models = Path("dist/public"),
+    start: Annotated[list[str] | None, among(STARTS, "Repeatable")] = None,
+    order: Annotated[list[str] | None, among(ORDERS, "Repeatable")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Random orders of a kernel.")] = 3,
+    seconds: Annotated[float, typer.Option(help="Of one session.")] = 20.0,
+    budget: Annotated[float, typer.Option(help="Share of the time for tuning.")] = 1.0,
+) -> None:
     device = sweeps.device_here()
-    for host in args.host or ("chromium", "firefox"):
-        for name, step in subjects(args, host):
+    kernels = kernel or ([] if model else KERNELS)
+    sessions = [
+        (first, how, seed)
+        for first in start or STARTS
+        for how in order or ORDERS
+        for seed in range(seeds if how == "random" else 1)
+    ]
+    for name in host or BROWSERS:
+        for each, step in subjects(kernels, model or [], models, name):
             if len(space_of(step.kernel, device).schedules) == 1:
                 continue
-            found = swept(host, step, device)
-            same = {"host": host, "kernel": name, "device": device.id}
-            for start in args.start or STARTS:
-                for order in args.order or ORDERS:
-                    for seed in range(args.seeds if order == "random" else 1):
-                        try:
-                            row = session(
-                                host, found, start, order, seed, args.seconds, args.budget
-                            )
-                        except Unclear as error:
-                            print(f"{name}, {start}, {order} {seed} left out: {error}", flush=True)
-                            continue
-                        print(same | row, flush=True)
-                        common.merge("withheld", [same | row], KEY)
-
-
-if __name__ == "__main__":
-    main()
+            found = swept(name, step, device)
+            same = {"host": name, "kernel": each, "device": device.id}
+            for first, how, seed in sessions:
+                try:
+                    row = session(name, found, first, how, seed, seconds, budget)
+                except Unclear as error:
+                    print(f"{each}, {first}, {how} {seed} left out: {error}", flush=True)
+                else:
+                    run.keep("withheld", same | row, KEY)
