@@ -117,13 +117,15 @@ PAGE = Page("cuda", "CUDA on a real GPU", verdict, answers, (
             "answer's end; inputs and outputs are on the GPU. Ours is one CUDA graph.", models),
     Section("nvidia", "CUDA kernels",
             "One kernel repeated in a CUDA graph, cuBLAS's by turns with it, by the GPU's own "
-            "clock.", NVIDIA),
+            "clock. For bytes cuBLAS gets the layout in which it is fastest.", NVIDIA),
     Section("elastic", "Elastic kernels",
             "What the second form costs where nobody asks for room, and how soon there is room.",
             elastic, latencies),
     Section("foreign_gpu", "Foreign CUDA kernels in elastic form",
             "Kernels of the usual kinds, sizes that fill the GPU. Evictions: how often a launch "
-            "had to be repeated since workers had been sent away. A worker leaves between tasks.",
+            "had to be repeated since workers had been sent away. A worker leaves between tasks. "
+            "Below 1 the elastic form is faster: there a worker computes neighbouring blocks in a "
+            "row; what that saves was not examined.",
             foreign),
     Section("foreign", "Which foreign kernels take elastic form",
             "PolyBench-ACC, Rodinia and a part of NVIDIA's CUDA samples; no GPU, nothing timed.",
