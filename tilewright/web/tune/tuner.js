@@ -1,7 +1,7 @@
-// The tuning session: kernels get faster while a page uses the model.
-// Input: an engine, a source of candidates, a budget.  Output: events, a summary, an engine with faster
-// kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the noise, first in
-// a worker with its own memory, then in the engine.  tuning_session.js does the work; here is when, and which state may follow which.
+// The tuning session: kernels get faster while a page uses the model. Input: an engine, a source of candidates, a budget.  Output: events,
+// a summary, an engine with faster kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the
+// noise, first in a worker with its own memory, then in the engine. tenure.js does the work; this file decides when, and has the session's
+// states.
 
 import { asEngineError, EngineError } from '../engine/errors.js';
 import { requireOptions } from '../engine/tensors.js';
@@ -13,7 +13,7 @@ import { Tenure } from './loop/tuning_session.js';
 
 const OPTIONS = 'absence, budget, check, device, objective, onEvent, patience, report, rounds, seconds, signal, source, specs';
 
-/** By state, those that may follow it. @type {Record<Tune.SessionState, Tune.SessionState[]>} */
+/** For each state, the states that may follow it. @type {Record<Tune.SessionState, Tune.SessionState[]>} */
 const FOLLOWING = {
   created: ['waiting', 'ended'],
   waiting: ['opening', 'ended'],
@@ -31,7 +31,7 @@ const FOLLOWING = {
 /** @type {Tune.Tune} */
 export const tune = async (engine, options) => new TuningSession(engine, options).run();
 
-/** What `tune` drives.  A page that makes one itself can see its state. */
+/** The session that `tune` runs.  A page that creates one itself can see its state. */
 export class TuningSession {
   /** @type {T.Engine} */
   #engine;
@@ -42,7 +42,7 @@ export class TuningSession {
   /** @type {Tune.SessionState} */
   #state = 'created';
 
-  /** Results so far, which outlive another tab's turn. @type {Tune.Story} */
+  /** Results so far; they are kept while another tab has its turn. @type {Tune.Story} */
   #story = { rounds: 0, spent: 0, latency: null, gain: null, changed: new Map(), won: new Map(), effects: new Map() };
 
   /** Ends the session: the page's signal fired, the engine was disposed, or its worker died. */
@@ -58,12 +58,12 @@ export class TuningSession {
     this.#options = { ...options, objective, budget, onEvent };
   }
 
-  /** What the session does now. */
+  /** The session's present state. */
   get state() {
     return this.#state;
   }
 
-  /** Tunes, once per session; resolves and rejects as `tune` does. */
+  /** Runs the session, once; resolves and rejects as `tune` does. */
   async run() {
     if (this.#state !== 'created') throw new EngineError('input', 'A tuning session runs once', 'Make another one');
     const { signal, source, onEvent } = this.#options;
@@ -100,7 +100,7 @@ export class TuningSession {
     this.#state = state;
   }
 
-  /** Waits until no other session tunes the bundle, and works until the end, or until the bundle is left to another tab. @type {Tune.TakeTurn} */
+  /** Waits until no other session tunes the bundle; then works until the end, or until the bundle is left to another tab. @type {Tune.TakeTurn} */
   async #turn(again) {
     const { onEvent } = this.#options;
     const leaving = new AbortController();
@@ -110,7 +110,7 @@ export class TuningSession {
     return { summary, left: leaving.signal.aborted };
   }
 
-  /** `leave`: leaves the bundle to another tab; `anew`: another one may have found winners. @type {Tune.SessionWork} */
+  /** `leave`: leaves the bundle to another tab; `anew`: another tab may have found winners. @type {Tune.SessionWork} */
   async #work(signal, leave, anew) {
     this.#enter('opening');
     const { budget, absence, ...options } = this.#options;
@@ -124,7 +124,7 @@ export class TuningSession {
     }
   }
 
-  /** A page that is hidden for long leaves the bundle to another tab until it is visible. */
+  /** Leaves the bundle to another tab while this page is hidden for long; returns when it is visible. */
   async #rest() {
     this.#enter('resting');
     await shown(this.#stop.signal).then(() => this.#options.onEvent({ type: 'resumed' }), unlessOver(this.#stop.signal));

@@ -1,18 +1,18 @@
-// Checks a kernel by its results in the memory of a trial, whatever device that is on.
-// Input: the memory's own steps (`Tune.Bench`).  Output: expected results with their tolerance; what is wrong with a kernel, or ''.
+// Checks a kernel by its results in the memory of a trial, on any device. Input: the operations of the memory (`Tune.Bench`).  Output:
+// expected results with their tolerance; what is wrong with a kernel, or ''.
 
 import { allowed, difference, filled, isFloat, spread } from './inputs.js';
 
 /** Added tolerance, as a multiple of the change that perturbed inputs cause in the result. */
 const DOUBTS = 4;
-/** Maximum of it, as a multiple of the basic tolerance (1 % of the largest element): one element at a step of `round` must not excuse others. */
+/** The most that is added, as a multiple of the basic tolerance (1 % of the largest element): one element at a step of `round` must not excuse others. */
 export const MOST_DOUBT = 500;
 
 /** The browser does not accept the kernel. */
 export class Refused extends Error {}
 /** The kernel threw. */
 export class Trapped extends Error {}
-/** The device was lost while the kernel ran: by the kernel, or by anything else. */
+/** The device was lost while the kernel ran, because of the kernel or for another reason. */
 export class Lost extends Error {}
 
 /** Contents of all inputs; null for the output, which is buffer 0. @type {Tune.InputsOf} */
@@ -24,7 +24,7 @@ export async function inputsOf({ buffers, spec }, set) {
 
 /** @type {Tune.ChecksOf} */
 export function checksOf({ current, begin, output, runAll, changedInput, perturb }) {
-  /** Takes the output, or what an earlier worker expected, as this set's expected result. @type {Tune.Accept} */
+  /** Sets this set's expected result: the present output, or the result that an earlier worker found. @type {Tune.Accept} */
   async function accept(set, given) {
     const { facts: { rounds, buffers: [{ dtype }] } } = current();
     const wanted = given ?? (await output()).slice();
@@ -32,8 +32,8 @@ export function checksOf({ current, begin, output, runAll, changedInput, perturb
   }
 
   /**
-   * Raises a set's tolerance, once, by how much the reference's result changes when inputs are perturbed.  The reference may be
-   * slow, so this waits until a result is off; it is the bundle's code on inputs written anew, so no candidate has a say in it.
+   * Raises a set's tolerance, once, by the change of the reference's result when inputs are perturbed.  The reference may be slow, so this
+   * waits until a result differs.  It is the bundle's own code on rewritten inputs, so no candidate can influence it.
    * @type {Tune.Doubt}
    */
   async function doubt(name) {
@@ -46,17 +46,17 @@ export function checksOf({ current, begin, output, runAll, changedInput, perturb
     try {
       await runAll(reference, false);
     } catch (error) {
-      if (error instanceof Trapped) return; // on inputs that nobody gave it: no fault of the candidate
+      if (error instanceof Trapped) return; // on perturbed inputs, so not the candidate's fault
       throw error;
     }
     set.allowed += Math.min(DOUBTS * await spread(await output(), set.wanted), MOST_DOUBT * set.allowed);
   }
 
-  /** How the output differs from the set's expected result beyond its tolerance, in words, or ''. @type {Tune.Differs} */
+  /** A sentence about how the output differs from the set's expected result beyond its tolerance, or ''. @type {Tune.Differs} */
   async function differs(name) {
     const { facts: { buffers: [{ dtype }] }, sets } = current();
     const { wanted } = sets[name];
-    // NaN and infinities would spoil it, so `special` takes the tolerance of ordinary numbers.
+    // NaN and infinities would spoil it, so `special` uses the tolerance of ordinary numbers.
     const usual = name === 'special' ? 'random' : name;
     const limit = sets[usual].allowed;
     const found = await output();
@@ -67,12 +67,12 @@ export function checksOf({ current, begin, output, runAll, changedInput, perturb
     return difference(kept, wanted, sets[usual].allowed);
   }
 
-  /** What is wrong with a kernel, by all input sets, or ''; throws Trapped. @type {Tune.Check} */
+  /** What is wrong with a kernel on any input set, or ''; throws Trapped. @type {Tune.Check} */
   async function check(runner) {
     for (const [name, set] of Object.entries(current().sets)) {
       await begin(name);
       await runAll(runner, name === 'random');
-      // First: a tolerance is estimated in this memory, which must be whole.
+      // Canaries first: a tolerance is estimated in this memory, which must be intact.
       const changed = await changedInput(set);
       if (changed < 0) return `on ${name} inputs it wrote outside of its output`;
       if (changed) return `on ${name} inputs it changed input ${changed}`;
@@ -82,7 +82,7 @@ export function checksOf({ current, begin, output, runAll, changedInput, perturb
     return '';
   }
 
-  /** Like `check`, but a trap is an answer, too. @type {Tune.Check} */
+  /** Like `check`, but a trap is also reported as a problem. @type {Tune.Check} */
   async function refutation(runner) {
     try {
       return await check(runner);

@@ -3,13 +3,13 @@
 
 /** Ticks of the clock per batch. */
 const TICKS = 20;
-/** Minimum and maximum milliseconds of a batch. */
+/** The least and the most milliseconds of a batch. */
 const SHORTEST = 0.4;
 const LONGEST = 20;
 
 /** Milliseconds to measure the resolution. */
 const PROBE = 4;
-/** Maximum readings for that, in case the clock does not advance. */
+/** The most readings for that, in case the clock does not advance. */
 const LOOKS = 200_000;
 
 /** Milliseconds of the smallest step of the clock; 1 if it did not advance. */
@@ -28,7 +28,7 @@ export function resolution() {
 /** Milliseconds of a timed batch, for a clock of this resolution. @param {number} finest */
 export const batchMilliseconds = (finest) => Math.min(LONGEST, Math.max(SHORTEST, TICKS * finest));
 
-/** Milliseconds of the work; NaN unless above 0 and below `most`, as then the clock jumped or did not advance. @type {Tune.Timed} */
+/** Milliseconds of the work; NaN unless above 0 and below `most`: otherwise the clock jumped or did not advance. @type {Tune.Timed} */
 export function timed(work, most) {
   const start = performance.now();
   work();

@@ -1,5 +1,5 @@
-// Numbers of a trial as halves, for kernels that read some so.
-// Input: finite f32.  Output: words, two numbers in each, the first in the low bits; ties and what is too large go towards 0.
+// Packs a trial's numbers as f16, for kernels that read such buffers. Input: finite f32.  Output: words with two numbers each, the first in
+// the low bits; ties and too large numbers round towards 0.
 
 const [BIAS, FRACTION, LARGEST, SUBNORMAL] = [112 << 23, 13, 65504, 2 ** -14];
 

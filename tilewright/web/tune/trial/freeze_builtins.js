@@ -1,6 +1,6 @@
-// Freezes JavaScript's own objects in the worker that judges candidates, before the first one arrives.
-// Whatever a later defect lets a candidate run, it cannot redefine what its verdict is computed with.
-// Errors stay as they are: their subclasses assign `name`, which a frozen prototype would refuse.
+// Freezes JavaScript's built-in objects in the worker that judges candidates, before the first candidate arrives.  Even if a defect lets a
+// candidate run code, it cannot redefine functions that compute its verdict.  Errors are not frozen: their subclasses assign `name`, which
+// a frozen prototype would refuse.
 
 /** @type {any[]} */
 const BUILT_IN = [
@@ -9,7 +9,7 @@ const BUILT_IN = [
   Int32Array, Uint32Array, Float32Array, Float64Array, BigInt64Array, BigUint64Array, TextDecoder, TextEncoder,
   WebAssembly, WebAssembly.Module, WebAssembly.Instance, WebAssembly.Memory, WebAssembly.Table, WebAssembly.Global,
   Object.getPrototypeOf([][Symbol.iterator]()), Object.getPrototypeOf(new Map()[Symbol.iterator]()),
-  // Without isolation browsers may hide it.
+  // Browsers may hide it without isolation.
   ...(globalThis.SharedArrayBuffer ? [SharedArrayBuffer] : []),
 ];
 

@@ -1,5 +1,5 @@
-// Reads from the bundle's files what a trial on WebGPU needs to know about a kernel specification, as specs.js does for WebAssembly.
-// Input: the list of kernels, the steps of the section `wgsl`.  Output: `SpecFacts`.  It knows nothing about schedules.
+// Reads the facts of a kernel specification for a trial on WebGPU from the bundle's files, as specs.js does for WebAssembly. Input: the
+// list of kernels, the steps of the section `wgsl`.  Output: `SpecFacts`.  Schedules are not considered.
 
 import { requireCounts, sectionOf } from '../../engine/bundle.js';
 import { SECTION, WORD, wordsOf } from '../../engine/gpu_device.js';
@@ -11,7 +11,7 @@ import { described, gathered, hasFloats } from './specs.js';
 const TARGET = 'wgsl';
 /** Words of a canary and of a buffer's alignment, in bytes. */
 const ROOM = 512;
-/** Elements that a vector of memory has: kernels that read vectors need buffers that begin at whole ones. */
+/** Elements of a vector in memory: kernels that load vectors need aligned buffers. */
 const LANES = 4;
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
@@ -25,7 +25,7 @@ export async function openSpecs(engine) {
 
   const joints = calls.map(jointsOf);
 
-  /** A step of the specification, if possible one that runs its usual kernel in the model's own buffer. @param {number} spec */
+  /** A step of the specification, preferably one that runs its usual kernel in the model's own buffer. @param {number} spec */
   function stepOf(spec) {
     const all = plans.flatMap(({ steps }, plan) => steps.flatMap((step, number) => (step.spec === spec ? [{ plan, step, call: calls[plan][number] }] : [])));
     const own = all.filter(({ call }) => isAlone(call));
@@ -39,14 +39,14 @@ export async function openSpecs(engine) {
     facts(spec) {
       const { plan, step, call } = stepOf(spec);
       const [tiles, ...scalars] = [call.tiles, ...call.scalars].map((number) => numberAt(number, sizesOf(plans[plan])));
-      // WGSL promises nothing about NaN and infinities.
+      // WGSL guarantees nothing about NaN and infinities.
       return { ...described(listed[spec].spec), special: false, spec, scalars, slot: call.slot, tiles, group: call.group, flops: step.flops };
     },
 
     resultOf(plan, step) {
       const { spec: data } = listed[plans[plan].steps[step].spec];
       const [dtype, size] = data.buffers[0];
-      // As the device has them: whole words.
+      // Rounded up to whole words, as on the device.
       const told = dtype === 'f32' || dtype === 'i64' ? dtype : 'i32';
       const [from, bytes] = [WORD * calls[plan][step].words[0], WORD * wordsOf(dtype, size)];
       requireCounts('plan', from, memory.bytes - from - bytes);
@@ -58,7 +58,7 @@ export async function openSpecs(engine) {
     gathers: (spec) => gathered(listed[spec].spec).size > 0,
     joined: (spec) => plans.some(({ steps }, plan) => steps.some((step, number) => step.spec === spec && jointOf(plan, number))),
     firstOf: (plan, step) => jointOf(plan, step)?.first ?? step,
-    // Texts of other buffers are the bundle's own: no candidate is made for them.
+    // No candidates are made for kernels that use other buffers.
     exchangeable(spec) {
       const own = plans.flatMap(({ steps }, plan) => steps.flatMap((step, number) => (step.spec === spec ? [calls[plan][number]] : [])));
       return own.some(isAlone) && !own.some(({ annexes }) => annexes);

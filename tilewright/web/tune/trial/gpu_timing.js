@@ -1,6 +1,6 @@
-// Timing in the trial worker on WebGPU: warm-up, rough times, and pairs of times of two kernels.
-// Input: kernels; for pairs they must be warm.  Output: milliseconds of a kernel; pairs of times.  A kernel runs whole, many times
-// in one submission: by timestamps where the device has them, else by waiting for it.
+// Timing in the trial worker on WebGPU: warm-up, rough times, and pairs of times of two kernels. Input: kernels; for pairs they must be
+// warm.  Output: milliseconds of a kernel; pairs of times.  A submission runs a kernel many times. It is timed by timestamps if the device
+// has them, otherwise by waiting for it.
 
 import { breathe } from './yielding.js';
 import { resolution } from './clock.js';
@@ -11,15 +11,15 @@ import { median } from './statistics.js';
 const ROUNDED = 0.1;
 /** Milliseconds of a batch: by timestamps; and by waiting, which itself takes up to a millisecond. */
 const [STAMPED, WAITED] = [3, 12];
-/** Minimum and maximum milliseconds of warm-up, and looks without a new minimum that end it. */
+/** The least and the most milliseconds of warm-up; the number of measurements without a new minimum that ends it. */
 const [WARM_LEAST, WARM_MOST, FLAT] = [10, 60, 3];
-/** Looks of a rough measurement, and milliseconds that end it. */
+/** Measurements of a rough time, and the milliseconds that end it. */
 const [QUICK_LOOKS, QUICK_MOST] = [3, 60];
-/** Maximum times that a kernel runs in one submission, and factor by which they may grow at a time. */
+/** The most runs of a kernel in one submission, and the factor by which they may grow at a time. */
 const [MOST_TIMES, GROWTH] = [2048, 8];
-/** Kernels that take longer are compared in fewer rounds. */
+/** Milliseconds of a kernel above which fewer rounds are compared. */
 const LONG = 40;
-/** Interrupted pairs, less good ones, above which the page's gaps count as too short for pairs. */
+/** Interrupted pairs, minus good ones, above which the page's gaps count as too short for pairs. */
 const BROKEN = 3;
 
 /** Resolution of the clock in milliseconds. */
@@ -32,10 +32,10 @@ export function readClock() {
   batch = hasStamps() ? STAMPED : Math.max(WAITED, 20 * finest);
 }
 
-/** How often a kernel runs in a batch. @param {number} time of one run */
+/** The number of a kernel's runs in a batch. @param {number} time of one run */
 const timesIn = (time) => Math.max(1, Math.min(MOST_TIMES, Math.round(batch / Math.max(time, 1e-4))));
 
-/** By kernel, the times of its latest batch: the next look need not grow to them again. @type {WeakMap<Tune.GpuRunner, number>} */
+/** The number of runs in each kernel's latest batch, with which the next measurement starts. @type {WeakMap<Tune.GpuRunner, number>} */
 const reached = new WeakMap();
 
 /** Milliseconds of one run, in batches that grow to their length; resolves with each time. @param {Tune.GpuRunner} runner @param {(times: number[], spent: number) => boolean} enough */
@@ -64,7 +64,7 @@ export async function warm(runner) {
   return Math.min(...found);
 }
 
-/** The time of a single run, compilation excepted. @type {Tune.Glance} */
+/** The time of a single run, without compilation. @type {Tune.Glance} */
 export async function glance(runner) {
   await touch(runner);
   const spent = await timed(/** @type {Tune.GpuRunner} */ (runner), 1) || 0;
@@ -77,8 +77,8 @@ export const quick = async (runner) => median(await looks(/** @type {Tune.GpuRun
   (times, spent) => times.length >= QUICK_LOOKS || (times.length > 0 && spent > QUICK_MOST)));
 
 /**
- * Measures pairs: one kernel, then the other.  Resolves with null after a pause, and for a time that is none.  Where gaps between runs of
- * the page are too short for pairs, the next attempt at this one keeps a first side that no pause interrupted.
+ * Measures pairs: one kernel, then the other.  Resolves with null after a pause, and for an invalid time.  If gaps between runs of the page
+ * are too short for pairs, a first side that was not interrupted is kept for the next attempt.
  * @type {Tune.PairsOf}
  */
 export function pairsOf(first, second, times) {
@@ -89,7 +89,7 @@ export function pairsOf(first, second, times) {
     const time = await timed(runners[which], repeats[which]) / repeats[which];
     return await breathe() ? NaN : time;
   };
-  /** Interrupted pairs, less good ones; the first side of such a pair, or NaN. */
+  /** Interrupted pairs, minus good ones; the first side of such a pair, or NaN. */
   let [broken, kept] = [0, NaN];
   return {
     parts: 1,

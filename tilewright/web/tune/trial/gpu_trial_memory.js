@@ -1,9 +1,8 @@
-// A trial's own device and memory on WebGPU: runs kernels there and tells what they did.
-// Input: facts of a specification, kernels.  Output: results; what was overwritten.  The model's device and memory are others.
+// A trial's own device and memory on WebGPU, apart from the model's: runs kernels there and reports their results. Input: facts of a
+// specification, kernels.  Output: results; what was overwritten.
 //
-// Layout, in words: the word of a trap, then the kernel's buffers.  Canaries lie before and after each region.  What memory must hold
-// before a kernel runs is an image on the device, one for each input set: it is copied before each check, and compared afterwards
-// without the output.
+// Layout, in words: the trap word, then the kernel's buffers, with canaries before and after each region.  For each input set an image on
+// the device has the memory's contents before a run: it is copied before each check, and compared afterwards, without the output.
 
 import { deviceFor, layoutOf, lossOf, pipelineOf, requireMade, scoped, soundness, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
@@ -13,21 +12,21 @@ import { checksOf, Lost, Refused, Trapped } from './checks.js';
 import { halvesOf } from './f16_words.js';
 import { arrayOf, isFloat, shake } from './inputs.js';
 
-/** Words before everything else, and between two regions; every buffer begins at a multiple of them. */
+/** Words before everything else, and between two regions; every buffer begins at a multiple of it. */
 const CANARY = 64;
 const MARK = 0xa5a5a5a5;
-/** Fill words that reveal elements nobody wrote: floats are NaN, integers an unusual number. */
+/** Fill words that reveal unwritten elements: floats are NaN, integers an unusual number. */
 const UNWRITTEN = { float: 0xffffffff, integer: 0xa6a6a6a6 };
 /** Maximum bytes of images on the device. */
 const MOST_IMAGES = 2 ** 28;
-/** Maximum candidates whose pipelines are made before their turn. */
+/** The most candidates whose pipelines are made ahead. */
 const MOST_COMING = 4;
 /** Milliseconds that a driver may take to compile a kernel; a candidate that is silent for longer may hang. */
 const COMPILING = 12_000;
-/** Bytes of the block of numbers of a kernel. */
+/** Bytes of a kernel's block of numbers. */
 const BLOCK = 1024;
 const NANO = 1e-6;
-/** The first word that differs, outside of a range; range: words, begin and end of what is left out, invocations. */
+/** Finds the first word that differs outside of a range; range: words, begin and end of the excluded part, invocations. */
 const COMPARE = `
 @group(0) @binding(0) var<storage, read> found: array<u32>;
 @group(0) @binding(1) var<storage, read> wanted: array<u32>;
@@ -43,12 +42,12 @@ const [INVOCATIONS, NONE] = [1 << 16, 0xffffffff];
 
 /** @type {GPUDevice} */
 let device;
-/** Why it is lost, or ''. */
+/** Why the device is lost, or ''. */
 let loss = { why: '' };
 const gone = () => new Lost(`the GPU device was lost: ${loss.why || 'it did not answer'}`);
-/** What it finds wrong where nothing else asks, such as no room for an image: then checks compare nothing. @type {ReturnType<T.Soundness>} */
+/** The device's errors outside of scopes, such as no memory for an image; after such an error checks compare nothing. @type {ReturnType<T.Soundness>} */
 let sound;
-/** That kernels may use there. @type {string[]} */
+/** Features that kernels may use on it. @type {string[]} */
 let features = [];
 /** @type {GPUBindGroupLayout} */
 let layout;
@@ -63,18 +62,18 @@ let block;
 let comparing;
 /** Two timestamps, if the adapter has them. @type {{set: GPUQuerySet, into: GPUBuffer} | null} */
 let stamps = null;
-/** The latest last. @type {Map<Tune.TrialSet, GPUBuffer>} */
+/** Images by input set, the latest last. @type {Map<Tune.TrialSet, GPUBuffer>} */
 const images = new Map();
 /** The kernel whose buffers are laid out now. @type {Tune.LoadedKernel | null} */
 export let loaded = null;
 
-/** Compilation may take long, and the worker lives. @type {<Value>(work: Promise<Value>) => Promise<Value>} */
+/** Waits for a compilation, which may take long, with heartbeats. @type {<Value>(work: Promise<Value>) => Promise<Value>} */
 async function patiently(work) {
   const end = steadily();
   return work.finally(end);
 }
 
-/** A GPU that does not answer is no sign of life: the page ends this worker. */
+/** No heartbeats while the GPU works: if it does not answer, the page ends this worker. */
 export const beating = () => () => {};
 
 /** @type {Tune.OpenBench} */
@@ -94,10 +93,10 @@ export async function open({ code, bytes, powerPreference }) {
   }
 }
 
-/** Whether kernels are timed by the device's clock. */
+/** True if kernels are timed by the device's clock. */
 export const hasStamps = () => Boolean(stamps);
 
-/** Sets the kernel whose buffers are laid out. @param {Tune.LoadedKernel | null} next */
+/** Sets the kernel whose buffers the memory holds. @param {Tune.LoadedKernel | null} next */
 export const use = (next) => (loaded = next);
 
 /** @type {Tune.Compiled} */
@@ -109,7 +108,7 @@ export const own = async ({ slot, tiles, group = 1 }) => runnerOf({ tiles, group
 /** @param {Tune.GpuRunner} runner @returns {Tune.Runner} */
 const runnerOf = (runner) => runner;
 
-/** A candidate; rejects with Refused if its text holds anything but a kernel, or makes no pipeline. @type {Tune.RunnerFor} */
+/** A candidate; rejects with Refused if its text contains anything but a kernel, or cannot become a pipeline. @type {Tune.RunnerFor} */
 async function made(module, tiles) {
   const text = String(module);
   const objection = objectionTo(new TextEncoder().encode(text), tiles, features);
@@ -120,12 +119,12 @@ async function made(module, tiles) {
   return runnerOf({ tiles, group: factsOf(text).group, pipeline });
 }
 
-/** Candidates that come next, whose pipelines are made meanwhile; by text and tiles. @type {Map<string, Promise<Tune.Runner>>} */
+/** Pipelines of the next candidates, made ahead; by text and tiles. @type {Map<string, Promise<Tune.Runner>>} */
 const coming = new Map();
 
 const keyOf = (/** @type {unknown} */ module, /** @type {number} */ tiles) => `${tiles} ${module}`;
 
-/** Begins with a candidate's pipeline while another one is tried. @type {Tune.Ahead} */
+/** Starts making a candidate's pipeline while another candidate is tried. @type {Tune.Ahead} */
 export async function ahead({ module, tiles }) {
   const text = await compiled(module);
   if (!device || coming.has(keyOf(text, tiles))) return;
@@ -179,7 +178,7 @@ function regionOf(number) {
   return { from: addresses[number], length: lengthOf(buffers[number]) };
 }
 
-/** What memory holds before a kernel runs on this set. @param {Tune.TrialSet} set */
+/** The memory's contents before a kernel runs on this set. @param {Tune.TrialSet} set */
 function imageOf(set) {
   const size = WORD * words;
   const made = images.get(set) ?? device.createBuffer({ size, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC, mappedAtCreation: true });
@@ -226,7 +225,7 @@ export async function begin(name) {
   device.queue.submit([encoder.finish()]);
 }
 
-/** Bytes of a buffer of the device; what was submitted before is done then. @param {GPUBuffer} from @param {number} at @param {number} size */
+/** Bytes of a buffer of the device, after all submitted work. @param {GPUBuffer} from @param {number} at @param {number} size */
 async function bytesOf(from, at, size) {
   const { buffer: back, made } = bufferFor('results of a kernel that is tried', size, GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST);
   const encoder = device.createCommandEncoder();
@@ -272,7 +271,7 @@ function submit({ tiles, group, pipeline }, times, stamped, [columns, rows] = gr
 /** Kernels of which a workgroup has run. @type {WeakSet<Tune.Runner>} */
 const touched = new WeakSet();
 
-/** Runs one workgroup of a kernel that has not run yet: some drivers compile it only then, which is no sign of a hang. @param {Tune.Runner} runner */
+/** Runs one workgroup of a kernel that has not run yet: some drivers compile it only then, which must not look like a hang. @param {Tune.Runner} runner */
 export async function touch(runner) {
   if (touched.has(runner)) return;
   touched.add(runner);
@@ -287,7 +286,7 @@ export async function touch(runner) {
   }
 }
 
-/** Runs all of a kernel once; its workgroups have no order. @type {Tune.RunAll} */
+/** Runs all of a kernel once; the order of its workgroups is undefined. @type {Tune.RunAll} */
 export async function runAll(runner) {
   await touch(runner);
   submit(/** @type {Tune.GpuRunner} */ (runner), 1, false);
@@ -296,7 +295,7 @@ export async function runAll(runner) {
   await breathe();
 }
 
-/** Milliseconds of a kernel, `times` over; NaN if the clock did not advance. @param {Tune.GpuRunner} runner @param {number} times */
+/** Milliseconds of `times` runs of a kernel; NaN if the clock did not advance. @param {Tune.GpuRunner} runner @param {number} times */
 export async function timed(runner, times) {
   const start = performance.now();
   submit(runner, times, true);
@@ -310,7 +309,7 @@ export async function timed(runner, times) {
   return spent > 0 ? spent : NaN;
 }
 
-/** The first word outside of the output that is not as in the set's image; -1: none. @param {Tune.TrialSet} set */
+/** The first word outside of the output that differs from the set's image; -1: none. @param {Tune.TrialSet} set */
 async function firstChange(set) {
   const { from, length } = regionOf(0);
   const first = device.createBuffer({ size: WORD, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST });
@@ -331,13 +330,13 @@ async function firstChange(set) {
   return found === NONE ? -1 : found;
 }
 
-/** Number of the input in which a word lies; 0: in none. @param {number} word */
+/** Number of the input that contains a word; 0: none. @param {number} word */
 const inputAt = (word) => current().facts.buffers.findIndex((_, number) => {
   const { from, length } = regionOf(number);
   return number > 0 && word >= from && word < from + length;
 });
 
-/** Number of the first input that the kernel changed; -1: it wrote elsewhere; 0: all is as before. @param {Tune.TrialSet} set */
+/** Number of the first input that the kernel changed; -1: it wrote elsewhere; 0: nothing changed. @param {Tune.TrialSet} set */
 async function changedInput(set) {
   const word = await firstChange(set);
   return word < 0 ? 0 : inputAt(word);

@@ -1,4 +1,4 @@
-// The worker in which candidates of WebGPU are tried (judge.js), on a device of its own.
+// The worker that tries candidates of WebGPU (judge.js), on its own device.
 
 import { accept, ahead, beating, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './gpu_trial_memory.js';
 import { finest, glance, pairsOf, quick, readClock, warm } from './gpu_timing.js';

@@ -1,6 +1,6 @@
-// Test inputs for kernels, and the comparison of two kernels' results.
-// Input: a buffer's description, the name of an input set, a seed.  Output: the buffer's contents, the same for the same
-// arguments; or what is wrong with a result.  Work on large buffers yields in between (yielding.js).
+// Test inputs for kernels, and the comparison of two kernels' results. Input: a buffer's description, the name of an input set, a seed.
+// Output: the buffer's contents, the same for the same arguments; or what is wrong with a result.  Work on large buffers yields to other
+// work in between (yielding.js).
 //
 //     random    usual magnitudes; also used for timing
 //     edge      whole rows of zeros, both signs, tiny and large numbers, a few denormals; ends of integer ranges
@@ -13,7 +13,7 @@ const ARRAYS = { f32: Float32Array, f64: Float64Array, i8: Int8Array, u8: Uint8A
 /** @type {Record<string, [number, number]>} */
 const RANGES = { i8: [-128, 127], u8: [0, 255], i16: [-1000, 1000], i32: [-1000, 1000], i64: [-8, 8], bool: [0, 1] };
 const EDGES = [0, -0, 1, -1, 1000, -1000, 1e-6, -0.5];
-/** Few of these, because arithmetic on denormals is about a hundred times slower: 8 % of them make a product six times slower. */
+/** A few denormals only: arithmetic on them is about a hundred times slower, and 8 % of them make a product six times slower. */
 const DENORMALS = [1e-42, -1e-40];
 const SPECIALS = [NaN, Infinity, -Infinity];
 /** One float in RARE is a denormal or special value. */
@@ -22,7 +22,7 @@ const RARE = 997;
 const OFTEN = 0.4;
 /** Elements per piece of work. */
 const PIECE = 1 << 14;
-/** Elements after which generated ones repeat.  It is prime: rows of a matrix that are fewer apart differ. */
+/** Elements after which generated ones repeat.  It is prime, so that rows of a matrix within this distance differ. */
 const PERIOD = 65537;
 
 /** Tolerance of float results, relative to the largest magnitude among them. */
@@ -81,7 +81,7 @@ export async function filled(buffer, set, seed) {
   return new Uint8Array(data.buffer);
 }
 
-/** Maximum absolute difference between results of correct kernels; for integers 0, or 1 if they were rounded from floats. @type {Tune.Allowed} */
+/** The largest difference between results of correct kernels; for integers 0, or 1 if they were rounded from floats. @type {Tune.Allowed} */
 export async function allowed(wanted, dtype, rounds) {
   if (!isFloat(dtype)) return Number(rounds);
   let largest = 0;
@@ -95,8 +95,8 @@ export async function allowed(wanted, dtype, rounds) {
 }
 
 /**
- * Perturbs the last bits of floats in place.  The change in a kernel's result then shows how exact it can be at all: an
- * attention score of a million has a rounding error of 0.1, which exp turns into a tenth of the result.
+ * Perturbs the last bits of floats in place.  The change in a kernel's result then shows how exact the result can be: an attention score of
+ * a million has a rounding error of 0.1, which exp turns into a tenth of the result.
  * @type {Tune.Shake}
  */
 export async function shake(bytes, { dtype, size }, seed) {
@@ -120,7 +120,7 @@ export async function spread(found, wanted) {
   return largest;
 }
 
-/** The first element that differs by more than `most`, in words, or ''; NaN and infinities must match. @type {Tune.Difference} */
+/** A sentence about the first element that differs by more than `most`, or ''; NaN and infinities must match. @type {Tune.Difference} */
 export async function difference(found, wanted, most) {
   let wrong = '';
   await inPieces(wanted.length, PIECE, (from, to) => {

@@ -1,6 +1,6 @@
-// Judges candidates in a worker with a memory of its own, never the model's.
-// Input: requests of trials.js; the memory and the clock of a device (`Tune.Bench`, `Tune.Clock`).  Output: a verdict on each
-// candidate; an error if something fails before it runs.  If a kernel hangs, the page terminates the worker.
+// Judges candidates in a worker with its own memory, apart from the model's. Input: requests of trials.js; the memory and the clock of a
+// device (`Tune.Bench`, `Tune.Clock`).  Output: a verdict on each candidate, or an error if something fails before the candidate runs.  If
+// a kernel hangs, the page terminates the worker.
 
 import { contest } from './pairs.js';
 import { allowed, arrayOf, difference, isFloat } from './inputs.js';
@@ -18,15 +18,15 @@ const LONG = 250;
 const COSTLY = 100;
 /** A candidate slower by this factor is not compared further. */
 const FAR = 1.5;
-/** Looks, by turns, that must agree on it. */
+/** The number of alternating measurements that must agree on this. */
 const LOOKS = 3;
 /** Cold code is about 10 times slower than optimised code: a candidate slower by this factor stays slower once optimised. */
 const HOPELESS = 40;
-/** Milliseconds of a look below which its time may be that of lazy compilation, and above which no other look is needed. */
+/** A measurement shorter than the first may be lazy compilation; one longer than the second needs no repetition.  In milliseconds. */
 const BRIEF = 3;
 const ENOUGH = 400;
 
-/** Answers the page's requests for the worker's lifetime; `more`: requests of the device alone. @type {Tune.Judge} */
+/** Answers the page's requests for the worker's lifetime; `more`: requests that only this device has. @type {Tune.Judge} */
 export function judge(bench, clock, more = {}) {
   freezeBuiltIns();
   const own = new Judge(bench, clock);
@@ -51,7 +51,7 @@ export function judge(bench, clock, more = {}) {
   });
 }
 
-/** How two results of a kernel differ, in words, or ''. @type {(results: Tune.Results) => Promise<string>} */
+/** A sentence about how two results of a kernel differ, or ''. @type {(results: Tune.Results) => Promise<string>} */
 async function compared({ dtype, rounds, found, wanted }) {
   const [got, want] = [found, wanted].map(({ buffer }) => new (arrayOf(dtype))(buffer));
   return difference(got, want, await allowed(want, dtype, rounds) * (isFloat(dtype) ? MOST_DOUBT : 1));
@@ -68,7 +68,7 @@ class Stages {
     return workedUntilNow() - this.#start;
   }
 
-  /** The end of a stage. @param {string} stage */
+  /** Ends a stage. @param {string} stage */
   end(stage) {
     this.milliseconds[stage] = (this.milliseconds[stage] ?? 0) + this.spent() - this.#before;
     this.#before = this.spent();
@@ -82,7 +82,7 @@ class Judge {
   #states = new Map();
   /** @type {Map<number, Tune.SpecFacts>} */
   #told = new Map();
-  /** Whether a failure now is the candidate's fault. */
+  /** True while a failure would be the candidate's fault. */
   #trying = false;
 
   /** @param {Tune.Bench} bench @param {Tune.Clock} clock */
@@ -159,7 +159,7 @@ class Judge {
     return { ...found, module };
   }
 
-  /** Tells the page, so that it knows whose fault a hang is. @param {boolean} on */
+  /** Tells the page whether a candidate is running, and so who is to blame for a hang. @param {boolean} on */
   #blame(on) {
     if (on !== this.#trying) self.postMessage({ trying: on });
     this.#trying = on;
@@ -185,8 +185,8 @@ class Judge {
   }
 
   /**
-   * Makes the input sets and expected results of a kernel, with the bundle's own kernel or the given reference; `expected`: results
-   * of the bundle's own that an earlier worker told.
+   * Makes the input sets and expected results of a kernel, with the bundle's own kernel or the given reference; `expected`: results of the
+   * bundle's own kernel from an earlier worker.
    * @type {Tune.Prepare}
    */
   async #prepare(facts, reference, expected) {
@@ -268,8 +268,8 @@ class Judge {
   }
 
   /**
-   * The verdict on a candidate so slow that it must not even warm up, which takes many tiles; null if it may not be.
-   * `least`: milliseconds of the kernel in use.
+   * The verdict on a candidate that is too slow to be warmed up, which takes many tiles; null if it may not be too slow. `least`:
+   * milliseconds of the kernel in use.
    * @type {Tune.Hopeless}
    */
   async #hopeless(runner, least) {
@@ -284,8 +284,8 @@ class Judge {
   }
 
   /**
-   * The verdict on a candidate so slow that no precise ratio is needed; null if it may not be.  One busy moment of the
-   * machine must not decide it, so all of several looks by turns have to agree.
+   * The verdict on a candidate that is so slow that no precise ratio is needed; null if it may not be.  One busy moment of the machine must
+   * not decide, so several alternating measurements have to agree.
    * @type {Tune.FarSlower}
    */
   async #farSlower(runner, other) {
@@ -299,7 +299,7 @@ class Judge {
   }
 }
 
-/** The page keeps what a slow kernel computed, if no candidate has run in this worker. @type {Tune.Tell} */
+/** Sends a slow kernel's results to the page, if no candidate has run in this worker. @type {Tune.Tell} */
 function tell({ facts: { spec }, sets }) {
   self.postMessage({ expected: { spec, sets: Object.fromEntries(Object.entries(sets).map(([name, { wanted }]) => [name, wanted])) } });
 }

@@ -1,7 +1,6 @@
-// Sequential test: measures pairs of times until it is clear which of two kernels is faster.
-// Input: a function that measures one pair, a time limit.  Output: verdict, ratio (first over second), interval.
-// A winner is measured again from new pairs only, since the best of many candidates is partly lucky (winner's curse).
-// It reads no clock itself.
+// Sequential test: measures pairs of times until it is clear which of two kernels is faster. Input: a function that measures one pair, a
+// time limit.  Output: verdict, ratio (first over second), interval.  A winner is measured again with new pairs only, since the best of
+// many candidates is partly lucky (winner's curse).  No clock is read here.
 
 import { judged, median, SURE } from './statistics.js';
 
@@ -11,13 +10,13 @@ import { judged, median, SURE } from './statistics.js';
  */
 const SHORT = { least: 10, most: 320, sure: SURE };
 const LONG = { least: 4, most: 80, sure: 2.4 };
-/** Maximum rounds of a kernel that need not be faster: more of them would let one in that is a little slower. */
+/** The most rounds of a kernel that need not be faster: with more, one that is slightly slower could pass. */
 const MOST_GRANTED = 80;
-/** Parts of a long kernel in a group, at least, and the most groups: each has a ratio per round, so that fewer rounds are enough. */
+/** The least parts of a long kernel in a group, and the most groups.  Each group has a ratio per round, so fewer rounds are enough. */
 const [GROUP, MOST_GROUPS] = [8, 4];
 /** Multiple of the time limit for a kernel that seems faster. */
 const PROMISING = 2;
-/** Pairs of a short kernel until it is judged again, over those so far: each look is another chance to be wrong. */
+/** A short kernel is judged again after this share of more pairs: each judgement is another chance to be wrong. */
 const LATER = 1.15;
 /** By number of rounds: a long kernel is dropped early if both its ratio and the median ratio of its pairs are below this. */
 const POOR = [0, 0.99, 1.005, 1.01];
@@ -25,11 +24,14 @@ const POOR = [0, 0.99, 1.005, 1.01];
 const MANY = 30;
 /** A kernel whose ratio is below the margin, and whose interval ends below this, is not measured further. */
 const WORTH = 1.03;
-/** A short kernel that seems slower is measured on while its interval reaches this. */
+/** A short kernel that seems slower is measured further while its interval reaches this. */
 const HOPE = 1.06;
-/** Multiple of the time limit after which it gives up even without an interval: something else keeps the core busy. */
+/** Multiple of the time limit after which it gives up even without an interval: other work keeps the core busy. */
 const HOPELESS = 6;
-/** Maximum lost pairs (interrupted, or timed by a clock that jumped), plus one for each good one; and before the first good one: then the page leaves no gap for a pair. */
+/**
+ * The most lost pairs (interrupted, or timed by a clock that jumped), besides one for each good pair; and the most before the first good
+ * one: then the page leaves no gap for a pair.
+ */
 const [LOST, NONE_YET] = [40, 12];
 
 /** Parts that sweep() samples, in tenths of the work; the first FEW are spread over it as well. */
@@ -37,9 +39,9 @@ const SOME = [0, 3, 6, 9, 2, 5, 8, 1, 4, 7];
 const FEW = 4;
 /** Factor by which the kernels must differ in this sample to decide: single parts of equally fast schedules differ less. */
 const WIDE = 2;
-/** The same of the first FEW. */
+/** The same factor for the first FEW parts. */
 const WIDER = 4;
-/** A kernel that need not be faster may have a ratio down to this. */
+/** The lowest ratio of a kernel that need not be faster. */
 const EVEN = 0.99;
 const NOTHING = { ratio: NaN, low: NaN, high: NaN, first: NaN, second: NaN };
 
@@ -87,7 +89,7 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
     pairs.push(found);
     const rounds = Math.floor(pairs.length / parts);
     const hopeless = rounds >= Math.min(least, LONG.least) && over(HOPELESS);
-    // Decides only when each kernel went first equally often.
+    // Decides only after each kernel was first equally often.
     const early = rounds < due && !over(PROMISING);
     if (!hopeless && (early || pairs.length % (parts > 1 ? parts : 2))) continue;
     if (!long) due = Math.min(most, rounds * LATER);
@@ -105,7 +107,7 @@ export async function compare({ measure, parts, long, granted }, margin, over) {
   }
 }
 
-/** Whether a kernel that need not be faster is as fast: neither its ratio nor its interval shows a loss. @type {(found: Tune.Judgement) => boolean} */
+/** True if a kernel that need not be faster is as fast: neither its ratio nor its interval shows a loss. @type {(found: Tune.Judgement) => boolean} */
 const even = ({ ratio, high }) => ratio >= EVEN && high >= 1;
 
 /**
@@ -114,7 +116,7 @@ const even = ({ ratio, high }) => ratio >= EVEN && high >= 1;
  * @type {Tune.Contest}
  */
 export async function contest(pairs, { margin, grant }, overs) {
-  // With a grant, equal kernels are to win: that takes whole rounds.
+  // With a grant, equal kernels must be able to win, which takes whole rounds.
   const helped = { ...pairs, granted: grant > 1, measure: async (/** @type {number} */ part, /** @type {number} */ order) => {
     const found = await pairs.measure(part, order);
     return found && { ...found, first: grant * found.first };

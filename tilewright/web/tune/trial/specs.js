@@ -1,6 +1,6 @@
-// Reads from the bundle's files what a trial needs to know about a kernel specification.
-// Input: the list of kernels, plan images, the model's memory if shared.  Output: `SpecFacts`: buffers and how to fill
-// them, scalars, slot and tiles of the bundle's own kernel.  It knows nothing about schedules.
+// Reads a trial's facts about a kernel specification from the bundle's files. Input: the list of kernels, plan images, the model's memory
+// if shared.  Output: `SpecFacts`: buffers and how to fill them, scalars, slot and tiles of the bundle's own kernel.  Schedules are not
+// considered.
 
 import { ARGS, HEADER, RECORD, SLOT, TILES } from '../../engine/abi.js';
 import { requireCounts } from '../../engine/bundle.js';
@@ -12,12 +12,12 @@ import { isFloat } from './inputs.js';
 export const MOST_BYTES = 512 * 2 ** 20;
 /** Reductions that propagate a NaN in any order of evaluation. */
 const CLEAR = ['sum', 'prod'];
-/** The layout of packed integers: kernels may take their zero points out of a sum, where inf - inf is NaN (targets/simd/quantised.py). */
+/** The layout of packed integers: kernels may move their zero points out of a sum, where inf - inf is NaN (targets/simd/quantised.py). */
 const BLOCKS = 'blocks';
-/** An integer that a kernel multiplies by this much, or a float by that, is a mask: `(1 - mask) * -3.4e38` is infinite for others than 0 and 1. */
+/** A buffer that a kernel multiplies by at least this much (integers; floats) is a mask: `(1 - mask) * -3.4e38` is infinite unless it is 0 or 1. */
 const MASKING = { integer: 1e4, float: 1e30 };
 
-/** Functions that leave a number's size about as it is. */
+/** Functions that change a number's magnitude little. */
 const STRAIGHT = ['add', 'sub', 'neg', 'cast'];
 
 /** Reads a bundle once, for all its kernels. @type {Tune.OpenSpecs} */
@@ -76,7 +76,7 @@ export async function openSpecs(engine) {
   };
 }
 
-/** What a specification says of its buffers and results. @type {Tune.Described} */
+/** The facts about buffers and results in a specification. @type {Tune.Described} */
 export function described(data) {
   const extents = gathered(data);
   const masks = masksOf(data);
@@ -102,7 +102,7 @@ export function gathered(data, extent = 0, found = new Map()) {
   return found;
 }
 
-/** Numbers of the buffers that a kernel multiplies by a very large constant: masks.  Else a check would compare NaN with NaN. @type {Tune.MasksOf} */
+/** Numbers of the buffers that a kernel multiplies by a very large constant: masks.  With other values a check would compare NaN with NaN. @type {Tune.MasksOf} */
 function masksOf(data, factor = 1, found = new Set()) {
   if (Array.isArray(data)) {
     const [kind, dtype, what, more] = data;
@@ -112,7 +112,7 @@ function masksOf(data, factor = 1, found = new Set()) {
       const sizes = more.map((part) => (part?.[0] === 'const' ? Math.abs(Number(part[2])) : 1));
       return masksOf(more, factor * Math.max(...sizes), found);
     }
-    // What a condition chooses is no factor any more; nor is what a function of its own makes of a number.
+    // A value chosen by a condition, or computed by another function, is not a factor of the product.
     if (kind === 'call' && !STRAIGHT.includes(what)) factor = 1;
   }
   if (data && typeof data === 'object') Object.values(data).forEach((part) => masksOf(part, factor, found));

@@ -1,9 +1,8 @@
-// Robust estimates from paired times of two kernels.
-// Input: pairs of times, each measured back to back.  Output: the ratio with a confidence interval, infinite if undecided.
-// It measures nothing.
+// Robust estimates from paired times of two kernels. Input: pairs of times, each measured back to back.  Output: the ratio with a
+// confidence interval, infinite if undecided.
 //
-// The estimate is the Hodges-Lehmann centre of the rounds' log ratios, the interval that of Wilcoxon's signed-rank
-// test: outliers, as from a busy core, hardly move them.
+// The estimate is the Hodges-Lehmann centre of the rounds' log ratios.  The interval is that of Wilcoxon's signed-rank test.  Outliers, for
+// example from a busy core, hardly move either.
 
 /** Half-width of intervals in standard deviations: 99.9 %.  With 99 %, one of some 20,000 simulated adoptions was of a
  * slower kernel (benchmarks/serving/crowd.py). */
@@ -58,9 +57,9 @@ function ratiosOf(pairs, parts, groups) {
 }
 
 /**
- * Judges two kernels by all complete rounds.  For a short kernel a round is one pair.  A long one is timed in parts, cut at
- * the same fractions of the tiles; parts of two schedules are different work, so only sums over many are compared: the ratio is that
- * of rounds, its interval that of groups of parts, each spread over all of the work.  Where groups differ, the interval is the wider.
+ * Judges two kernels by all complete rounds.  For a short kernel a round is one pair.  A long kernel is timed in parts, cut at the same
+ * fractions of its tiles.  The parts of two schedules are different work, so only sums over many parts are compared.  The ratio is that of
+ * whole rounds.  The interval is that of groups of parts, each spread over all of the work; if the groups differ, it is the wider one.
  * @type {Tune.Judged}
  */
 export function judged(pairs, parts, sure = SURE, far = FAR, groups = 1) {
@@ -68,7 +67,7 @@ export function judged(pairs, parts, sure = SURE, far = FAR, groups = 1) {
   const ratios = ratiosOf(pairs, parts, groups);
   const { centre } = interval(ratiosOf(pairs, parts, 1).map(Math.log));
   const ends = interval(ratios.map(Math.log), sure);
-  // The middle of few groups may be elsewhere.
+  // With few groups their middle may differ from the ratio.
   const [low, high] = [centre < ends.low ? centre : ends.low, centre > ends.high ? centre : ends.high];
   const sides = { ratio: Math.exp(centre), low: Math.exp(low), high: Math.exp(high), first, second: first / Math.exp(centre) };
   if (ratios.length < FEW) return sides;

@@ -5,22 +5,22 @@ import { batchMilliseconds, resolution, timed } from './clock.js';
 import { median } from './statistics.js';
 import { BREATH, breathe, breatheIfDue } from './yielding.js';
 
-/** Milliseconds of one look, a group of calls that is timed as one sample. */
+/** Milliseconds of one measurement, a group of calls that is timed as one sample. */
 const LOOK = 3;
 /** Maximum milliseconds of warm-up. */
 const WARM_MOST = 160;
-/** Maximum if looks are few and long. */
+/** The most milliseconds of warm-up if measurements are few and long. */
 const WARM_LIMIT = 480;
 /** Minimum milliseconds of warm-up. */
 const WARM_LEAST = 20;
 /** A kernel slower than the other one by this factor may not be optimised yet. */
 const WARM_SLOW = 1.6;
-/** Looks without a new minimum that end the warm-up. */
+/** The number of measurements without a new minimum that ends the warm-up. */
 const FLAT = 4;
 
-/** Ticks of the clock from which on a single time is good enough. */
+/** Ticks of the clock from which on a single time is precise enough. */
 const SURE_TICKS = 4;
-/** Milliseconds that a call counts which took no tick. */
+/** The milliseconds that are assumed for a call shorter than a tick. */
 const TINY = 1e-3;
 /** Maximum runs in one timed batch. */
 const MOST_RUNS = 2 ** 16;
@@ -44,8 +44,8 @@ export function readClock() {
 }
 
 /**
- * A function that times some tiles per call, more with each call until that takes some ticks of the clock: a single tile or
- * run may be far shorter than one tick.
+ * A function that times some tiles per call, and more with each call until that takes several ticks of the clock: a single tile or run may
+ * be far shorter than one tick.
  * @type {Tune.GrowingBatches}
  */
 function growingBatches(runner) {
@@ -59,7 +59,7 @@ function growingBatches(runner) {
     }, WARM_MOST * ABSURD) || 0;
     at = to % tiles;
     if (time < enough) size = Math.min(2 * size, MOST_RUNS * tiles);
-    // A clock that does not advance must not hold the worker for ever.
+    // A clock that does not advance must not block the worker forever.
     return { time, spent: time || (size < MOST_RUNS * tiles ? TINY : LOOK), count: times * (to - from), sure: time >= enough };
   };
 }
@@ -124,7 +124,7 @@ export function pairsOf(first, second, times) {
   };
 }
 
-/** The time of all tiles as the first few tell it, from code that may still be cold. @type {Tune.Glance} */
+/** The time of all tiles, estimated from the first few, whose code may still be cold. @type {Tune.Glance} */
 export async function glance(runner) {
   const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
   let [at, size, spent] = [0, 0, 0];

@@ -1,8 +1,8 @@
-// The trial worker's own memory, separate from the model's: runs kernels there and checks what they did.
-// Input: facts of a specification, kernels.  Output: results; what is wrong with a kernel, or ''.
+// The trial worker's own memory, apart from the model's: runs kernels there and checks their effects. Input: facts of a specification,
+// kernels.  Output: results; what is wrong with a kernel, or ''.
 //
-// Layout: argument block, scratch, then the kernel's buffers.  Canaries before and after each region detect writes out
-// of bounds.  The memory grows as kernels need.
+// Layout: argument block, scratch, then the kernel's buffers.  Canaries before and after each region detect writes out of bounds.  The
+// memory grows as kernels need.
 
 import { arrayOf, isFloat, shake } from './inputs.js';
 import { checksOf, Refused, Trapped } from './checks.js';
@@ -16,7 +16,7 @@ const ARGS = 1024;
 const CANARY = 256;
 const [LEFT, LEFT_END] = [4 * CHECK, 4 * (INDEX + 2)];
 const MARK = 0xa5;
-/** Fill bytes that reveal elements nobody wrote: floats are NaN, integers an unusual number. */
+/** Fill bytes that reveal unwritten elements: floats are NaN, integers an unusual number. */
 const UNWRITTEN = { float: 0xff, integer: 0xa6 };
 /** Fills the argument block after the scalars; invalid both as a row count and as an address. */
 const BEYOND = 0x7ffffff0;
@@ -32,7 +32,7 @@ let base = 0;
 /** The bundle's own kernels, and how many there are. @type {WebAssembly.Module} */
 let bundled;
 let slots = 0;
-/** The kernel whose buffers are laid out now. @type {Tune.LoadedKernel | null} */
+/** The kernel whose buffers the memory holds. @type {Tune.LoadedKernel | null} */
 export let loaded = null;
 
 /** Creates the memory. @param {number} bytes maximum for all buffers of a kernel @param {number} scratchBytes */
@@ -56,7 +56,7 @@ export const own = ({ slot, tiles }) => makeRunner(bundled, `k${slot}`, slots, t
 /** A candidate. @type {Tune.RunnerFor} */
 export const runnerFor = (module, tiles) => makeRunner(module, 'k0', 1, tiles);
 
-/** Sets the kernel whose buffers are laid out. @param {Tune.LoadedKernel | null} next */
+/** Sets the kernel whose buffers the memory holds. @param {Tune.LoadedKernel | null} next */
 export const use = (next) => (loaded = next);
 
 /** @param {number} address @param {number} length */
@@ -69,7 +69,7 @@ export async function compiled(bytes, count = 1) {
   try {
     return await WebAssembly.compile(bytes);
   } catch (error) {
-    // Other errors are faults of the host.
+    // Other errors are not the candidate's fault.
     throw error instanceof WebAssembly.CompileError ? new Refused(String(error)) : error;
   }
 }
@@ -90,7 +90,7 @@ async function makeRunner(module, name, entries, tiles) {
       try {
         kernel(ARGS, first, last);
       } catch (error) {
-        // Not only traps: for endless recursion each browser throws another class.
+        // Not only traps: for endless recursion each browser throws a different class.
         throw new Trapped(error instanceof Error ? error.message : String(error));
       }
     },
@@ -111,13 +111,13 @@ export function lay(facts) {
   const block = new Uint32Array(memory.buffer, ARGS, (scratch.address - CANARY - ARGS) >> 2).fill(BEYOND);
   block.set(words);
   const borders = [scratch.address - CANARY, scratch.address + scratch.bytes, ...addresses.flatMap((address, number) => [address - CANARY, address + facts.buffers[number].bytes])];
-  // Before the argument block lies, in the model's memory, the control block, where kernels leave an index that is out of range.
+  // In the model's memory the control block, to which kernels write an index that is out of range, precedes the argument block.
   const canaries = [bytesAt(0, LEFT), bytesAt(LEFT_END, ARGS - LEFT_END), ...borders.map((from) => bytesAt(from, CANARY))];
   canaries.forEach((bytes) => bytes.fill(MARK));
   return { addresses, words, block, canaries };
 }
 
-/** Whether argument block and canaries are unchanged. */
+/** True if argument block and canaries are unchanged. */
 function untouched() {
   const { words, block, canaries } = /** @type {Tune.LoadedKernel} */ (loaded);
   return block.every((word, at) => word === (at < words.length ? words[at] >>> 0 : BEYOND)) && canaries.every((bytes) => bytes.every((byte) => byte === MARK));
@@ -155,7 +155,7 @@ export async function runAll(runner, shuffled) {
   for (let at = 0; at < tiles;) {
     const before = performance.now();
     const end = Math.min(tiles, at + step);
-    // Adjacent tiles run in one call, as those of a ticket do.
+    // Adjacent tiles run in one call, like those of a ticket.
     for (let from = at; from < end;) {
       let to = from + 1;
       while (to < end && starts[to] === starts[to - 1] + 1) to++;
@@ -170,7 +170,7 @@ export async function runAll(runner, shuffled) {
   }
 }
 
-/** Number of the first input that the kernel changed; -1: it wrote elsewhere; 0: all is as before. @param {Tune.TrialSet} set */
+/** Number of the first input that the kernel changed; -1: it wrote elsewhere; 0: nothing changed. @param {Tune.TrialSet} set */
 async function changedInput({ inputs }) {
   if (!untouched()) return -1;
   const { addresses } = /** @type {Tune.LoadedKernel} */ (loaded);
@@ -185,7 +185,7 @@ async function changedInput({ inputs }) {
   return changed;
 }
 
-/** Whether bytes are equal; compares 32-bit words where aligned. @type {Tune.Same} */
+/** True if bytes are equal; compares 32-bit words where aligned. @type {Tune.Same} */
 function same(a, b) {
   const words = (a.byteOffset | b.byteOffset) % 4 ? 0 : a.length >> 2;
   const [x, y] = [a, b].map(({ buffer, byteOffset }) => new Uint32Array(buffer, words && byteOffset, words));

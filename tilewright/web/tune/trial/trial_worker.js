@@ -1,4 +1,4 @@
-// The worker in which candidates of WebAssembly are tried (judge.js).
+// The worker that tries candidates of WebAssembly (judge.js).
 
 import { l1Bytes } from '../device/device_class.js';
 import { beating, breathe } from './yielding.js';
@@ -6,7 +6,7 @@ import { judge } from './judge.js';
 import { accept, begin, check, compiled, lay, loaded, open, own, refutation, runAll, runnerFor, use } from './trial_memory.js';
 import { finest, glance, pairsOf, quick, readClock, warm } from './timing.js';
 
-// No `import *`: bundlers make a file of its own of that.
+// No `import *`: bundlers would make a separate file for it.
 judge({
   get loaded() { return loaded; }, accept, beating, begin, check, compiled, lay, open, own, refutation, runAll, runnerFor, use,
 }, { get finest() { return finest; }, glance, pairsOf, quick, readClock, warm }, {

@@ -1,6 +1,5 @@
-// The page's side of the trial worker: starts it, pauses it, and replaces it if it hangs.
-// Input: facts of a specification and a candidate.  Output: a verdict on the candidate; or a `host` error, which is no
-// verdict: no worker, no memory, unreadable facts.
+// The page's side of the trial worker: starts it, pauses it, and replaces it if it hangs. Input: facts of a specification and a candidate.
+// Output: a verdict on the candidate; or a `host` error if no trial was possible: no worker, no memory, unreadable facts.
 
 import { EngineError } from '../../engine/errors.js';
 import { launchWorker } from '../../engine/start_worker.js';
@@ -10,7 +9,7 @@ import { RIGHT } from '../records/ledger.js';
 const HELD = 256 * 2 ** 20;
 /** Input sets per kernel, each with a result; weights are not copied. */
 const SETS = 3;
-/** Maximum bytes of expected results that the page keeps for the next workers. */
+/** The most bytes of expected results that the page keeps for later workers. */
 const KEPT = 64 * 2 ** 20;
 /** Bytes of the worker's memory that are tolerated although recent kernels need far less. */
 const SPARE = 64 * 2 ** 20;
@@ -20,7 +19,7 @@ const IDLE = 8;
 const PATIENCE = 4000;
 /** Milliseconds between two checks of that. */
 const LOOK = 250;
-/** Share of PATIENCE after which the page's own device must have answered: a candidate may take the whole GPU before its worker is missed. */
+/** Share of PATIENCE after which the page's own device must have answered: a candidate may block the whole GPU before its worker is missed. */
 const SHARE = 0.5;
 /** Multiple of PATIENCE that a worker has until its first message. */
 const OPENING = 8;
@@ -41,9 +40,9 @@ const startWorker = () => launchWorker(() => new Worker(new URL('./trial_worker.
 /** @type {Tune.OpenTrials} */
 export const openTrials = (given) => new Trials(given);
 
-/** One worker, from its start to its end: its requests, one at a time, its watchdog, and what its cache holds. */
+/** One worker, from start to end: its requests, one at a time, its watchdog, and the contents of its cache. */
 class TrialWorker {
-  /** Nothing that it says counts any more. */
+  /** True once its messages no longer count. */
   ended = false;
   /** Resolves when it has a memory and the bundle's own kernels. @type {Promise<any>} */
   opened;
@@ -55,10 +54,10 @@ class TrialWorker {
   /** The request without an answer yet. @type {{id: number, resolve: (value: any) => void, reject: (error: unknown) => void} | null} */
   #open = null;
   #next = 1;
-  /** Number of the pause that it is in, 0: none; and of the last one that it acknowledged. */
+  /** Number of the pause that it is in, 0: none; and of the last pause that it acknowledged. */
   #pause = 0;
   #rests = 0;
-  /** Whether the candidate itself is running, as it reports. */
+  /** True while the candidate itself runs, as the worker reports. */
   #trying = false;
   /** Checks since its last message and since the request began; whether it ever sent a message. */
   #silent = 0;
@@ -68,21 +67,21 @@ class TrialWorker {
   #watch;
   /** Kernels whose inputs it caches, and their bytes; the least recently used first. @type {Map<number, number>} */
   #told = new Map();
-  /** Most bytes of a kernel, and the number of consecutive kernels that needed far less. */
+  /** The most bytes of a kernel so far, and the number of consecutive kernels that needed far less. */
   #largest = 0;
   #idle = 0;
-  /** How many verdicts it was asked for, and the kernel of the first one, whose results it found before any candidate ran; else NaN. */
+  /** The number of verdicts requested; and the first kernel, whose results it computed before any candidate ran; otherwise NaN. */
   #asked = 0;
   #trusted = NaN;
 
-  /** It is not watched before it is taken. @param {Tune.Launching} launching @param {object} given for its bench */
+  /** It is watched only from `take` on. @param {Tune.Launching} launching @param {object} given for its bench */
   constructor({ start, patience, silent, remember }, given) {
     this.#patience = patience;
     this.#taken = silent;
     this.#remember = remember;
     const { id, answer } = this.#expect();
     this.opened = answer;
-    // Whoever takes it waits for that, too.
+    // `take` waits for this, too.
     answer.catch(() => {});
     try {
       this.#worker = start();
@@ -99,7 +98,7 @@ class TrialWorker {
     }
   }
 
-  /** Watches it from now on. @param {number} pause that the page is in, 0: none */
+  /** Starts watching it. @param {number} pause that the page is in, 0: none */
   take(pause) {
     this.#watch = setInterval(() => this.#look(), LOOK);
     this.pause(pause);
@@ -182,13 +181,13 @@ class TrialWorker {
     this.end(this.#trying ? new Hung(spent, why) : failed(why, 'The device may be too busy, or lack memory: tune later'));
   }
 
-  /** Whether its memory, which cannot shrink, has long been far larger than kernels need; the next one needs `bytes`. @param {number} bytes */
+  /** True if its memory, which cannot shrink, has long been far larger than kernels need; the next kernel needs `bytes`. @param {number} bytes */
   wastes(bytes) {
     this.#idle = this.#largest > SPARE && 4 * bytes < this.#largest ? this.#idle + 1 : 0;
     return this.#idle > IDLE;
   }
 
-  /** What it must be told of a kernel that needs `bytes`. @type {Tune.BriefOf} */
+  /** What to tell it about a kernel that needs `bytes`. @type {Tune.BriefOf} */
   briefOf(spec, bytes, facts) {
     this.#largest = Math.max(this.#largest, bytes);
     const known = this.#told.get(spec);
@@ -198,7 +197,7 @@ class TrialWorker {
     return { given, forget: this.#forget(held), held };
   }
 
-  /** The least recently used kernels, which its cache must drop for one of so many bytes. @param {number} bytes */
+  /** The least recently used kernels that its cache must drop to hold another `bytes`. @param {number} bytes */
   #forget(bytes) {
     /** @type {number[]} */
     const forgotten = [];
@@ -211,18 +210,18 @@ class TrialWorker {
     return forgotten;
   }
 
-  /** Its cache has this kernel, and drops it after all others. @param {number} spec @param {number} bytes */
+  /** Notes that its cache has this kernel, as the most recently used one. @param {number} spec @param {number} bytes */
   hold(spec, bytes) {
     this.#told.delete(spec);
     this.#told.set(spec, bytes);
   }
 }
 
-/** What earlier workers found out about kernels. */
+/** Results of earlier workers about kernels. */
 class Found {
-  /** What slow kernels must compute, by kernel; the least recently told first. @type {Map<number, Tune.Expected>} */
+  /** Expected results of slow kernels, by kernel; the least recently received first. @type {Map<number, Tune.Expected>} */
   #expected = new Map();
-  /** Milliseconds of kernels that were timed, by kernel and module: one that is as fast again in another worker is warm. @type {Map<string, number>} */
+  /** Milliseconds of timed kernels, by kernel and module: a kernel that is as fast in another worker is warm. @type {Map<string, number>} */
   #usual = new Map();
 
   /** Keeps the expected results of a kernel, within KEPT. @type {Tune.Remember} */
@@ -262,10 +261,10 @@ class Trials {
   #found = new Found();
   /** @type {TrialWorker | null} */
   #worker = null;
-  /** Started before it is needed, so that the next fresh worker is there at once. @type {TrialWorker | null} */
+  /** A worker that was started ahead, so that the next one is there at once. @type {TrialWorker | null} */
   #reserve = null;
   #closed = false;
-  /** Number of the pause that the page is in, 0: none; and how many there were. */
+  /** Number of the page's present pause, 0: none; and the number of pauses so far. */
   #pause = 0;
   #pauses = 0;
 
@@ -294,10 +293,10 @@ class Trials {
     try {
       const first = await this.#ask(worker, work, given, { forget, facts });
       const outcome = first.module ? await this.#confirmed(first, work, facts) : first;
-      // Nothing of a bad candidate may reach the next one.
+      // No effect of a bad candidate may reach the next one.
       if (!RIGHT.includes(outcome.verdict)) {
         this.#end();
-        // What traps may have lost the device, and others with it.
+        // A trap may have lost the device, for other workers, too.
         if (outcome.verdict === 'trapped') this.#dropReserve();
         return outcome;
       }
@@ -305,7 +304,7 @@ class Trials {
       this.#worker?.hold(work.spec, held);
       return outcome;
     } catch (error) {
-      // What failed or hangs may have taken the whole GPU with it.
+      // A failure or hang may have made the whole GPU unusable.
       this.#dropReserve();
       if (!(error instanceof Hung)) throw error;
       return { verdict: 'hung', milliseconds: error.milliseconds, stages: {}, resolution: 0, why: error.message };
@@ -330,7 +329,7 @@ class Trials {
     this.#end();
   }
 
-  /** The worker, opened; a fresh one if the last one was ended. */
+  /** The open worker; a new one if the last one was ended. */
   async #ready() {
     if (this.#closed) throw gone();
     if (!this.#worker || this.#worker.ended) {
@@ -345,7 +344,7 @@ class Trials {
       try {
         this.#reserve = this.#launch();
       } catch {
-        // Then the next worker starts when it is needed, and says what is wrong.
+        // The next worker then starts when it is needed, and reports the problem.
       }
     }
     return worker;
@@ -355,7 +354,7 @@ class Trials {
     return new TrialWorker(this.#launching, this.#given);
   }
 
-  /** The next attempt starts another worker. */
+  /** Ends the worker; the next attempt starts another one. */
   #end() {
     this.#worker?.end(gone());
   }
@@ -365,7 +364,11 @@ class Trials {
     this.#reserve = null;
   }
 
-  /** Asks for a verdict; once more, in a fresh worker, if the device was lost: anything may take it, and a candidate is to blame only if that happens again, or no device comes any more. @type {Tune.Ask} */
+  /**
+   * Asks for a verdict.  If the device is lost, it asks once more in a new worker: the loss may have another cause, and the candidate is to
+   * blame only if it happens again or no new device comes.
+   * @type {Tune.Ask}
+   */
   async #ask(worker, work, given, { forget = [], confirm = false, facts }) {
     const outcome = await worker.attempt(this.#messageOf(work, given, forget, confirm));
     if (!outcome.gone) return outcome;
@@ -381,14 +384,14 @@ class Trials {
     return fresh.attempt(this.#messageOf(work, read(facts), [], confirm));
   }
 
-  /** With the expected results if they are known. @type {Tune.MessageOf} */
+  /** The message for a trial, with the expected results if they are known. @type {Tune.MessageOf} */
   #messageOf(work, facts, forget, confirm) {
     const { spec, incumbent, judge } = work;
     const expected = facts && !judge ? this.#found.expectedOf(spec) : null;
     return { ...work, forget, facts, confirm, expected, usual: this.#found.usualOf(spec, incumbent) };
   }
 
-  /** A verdict for which a kernel is adopted stands if it is the same where no candidate ever ran. @type {Tune.Confirmed} */
+  /** A verdict that would adopt a kernel counts only if a worker in which no candidate has run confirms it. @type {Tune.Confirmed} */
   async #confirmed(outcome, work, facts) {
     this.#end();
     const worker = await this.#ready();

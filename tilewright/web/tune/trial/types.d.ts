@@ -9,23 +9,23 @@ export type Buffer = {
   dtype: string; size: number; bytes: number;
   /** Bound of the elements' magnitude; 0: unknown. */
   limit: number;
-  /** On WebGPU they lie as halves, two in a word. */
+  /** On WebGPU, true if elements are stored as f16, two in a word. */
   halves: boolean;
-  /** On WebGPU they lie as bytes, four in a word. */
+  /** On WebGPU, true if elements are stored as bytes, four in a word. */
   packed: boolean;
-  /** Elements are whole numbers below this: indices of a table, 0 and 1 of a mask; 0: any numbers. */
+  /** If not 0, elements are whole numbers below this: indices of a table, or 0 and 1 of a mask. */
   extent: number;
-  /** The weight in the model's own memory, if this is one and memory is shared. */
+  /** The weight in the model's own memory, if the buffer is a weight and memory is shared. */
   real: Uint8Array | null;
 };
-/** What a trial knows about a kernel specification; buffer 0 is the output. */
+/** A trial's facts about a kernel specification; buffer 0 is the output. */
 export type SpecFacts = {
   spec: number; buffers: Buffer[]; scalars: number[]; slot: number; tiles: number; flops: number;
-  /** On WebGPU: threads of a workgroup; `tiles` are invocations. */
+  /** On WebGPU: threads of a workgroup; `tiles` are then invocations. */
   group?: number;
-  /** Results are rounded, so schedules may differ in the last bits. */
+  /** True if results are rounded, so that schedules may differ in the last bits. */
   rounds: boolean;
-  /** NaN and infinities propagate the same way in every schedule. */
+  /** True if NaN and infinities propagate the same way in every schedule. */
   special: boolean;
 };
 export type Described = (data: any) => Pick<SpecFacts, 'buffers' | 'rounds' | 'special'>;
@@ -33,15 +33,15 @@ export type OpenedSpecs = {
   facts: (spec: number) => SpecFacts;
   /** Bytes of a kernel's buffers in a trial. */
   bytesOf: (spec: number) => number;
-  /** Where the result of a step lies in the model's memory (address and length), and what it is. */
+  /** The place of a step's result in the model's memory (address and length), and its type. */
   resultOf: (plan: number, step: number) => { place: [number, number]; dtype: string; rounds: boolean };
-  /** Whether the kernel reads indices from a buffer. */
+  /** True if the kernel reads indices from a buffer. */
   gathers: (spec: number) => boolean;
-  /** Whether runs compute a step of the specification together with others, as long as their kernels are the bundle's. */
+  /** True if a dispatch computes a step of the specification together with others, while their kernels are the bundle's. */
   joined: (spec: number) => boolean;
-  /** The first of the steps that a run computes together with this one. */
+  /** The first of the steps that one dispatch computes together with this one. */
   firstOf: (plan: number, step: number) => number;
-  /** Whether a candidate can take the place of the bundle's kernel in the page. */
+  /** True if a candidate can replace the bundle's kernel in the page. */
   exchangeable: (spec: number) => boolean;
   /** The bundle's own kernels: their module, or their texts. */
   code: () => Promise<ArrayBuffer>;
@@ -62,63 +62,69 @@ export type Bar = { margin: number; grant: number };
 export type BarOf = (objective: string, needs?: Needs | null, inUse?: Needs | null) => Bar;
 type Tried = {
   spec: number; candidate: KernelCode; incumbent: KernelCode | null; bar: Bar;
-  /** The candidate is the compiler's own and serves as reference: its results are correct, the kernel in use is checked. */
+  /** True if the candidate is the compiler's own and serves as reference: its results are correct, and the kernel in use is checked. */
   judge: boolean;
 };
 /** `bytes`: of the kernel's buffers. */
 export type TrialWork = Tried & { facts: () => SpecFacts; bytes: number };
 /** By input set, the results of a kernel's reference. */
 export type Expected = Record<string, any>;
-/** The message to the worker: facts, and expected results that the page has, only if it does not know the kernel yet; kernels to drop from its cache; `confirm`: results alone, times are known; `usual`: milliseconds of the incumbent in an earlier trial, or NaN. */
+/**
+ * The message to the worker.  Facts and known expected results are sent only if the worker lacks the kernel; `forget`: kernels to drop from its cache;
+ * `confirm`: check results only; `usual`: milliseconds of the incumbent in an earlier trial, or NaN.
+ */
 export type Asked = Tried & { facts: SpecFacts | null; expected: Expected | null; forget: number[]; confirm?: boolean; usual: number };
 export type Outcome = {
   verdict: Verdict;
-  /** Of the trial without pauses. */
+  /** The trial's time without pauses. */
   milliseconds: number;
   /**
    * Milliseconds by stage: `prepare` (inputs and expected results), `incumbent` (warm-up of the kernel in use), `build`, `look` (at first tiles),
    * `warm`, `check`, `pairs`; `confirm` (in a fresh worker, all stages), `undecided` (a whole trial before this one).
    */
   stages: Record<string, number>;
-  /** Of the clock, in milliseconds. */
+  /** Resolution of the clock in milliseconds. */
   resolution: number;
   /** Time of the incumbent over time of the candidate, with its interval. */
   ratio?: number; low?: number; high?: number;
   /** Milliseconds of the incumbent and of the candidate. */
   times?: number[];
-  /** Of the last comparison; `lost`: pairs that were interrupted, or timed by a clock that jumped. */
+  /** The last comparison's numbers; `lost`: pairs that were interrupted, or timed by a clock that jumped. */
   parts?: number; pairs?: number; lost?: number;
-  /** The reason for the verdict, in words. */
+  /** The reason for the verdict, as a sentence. */
   why?: string;
-  /** The device was lost meanwhile. */
+  /** True if the device was lost meanwhile. */
   gone?: boolean;
-  /** Only if the candidate is to be adopted. */
+  /** Set only if the candidate is to be adopted. */
   module?: Code;
   /** What is wrong with the kernel in use, compared with the compiler's own. */
   refuted?: string;
 };
 export interface Trials {
-  /** The verdict on a candidate.  Rejects with a `host` error if the trial itself failed, which is no verdict. */
+  /** The verdict on a candidate.  Rejects with a `host` error if the trial itself failed; that is not a verdict. */
   attempt(work: TrialWork): Promise<Outcome>;
-  /** How two results of a kernel differ beyond what rounding explains, in words, or ''. */
+  /** A sentence about how two results of a kernel differ beyond rounding, or ''. */
   compare(results: Results): Promise<string>;
   /** Bytes of L1 data cache, or 0 if unclear. */
   l1(): Promise<number>;
-  /** The candidate that comes after the one that is tried, where it takes long to make: begins with it. */
+  /** Starts making the next candidate, if that takes long. */
   ahead(candidate: { module: Bytes; tiles: number }): void;
   pause(on: boolean): void;
   close(): void;
 }
 /** Two results of one step as bytes; `rounds`: as in `SpecFacts`. */
 export type Results = { dtype: string; rounds: boolean; found: Bytes; wanted: Bytes };
-/** `start`: the worker of another device than WebAssembly; `early`: it takes long to start, so another one is kept for the next need, and candidates are made ahead; `powerPreference`: that of the engine, whose GPU it must be. */
-/** `silent`: called at each look while a candidate runs, whether it took the page's own device. */
+/**
+ * `start`: starts the worker of a device other than WebAssembly; `early`: it takes long to start, so one is kept in reserve, and candidates are made ahead;
+ * `powerPreference`: the engine's, so that it is the same GPU; `silent`: called at each check while a candidate runs, to tell whether it made the page's own
+ * device unresponsive.
+ */
 export type OpenTrials = (parts: { code: ArrayBuffer; slots: number; bytes: number; scratchBytes: number; patience?: number; start?: () => Worker; early?: boolean; powerPreference?: GPUPowerPreference; silent?: ReturnType<Listening> }) => Trials;
-/** How a trial worker is started and watched; `remember` gets the expected results that it tells. */
+/** How a trial worker is started and watched; `remember` receives its expected results. */
 export type Launching = { start: () => Worker; patience: number; silent: ReturnType<Listening>; remember: Remember };
-/** What a worker must be told of a kernel: its facts if it does not know them, and kernels to drop for it; `held`: bytes that it caches then. */
+/** What to tell a worker about a kernel: its facts if it lacks them, and kernels to drop for it; `held`: bytes in its cache afterwards. */
 export type BriefOf = (spec: number, bytes: number, facts: () => SpecFacts) => { given: SpecFacts | null; forget: number[]; held: number };
-/** `given`: the facts, if the worker does not know them; `facts`: for a worker that was told nothing yet. */
+/** `given`: the facts, if the worker lacks them; `facts`: for a new worker. */
 export type Ask = (worker: { attempt(work: Asked): Promise<Outcome> }, work: Tried, given: SpecFacts | null, more: { forget?: number[]; confirm?: boolean; facts: () => SpecFacts }) => Promise<Outcome>;
 export type MessageOf = (work: Tried, facts: SpecFacts | null, forget: number[], confirm: boolean) => Asked;
 export type Confirmed = (outcome: Outcome, work: Tried, facts: () => SpecFacts) => Promise<Outcome>;
@@ -138,12 +144,12 @@ export type WasmRunner = Runner & { run: (first: number, last: number) => void }
 export type GpuRunner = Runner & { group: number; pipeline: GPUComputePipeline };
 export type Compiled = (bytes: Bytes, count?: number) => Promise<any>;
 export type MakeRunner = (module: WebAssembly.Module, name: string, entries: number, tiles: number) => Promise<WasmRunner>;
-/** `code`: the bundle's own kernels; `bytes`: maximum of all buffers of a kernel. */
+/** `code`: the bundle's own kernels; `bytes`: the most of all buffers of a kernel. */
 export type OpenBench = (given: { code: ArrayBuffer; entries: number; bytes: number; scratchBytes: number; powerPreference?: GPUPowerPreference }) => Promise<void>;
 export type OwnRunner = (facts: SpecFacts) => Promise<Runner>;
 export type RunnerFor = (module: any, tiles: number) => Promise<Runner>;
 export type Ahead = (candidate: { module: Bytes; tiles: number }) => Promise<void>;
-/** The memory in which a device's kernels are tried; what it compiles is `Refused` or runs, and may be `Trapped`. */
+/** The memory in which a device's kernels are tried.  A kernel that does not compile is `Refused`; one that runs may be `Trapped`. */
 export interface Bench {
   open: OpenBench;
   readonly loaded: LoadedKernel | null;
@@ -158,7 +164,7 @@ export interface Bench {
   check: Check;
   refutation: Check;
   ahead?: Ahead;
-  /** Signs of life while a request is open, if a device that hangs stops them; returns what ends them. */
+  /** Sends heartbeats while a request is open, if a hanging device would stop them; returns a function that ends them. */
   beating: () => () => void;
 }
 /** How its kernels are timed. */
@@ -179,7 +185,7 @@ export type ChecksOf = (steps: {
 /** An input set: its inputs, the expected result, and the maximum absolute difference from it. */
 export type TrialSet = {
   inputs: (Uint8Array | null)[]; wanted: any; allowed: number;
-  /** Whether `allowed` includes what perturbed inputs change. */
+  /** True if `allowed` already includes the effect of perturbed inputs. */
   doubted: boolean;
 };
 /** A kernel specification laid out in the trial memory. */
@@ -187,18 +193,18 @@ export type LoadedKernel = {
   facts: SpecFacts; addresses: number[]; words: number[]; block: Uint32Array; canaries: Uint8Array[];
   /** Input sets, by name. */
   sets: Record<string, TrialSet>;
-  /** The bundle's own kernel; and the one whose results are expected. */
+  /** The bundle's own kernel, and the one whose results are expected. */
   standard: Runner; reference: Runner;
   /** Warm kernels, by digest; '' is the bundle's own. */
   known: Map<string, Runner>;
 };
 export type Same = (a: Uint8Array, b: Uint8Array) => boolean;
-/** Words of numbers as halves. */
+/** Numbers packed as f16 in words. */
 export type HalvesOf = (numbers: Float32Array) => Uint32Array;
 export type RunAll = (runner: Runner, shuffled: boolean) => Promise<void>;
 export type Prepare = (facts: SpecFacts, reference: Runner | null, expected: Expected | null) => Promise<void>;
 export type Tell = (kernel: LoadedKernel) => void;
-/** Times the next batch: its milliseconds, those it counts for, tiles run, and whether the time is long enough to be believed. */
+/** Times the next batch: its milliseconds, those that it counts for, tiles run, and whether the time is long enough to be valid. */
 export type GrowingBatches = (runner: Runner) => () => { time: number; spent: number; count: number; sure: boolean };
 export type Warm = (runner: Runner, other: number) => Promise<number>;
 export type Check = (runner: Runner) => Promise<string>;
@@ -208,7 +214,7 @@ export type InputsOf = (facts: SpecFacts, set: string) => Promise<(Uint8Array | 
 export type Accept = (set: TrialSet, given?: any) => Promise<TrialSet>;
 export type Doubt = (name: string) => Promise<void>;
 export type Differs = (name: string) => Promise<string>;
-/** A stopwatch: `end` is that of a stage. */
+/** A stopwatch; `end` ends a stage. */
 export type Stages = { milliseconds: Record<string, number>; spent(): number; end(stage: string): void };
 /** Milliseconds of two kernels on the same part. */
 export type Pair = { first: number; second: number };
@@ -220,7 +226,7 @@ export type RatiosOf = (pairs: Pair[], parts: number, groups: number) => number[
 /** `ratio`: time of the first over time of the second, with its interval; `first`, `second`: milliseconds per round. */
 export type Judgement = { ratio: number; low: number; high: number; first: number; second: number };
 export type Compared = Judgement & { pairs: number; lost: number; undecided: boolean };
-/** Whether more than `times` the time limit was spent. */
+/** True if more than `times` the time limit was spent. */
 export type Over = (times: number) => boolean;
 export type Sweep = (pair: (part: number, order: number) => Promise<Pair | null>, parts: number) => Promise<Judgement | null>;
 export type Compare = (pairs: Pairs, margin: number, over: Over) => Promise<Compared>;
@@ -234,7 +240,7 @@ export type Against = (runner: Runner, other: Runner, bar: Bar, stages: Stages) 
 export type VerdictOn = (asked: Asked, facts: SpecFacts, stages: Stages) => Promise<Found>;
 export type AddSet = (kernel: LoadedKernel, name: string, expected: Expected | null) => Promise<void>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
-/** `whole`: milliseconds of all tiles by this look; 0 if the clock did not advance.  `spent`: milliseconds of what told it. */
+/** `whole`: estimated milliseconds of all tiles; 0 if the clock did not advance.  `spent`: milliseconds of the measurement. */
 export type Glance = (runner: Runner) => Promise<{ whole: number; spent: number }>;
 export type Hopeless = (runner: Runner, least: number) => Promise<Found | null>;
 export type Quick = (runner: Runner) => Promise<number>;
