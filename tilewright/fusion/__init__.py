@@ -1,7 +1,7 @@
 """Fusion: from tensor ops to tile kernels and the neutral program.
 
-Here belong the choice of what is stored (`fuse.py`), where it lies (`regions.py`), the
-specification of each kernel (`expressions.py`, `specs.py`), the steps of loops (`steps.py`), and
-the program of all plans (`program.py`).  No target is known here, and nothing is rewritten: that is
-for `graph/passes/`.
+The package chooses the tensors that are stored (`fuse.py`) and their memory (`regions.py`), and
+makes the specification of each kernel (`expressions.py`, `specs.py`), the steps of loops
+(`steps.py`), and the program of all plans (`program.py`).  It knows no target and rewrites nothing;
+`graph/passes/` does that.
 """

@@ -1,10 +1,10 @@
 """The expression of one stored node: views become index algebra, unstored nodes are computed.
 
-Input: a node and what lies in memory.  Output: a `Kernel`, not yet in normal form, the nodes whose
-buffers it loads, and the reductions that became its stages.  It decides nothing about storage.
+Input: a node, and the nodes in memory.  Output: a `Kernel`, not yet in normal form, the nodes whose
+buffers it loads, and the reductions that became its stages.  What is stored is decided elsewhere.
 
-Positions that the model computes by counting become indices, which kernels need not check, if they
-are certain to lie in range.  Positions that are read from memory stay expressions.
+Positions that the model computes by counting become indices, which kernels need not check if they
+are certainly in range.  Positions that are read from memory stay expressions.
 
     int(i) * 4 + int(j)  ->  i*4 + j        int(i) // 2  ->  i//2
 """
@@ -38,7 +38,7 @@ from tilewright.kernel.extents import extent
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index
 from tilewright.kernel.spec import Buffer, Kernel, Limit, Stage
 
-#: Asks for elements of other nodes, and gives the expression of one.
+#: Yields elements of other nodes that it needs, and returns the expression of one.
 Making = Generator[tuple[Node, Indices], Expr, Expr]
 
 
@@ -46,10 +46,10 @@ Making = Generator[tuple[Node, Indices], Expr, Expr]
 class Maker:
     """Builds the expression of one stored node.
 
-    buffers: the nodes whose memory it loads from, with their numbers
+    buffers: the nodes that it loads from memory, with their buffer numbers
     anchors: the reductions that became stages, in order
     checks:  the indices that are read and checked, with their numbers
-    checked: the nodes that pick by them, by these numbers
+    checked: the nodes that use these indices, by the same numbers
     walked:  the node whose axes are the kernel's
     """
 
@@ -70,7 +70,7 @@ class Maker:
     extents: set[Var] = field(default_factory=set)
 
     def kernel(self) -> Kernel:
-        """Of an update it is the kernel that stores the rows."""
+        """The kernel of the node.  For an update it is the kernel that stores the rows."""
         out = self.output
         source = out.inputs[1] if isinstance(out.op, ops.Update) else out
         self.walked, joined = _walked(source, self.memory)
@@ -88,7 +88,7 @@ class Maker:
         )  # fmt: skip
 
     def _moved(self, at: Indices) -> Indices:
-        """Where the element that is computed at `at` is stored."""
+        """The index at which element `at` is stored."""
         op = self.output.op
         if not isinstance(op, ops.Update):
             return at
@@ -98,13 +98,13 @@ class Maker:
         return (*at[: op.axis], at[op.axis] + begin, *at[op.axis + 1 :])
 
     def _picked(self, n: Node, value: Expr, extent: int) -> Index:
-        """An index that is read, by which the node picks; equal ones are checked once."""
+        """An index read from memory that the node uses; equal indices are checked once."""
         number = self.checks.setdefault((value, extent), len(self.checks))
         self.checked += [n] if number == len(self.checked) else []
         return Index(((Gathered(value, extent, number), 1),))
 
     def _axis(self, name: str, n: Node, axis: int) -> Var:
-        """A variable for an axis of a node, which may end at run time."""
+        """A variable for an axis of a node; the axis may end at run time."""
         var = Var(name, n.shape[axis])
         found = self.memory.extents.of(n)[axis]
         if found is not None:
@@ -117,21 +117,23 @@ class Maker:
         return scalar
 
     def _literal(self, found: Follow, dtype: DType) -> Expr:
-        """A number that follows an extent."""
+        """A number that depends on an extent."""
         scalar = self._extent(found.number)
         number: Expr = IndexValue(index(scalar) * found.times, I32)
         number = number if dtype == I32 else Call("cast", (number,), dtype)
         return Call("div", (Const(1, dtype), number), dtype) if found.over else number
 
     def _split(self, axes: tuple[Var, ...]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
-        """Columns: what an attention keeps, or the reduced axes that the output still has."""
+        """The kernel's columns: an axis that an attention keeps, or reduced axes that the output
+        still has."""
         if self.kept or self.walked.shape != self.full:
             return tuple(v for v in axes if v not in self.kept), self.kept
         cols = tuple(v for i, v in enumerate(axes) if i in self.reduced and v.extent > 1)
         return tuple(v for v in axes if v not in cols), cols
 
     def _compute(self, n: Node, at: Indices) -> Expr:
-        """The expression of an element of `n`; what it needs comes from a stack, however deep."""
+        """The expression of an element of `n`.  It uses an explicit stack, so depth is not
+        limited."""
         waiting = [((n, at), self._expand(n, at))]
         given: Expr | None = None
         while waiting:
@@ -156,7 +158,7 @@ class Maker:
         return self._copy(n, at) if self.memory.holds(n) else self.known.get((n, at))
 
     def _element(self, n: Node, at: Indices) -> Expr:
-        """The same, computed where it is none of these."""
+        """The same for any other node, computed now."""
         found = self._found(n, at)
         return self._compute(n, at) if found is None else found
 
@@ -224,7 +226,7 @@ class Maker:
             self.kept = keep = tuple(where[op.out[-1]].variables)
         a = yield n.inputs[0], tuple(where[c] for c in op.a)
         b = yield n.inputs[1], tuple(where[c] for c in op.b)
-        if isinstance(a, Load) and a.index.is_affine:  # as the row operand lies in memory
+        if isinstance(a, Load) and a.index.is_affine:  # the layout of a row operand
             strides = {v: abs(a.index.coefficient(v)) for v in loop}
             loop.sort(key=lambda v: -strides[v])
         factors = tuple(_widened(x, n.dtype) for x in (a, b))
@@ -278,7 +280,8 @@ class Maker:
         return (yield data, (*at[:axis], picked, *at[axis + indices.rank :]))
 
     def _within(self, where: Expr) -> Expr:
-        """An index that is read from memory; behind a run-time end there may be anything, so 0."""
+        """An index read from memory.  Beyond a run-time end the contents are undefined, so 0 is
+        used."""
         ends = tuple(
             Bound(index(end) * times - axis_at - 1, axis.extent)
             for axis, end, times in self.limits.values()
@@ -289,7 +292,7 @@ class Maker:
 
 
 def _chosen(parts: Sequence[tuple[Bound, Expr]]) -> Expr:
-    """The value of the part whose bound holds; they lie side by side."""
+    """The value of the part whose bound holds; the parts are adjacent."""
     if len(parts) > IN_TURN:
         half = -(-len(parts) // 2)
         left = Bound(parts[0][0].index, sum(bound.extent for bound, _ in parts[:half]))
@@ -304,10 +307,10 @@ AXES = "abcdefghijlmnopqstuvwxyz"
 
 
 def _walked(out: Node, memory: StoredNodes) -> tuple[Node, tuple[tuple[int, ...], ...]]:
-    """The node whose axes a kernel walks, and for each axis of its output those that make it up.
+    """The node whose axes a kernel has, and for each axis of its output the axes that form it.
 
-    Mostly it is the output itself; where groups of channels were reduced and are channels again, it
-    is what still has an axis for the groups.
+    Usually this is the output itself.  If groups of channels were reduced and are channels again,
+    it is the node that still has an axis for the groups.
     """
     waiting, seen = [out], {out}
     while waiting:
@@ -336,7 +339,7 @@ def _is_reduced(n: Node, memory: StoredNodes) -> bool:
 
 
 def _joined(axes: tuple[Var, ...], group: tuple[int, ...]) -> Index:
-    """The axes of a group as one."""
+    """The axes of a group as one index."""
     return flatten((index(axes[i]) for i in group), (axes[i].extent for i in group))
 
 
@@ -345,7 +348,7 @@ def _widened(e: Expr, dtype: DType) -> Expr:
 
 
 def _name(out: Node, stages: tuple[Stage, ...]) -> str:
-    """A short name for people: what it does and how large it is."""
+    """A readable short name: the operation and its size."""
     size = "x".join(map(str, (n for n in out.shape if n > 1))) or "1"
     if not stages:
         kind = out.op.fn if isinstance(out.op, ops.Elementwise) else type(out.op).__name__.lower()
@@ -363,7 +366,7 @@ def _name(out: Node, stages: tuple[Stage, ...]) -> str:
 
 
 def counted_index(e: Expr, extent: int) -> Index | None:
-    """The index that `e` equals, if no value of it leaves [0, extent)."""
+    """The index that `e` equals, if all its values are in [0, extent); otherwise None."""
     found = _counted(e)
     if found is None:
         return None

@@ -1,18 +1,18 @@
 """Values in f16: copies for products that may round their operands, and weights stored as f16.
 
-Input: kernels.  Output: which operand of a product is worth a copy as halves, the product that
-reads such a copy, and the kernels that make it; attention that may round its operands.  Targets
-without f16 values in memory do not ask (`Facts.halves`);
-docs/decisions/0026-matrices-at-constant-places.md says what it brings.
+Input: kernels.  Output: the operand of a product that is worth a copy in f16, the product that
+reads this copy, and the kernels that make it; attention that may round its operands.  It is used
+only for targets with f16 values in memory (`Facts.halves`);
+docs/decisions/0026-matrices-at-constant-places.md has the gain.
 
-An f32 model that allows rounding to bytes gets such products too
-(docs/decisions/0053-rows-divided-by-their-largest.md).  f16 is exact enough there, but too narrow:
-65,520 is infinite.  So each row is divided by its largest number:
+An f32 model that allows rounding to bytes gets such products, too
+(docs/decisions/0053-rows-divided-by-their-largest.md).  f16 is exact enough for it, but its range
+is too small: 65,520 is infinite.  So each row is divided by its largest magnitude:
 
-    y = x @ w   ->   size = max over k of |x|;  x' = halves of x / size;  y = (x' @ w) * size
+    y = x @ w   ->   size = max over k of |x|;  x' = f16 of x / size;  y = (x' @ w) * size
 
 A weight is stored as f16 only if every kernel that reads it allows f16 (`agreed`).  A loop over its
-slices, or an output, reads it as f32, and then it is f32 for all.
+slices, or an output, reads it as f32, and then all kernels read it as f32.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tilewright.kernel.spec import EIGHT, Buffer, Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan
 
-#: Rows and columns of a product from which on it gains more than the copy costs.
+#: The least rows and columns of a product for which the gain exceeds the cost of the copy.
 LEAST_ROWS, LEAST_COLUMNS = 64, 1024
 
 
 def operand_to_round(kernel: Kernel) -> int:
-    """The number of the buffer that a product should read as halves; 0 if none."""
+    """The number of the buffer that a product should read as f16; 0 if none."""
     ops = product(kernel)
     if ops is None or not in_halves(kernel):
         return 0
@@ -52,7 +52,7 @@ def operand_to_round(kernel: Kernel) -> int:
 
 
 def pays(kernel: Kernel, ops: Operands) -> bool:
-    """Whether a copy of the row operand can be made, and gains more than it costs."""
+    """True if a copy of the row operand can be made, and gains more than it costs."""
     number = ops.row.buffer
     values = (kernel.value, *(stage.value for stage in kernel.stages))
     reads = [x for v in values for x in walk(v) if isinstance(x, Load) and x.buffer == number]
@@ -63,14 +63,14 @@ def pays(kernel: Kernel, ops: Operands) -> bool:
 
 
 def reading_halves(kernel: Kernel, number: int) -> Kernel:
-    """The same product, of an operand that lies as halves."""
+    """The same product with an operand that is stored as f16."""
     buffers = list(kernel.buffers)
     buffers[number] = replace(buffers[number], halves=True)
     return replace(kernel, buffers=tuple(buffers))
 
 
 def rounding_of(size: int) -> Kernel:
-    """The kernel that copies so many numbers, a multiple of eight, as halves."""
+    """The kernel that copies `size` numbers, a multiple of eight, as f16."""
     axis, source = Var("a", size), Buffer(F32, size)
     target, value = replace(source, halves=True), Load(1, index(axis), F32)
     return Kernel(f"round_{size}", (axis,), (), value, index(axis), (target, source))
@@ -88,10 +88,10 @@ def loosened(kernel: Kernel) -> Kernel:
     return replace(kernel, buffers=tuple(buffers))
 
 
-#: A read may begin at multiples of so many elements: whole vectors of words.
+#: Reads begin at multiples of this number of elements: whole vectors of words.
 APART = 8
 
-#: A tensor's number, and who reads it: a kernel and a buffer, or None.
+#: A tensor's number, and its reader: a kernel and a buffer, or None.
 _Read = tuple[int, tuple[int, int] | None]
 
 
@@ -123,16 +123,19 @@ def _reads(plan: Plan) -> Iterator[_Read]:
             yield weights[number], None
 
 
-#: Scales whose products with integers of 4 bits are normal numbers of f16, and whose sums over a
-#: block of steps with rows of at most 1 stay far below its largest.
+#: Range of scales whose products with 4-bit integers are normal f16 numbers, and whose sums over a
+#: block of steps, with rows of at most 1, stay far below the largest f16.
 SCALES = (2.0**-14, 16.0)
-#: The least size of a row; a row of zeros has it.
+#: The least size of a row, which a row of zeros gets.
 TINY = 2.0**-100
 
 
 def rows_to_divide(kernel: Kernel) -> int:
-    """The number of the buffer that a product should read as halves of each row's share of its
-    largest number; 0 if none: weights of 4 bits, scales of f32, and a model that allows bytes."""
+    """The number of the buffer that a product should read as f16 after its rows were divided; 0 if
+    none.
+
+    Such a product has 4-bit weights with f32 scales, and the model allows rounding to bytes.
+    """
     form = classify(kernel)
     if not isinstance(form, BlockContraction) or in_halves(kernel):
         return 0
@@ -147,14 +150,14 @@ def rows_to_divide(kernel: Kernel) -> int:
 
 
 def fit_halves(scales: Array) -> bool:
-    """Whether weights with these scales can be halves, too (`SCALES`)."""
+    """True if weights with these scales fit f16, too (`SCALES`)."""
     sizes = np.abs(scales[scales != 0])
     least, most = SCALES
     return bool(((sizes >= least) & (sizes <= most)).all())
 
 
 def of_divided_rows(kernel: Kernel) -> Kernel:
-    """The product of such rows, as halves, which the last of its operands multiplies again."""
+    """The product of divided rows in f16; its last operand multiplies the results by the sizes."""
     ops = form_as(kernel, BlockContraction).operands
     of_halves = reading_halves(kernel, ops.row.buffer)
     size = Load(len(kernel.buffers), index(ops.m), F32)
@@ -178,7 +181,7 @@ def sizes_of_rows(kernel: Kernel) -> Kernel:
 
 
 def dividing_rows(kernel: Kernel) -> Kernel:
-    """The kernel that copies the rows of a product, divided by their sizes, as halves."""
+    """The kernel that copies the rows of a product, divided by their sizes, as f16."""
     rows, depth = _shape(kernel)
     axis, source = Var("a", rows * depth), Buffer(F32, rows * depth)
     size = Load(2, index(axis) // depth, F32)

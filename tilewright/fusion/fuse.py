@@ -1,18 +1,19 @@
-"""Fusion: which nodes share a kernel, and so which tensors exist in memory at all.
+"""Decides which nodes share a kernel, and so which tensors exist in memory.
 
 Input: a packed `Graph`.  Output: the nodes to store, in execution order; every other node is
 computed inside the kernel of the stored node that uses it.
 
-* A contraction takes the elementwise chain that follows it into its store (bias, GELU, residual).
+* A contraction includes the elementwise operations that follow it (bias, GELU, residual).
 * An attention is one kernel: two contractions and the softmax between them.
-* A reduction grows into a row kernel: everything elementwise over the same rows, and further
-  reductions over the same axes (softmax, layer norm), up to the one tensor that leaves the group.
-* Elementwise producers fold into the loads of their only user.
-* A kernel stays within limits: `cut` stores a value in the middle of what would be too large.  A
-  chain of a hundred thousand additions becomes some thousand steps.  Kernels that fit stay as they
-  are, and nothing looks for the cheapest cut.
-* What windows slide over lies in memory with its padding, and the operands of a stored padding or
-  concatenation are stored too, so that `place` can let them lie inside it.
+* A reduction grows into a row kernel: elementwise operations over the same rows, and further
+  reductions over the same axes (softmax, layer norm), up to the one tensor used outside.
+* Elementwise producers are computed inside the kernel of their only user.
+* A kernel stays within limits: `cut` stores a value in the middle of one that would be too large.
+  A
+  chain of a hundred thousand additions becomes some thousand steps.  Kernels within the limits are
+  not changed, and there is no search for the cheapest cut.
+* A tensor that windows slide over is stored with its padding.  The operands of a stored padding or
+  concatenation are stored, too, so that `place` can put them inside it.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from tilewright.graph.scan import Scan
 from tilewright.graph.views import REPEATS, joins_rows, repeats, root_of
 from tilewright.kernel.expr import EXPENSIVE
 
-#: Element types that targets compute many of at a time.
+#: Element types that targets compute in vectors.
 CHEAP = (F32, I32, I16, I8, U8, BOOL)
 
-#: What costs nothing to compute again.
+#: Operations that cost nothing to compute again.
 _FREE = (*ops.VIEWS, ops.Input, ops.Iota)
 
-#: What is in memory without a kernel.
+#: Nodes that are in memory without a kernel.
 LEAVES = (ops.Input, ops.Weight, ops.Constant)
 
 
@@ -72,16 +73,17 @@ def fuse(graph: Graph) -> tuple[Node, ...]:
             group, leaving = _grow(n, regions.get(n, set()), users, order, stored, taken)
             taken |= group
             stored.add(leaving)
-    # joining tensors that are stored anyway costs nothing if they are stored side by side
+    # A concatenation of stored tensors costs nothing if they can be stored side by side.
     stored |= {n for n in nodes if isinstance(n.op, ops.Concat) and stored.issuperset(n.inputs)}
     _store_shared(nodes, users, stored, taken, _costly(nodes, stored))
-    if cut(nodes, stored, inseparable):  # a group in parts may leave more than one value
+    if cut(nodes, stored, inseparable):  # a group in parts may have several values used outside
         _store_shared(nodes, users, stored, inseparable, set())
     return tuple(n for n in nodes if n in stored and not isinstance(n.op, LEAVES))
 
 
 def _parts(n: Node) -> set[Node]:
-    """The operands of a padding or concatenation, if kernels of their own can compute them all."""
+    """The operands of a padding or concatenation, if all can be computed by kernels of their
+    own."""
     computed = all(not i.constant and not isinstance(i.op, LEAVES) for i in n.inputs)
     return set(n.inputs) if computed else set()
 
@@ -99,11 +101,11 @@ def _grow(
     stored: Set[Node],
     taken: Set[Node],
 ) -> tuple[set[Node], Node]:
-    """(nodes of the anchor's kernel, the one whose value leaves it): as large as possible.
-    The kernel holds the nodes `inside` in any case.
+    """The nodes of the anchor's kernel, as many as possible, and the one whose value is used
+    outside. The nodes `inside` belong to the kernel in any case.
 
-    A group is sound if exactly one node's value is used outside it.  So a user that cannot join
-    ends the growth: what it reads is used outside for good.
+    In a valid group exactly one node's value is used outside.  So a user that cannot join ends the
+    growth: the value that it reads is used outside.
     """
     member = _row(anchor, anchor.op) if isinstance(anchor.op, ops.Reduce) else _epilogue(anchor)
     group = dict.fromkeys((*inside, anchor))
@@ -140,7 +142,7 @@ def _grow(
 
 
 def _epilogue(anchor: Node) -> Callable[[Node], bool]:
-    """Elementwise nodes over exactly the contraction's output (units may come and go)."""
+    """Elementwise nodes over exactly the contraction's output; axes of extent 1 do not matter."""
     shape = _without_units(anchor.shape)
 
     def member(n: Node) -> bool:
@@ -152,8 +154,8 @@ def _epilogue(anchor: Node) -> Callable[[Node], bool]:
 
 
 def _row(anchor: Node, op: ops.Reduce) -> Callable[[Node], bool]:
-    """Nodes over the reduction's rows (axes of extent 1 may come and go), or over both, where
-    groups of channels may have become channels again."""
+    """Nodes over the reduction's rows, or over rows and columns; axes of extent 1 do not matter.
+    Groups of channels may have become channels again."""
     axes, rows, full = op.axes, anchor.shape, anchor.inputs[0].shape
     row, joined = _without_units(rows), {full}
 
@@ -186,10 +188,10 @@ def _store_shared(
     kept: Set[Node],
     costly: Set[Node],
 ) -> None:
-    """Store what several kernels would compute, and what is `costly` and computed many times by
-    one; but nothing in `kept`."""
+    """Stores values that several kernels would compute, and `costly` values that one kernel would
+    compute many times; except those in `kept`."""
     free = _counted(nodes)
-    kernels: dict[Node, set[Node]] = {}  # two are enough to know
+    kernels: dict[Node, set[Node]] = {}  # up to two of them
     repeated: dict[Node, bool] = {}
     for n in reversed(nodes):
         own: set[Node] = set()
@@ -206,8 +208,8 @@ def _store_shared(
 
 
 def _counted(nodes: Sequence[Node]) -> set[Node]:
-    """What follows from positions and single numbers by a few steps, such as a causal mask: it
-    costs no more to compute again than to load."""
+    """Values computed from positions and single numbers in a few steps, such as a causal mask:
+    computing them again costs no more than a load."""
     found: set[Node] = set()
 
     def cheap(n: Node) -> bool:
@@ -226,13 +228,13 @@ def _counted(nodes: Sequence[Node]) -> set[Node]:
 
 def _repeats(user: Node, n: Node) -> bool:
     """True if this user reads elements of its operand `n` more than once."""
-    if isinstance(user.op, ops.Gather):  # one index serves a whole row
+    if isinstance(user.op, ops.Gather):  # one index is used for a whole row
         return n is user.inputs[0] or user.inputs[0].rank > 1
     return isinstance(user.op, (ops.Broadcast, ops.Unfold, ops.Reduce))
 
 
 def _costly(nodes: Sequence[Node], stored: Set[Node]) -> set[Node]:
-    """What costs more to compute again, from what is stored, than to load."""
+    """Values that cost more to compute again, from stored ones, than to load."""
     found: set[Node] = set()
     for n in nodes:
         slow = any(x.dtype not in CHEAP for x in (n, *n.inputs))
@@ -247,19 +249,19 @@ def _costly(nodes: Sequence[Node], stored: Set[Node]) -> set[Node]:
 #: allow 1,000 of them.
 DEPTH, SIZE, BUFFERS, STAGES = 64, 4096, 900, 64
 
-#: Levels that an index in memory counts for: an index, an atom and a load below each other.
+#: Levels that an index in memory counts for: an index, an atom and a load.
 GATHERED = 4
 
-#: So many parts of a concatenation are told apart one after the other, more of them by halves.
+#: Up to this number, the parts of a concatenation are tested in sequence; more parts by bisection.
 IN_TURN = 16
 
 
 @dataclass(frozen=True)
 class _Extent:
-    """What a kernel holds that computes a node.
+    """The size of the kernel that computes a node.
 
     depth, size:     of the expression, written out as a tree
-    repeats:         of the largest index, how often it may hold an index of the kernel's output
+    repeats:         how often its largest index may contain an index of the kernel's output
     buffers, stages: the nodes that it loads; the reductions that it runs before
     """
 
@@ -279,12 +281,12 @@ Extents = dict[Node, _Extent]
 
 
 def cut(nodes: Sequence[Node], stored: set[Node], whole: Set[Node]) -> bool:
-    """Add to `stored` what has to be, but nothing in `whole`; True if something was added.
+    """Adds to `stored` the nodes that limits require, but none in `whole`; True if some were added.
 
-    nodes: all that depends on the graph's inputs, operands first
+    nodes: all that depend on the graph's inputs, operands first
     """
     before = len(stored)
-    known: Extents = {}  # of what is not stored
+    known: Extents = {}  # of nodes that are not stored
     for n in nodes:
         extent = _extent(n, known)
         if not extent.fits:
@@ -313,14 +315,14 @@ def _extent(n: Node, known: Extents) -> _Extent:
 
 
 def _levels(n: Node) -> int:
-    """How many levels of an expression the node adds: a gathered index counts for several."""
+    """Levels that the node adds to an expression; a gathered index counts for several."""
     if isinstance(n.op, ops.Gather):
         return GATHERED
     return _choices(len(n.inputs)) if isinstance(n.op, ops.Concat) else 1
 
 
 def _choices(parts: int) -> int:
-    """How deep the choice between the parts of a concatenation is."""
+    """The depth of the selection among the parts of a concatenation."""
     return parts if parts <= IN_TURN else 1 + _choices(-(-parts // 2))
 
 
@@ -331,7 +333,7 @@ def _leaf(n: Node) -> _Extent:
 def _smaller(
     n: Node, extent: _Extent, known: Extents, stored: set[Node], whole: Set[Node]
 ) -> _Extent:
-    """The extent of `n` once its largest operands are stored, as many as it takes."""
+    """The extent of `n` after its largest operands are stored, as many as necessary."""
     operands = [i for i in dict.fromkeys(n.inputs) if i in known]
     operands.sort(key=lambda i: (known[i].size, known[i].depth), reverse=True)
     for i in operands:

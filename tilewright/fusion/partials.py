@@ -1,15 +1,15 @@
 """Splits long reductions of few rows: many tiles compute partial results, one kernel combines them.
 
-Input: a kernel.  Output: the kernels that compute the same in parts, or none where its rows are
-enough for a device.  The results of a round of reductions are partial, then whole; what follows is
-elementwise.  Nothing here knows a target or a plan.
+Input: a kernel.  Output: the kernels that compute the same in parts; the kernel itself if it has
+enough rows for a device.  A round of reductions first gives partial, then whole results; the rest
+of the kernel is elementwise.  Targets and plans are not considered.
 
     r0 = sum x;  r1 = sum (x - r0/N)^2;  y = f(x, r0, r1)
  -> parts:  p0 = sum of n x;  p1 = sum of n (x - p0/n)^2      a tile for each n elements
-    whole:  r0 = sum p0;  r1 = sum (p1 + n (p0/n - r0/N)^2);  what y needs of them
+    whole:  r0 = sum p0;  r1 = sum (p1 + n (p0/n - r0/N)^2);  values that y needs of them
     map:    y
 
-Squares are centred before they are summed: those of a part on the mean of the part.
+Squares are centred before they are summed; those of a part on the mean of the part.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from tilewright.kernel.tree import rewrite, walk
 
 @dataclass(frozen=True)
 class _Limits:
-    """Which reductions are cut, and how small.
+    """Limits that decide which reductions are split, and how finely.
 
-    rows, length: up to so many rows of at least so many elements: a tile for each of them leaves
-                  most of a device idle, and takes longer than two more steps
+    rows, length: at most this many rows of at least this many elements.  A tile per row would then
+        leave most of a device idle, and take longer than two more steps.
     part:         elements of a part
     """
 
@@ -53,21 +53,21 @@ class _Limits:
     part: int
 
 
-#: Of rows whose elements lie side by side, and of rows that lie side by side themselves.
+#: For rows that are contiguous in memory, and for rows whose elements lie across it.
 ALONG, ACROSS = _Limits(128, 1 << 14, 2048), _Limits(1024, 1 << 11, 1024)
 #: The most parts of a row.
 MOST_PARTS = 1024
-#: Elements side by side from which on a part reads whole sectors of memory.
+#: The least adjacent elements with which a part reads whole sectors of memory.
 SECTOR = 8
-#: Elements that make a tile of what follows, and rows of it that are tiles enough.
+#: Elements of a tile of the final map; the number of its rows that are enough tiles.
 TILE, ENOUGH = 4096, 64
-#: The most results that are repeated for each column of a group, to lie as what they change.
+#: The most results that are repeated for each column of a group, to get the layout of the elements.
 MOST_REPEATED = 1 << 13
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """One of the kernels, and the numbers of what it reads: buffers of the whole kernel, then the
+    """One of the kernels, and the numbers of what it reads: buffers of the whole kernel, then
     results of earlier parts."""
 
     kernel: Kernel
@@ -76,7 +76,7 @@ class Fragment:
 
 @lru_cache(maxsize=1024)
 def parts_of(kernel: Kernel) -> tuple[Fragment, ...]:
-    """What a kernel becomes, its output last: itself, if it stays whole."""
+    """The kernels that replace a kernel, its output last; only itself if it is not split."""
     cut = _cut(kernel) if _suits(kernel) else None
     if cut is None:
         return (Fragment(kernel, tuple(range(1, len(kernel.buffers)))),)
@@ -84,9 +84,10 @@ def parts_of(kernel: Kernel) -> tuple[Fragment, ...]:
 
 
 def _suits(kernel: Kernel) -> bool:
-    """True for reductions of fixed size over what lies in memory.
+    """True for reductions of fixed size over values in memory.
 
-    Costly terms that the stored value needs again are left to who keeps them (softmax).
+    Expensive terms that the stored value needs again stay in one kernel, which keeps them
+    (softmax).
     """
     stages = kernel.stages
     if not isinstance(classify(kernel), (RowWise, Reduction, Windows)) or kernel.extents:
@@ -101,7 +102,7 @@ def _suits(kernel: Kernel) -> bool:
 
 
 def _is_kept(kernel: Kernel, stage: Stage) -> bool:
-    """True for costly terms that the stored value needs again."""
+    """True if the stored value needs the stage's expensive terms again."""
     cols = kernel.axes[len(kernel.rows) :]
     if [v.extent for v in cols] != [v.extent for v in stage.axes]:
         return False
@@ -109,12 +110,12 @@ def _is_kept(kernel: Kernel, stage: Stage) -> bool:
     return is_expensive(term) and term in list(walk(kernel.value))
 
 
-# ---- how it is cut -------------------------------------------------------------------------------
+# ---- how a kernel is split -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """A reduced axis in `count` pieces of `size`; `rest`: elements of the last one."""
+    """A reduced axis in `count` pieces of `size`; `rest`: elements of the last piece."""
 
     extent: int
     size: int
@@ -130,7 +131,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Cut:
-    """How the axes of every stage are cut, and the load whose order in memory the parts follow."""
+    """How the axes of every stage are split, and the load whose memory order the parts follow."""
 
     axes: tuple[_Axis, ...]
     load: Load
@@ -151,10 +152,10 @@ class _Cut:
 
 
 def _cut(kernel: Kernel) -> _Cut | None:
-    """The outermost axes in pieces until there are parts enough; None if there are rows enough.
+    """Splits the outermost axes until there are enough parts; None if there are enough rows.
 
-    Where few elements of a part would lie side by side, these stay results of their own: then
-    neighbouring results read neighbouring elements.
+    If only few elements of a part would be adjacent, they stay separate results: then neighbouring
+    results read neighbouring elements.
     """
     stage = kernel.stages[0]
     loads = [e for e in walk(stage.value) if isinstance(e, Load)]
@@ -191,8 +192,8 @@ def _even(extent: int, about: int) -> int:
 
 
 def _rounds(kernel: Kernel) -> list[list[int]]:
-    """Stages whose partial results are made together: none needs the whole of another one's, or
-    only to centre what it sums."""
+    """Groups of stages whose partial results are computed together: none needs another one's whole
+    result, except to centre what it sums."""
     rounds: list[list[int]] = []
     values = [stage.value for stage in kernel.stages]
     for n, value in enumerate(values):
@@ -208,7 +209,7 @@ def _rounds(kernel: Kernel) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Centred:
-    """A sum of x - center, or of its square, beside the sum of x, which is stage `of`."""
+    """A sum of x - center, or of its square, together with the sum of x, which is stage `of`."""
 
     of: int
     x: Expr
@@ -223,7 +224,7 @@ class _Centred:
 def _centred(
     kernel: Kernel, values: Sequence[Expr], n: int, numbers: Sequence[int]
 ) -> _Centred | None:
-    """How stage `n` is centred, if a stage of these sums what it centres."""
+    """How stage `n` is centred, if one of these stages sums what it centres; else None."""
     value, stage = values[n], kernel.stages[n]
     square = isinstance(value, Call) and value.fn == "mul" and len(set(value.operands)) == 1
     away = value.operands[0] if isinstance(value, Call) and square else value
@@ -245,7 +246,7 @@ def _centred(
 
 @dataclass(frozen=True)
 class _Partial:
-    """Where the partial results of a round lie: a buffer with an axis for which of them it is."""
+    """The buffer of a round's partial results; one axis numbers the stages."""
 
     numbers: tuple[int, ...]
     axes: tuple[Var, ...]
@@ -262,7 +263,8 @@ class _Partial:
         return prod(v.extent for v in (*self.axes, self.which))
 
     def at(self, values: Mapping[Var, Index], which: Index) -> Index:
-        """Results of neighbours lie side by side if what they read does, else those of one."""
+        """True if results of neighbours are adjacent, as the elements that they read are; else
+        those of one."""
         places = {**values, self.which: which}
         cut = len(self.axes) - self.side
         axes = (*self.axes[:cut], self.which, *self.axes[cut:])
@@ -283,7 +285,7 @@ class _Partial:
 class _Maker:
     """Makes the parts of one kernel.
 
-    values:  of its stages, then its own, in which results are loads once a part has made them
+    values:  of its stages, then its own; results become loads once a part has computed them
     buffers: its own, then one for each part
     """
 
@@ -308,7 +310,7 @@ class _Maker:
             yield self._part(self._map())
 
     def _part(self, kernel: Kernel) -> Fragment:
-        """The kernel in normal form, with no buffers but those that it reads."""
+        """The kernel in normal form, with only the buffers that it reads."""
         values = [*(stage.value for stage in kernel.stages), kernel.value]
         used = sorted({e.buffer for v in values for e in walk(v) if isinstance(e, Load)})
         numbers = {old: new for new, old in enumerate(used, 1)}
@@ -344,7 +346,7 @@ class _Maker:
         return made, partial
 
     def _piece(self, n: int, pieces: Sequence[Var], numbers: Sequence[int]) -> Stage:
-        """A reduction over one part: what is centred is centred on the mean of the part."""
+        """A reduction over one part; centred terms are centred on the mean of the part."""
         stage, value = self.kernel.stages[n], self.values[n]
         if (centred := _centred(self.kernel, self.values, n, numbers)) is not None:
             total = Acc(numbers.index(centred.of), F32)
@@ -373,7 +375,7 @@ class _Maker:
         return Stage(self.kernel.stages[n].op, pieces, value)
 
     def _results(self, stages: tuple[Stage, ...], partial: _Partial, last: bool) -> Kernel:
-        """The kernel that stores what later parts need of a round; they load it from then on."""
+        """The kernel that stores what later parts need of a round; from then on they load it."""
         kernel, wanted = self.kernel, self._wanted(partial.numbers)
         rows = sorted(kernel.rows, key=lambda v: -abs(stride(kernel.store, v) or 0))
         repeated = self._repeated() if last else ()
@@ -392,7 +394,7 @@ class _Maker:
         )  # fmt: skip
 
     def _wanted(self, numbers: Sequence[int]) -> list[Expr]:
-        """What later values need of a round: as much of them as is the same for a whole row."""
+        """The parts of later values that depend on a round and are constant over a row."""
         rows, done = frozenset(self.kernel.rows), frozenset(numbers)
         found = [e for value in self.values for e in _settled(value, rows, done)]
         if len({dtype_of(e) for e in found}) > 1:
@@ -401,8 +403,8 @@ class _Maker:
         return list(dict.fromkeys(found))
 
     def _repeated(self) -> tuple[Var, ...]:
-        """The last column, where the rows continue it in memory: channels of a group, which lie
-        last.  Then results lie as the elements that they change."""
+        """The last column, if it continues the rows in memory, as channels of a group do.  Results
+        then get the layout of the elements that they change."""
         kernel, last = self.kernel, self.kernel.axes[-1]
         rows = prod(v.extent for v in kernel.rows)
         continued = any(stride(kernel.store, v) == last.extent for v in kernel.rows)
@@ -410,15 +412,15 @@ class _Maker:
         return (last,) if continued and fits and kernel.cols > 1 else ()
 
     def _map(self) -> Kernel:
-        """What is left: elementwise, in the order of memory."""
+        """The rest: elementwise, in memory order."""
         kernel = self.kernel
         axes = sorted(kernel.axes, key=lambda v: -abs(stride(kernel.store, v) or 0))
         return replace(kernel, axes=tuple(axes), stages=(), value=self.values[-1], cols=0)
 
 
 def _settled(e: Expr, rows: frozenset[Var], done: frozenset[int]) -> Iterator[Expr]:
-    """The largest parts of an expression that hold results of these stages alone, and no axis but
-    the rows."""
+    """The largest subexpressions that contain only results of these stages, and no axis but the
+    rows."""
     stages = {x.stage for x in walk(e) if isinstance(x, Acc)}
     if stages and stages <= done and e.variables <= rows:
         yield e
@@ -428,7 +430,7 @@ def _settled(e: Expr, rows: frozenset[Var], done: frozenset[int]) -> Iterator[Ex
 
 
 def _chosen(values: Sequence[Expr], which: Var) -> Expr:
-    """The value of the number `which`."""
+    """The value with number `which`."""
     found = values[-1]
     for n, value in reversed(list(enumerate(values[:-1]))):
         found = Guard((Bound(index(which), n + 1),), value, found)
@@ -436,7 +438,7 @@ def _chosen(values: Sequence[Expr], which: Var) -> Expr:
 
 
 def _in_tiles(kernel: Kernel) -> Kernel:
-    """The kernel with the last axis in two where only few rows go on for long."""
+    """The kernel with its last axis split in two if there are only few, long rows."""
     *outer, last = kernel.axes
     rows = prod(v.extent for v in outer)
     size = _even(last.extent, TILE)

@@ -1,8 +1,9 @@
-"""From fused graphs to the neutral program: kernels once, plans with values, lives, dependencies.
+"""From fused graphs to the neutral program: distinct kernels, and plans with values, lives and
+dependencies.
 
-Input: per combination of buckets a packed graph with the steps of its kernels; which inputs and
-outputs are one state.  Output: a `Program`, and the nodes of its tensors by number.  No target is
-known here, and of weights only scales and zero points are read.
+Input: for each combination of buckets a packed graph with the steps of its kernels; the inputs and
+outputs that form states.  Output: a `Program`, and the nodes of its tensors by number.  Targets are
+not considered, and only scales and zero points of weights are read.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tilewright.plan.depends import dependencies
 
 @dataclass(frozen=True)
 class Planned:
-    """One combination of buckets on its way through the stages."""
+    """One combination of buckets during compilation."""
 
     dims: Mapping[str, int]
     graph: Graph
@@ -52,7 +53,7 @@ class Planned:
     extents: Extents = NONE
 
 
-#: By the name of an input, the output that is its contents after a run.
+#: For an input that is a state, the output with its contents after a run.
 States = Mapping[str, str]
 
 
@@ -62,12 +63,12 @@ def program_of(
     extents: Mapping[str, int] | None = None,
     halves: bool = False,
 ) -> tuple[Program, tuple[Node, ...]]:
-    """The program, and for each of its tensors the node that computes what files hold.
+    """The program, and for each of its tensors the node with the contents of files.
 
-    halves: whether values may lie as f16 where products round them anyway (f16_operands.py)
+    halves: True if values may be stored as f16 where products round them anyway (f16_operands.py)
 
-    `UsageError` where a state's input or output does not exist, or the two differ in dtype or
-    shape, or the shape differs between buckets or follows an extent.
+    `UsageError` if a state's input or output does not exist, if they differ in dtype or shape, or
+    if the shape differs between buckets or depends on an extent.
     """
     shared = _Shared(states or {}, halves)
     plans = tuple(_Maker(one, shared).plan() for one in planned)
@@ -79,9 +80,9 @@ def program_of(
 
 
 class _Shared:
-    """What all plans share, numbered as it is met.
+    """Parts that all plans share, numbered as they occur.
 
-    stored: for each of `tensors`, what files hold
+    stored: for each of `tensors`, the contents of files
     """
 
     def __init__(self, pairs: States, halves: bool) -> None:
@@ -98,7 +99,8 @@ class _Shared:
         return self.kernels.setdefault(kernel, len(self.kernels))
 
     def tensor(self, n: Node, layout: Layout = ROWS) -> int:
-        """Scales and zero points come before the integers that they belong to."""
+        """Numbers the tensors; scales and zero points come before the integers that they belong
+        to."""
         key = self._constants.number(n)
         if key not in self._numbers:
             self._work += constant_work(n)
@@ -139,7 +141,7 @@ class _Maker:
         self.values: list[Value] = []
         self.numbers: dict[Node, int] = {}
         self.steps: list[Step] = []
-        #: What was made of a part of a value, by the kernel that makes it.
+        #: Copies of parts of values, by the kernel that makes them and the part.
         self.copies: dict[tuple[Kernel, tuple[Access, ...]], Access] = {}
 
     def plan(self) -> Plan:
@@ -158,7 +160,7 @@ class _Maker:
                 self.numbers[n] = self._value(Value("output", n.dtype, n.shape, name))
         for step in self.given:
             self._step(step)
-        # a state that is an output as well is read before it changes
+        # A state that is also an output is read before it changes.
         results = [
             self._copied(self.numbers[n], Value("output", n.dtype, n.shape, name))
             if n in kept
@@ -223,7 +225,7 @@ class _Maker:
         numbers = map(self._number, nodes, layouts)
         write, *reads = map(Access, numbers, step.offsets)
         if reads == [write] and _moves(step.kernel):
-            return  # an update in place: its other elements are there already
+            return  # an update in place: the other elements are there already
         kernel, reads = self._rounded(step, reads) if self.shared.halves else (step.kernel, reads)
         kernel, reads = self._cut(kernel, reads)
         self.steps.append(Step(
@@ -236,8 +238,8 @@ class _Maker:
         }  # fmt: skip
 
     def _cut(self, kernel: Kernel, reads: list[Access]) -> tuple[Kernel, list[Access]]:
-        """The kernel that stores the output, and what it reads: where a long reduction is cut,
-        results of its other parts, too."""
+        """The kernel that stores the output, and what it reads: results of its other parts, if a
+        long reduction was split."""
         *parts, last = parts_of(kernel)
         for part in parts:
             needed = (reads[n - 1] for n in part.reads)
@@ -245,7 +247,8 @@ class _Maker:
         return last.kernel, [reads[n - 1] for n in last.reads]
 
     def _rounded(self, step: KernelStep, reads: list[Access]) -> tuple[Kernel, list[Access]]:
-        """The step's kernel, of a copy as halves where that pays, and what it reads then."""
+        """The step's kernel and its operands; with an f16 copy of an operand if that is worth
+        it."""
         kernel = step.kernel
         rounded, divided = operand_to_round(kernel), rows_to_divide(kernel)
         number = rounded or divided
@@ -263,7 +266,8 @@ class _Maker:
         return of_divided_rows(kernel), [*before, copy, *behind, sizes]
 
     def _made_of(self, name: str, kernel: Kernel, *reads: Access) -> Access:
-        """What a kernel makes of values: once for all steps that read it.  name: of its step"""
+        """The result of a kernel on values, made once for all steps that read it.  name: of its
+        step"""
         if (kernel, reads) not in self.copies:
             result = kernel.buffers[0]
             value = Value("temporary", result.dtype, (result.size,), halves=result.halves)
@@ -274,9 +278,9 @@ class _Maker:
     def _in_place(
         self, old: Node, new: Node, kept: Mapping[Node, Node], wanted: Iterable[Node]
     ) -> bool:
-        """Whether the steps that compute the next contents may store over the last ones.
+        """True if the steps that compute the next contents may overwrite the last ones.
 
-        Nobody may read these afterwards; a step may read what it writes, element by element.
+        No later step may read the old contents; a step may read the element that it overwrites.
         """
         others = [n for i, n in kept.items() if i is not old]
         if new.constant or isinstance(new.op, ops.Input) or new in others:
@@ -291,7 +295,7 @@ class _Maker:
         return last == writes[0] and _elementwise(self.given[last], old)
 
     def _keep(self, kept: Mapping[Node, Node]) -> None:
-        """Copies that give each state its next contents, where no step has stored them there."""
+        """Copies that give each state its next contents, if no step has stored them there."""
         moved = {old: self._number(new, ROWS) for old, new in kept.items()}
         sources = {
             old: self._copied(at, Value("temporary", old.dtype, old.shape))
@@ -315,8 +319,8 @@ class _Maker:
     def _lived(self) -> tuple[Value, ...]:
         """The values with their lives.
 
-        What the host gave or keeps lives all the time, so that a run leaves it as it was; outputs
-        live to the end.
+        Inputs and states live all the time, so that a run leaves inputs unchanged; outputs live to
+        the end.
         """
         end = len(self.steps)
         first: dict[int, int] = {}
@@ -336,7 +340,7 @@ class _Maker:
         return tuple(lived)
 
     def _ordered(self) -> tuple[Step, ...]:
-        """The steps with what each must wait for; nobody writes weights."""
+        """The steps with the steps that each must wait for; weights are never written."""
         kernels = list(self.shared.kernels)
         fixed = {i for i, v in enumerate(self.values) if v.kind == "weight"}
         accesses = []
@@ -351,7 +355,7 @@ class _Maker:
 
 
 def _elementwise(step: KernelStep, n: Node) -> bool:
-    """Whether the step reads of `n` only the element that it stores next."""
+    """True if the step reads only the element of `n` that it stores next."""
     kernel = step.kernel
     numbers = {i for i, node in enumerate((step.output, *step.inputs)) if node is n}
     inside = any(
@@ -363,7 +367,7 @@ def _elementwise(step: KernelStep, n: Node) -> bool:
 
 
 def _moves(kernel: Kernel) -> bool:
-    """Whether the kernel copies each element to its own place."""
+    """True if the kernel copies each element to a place of its own."""
     value = kernel.value
     return not kernel.stages and isinstance(value, Load) and value.index == kernel.store
 

@@ -1,11 +1,11 @@
-"""Regions: everything that one kernel computes, as a key; and where stored tensors lie.
+"""Regions: all nodes that one kernel computes, as a key; and the memory of stored tensors.
 
-Input: a stored node and what lies in memory.  Output: a `Region`.  The layers of a model, and its
-parts that do not depend on a bucket, have equal regions; the kernel is then made once.
+Input: a stored node, and the nodes in memory.  Output: a `Region`.  The layers of a model, and its
+parts that do not depend on a bucket, have equal regions, and share one kernel.
 
-Some stored tensors lie inside a larger one, so padding and joining cost no copy.  `place` gives
-them a host, the padded tensor or the concatenation that they are an operand of, and the offsets at
-which they begin there.  Their kernels store with its strides, and all others read with them.
+Some stored tensors are part of a larger one, so padding and joining cost no copy.  `place` gives
+them a host, which is the padded tensor or concatenation, and the offsets at which they begin in it.
+Their kernels store with its strides, and all others read with them.
 
     x = relu(conv);  p = pad(x)   ->   relu(conv) stores into the inside of p
 """
@@ -43,7 +43,7 @@ Places = Mapping[Node, Place]
 
 
 def placed(n: Node, at: Indices, places: Places) -> tuple[Node, Indices]:
-    """The node in whose buffer `n` lies, and the indices of its element `at` there."""
+    """The node whose buffer contains `n`, and the indices there of its element `at`."""
     while n in places:
         spot = places[n]
         at = tuple(i + offset for i, offset in zip(at, spot.offsets, strict=True))
@@ -56,7 +56,7 @@ def place(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Place]:
     kept = set(stored)
     outputs = {n for _, n in graph.outputs}
     views = _views(graph, kept)
-    # a loop steps through its operands and its value as they lie in memory
+    # A loop needs its operands and its value in their own layout.
     whole = {root_of(i) for n in stored if isinstance(n.op, Scan) for i in (n, *n.inputs)}
     fixed = outputs | whole
     places: dict[Node, Place] = {}
@@ -72,7 +72,7 @@ def place(graph: Graph, stored: tuple[Node, ...]) -> dict[Node, Place]:
 
 
 def _spots(host: Node) -> Iterator[tuple[Node, Place]]:
-    """Where each operand would lie in `host`."""
+    """The place that each operand would have in `host`."""
     match host.op:
         case ops.Pad(before, _, _):
             yield host.inputs[0], Place(host, before)
@@ -85,7 +85,8 @@ def _spots(host: Node) -> Iterator[tuple[Node, Place]]:
 
 
 def _views(graph: Graph, kept: set[Node]) -> dict[Node, list[Node]]:
-    """The outermost views of each stored node: views that something other than a view reads."""
+    """For each stored node its outermost views: those that are read by something other than a
+    view."""
     found: dict[Node, list[Node]] = {}
     for n in graph.nodes():
         for i in n.inputs:
@@ -101,7 +102,7 @@ def _views(graph: Graph, kept: set[Node]) -> dict[Node, list[Node]]:
 
 
 def _stays_plain(view: Node, n: Node, spot: Place) -> bool:
-    """True if the view of `n` is read with plain strides from its place, or was not before."""
+    """True if the view of `n` has plain strides at its place, or had none before."""
     at: Indices = tuple(index(Var(f"i{i}", extent)) for i, extent in enumerate(view.shape))
     while view is not n:
         at, view = below(view, at), view.inputs[0]
@@ -112,8 +113,8 @@ def _stays_plain(view: Node, n: Node, spot: Place) -> bool:
 
 @dataclass(frozen=True)
 class StoredNodes:
-    """What lies in memory, where; which nodes depend on the scores of their kernel; which constants
-    lie nowhere; and which axes end at run time."""
+    """The nodes in memory and their places; nodes that depend on their kernel's scores; constants
+    that are not stored; and axes that end at run time."""
 
     stored: Set[Node]
     places: Places
@@ -122,7 +123,7 @@ class StoredNodes:
     extents: Extents = NONE
 
     def holds(self, n: Node) -> bool:
-        """True for what kernels load instead of computing it."""
+        """True for nodes that kernels load instead of computing them."""
         if isinstance(n.op, LEAVES) or n in self.stored:
             return True
         folded = n.constant and not isinstance(n.op, (*ops.VIEWS, ops.Iota))
@@ -130,24 +131,24 @@ class StoredNodes:
         return folded and not computed
 
     def spot(self, n: Node, at: Indices) -> tuple[Node, Indices]:
-        """The node in whose buffer `n` lies, and the indices of its element `at` there."""
+        """The node whose buffer contains `n`, and the indices there of its element `at`."""
         return placed(n, at, self.places)
 
 
 def _is_position(n: Node) -> bool:
-    """True for positions as another dtype: a kernel computes them for less than a load."""
+    """True for positions cast to another dtype: computing them costs less than a load."""
     cast = isinstance(n.op, ops.Elementwise) and n.op.fn == "cast"
     return cast and isinstance(n.inputs[0].op, ops.Iota)
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, (*ops.VIEWS, ops.Elementwise)) else ())
 def _packed(n: Node, operands: list[bool]) -> bool:
-    """True for weights that stay packed in memory: kernels take them apart."""
+    """True for weights that stay packed in memory, and that kernels unpack."""
     return n.op == ops.Elementwise("nibble") or any(operands)
 
 
 def buffer_of(n: Node) -> Buffer:
-    """A buffer; weights of 8 bits that keep to 7 say so, and weights that are halves."""
+    """A node's buffer, with marks for 8-bit weights of 7 bits and for f16 weights."""
     small = n.dtype == I8 and n.constant and _keeps_to_pairs(n)
     layout = n.op.layout if isinstance(n.op, ops.Realize) else ROWS
     halves, loose = in_halves(n), looseness(n)
@@ -164,10 +165,10 @@ def _keeps_to_pairs(n: Node, _: list[bool]) -> bool:
 
 @dataclass(frozen=True)
 class Region:
-    """All that the kernel of one node touches.
+    """All nodes that the kernel of one node uses.
 
     nodes: computed or loaded ones, operands first
-    hosts: the nodes whose buffers hold the loaded ones
+    hosts: the nodes whose buffers contain the loaded ones
     key:   equal for regions with equal kernels
     """
 
@@ -192,7 +193,7 @@ def region_of(root: Node, memory: StoredNodes) -> Region:
             operands = tuple([number[i] for i in n.inputs])
             key.append((type(n.op), ops.attributes(n.op), n.shape, n.dtype, operands))
         elif value is not None and n is not root:
-            key.append((value, repr(value), n.dtype))  # 0.0 and -0.0 are equal, but not the same
+            key.append((value, repr(value), n.dtype))  # 0.0 == -0.0, but their texts differ
         elif memory.holds(n):
             host, *where = _spot(n, memory)
             key.append((hosts.setdefault(host, len(hosts)), buffer_of(host), n.dtype, *where))
@@ -203,6 +204,6 @@ def region_of(root: Node, memory: StoredNodes) -> Region:
 
 
 def _spot(n: Node, memory: StoredNodes) -> tuple[Node, object, object, object]:
-    """(host, its shape, where in it `n` begins, the shape of `n`)"""
+    """(host, its shape, the position in it where `n` begins, the shape of `n`)"""
     host, at = memory.spot(n, (Index(),) * n.rank)
     return host, host.shape, tuple([i.const for i in at]), n.shape

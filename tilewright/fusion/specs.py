@@ -1,8 +1,8 @@
 """Kernel specifications from a fused graph: one `Kernel` per stored node.
 
-Input: the nodes that `fuse` stores, and where `place` lets them lie.  Output: `KernelStep`s: a
-kernel in normal form and the nodes whose buffers it reads and writes.  Equal parts of graphs share
-a kernel.  A padded tensor whose inside another kernel stores needs only its border filled.
+Input: the nodes that `fuse` stores, and the places from `place`.  Output: `KernelStep`s: a kernel
+in normal form and the nodes whose buffers it reads and writes.  Equal parts of graphs share a
+kernel.  If another kernel stores the inside of a padded tensor, only its border is filled.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tilewright.plan import Check
 
 @dataclass(frozen=True)
 class _Made:
-    """A kernel, and which nodes of its region matter to a step.
+    """A kernel, and the nodes of its region that a step needs.
 
     loads:   positions among the region's hosts, in the order of the kernel's buffers
-    anchors: positions, among the region's nodes, of the ones that became stages
-    checks:  the same of those whose indices the kernel checks, by the numbers of these
+    anchors: positions among the region's nodes of those that became stages
+    checks:  positions of those whose indices the kernel checks, by check number
     """
 
     kernel: Kernel
@@ -43,7 +43,7 @@ class _Made:
     checks: tuple[int, ...]
 
 
-#: The kernels of all regions seen so far, by their keys: equal layers share one.
+#: The kernels of all regions so far, by key: equal layers share one.
 Known = dict[object, _Made]
 
 
@@ -55,8 +55,8 @@ def kernel_steps(
 ) -> tuple[KernelStep, ...]:
     """A step per stored node, in an order that respects dependencies.
 
-    Outputs that are inputs or constants need none: they lie in memory before the first step.
-    Graphs that share `known` share equal kernels.
+    Outputs that are inputs or constants need no step: they are in memory from the start.  Graphs
+    that share `known` share equal kernels.
     """
     kept, known = set(stored), {} if known is None else known
     places, scores = place(graph, stored), scored(graph, kept)
@@ -69,7 +69,7 @@ def kernel_steps(
 
 
 def _steps(n: Node, memory: StoredNodes, known: Known) -> list[KernelStep]:
-    """The steps that store what no other step stores of `n`."""
+    """The steps that store those parts of `n` that no other step stores."""
     if isinstance(n.op, Scan):
         body, copies = distinct(n.op)
         once = kernel_steps(body, (*fuse(body), *copies), known)
@@ -100,7 +100,7 @@ def _step(n: Node, memory: StoredNodes, known: Known) -> KernelStep:
 
 
 def _copy(n: Node, source: Node, memory: StoredNodes) -> KernelStep:
-    """Store a tensor that lies in memory where another one of its shape will lie."""
+    """A step that copies a tensor in memory to another one of the same shape."""
     axes = tuple(Var(AXES[i], extent) for i, extent in enumerate(n.shape))
     (host, at), (other, there) = (memory.spot(x, tuple(map(index, axes))) for x in (n, source))
     size = "x".join(str(extent) for extent in n.shape if extent > 1)
@@ -123,7 +123,7 @@ def _made(n: Node, memory: StoredNodes, region: Region) -> _Made:
 
 
 def _check(n: Node) -> Check:
-    """What a host says of an index of this gather or update that is out of range."""
+    """Facts for the error message if an index of this gather or update is out of range."""
     if not isinstance(n.op, ops.Gather | ops.Update):
         raise CompilerBug("nothing that is read or written at an index", node=n)
     own, told, length = n.op.axis, n.source.axis, n.inputs[0].shape[n.op.axis]
@@ -137,7 +137,7 @@ def _margin(op: ops.Pad, axis: int) -> int:
 
 
 def _border(n: Node, op: ops.Pad, axis: int, memory: StoredNodes) -> KernelStep:
-    """Fill the padding along `axis`, all of the axes behind it and the inside of those before it.
+    """Fills the padding along `axis`, over all axes after it and the inside of those before it.
 
     Margin positions 0, 1, .. stand for the places before the inside, then for those after it.
     """

@@ -1,10 +1,11 @@
 """The steps of a plan, and how the body of a Scan becomes many of them.
 
-Input: the steps of a body.  Output: `length` times as many, which share their kernels and differ in
-where they read and write.  States are never copied: a new one is written where it will be read.
+Input: the steps of a body.  Output: `length` times as many steps, which share their kernels and
+differ in where they read and write.  States are never copied: a new state is written to the place
+where it will be read.  A state of the loop is stored in one of two ways:
 
-    h is result r:   h[i] = f(h[i-1], x[i])      reads r + (i-1)*size, writes r + i*size
-    c is no result:  two places by turns; the last iteration writes the one that lasts
+    h is part of a result r:   h[i] = f(h[i-1], x[i]) reads r + (i-1)*size, writes r + i*size
+    c is part of no result:    two places alternate, and the last iteration writes the final one
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class KernelStep:
     Several steps may store to one node: each part of a concatenation, the inside and the border of
     a padded tensor, each iteration of a loop.  Together they store every element once.
 
-    offsets: for the output, then for each input, the element of the node where the kernel's buffer
-    begins.  Only inside a Scan is a buffer a part of a node.
-    products: names of the ONNX nodes of its products, of attention two
+    offsets: for the output, then for each input, the element of the node at which the kernel's
+             buffer begins.  Only inside a Scan a buffer is a part of a node.
+    products: names of the ONNX nodes of its products; two for attention
     checks: the kernel's checked indices, by their numbers
     """
 
@@ -46,10 +47,8 @@ class KernelStep:
 
 
 def distinct(op: Scan) -> tuple[Graph, tuple[Node, ...]]:
-    """The body with a stored node of its own for every part that the outputs go to.
-
-    And those of these nodes that copy a constant: unlike a model's outputs, all have their place.
-    """
+    """The body with a stored node of its own for every part that the outputs go to, and those of
+    these nodes that copy a constant.  Unlike a model's outputs, each of them has its own place."""
     found: dict[object, Node] = {}
     taken: set[Node] = set()
     for (_, n), part in zip(op.body.outputs, op.parts, strict=True):
@@ -87,7 +86,7 @@ def unrolled(
         ]
         places |= zip(outputs, made, strict=True)
         yield from (_placed(step, places) for step in steps)
-        # two states with one value share a place
+        # Two states with one value share a place.
         states = [places[n] for n in outputs[: op.states]]
 
 
@@ -96,7 +95,7 @@ def _spot(x: Node) -> Spot:
 
 
 def _placed(step: KernelStep, places: Mapping[Node, Spot]) -> KernelStep:
-    """The step with the body's inputs and outputs replaced by what they stand for."""
+    """The step with the body's inputs and outputs replaced by the nodes that they stand for."""
     spots = [
         (root, at + offset)
         for n, offset in zip((step.output, *step.inputs), step.offsets, strict=True)
