@@ -1,13 +1,13 @@
-"""Constants that reach memory: which ones do, when two are the same, how narrow files hold them.
+"""Constants in memory: which ones are stored, when two are equal, and their narrow form in files.
 
-Input: nodes without run-time inputs.  Output: a number for each, equal for equal computations, also
-in graphs that were imported separately (one per bucket), so that buckets share their weights.
-Names do not matter: two subgraphs may give one name to different weights.  `narrow` says what files
-hold of a constant: numbers of 16 bits, or integers with scales and zeros, from which hosts make
-exactly the same f32 numbers, only where files become smaller.
+Input: nodes without run-time inputs.  Output: a number for each node.  Equal computations get equal
+numbers, also in graphs that were imported separately (one per bucket), so that buckets share their
+weights.  Names do not matter: two subgraphs may use one name for different weights.  `narrow` gives
+the form of a constant in files: 16-bit numbers, or integers with scales and zero points.  It is
+used only if files become smaller and hosts can restore exactly the same f32 numbers.
 
-A constant that is made by counting and is larger than all weights is computed by kernels, not
-stored.
+A constant that is made by counting and is larger than all weights together is computed by kernels,
+not stored.
 
     where(column <= row, 0, -inf) of [1024, 1024]: three calls, no table     a[1024, 1] + b[1, 1024]
 """
@@ -38,20 +38,21 @@ from tilewright.graph.node import (
 from tilewright.graph.ops import Array
 from tilewright.graph.rules import RULES
 
-#: Constants of up to so many elements are tables in any case.
+#: Constants of up to this number of elements are always stored as tables.
 SMALL = 2**14
-#: Others are, if they have no more than so many times the elements of the tables they are made of,
+#: Larger ones are stored if they have at most this many times the elements of their own tables,
 GROWTH = 4
-#: or if computing an element takes more calls.
+#: or if computing an element takes more calls than this.
 CALLS = 24
 
 _COUNTED = frozenset((BOOL, F32, I8, I16, I32, I64, U8))
 
 
 class _Made(NamedTuple):
-    """How kernels get an element: calls, and the elements of the tables that these read.
+    """How kernels get an element: the number of calls, and the elements of the tables that these
+    read.
 
-    counted: whether they compute it, and load it from no table of its own
+    counted: True if kernels compute it and it has no table of its own
     """
 
     calls: int
@@ -73,20 +74,21 @@ def _made(n: Node, operands: list[_Made]) -> _Made:
 
 
 def _is_cheap(n: Node, fn: str) -> bool:
-    """True if any target computes the call for about as much as a load, and exactly."""
+    """True if every target computes the call exactly, for about the cost of a load."""
     exact = fn != "nibble" and not SCALARS[fn].ulp
     return exact and all(x.dtype in _COUNTED for x in (n, *n.inputs))
 
 
 def counted(graph: Graph) -> frozenset[Node]:
-    """The constants that kernels compute; none that has fewer elements than all weights."""
+    """The constants that kernels compute, among those with at least as many elements as all
+    weights."""
     constants = [n for n in graph.nodes() if n.constant]
     weights = sum(n.size for n in constants if isinstance(n.op, ops.Weight))
     return frozenset(n for n in constants if n.size > weights and _made(n).counted)
 
 
 class Constants:
-    """Numbers for constants: equal for equal ones."""
+    """Numbers for constants; equal constants get equal numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
@@ -107,7 +109,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class QuantisedWeight:
-    """(whole - zero) * scale: three nodes of one shape; zero and scale repeat what they hold."""
+    """(integer - zero) * scale: three nodes of one shape; zero and scale are repeated to it."""
 
     whole: Node
     zero: Node
@@ -115,7 +117,8 @@ class QuantisedWeight:
 
 
 def weights(x: Node) -> QuantisedWeight | None:
-    """How a constant is made of integers of 8 bits or less, if it is; seen through views."""
+    """The parts of a constant made of integers of 8 bits or less; None for others.  Looks through
+    views."""
     path = []
     while isinstance(x.op, ops.VIEWS):
         path.append(x)
@@ -130,8 +133,8 @@ def weights(x: Node) -> QuantisedWeight | None:
 
 
 def factors(x: Node) -> QuantisedWeight | None:
-    """The same for what is no view: (f32(whole) - zero) * scale, f32(whole - zero) * scale or
-    f32(whole) * scale."""
+    """The same for a node that is not a view: (f32(integer) - zero) * scale, f32(integer - zero) *
+    scale or f32(integer) * scale."""
     if not (is_call(x, "mul") and x.constant and x.dtype == F32):
         return None
     for centred, scale in (x.inputs, x.inputs[::-1]):
@@ -152,7 +155,7 @@ def factors(x: Node) -> QuantisedWeight | None:
 
 
 def _uncast(x: Node) -> Node:
-    """The bytes that x is a cast of, if it is; else x."""
+    """The bytes, if x is a cast of bytes; else x."""
     return x.inputs[0] if is_call(x, "cast") and x.inputs[0].dtype in (I8, U8) else x
 
 
@@ -160,17 +163,18 @@ def is_call(n: Node, fn: str) -> bool:
     return isinstance(n.op, ops.Elementwise) and n.op.fn == fn
 
 
-#: What leaves every element as it is.
+#: Operations that do not change any element.
 _MOVES = (*ops.VIEWS, ops.Realize, ops.Pad, ops.Concat)
 
 
 @dataclass(frozen=True)
 class Narrow:
-    """What files hold of a constant.
+    """The form of a constant in files.
 
     dtype: the element type there: "f16", "bf16", "i8" or "u8"; "" for the constant's own
-    value: what is written: the constant, or the integers of (value - zero) * scale, which lie alike
-    scale, zero: of integers; an axis along which they repeat has extent 1, and no zero means 0
+    value: what is written: the constant, or the integers of (value - zero) * scale, in the same
+           layout
+    scale, zero: of integers; an axis along which they repeat has extent 1; without zero it is 0
     """
 
     dtype: str
@@ -184,13 +188,13 @@ def narrow(n: Node) -> Narrow:
 
 
 def in_halves(n: Node) -> bool:
-    """True for weights whose numbers all are ones of f16."""
+    """True for weights whose numbers are all f16 numbers."""
     return n.constant and n.dtype == F32 and _stored_as(n) == "f16"
 
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
 def looseness(n: Node, operands: list[str]) -> str:
-    """The type that products may round to what they multiply with a constant; "" if none."""
+    """The type to which products may round what they multiply with a constant; "" if none."""
     if isinstance(n.op, ops.Weight):
         return n.op.loose
     return min(operands, key=ops.LOOSE.index, default="")
@@ -198,7 +202,7 @@ def looseness(n: Node, operands: list[str]) -> str:
 
 @fact(lambda n: n.inputs if isinstance(n.op, _MOVES) else ())
 def _stored_as(n: Node, operands: list[str]) -> str:
-    """The type of 16 bits that holds every number of a constant; "" if there is none."""
+    """The 16-bit type that can represent every number of a constant; "" if there is none."""
     if isinstance(n.op, ops.Weight):
         return n.op.stored
     if isinstance(n.op, ops.Elementwise):
@@ -208,7 +212,7 @@ def _stored_as(n: Node, operands: list[str]) -> str:
 
 
 def _quantised(n: Node) -> Narrow | None:
-    """A constant as the integers that the model has, if it only moves and pads them."""
+    """A constant as the model's own integers, if it only moves and pads them."""
     path, x = [], n
     while isinstance(x.op, (*ops.VIEWS, ops.Realize, ops.Pad)):
         path.append(x.op)
@@ -218,7 +222,7 @@ def _quantised(n: Node) -> Narrow | None:
         return None
     whole = found.whole
     zero, scale = map(_repeating, map(computed, (found.zero, found.scale)))
-    # what is added is 0 only if it is (0 - 0) * scale, or (zero - zero) * scale
+    # Padding is 0 only if it is (0 - 0) * scale, or (zero - zero) * scale.
     if np.signbit(scale).any() or not np.isfinite(scale).all():
         return None
     same = _once(zero).size == 1
@@ -245,7 +249,7 @@ _RANGES = {"i8": range(-128, 128), "u8": range(256)}
 
 
 def _repeating(x: Array) -> Array:
-    """The same array; if it holds one number only, with strides of 0."""
+    """The same array; with strides of 0 if all its numbers are equal."""
     once = _once(x)
     if (once == once.flat[0]).all():
         once = once.reshape(-1)[:1].reshape((1,) * x.ndim)
@@ -253,12 +257,12 @@ def _repeating(x: Array) -> Array:
 
 
 def _once(x: Array) -> Array:
-    """The array without what it repeats: axes with a stride of 0 have extent 1."""
+    """The array without repetitions: axes with a stride of 0 get extent 1."""
     return x[tuple(slice(0, 1) if step == 0 else slice(None) for step in x.strides)]
 
 
 def _padded(op: ops.Pad, x: Array, repeats: bool) -> Array:
-    """Padded with 0, or where it repeats with the same again."""
+    """Padded with 0; an axis that repeats one element repeats it further."""
     ends = zip(op.before, op.after, x.strides, strict=True)
     added = [(0, 0) if repeats and step == 0 else (b, a) for b, a, step in ends]
     shape = [b + n + a for b, n, a in zip(op.before, x.shape, op.after, strict=True)]
@@ -266,7 +270,7 @@ def _padded(op: ops.Pad, x: Array, repeats: bool) -> Array:
 
 
 def _integers(x: Array) -> Array:
-    """Zero points as bytes, if they are."""
-    with np.errstate(invalid="ignore"):  # casts of what bytes do not hold
+    """Zero points as bytes, if they are bytes."""
+    with np.errstate(invalid="ignore"):  # casts of values that bytes cannot represent
         kinds = (x.astype(kind) for kind in ("int8", "uint8"))
         return next((made for made in kinds if (made == x).all()), x)

@@ -1,12 +1,12 @@
-"""Which axes of a graph follow a run-time extent, found by comparing it with itself at other sizes.
+"""Finds the axes of a graph that depend on a run-time extent, by comparing it at several sizes.
 
-Input: the graph at the bound, and the same model at smaller sizes.  Output: `Extents`: axes that
-are the extent (or a multiple, the extent outermost), and literals that hold it.  Parts that differ
-between sizes in any other way are refused by name: so cutting the axes of the graph at the bound
-gives the graph at that size.
+Input: the graph at the bound, and the same model at smaller sizes.  Output: `Extents`: the axes
+that are the extent (or a multiple of it, with the extent outermost), and literals that depend on
+it.  If sizes differ in another way, the model is refused with the node's name.  So cutting the axes
+of the graph at the bound gives the graph at any smaller size.
 
     size 512: [1, 512, 384] -> [1, 12, 512, 32]     size 511: [1, 511, 384] -> [1, 12, 511, 32]
-    axis 1 follows n; axis 2 of the view does; the view walks both alike
+    axis 1 is n; so is axis 2 of the view; the view's index expressions are the same at both sizes
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.graph.scan import Scan
 from tilewright.graph.views import below
 from tilewright.kernel.index import Index, Var, index
 
-#: How far an inverse may be from exact: two roundings of f32.
+#: The most that an inverse may differ from the exact value: two roundings of f32.
 ROUNDING = 2.0**-22
 
 
@@ -39,10 +39,10 @@ class Follow:
 
 @dataclass(frozen=True)
 class Extents:
-    """What follows run-time extents.
+    """Everything that depends on run-time extents.
 
-    bounds:   of each extent, by its number
-    axes:     per node an entry for each axis (None: it is fixed); fixed nodes are left out
+    bounds:   of each extent, by number
+    axes:     for each node an entry per axis (None: fixed); nodes without extents are left out
     literals: constants of one element
     """
 
@@ -54,11 +54,11 @@ class Extents:
         return self.axes.get(n) or (None,) * n.rank
 
     def number(self, n: Node) -> Follow | None:
-        """What a literal follows."""
+        """The dependence of a literal; None if it is fixed."""
         return self.literals.get(_root(n)) if self.literals else None
 
     def key(self, n: Node) -> object:
-        """What tells a node from one that is equal but for what follows."""
+        """Distinguishes a node from one that is equal except for its dependence on extents."""
         return (self.axes.get(n), self.number(n)) if self.bounds else None
 
 
@@ -67,7 +67,7 @@ NONE = Extents()
 
 @dataclass(frozen=True)
 class Probe:
-    """The model at another size of one named dimension; all others are as at the bound."""
+    """The model at another size of one named dimension; all others are at their bound."""
 
     name: str
     number: int
@@ -77,9 +77,10 @@ class Probe:
 
 
 def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
-    """What of the graph follows its extents; `ShapeError` names a node where one cannot.
+    """The dependence of the graph on its extents; `ShapeError` names a node where that is
+    impossible.
 
-    The graph is given back, with constants apart that are equal at the bound alone.
+    Also returns the graph, in which constants that are equal only at the bound are separate nodes.
     """
     listed = list(probes)
     walks = [_Walk(probe, graph) for probe in listed]
@@ -111,8 +112,8 @@ def follow(graph: Graph, probes: Iterable[Probe]) -> tuple[Graph, Extents]:
 
 
 def _apart(graph: Graph, walks: Sequence[_Walk]) -> Graph:
-    """The graph where no constant stands for several: 384 of a mean over 384 channels, and of one
-    over n, are one constant where n is 384."""
+    """The graph with a separate node for each use of a constant: 384 of a mean over 384 channels,
+    and 384 of a mean over n, are one constant where n is 384."""
     uses: dict[tuple[Node, int], list[tuple[str, ops.Shape]]] = {}
     for walk in walks:
         for n, m in walk.twins.items():
@@ -151,7 +152,7 @@ def _copy(n: Node) -> Node:
 
 
 class _Walk:
-    """Two graphs side by side: twins are what stands at one place in both."""
+    """Two graphs side by side.  Twins are the nodes at the same place in both."""
 
     def __init__(self, probe: Probe, graph: Graph) -> None:
         self.probe = probe
@@ -185,14 +186,14 @@ class _Walk:
             if (type(n.op), len(n.inputs)) != (type(m.op), len(m.inputs)):
                 raise self.refusal(n, m, "is computed by another op at the other size")
             for i, j in zip(n.inputs, m.inputs, strict=True):
-                # what a rewrite made has no source of its own: who reads it tells where it is
+                # A node made by a rewrite has no source; its reader's source is used.
                 self.sources.setdefault(i, n.source or self.sources.get(n, NOWHERE))
                 self._meet(i, j)
 
     def check(self, graph: Graph) -> None:
         for n, m in self.constants:
             self._constant(n, m)
-        for n in graph.nodes():  # operands first: the first that does not follow is named
+        for n in graph.nodes():  # operands first, so the first unsuitable node is named
             if n not in self.twins:
                 continue
             self._mark(n, self.twins[n])
@@ -227,7 +228,7 @@ class _Walk:
         return self.axes.get(n, (None,) * n.rank)
 
     def _op(self, n: Node, m: Node) -> None:
-        """The attributes that no shape follows from."""
+        """The attributes that do not depend on shapes."""
         a, b = n.op, m.op
         match a:
             case ops.Reshape() | ops.Broadcast() | ops.Slice() | ops.Iota() | ops.Input() | Scan():
@@ -239,11 +240,11 @@ class _Walk:
             raise self.refusal(n, m, "has other attributes at the other size")
 
     def _views(self, n: Node, m: Node) -> None:
-        """What a node reads of its operands: the same at every size."""
+        """Checks what a node reads of its operands: it must be the same at every size."""
         first = self._of(n.inputs[0])
         if isinstance(n.op, ops.Slice):
             ends = zip(first, n.op.starts, n.op.steps, n.shape, m.shape, strict=True)
-            # one element is always there; what lies behind it may be from a longer run
+            # One element always exists; elements after it may be left from a longer run.
             if any(
                 f and count == other and start + (count - 1) * step > 0
                 for f, start, step, count, other in ends
@@ -325,12 +326,13 @@ class _Walk:
         raise self.refusal(n, m, f"is the number {x}, and {y} at the other size")
 
 
-#: What has a digest of its values.
+#: Ops that have a digest of their values.
 _HELD = (ops.Weight, ops.Constant)
 
 
 def _same(a: Node, b: Node) -> bool:
-    """True if two constants are made alike from equal ones; their values are not computed."""
+    """True if two constants are made in the same way from equal ones; their values are not
+    computed."""
     waiting, seen = [(a, b)], set[tuple[Node, Node]]()
     while waiting:
         pair = waiting.pop()
@@ -360,7 +362,7 @@ def _root(n: Node) -> Node:
 
 TWO = "follows two extents"
 
-#: What helps where an operator cannot work along an axis that ends at run time, by what it does.
+#: Advice for operators that cannot work along an axis that ends at run time, by kind of operation.
 _WAYS = {
     "joins along an axis that ends at run time":
         "Write new rows into a cache of fixed size instead of joining them",
@@ -383,7 +385,7 @@ _WAYS = {
 
 
 def _hint(probe: Probe, what: str) -> str:
-    """An operator's own way out; where two sizes met by chance, another bound."""
+    """The advice for an operator; another bound, if two sizes are equal by coincidence."""
     bucket = f"build for fixed sizes: --buckets {probe.name}={probe.bound}"
     if what in _WAYS:
         return f"{_WAYS[what]}, or {bucket}"

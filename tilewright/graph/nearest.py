@@ -1,9 +1,8 @@
-"""Tensors of f32 that stand for f16 or bf16: which are numbers of that type already, and what makes
-them so.
+"""Rounds f32 tensors that represent f16 or bf16, where they are not numbers of that type already.
 
 Input: a node or a graph, and the type's name.  Output: the same with each number rounded to the
-nearest of the type, where it is not one already.  Where models round at all is the importer's to
-know (docs/decisions/0063-where-halves-round.md).
+nearest of the type.  The importer decides where a model rounds at all
+(docs/decisions/0063-where-halves-round.md).
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, elementwise, fact, node, toposort
 from tilewright.graph.ops import Array
 
-#: The types, which are also names of the scalar functions that round to them.
+#: The types; they are also names of the scalar functions that round to them.
 KINDS = frozenset({"f16", "bf16"})
-#: Movements that round as well before as after; a slice reads less than there is.
+#: Movements for which rounding before or after is the same; a slice reads only a part.
 _MOVES = (
     ops.Reshape, ops.Transpose, ops.Broadcast, ops.Flip, ops.Unfold, ops.Realize, ops.Concat,
     ops.Update,
 )  # fmt: skip
-#: Functions whose result is one of their operands, its negative, or a whole number near it.
+#: Functions whose result is one of their operands, its negative, or an integer near it.
 _KEEP = frozenset({"max", "min", "neg", "abs", "floor", "ceil", "round", "where"})
 
 
 def _moved(n: Node) -> tuple[Node, ...]:
-    """The operands whose numbers are all that a node has."""
+    """The operands that have all of a node's numbers."""
     if isinstance(n.op, ops.Gather):
         return n.inputs[:1]
     if isinstance(n.op, ops.Update):
@@ -39,7 +38,7 @@ def _moved(n: Node) -> tuple[Node, ...]:
 
 
 def _kept(n: Node) -> tuple[Node, ...]:
-    """The same, where rounding them is not enough to round the node."""
+    """The same, for nodes for which rounding the operands is not enough."""
     if isinstance(n.op, (ops.Slice, ops.Pad)) or (
         isinstance(n.op, ops.Reduce) and n.op.fn in ("max", "min")
     ):
@@ -51,7 +50,7 @@ def _kept(n: Node) -> tuple[Node, ...]:
 
 @fact(_kept)
 def exact(n: Node, operands: list[frozenset[str]]) -> frozenset[str]:
-    """The types that have every number of a node of f32."""
+    """The types that can represent every number of an f32 node."""
     match n.op:
         case ops.Input() | ops.Weight():
             return KINDS & {n.op.stored}
@@ -76,12 +75,12 @@ def _holding(value: Array) -> frozenset[str]:
 
 
 def _open(n: Node, kind: str) -> tuple[Node, ...]:
-    """The operands to round instead of a node that only moves them."""
+    """The operands to round in place of a node that only moves them."""
     return tuple(x for x in _moved(n) if kind not in exact(x))
 
 
 def nearest(n: Node, kind: str) -> Node:
-    """The node with each number rounded, as far down as numbers only move."""
+    """The node with each number rounded; the rounding is moved below movements."""
     if kind in exact(n):
         return n
     made: dict[Node, Node] = {}
@@ -94,7 +93,7 @@ def nearest(n: Node, kind: str) -> Node:
 
 
 def _unrounded(n: Node, kind: str) -> Iterator[Node]:
-    """The nodes that make numbers which are none of the type, below movements of them."""
+    """The nodes below movements that compute numbers not of the type."""
     if kind in exact(n):
         return
     for x in toposort([n], lambda m: _open(m, kind)):
@@ -105,10 +104,10 @@ def _unrounded(n: Node, kind: str) -> Iterator[Node]:
 def with_nearest(graph: Graph, kinds: Mapping[str, str], declared: Mapping[Node, str]) -> Graph:
     """The graph with some outputs rounded.
 
-    kinds: the types, by the names of outputs;  declared: nodes of the model that are of a type
+    kinds: the types, by the names of outputs;  declared: nodes of the model that have such a type
 
-    Of the numbers that are rounded for an output, or for one reader of a declared node, all readers
-    get the rounded ones: they are stored once, and a state that grows in place stays one.
+    All readers of a number that is rounded for an output, or for a reader of a declared node, get
+    the rounded number: it is stored once, and a state that grows in place stays one.
     """
     wanted = {
         x: kinds[name]

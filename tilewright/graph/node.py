@@ -1,7 +1,8 @@
-"""Graph nodes and the functions that build them: shapes known, constants folded as they appear.
+"""Graph nodes and the functions that build them: shapes are known, small constants fold at once.
 
 Input: operand nodes and attributes.  Output: immutable `Node`s (compared by identity) in a `Graph`.
-Small constants fold at once, so shape arithmetic of an exporter is gone before any rewrite runs.
+Since small constants fold when they are built, an exporter's shape arithmetic is gone before any
+rewrite runs.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from tilewright.graph.rules import RULES
 #: Constants with more elements stay a graph and are computed when the weights are written.
 FOLD_LIMIT = 4096
 
-#: So do constants whose computation visits more elements, such as a long loop over a few numbers.
+#: The same for constants whose computation visits more elements, such as a long loop.
 FOLD_COST = 1 << 18
 
-#: Elements that NumPy could visit while it begins to compute an op.
+#: The cost of starting an op in NumPy, in elements.
 CALL = 64
 
 #: Products of a contraction that take as long as one element of another op.
 PRODUCTS = 64
 
-#: How often the compiler may compute as many elements as a constant's weights have.
+#: The work that the compiler may do for a constant, as a multiple of the elements of its weights.
 PER_WEIGHT = 64
 
-#: Most operands of one concatenation.
+#: The most operands of one concatenation.
 GROUP = 512
 
 
@@ -50,8 +51,8 @@ class ModelNode:
     """The model's node that a tensor op came from; false if there is none.
 
     node: its name;  op: its operator;  opset: of the operator's domain
-    axis: of the operand that an op picks from by indices which may be negative, as the operator
-          counts axes; None: the op's own, and indices count from the front
+    axis: if an op picks by indices that may be negative, the operand's axis, as the operator counts
+          axes; None: the op's own, and indices count from the front
     """
 
     node: str = ""
@@ -74,7 +75,7 @@ _SOURCE: ContextVar[ModelNode] = ContextVar("source", default=NOWHERE)
 
 @contextmanager
 def sourced(source: ModelNode) -> Iterator[None]:
-    """Nodes made inside say that they come from there."""
+    """Nodes made inside get this source."""
     token = _SOURCE.set(source)
     try:
         yield
@@ -83,8 +84,8 @@ def sourced(source: ModelNode) -> Iterator[None]:
 
 
 def picking(axis: int) -> ModelNode:
-    """The model's node whose ops are made now, as it picks along this axis of its operand by
-    indices which may be negative."""
+    """The source of the ops made now, for an operator that picks along this axis by indices that
+    may be negative."""
     return replace(_SOURCE.get(), axis=axis)
 
 
@@ -241,7 +242,7 @@ def _allowed(shape: Shape) -> Shape:
 
 
 def cost(n: Node) -> int:
-    """The elements that NumPy visits for the node itself, and a few for the call."""
+    """The elements that NumPy visits for the node itself, plus the cost of the call."""
     if isinstance(n.op, (ops.Input, ops.Weight, ops.Constant, ops.Broadcast)):
         return 0
     if isinstance(n.op, ops.Contract):
@@ -258,9 +259,9 @@ def costs(roots: Iterable[Node]) -> int:
 
 
 def constant_work(n: Node) -> int:
-    """What computing a constant takes beyond what its weights alone justify.
+    """The cost of computing a constant beyond the limit that its weights justify.
 
-    Raises ModelLimit if it or a tensor on the way to it is too large.
+    Raises ModelLimit if the constant or a tensor needed for it is too large.
     """
     nodes = toposort([n])
     free = PER_WEIGHT * sum(m.size for m in nodes if isinstance(m.op, ops.Weight))
@@ -278,7 +279,7 @@ def computed(n: Node) -> Array:
 
 
 def _known_if_empty(n: Node) -> Node:
-    """An input without elements is known: what is made of it folds."""
+    """An input without elements is known, so everything made of it folds."""
     if n.constant or 0 not in n.shape:
         return n
     return node(ops.Constant(np.empty(n.shape, n.dtype.numpy)), source=n.source)
@@ -392,7 +393,8 @@ def flip(x: Node, axes: Sequence[int]) -> Node:
 
 
 def concat(parts: Sequence[Node], axis: int) -> Node:
-    """Parts side by side; very many are joined in groups, since a kernel reads no more at once."""
+    """A concatenation; very many parts are joined in groups, since a kernel reads a limited
+    number."""
     kept = [p for p in parts if p.size] or list(parts[:1])
     while len(kept) > GROUP:
         kept = [concat(kept[i : i + GROUP], axis) for i in range(0, len(kept), GROUP)]

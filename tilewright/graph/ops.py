@@ -1,7 +1,7 @@
 """The closed set of tensor ops, each with its attributes.
 
-Every ONNX operator is a composition of these.  Input and output of each, and what it computes, are
-in `rules.py`; nothing here knows ONNX, kernels or targets.
+Every ONNX operator is a composition of these.  `rules.py` has each op's operands, result and
+meaning; nothing here knows ONNX, kernels or targets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Op:
 
 
 def attributes(op: Op) -> tuple[object, ...]:
-    """The fields of an op, to be compared: 0.0 and -0.0 are equal, but not the same."""
+    """The fields of an op for comparison: 0.0 and -0.0 compare equal but must be distinguished."""
     values = [getattr(op, name) for name in op.__dataclass_fields__]
     return tuple([v.hex() if isinstance(v, float) else v for v in values])
 
@@ -35,7 +35,7 @@ def attributes(op: Op) -> tuple[object, ...]:
 class Input(Op):
     """A tensor given at run time.
 
-    stored: as of `Weight`: what the host gives is rounded to that type
+    stored: as in `Weight`: the host's values are rounded to that type
     """
 
     name: str
@@ -44,18 +44,18 @@ class Input(Op):
     stored: str = ""
 
 
-#: What products may round their other operand to, each type with all before it.
+#: Types to which products may round their other operand; each includes all types before it.
 LOOSE = ("", "tf32", "f16", "i8")
 
 
 @dataclass(frozen=True, eq=False)
 class Weight(Op):
-    """A tensor of the model file, read only when it is needed.  Its name is for people.
+    """A tensor of the model file, read only when it is needed.  Its name is only for messages.
 
-    stored: "f16" or "bf16" if that was its element type, so that each number is one of those
-    loose:  the type that products may round to what they multiply with it, since the model computes
-            so or the user wants it: "tf32" (f32 with 10 bits of fraction), "f16" or "i8", which
-            allows "f16" too; "" if none
+    stored: "f16" or "bf16" if that was its element type, so that each number is one of the type
+    loose:  the type to which products may round what they multiply with it, because the model or
+            the user allows it: "tf32" (f32 with 10 bits of fraction), "f16" or "i8", which includes
+            "f16"; "" if none
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The rewriter: applies a table of local rules to a graph until none fits.
+"""The rewriter: applies a table of local rules to a graph until none applies.
 
 Input: a `Graph` and rules.  Output: a `Graph` with the same outputs.  A rule sees one node whose
 operands are already in normal form; equal nodes become one, since each is built once.  The rules
@@ -23,12 +23,12 @@ def rewrite(graph: Graph, rules: tuple[RuleFn, ...]) -> Graph:
 
 
 class Rewriter:
-    """Normal forms of nodes, in any number of graphs: what they share is rewritten once.
+    """Normal forms of nodes, in any number of graphs; their common parts are rewritten once.
 
     Graphs that have inputs of one name and shape must share the nodes of these inputs.
 
     done:   the normal form of every node seen so far
-    shared: one node of all that are equal
+    shared: one node for each group of equal ones
     """
 
     def __init__(self, rules: tuple[RuleFn, ...]) -> None:
@@ -66,19 +66,19 @@ class Rewriter:
         return done[root]
 
     def _better(self, n: Node) -> Node:
-        """What the first rule that fits makes of a node, from the same node of the model."""
+        """The result of the first rule that applies to a node, with the node's source."""
         with sourced(n.source):
             return next(filter(None, (rule(n) for rule in self._rules)), n)
 
     def _rebuilt(self, n: Node) -> Node:
-        """The node over the normal forms of its operands, or the equal one that is known."""
+        """The node over the normal forms of its operands, or the equal node that exists already."""
         inputs, op = tuple([self._done[i] for i in n.inputs]), self._op(n.op)
         same = op is n.op and all(a is b for a, b in zip(inputs, n.inputs, strict=True))
         m = n if same else node(op, *inputs, source=n.source)
         return self._shared.setdefault(_key(m), m)
 
     def _op(self, op: ops.Op) -> ops.Op:
-        """The body of a loop is a graph of its own."""
+        """The body of a loop is a graph of its own, and is rewritten, too."""
         if not isinstance(op, Scan):
             return op
         if op not in self._scans:

@@ -1,7 +1,7 @@
 """The rules of every kind of op: operands, shape, dtype, and its meaning in NumPy.
 
-Input: an op, and what is known of its operands.  Output: what is known of its result.  `RULES` is
-the one table; the ops themselves are in `ops.py`.
+Input: an op, and facts about its operands.  Output: facts about its result.  `RULES` is the only
+table; the ops themselves are in `ops.py`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Scan: the op that repeats a graph along the leading axis of its operands (LSTM, GRU, loops).
 
 Input: a body graph, initial states, sequences, and tensors that stay the same.  Output: views of
-the last states and of the results.  Its value is one flat tensor, so that it stays an ordinary
-node: every result as [length, ...], then the last states that are no result.
+the last states and of the results.  The op's value is one flat tensor, so that it is an ordinary
+node: every result as [length, ...], then the last states that are not results.
 
     state = initial
     for i in range(length):   state, result[i] = body(state, sequence[i], fixed)
 
-The body is compiled once; fusion/steps.py walks its kernels over the iterations.
+The body is compiled once; fusion/steps.py repeats its kernels for the iterations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tilewright.graph.rules import RULES, Rule
 
 @dataclass(frozen=True)
 class Part:
-    """Where an output of the body lies in the flat value: `size` elements per iteration.
+    """The place of an output of the body in the flat value: `size` elements per iteration.
 
     `many`: all iterations are kept, from the end if `backward`; otherwise only the last one.
     """
@@ -65,12 +65,12 @@ def turn(iteration: int, length: int, backward: bool) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Scan(ops.Op):
-    """Operands: initial states, sequences, fixed tensors; so are the inputs of `body` ordered.
+    """Operands: initial states, sequences, fixed tensors; the inputs of `body` have the same order.
 
-    body:     outputs are the new states, then one element of each result
+    body:     its outputs are the new states, then one element of each result
     length:   number of iterations
-    backward: of each sequence, whether it is read from the end
-    parts:   of each output of the body, where it goes
+    backward: for each sequence, whether it is read from the end
+    parts:    for each output of the body its place
     """
 
     body: Graph

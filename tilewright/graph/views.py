@@ -1,7 +1,7 @@
-"""Movement ops as index algebra: where an element of a view lies in the tensor that it views.
+"""Movement ops as index algebra: the position of a view's element in the tensor that it views.
 
 Input: a node and an index for each of its axes.  Output: the node below its views and the indices
-there.  No view ever costs memory or time unless something asks for a copy (`Realize`).
+there.  A view costs no memory or time unless something asks for a copy (`Realize`).
 
     transpose(x)[i, j] -> x[j, i];   slice(x)[i] -> x[start + i*step];   reshape by // and %
 """
@@ -17,13 +17,14 @@ from tilewright.kernel.index import Index, Var, flatten, index, unflatten
 
 Indices = tuple[Index, ...]
 
-#: Most repetitions of an index in those of what a kernel reads: with every reshape that ranges
+#: The most repetitions of one index within the indices that a kernel reads.  Indices grow by a
+#: factor with every reshape that value ranges cannot simplify.
 #: cannot simplify, indices grow by a factor.
 REPEATS = 1024
 
 
 def through_views(x: Node, at: Indices) -> tuple[Node, Indices]:
-    """The first node below `x` that is no view, and the indices of the same element in it."""
+    """The first node below `x` that is not a view, and the indices of the same element in it."""
     while isinstance(x.op, ops.VIEWS):
         at = below(x, at)
         x = x.inputs[0]
@@ -31,14 +32,15 @@ def through_views(x: Node, at: Indices) -> tuple[Node, Indices]:
 
 
 def root_of(x: Node) -> Node:
-    """The first node below `x` that is no view."""
+    """The first node below `x` that is not a view."""
     while isinstance(x.op, ops.VIEWS):
         x = x.inputs[0]
     return x
 
 
 def window(x: Node) -> tuple[Node, int] | None:
-    """(stored node, first element) if `x` lies there in one piece in its own order, else None.
+    """(stored node, first element) if `x` is one contiguous piece of it in its own order, else
+    None.
 
     reshape(slice(x[64, 8], rows 3..5)) -> (x, 24)
     """
@@ -61,7 +63,7 @@ def window(x: Node) -> tuple[Node, int] | None:
 
 
 def offset(x: Node) -> tuple[tuple[Var, ...], Index]:
-    """(a variable per axis, where that element of `x` lies in the memory of its root)"""
+    """A variable per axis, and the offset of that element of `x` in the memory of its root."""
     axes = tuple(Var(f"i{axis}", extent) for axis, extent in enumerate(x.shape))
     root, at = through_views(x, tuple(map(index, axes)))
     return axes, flatten(at, root.shape)
@@ -102,9 +104,10 @@ def _reshape(at: Indices, new: ops.Shape, old: ops.Shape) -> Indices:
 
 
 def repeats(n: Node) -> int:
-    """How often an index of a reshape's operand may hold each index of its result.
+    """How often an index of a reshape's operand may contain each index of its result.
 
-    An axis of the operand is the offset, all of these indices, divided and with a remainder.
+    An axis of the operand is the offset, which contains all these indices, divided and with a
+    remainder.
     """
     if not isinstance(n.op, ops.Reshape):
         return 1
@@ -137,7 +140,7 @@ def joins_rows(n: Node, reduced: Sequence[int]) -> bool:
 
 @fact(lambda n: n.inputs if isinstance(n.op, ops.VIEWS) else ())
 def all_repeats(n: Node, below: list[int]) -> int:
-    """The same for the first node below `n` that is no view."""
+    """The same for the first node below `n` that is not a view."""
     return repeats(n) * below[0] if below else 1
 
 
@@ -159,12 +162,12 @@ def is_packed(x: Node) -> bool:
 
 
 def by_stride(x: Node, letters: str) -> str:
-    """The letters of a stored operand, the one that moves furthest in memory first."""
+    """The letters of a stored operand, in order of decreasing stride."""
     steps = strides(x, letters)
     return "".join(sorted(letters, key=lambda c: -steps[c]))
 
 
 def strides(x: Node, letters: str) -> dict[str, int]:
-    """How far each axis of a stored operand moves in memory; 0 for an axis of extent 1."""
+    """The stride in memory of each axis of a stored operand; 0 for an axis of extent 1."""
     axes, at = offset(x)
     return {c: abs(at.coefficient(v)) for c, v in zip(letters, axes, strict=True)}

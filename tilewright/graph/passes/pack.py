@@ -1,23 +1,24 @@
-"""Packs the operands of contractions as kernels read them: weights in panels of fixed width.
+"""Packs the operands of contractions in the layouts that kernels read: weights in panels.
 
 Input: the layouts that a target asks for.  Output: rules for a rewritten `Graph`, after which each
-contraction reads both operands from memory: a weight in panel order, whatever the schedule
-(candidates never change a buffer's layout), packed when the bundle is written.  An activation stays
-as it lies; a kernel that reads its columns often copies them itself, tile by tile.
+contraction reads both operands from memory.  A weight is stored in panel order, packed when the
+bundle is written; candidates never change its layout.  An activation keeps its layout; a kernel
+that reads its columns often copies them itself, tile by tile.
 
     b[k, n]  ->  panels[n // 8, k, n % 8], columns padded with zeros to whole panels
     (q[k, n] - zero) * scale  ->  the integers, and a scale per block (pack_blocks.py)
     b[k, n]  ->  b[n, k] where n < 4 and the other operand is contiguous along k: vectors then run
                  along k
 
-Integers of 8 or 16 bits go in groups that one dot instruction takes: the summed axis is split into
-groups of 4 bytes (4 of 8 bits, 2 of 16), and the column operand is in panels of whole groups.  What
-pads the summed axis meets weights of zero.
+Integers of 8 or 16 bits are stored in groups that one dot instruction reads: the summed axis is
+split into groups of 4 bytes (4 of 8 bits, 2 of 16), and the column operand is in panels of whole
+groups. Padding of the summed axis is multiplied by weights of zero.
 
     a[m, k], b[k, n]   ->  a[m, k // 4, k % 4],  panels[n // 8, k // 4, n % 8, k % 4]
     windows[c, t, u], w[c, t, u]   ->  w[u, t // 4, c, t % 4]      depthwise: a window per channel
 
-What windows read lies with channels innermost, and the taps of a depthwise kernel lie by channel.
+Tensors that windows read are stored with channels innermost; the taps of a depthwise kernel are
+stored by channel.
 """
 
 from __future__ import annotations

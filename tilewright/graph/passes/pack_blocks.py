@@ -1,15 +1,15 @@
-"""Keeps quantised weights of real products as they are: integers with a scale for each block.
+"""Keeps quantised weights of real products as integers, with a scale for each block.
 
-Input: a contraction of f32 with a constant operand (q - zero) * scale, where q holds small
-integers.  Output: the same over blocks of the summed axis; the integers lie in memory as a target
-asks (`Blocks`) and the weight is computed where it is used.  No f32 weight is ever stored.
+Input: a contraction of f32 with a constant operand (q - zero) * scale, where q has small integers.
+Output: the same over blocks of the summed axis.  The integers are stored in the target's layout
+(`Blocks`) and the weight is computed where it is used, so no f32 weight is ever stored.
 
     contract(a[m, k], w[k, n])
     ->  contract(a[m, b, j, i],  (f32(nibble(words[n // 8, b, j, n % 8], 4 * i)) - zero) * scale)
 
-Integers of 4 bits are unsigned in memory: q + 8 with zero + 8 where they are signed.  A summed axis
-that fills no whole blocks is padded: the activations there are 0.
-Weights of convolutions become f32 when hosts load them (graph/constants.py).
+4-bit integers are unsigned in memory: signed ones are stored as q + 8 with zero + 8.  A summed axis
+that does not fill whole blocks is padded; the activations there are 0. Weights of convolutions are
+converted to f32 when hosts load them (graph/constants.py).
 """
 
 from __future__ import annotations

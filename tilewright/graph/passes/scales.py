@@ -1,12 +1,12 @@
-"""Folds scales into weights: a batch norm behind a convolution costs nothing at run time.
+"""Folds scales into weights, so that a batch norm after a convolution costs nothing at run time.
 
 Input: a rewritten `Graph`.  Output: a `Graph` with the same outputs up to rounding.
 
     contract(x, w) * s          ->  contract(x, w * s)
     (contract(x, w) + b) * s    ->  contract(x, w * s) + b * s
 
-for constant w, b and s with one s per column, where nothing else reads the unscaled product and w
-is not quantised.
+It applies to constant w, b and s with one s per column, if nothing else reads the unscaled product
+and w is not quantised.
 """
 
 from __future__ import annotations
