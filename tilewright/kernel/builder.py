@@ -1,8 +1,8 @@
-"""Builds loop nests: nested scopes in which index values are named where they first can be.
+"""Builds loop nests: nested scopes in which index values are named as far outside as possible.
 
-Input: calls that open loops and add statements.  Output: statement tuples of the loop IR.
-What does not change inside a loop is bound before it (`Let`), so that the innermost loop holds
-only an induction variable and constants; gathered indices are read once, as far out as possible.
+Input: calls that open loops and add statements.  Output: statement tuples of the loop IR.  Values
+that do not change inside a loop are bound before it (`Let`), so that the innermost loop has only an
+induction variable and constants.  Gathered indices are read once, as far outside as possible.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tilewright.kernel.loops import Scratch, Stmt, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import read_by, rewrite
 
-#: What index variables stand for at some point of a nest.
+#: The values of index variables at some point of a nest.
 Values = dict[Var, Index]
 
 
@@ -64,7 +64,7 @@ class Builder:
         kernel: Kernel | None = None,
         threads: int = 1,
     ) -> None:
-        """`kernel` is needed if axes of it end at run time."""
+        """`kernel` is needed if some of its axes end at run time."""
         extents = kernel.extents if kernel is not None else ()
         self._kernel = kernel
         self._scalars: dict[Var, Number] = {**scalars, **{v: scalar_of(v) for v in extents}}
@@ -86,7 +86,7 @@ class Builder:
 
     @property
     def thread(self) -> Index:
-        """The number of this one."""
+        """The number of this thread."""
         return index(self._thread)
 
     def finish(self, kernel: Kernel, scratch: tuple[Scratch, ...] = ()) -> TileFn:
@@ -113,7 +113,7 @@ class Builder:
         return self._kernel is not None and self._kernel.limit(axis) is not None
 
     def end(self, axis: Var) -> Index:
-        """Where the axis ends: its extent, or what the argument block says."""
+        """The end of an axis: its extent, or a scalar of the argument block."""
         limit = self._kernel.limit(axis) if self._kernel is not None else None
         if limit is None:
             return index(axis.extent)
@@ -146,7 +146,7 @@ class Builder:
         self.add(l.CopyAhead(buffer, self.address(at), load.buffer, there, load.lanes, unsure))
 
     def hoist(self, e: Expr, moving: frozenset[Var], evaluate: Callable[[Expr], Expr]) -> Expr:
-        """Compute now, once, the largest parts of `e` that no variable in `moving` changes.
+        """Computes now, once, the largest parts of `e` that no variable in `moving` changes.
 
         a[row, c] - r0 / 384   ->   t1 := r0 / 384;  a[row, c] - t1
         """
@@ -207,9 +207,9 @@ class Builder:
         extent: int | None = None,
         chunk: int = 0,
     ) -> Iterator[Index]:
-        """Open a loop and give its variable; nothing is emitted if it cannot run.
+        """Opens a loop and gives its variable; nothing is emitted if the loop cannot run.
 
-        A loop that runs once is no loop.  chunk: as of `For`
+        A loop that runs once is emitted as its body.  chunk: as in `For`
         """
         if begin.is_const and end.is_const and begin.const < end.const <= begin.const + step:
             yield begin
@@ -239,7 +239,7 @@ class Builder:
     def either(
         self, bound: Bound, then: Callable[[], None], orelse: Callable[[], None] | None = None
     ) -> None:
-        """`then` where the bound holds, else `orelse`; only one of them where that is certain."""
+        """`then` if the bound holds, else `orelse`; only one of them if the bound is certain."""
         if bound.always:
             then()
             return
@@ -282,7 +282,7 @@ class Builder:
         return index(var) + least
 
     def read(self, value: Expr, extent: int, stem: str = "g") -> Index:
-        """Name an integer as it is here, of this thread alone; trap unless 0 <= it < extent."""
+        """Names an integer at this point, of this thread alone; traps unless 0 <= it < extent."""
         var = self.fresh(stem, extent)
         self._frames[-1].stmts.append(l.LetGather(var, self.resolve(value)))
         self._frames[-1].bound.add(var)
@@ -301,7 +301,7 @@ class Builder:
         return index(var) if var.extent > 1 else Index()
 
     def address(self, at: Index) -> Index:
-        """Split an index: what the innermost loop does not change is named outside it."""
+        """Splits an index: the part that the innermost loop does not change is named outside it."""
         at = self._atoms(at)
         frame = self._frames[-1]
         known = frame.places.get(at.terms)
@@ -387,7 +387,7 @@ class Builder:
 def nest(b: Builder, axes: tuple[Var, ...], values: Values, chunk: int = 0) -> Iterator[Values]:
     """Loops over `axes`, outermost first; gives `values` with their variables added.
 
-    chunk: after so many innermost passes, about, a tile may be left; 0: it may not
+    chunk: innermost passes, about, after which a worker may leave the tile; 0: it may not leave
     """
     with ExitStack() as loops:
         inside, outer = dict(values), next((a for a in axes if a.extent > 1), None)

@@ -1,4 +1,4 @@
-"""Which parts of an expression are equal, so that each is computed once.
+"""Finds equal parts of an expression, so that each is computed once.
 
 Input: an expression.  Output: its calls, and a number for each part.  builder.py names the parts.
 """

@@ -223,13 +223,13 @@ class Changed(Wrapper):
 
 @record
 class Exchanged(Changed):
-    """Base of what another thread of the subgroup has for it: the whole value of a `Set`, which all
-    threads of the tile reach together."""
+    """Base of expressions for the value that another thread of the subgroup has: always the whole
+    value of a `Set`, which all threads of the tile reach together."""
 
 
 @record
 class Swapped(Exchanged):
-    """The other one is that whose number differs in these bits."""
+    """The value of the thread whose number differs in these bits."""
 
     bits: int
 
@@ -239,7 +239,7 @@ class Swapped(Exchanged):
 
 @record
 class Sent(Exchanged):
-    """The other one is that with a number: it sends to the whole subgroup."""
+    """The value of the thread with this number, which sends it to the whole subgroup."""
 
     thread: Index
 
@@ -323,7 +323,8 @@ class Nibbles(Expr):
 
 @record
 class Reciprocal(Changed):
-    """1 / value, as the device divides, which may be wrong by 2.5 ULP; of an infinity anything."""
+    """1 / value by the device's division, with an error of up to 2.5 ULP; undefined for an
+    infinity."""
 
     def __str__(self) -> str:
         return f"reciprocal({self.value})"
@@ -359,7 +360,7 @@ class Join(Wrapper):
 
 
 def zipped(a: Expr, b: Expr, unit: int, upper: bool) -> Shuffle:
-    """Runs of `unit` lanes of a and b by turns, of their lower or upper half."""
+    """Interleaves runs of `unit` lanes of a and b, from their lower or upper halves."""
     lanes = lanes_of(a)
     start = lanes // 2 if upper else 0
     runs = range(start, start + lanes // 2, unit)
@@ -375,5 +376,5 @@ def lanes_of(e: Expr) -> int:
 
 
 def is_expensive(e: Expr) -> bool:
-    """Whether a call in it takes long."""
+    """True if the expression has a call of an expensive function."""
     return any(isinstance(node, Call) and node.fn in LONG for node in walk(e))

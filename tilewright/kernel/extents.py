@@ -1,8 +1,8 @@
 """Run-time extents: axes that end at a number of the argument block.
 
-Input: a kernel whose limited axes have their bound as extent.  Output: counts that follow such a
-number (rows, tiles), and the kernel at one value of it, which is what the limits mean.  Strides are
-those of the bound: nothing moves in memory when a length changes.
+Input: a kernel whose limited axes have their bound as extent.  Output: counts that depend on such a
+number (rows, tiles), and the kernel for one value of it, which defines the meaning of the limits.
+Strides are those of the bound: nothing moves in memory when a length changes.
 
     rows (n<=512 | 12), n at run time   ->   n * 12 rows, ceil(n * 12 / 64) tiles of 64
 """
@@ -55,7 +55,7 @@ class Count:
         return list(astuple(self))
 
 
-#: A number that is fixed, or follows an extent.
+#: A number that is fixed, or depends on an extent.
 Number = int | Count
 
 
@@ -80,7 +80,7 @@ def ceil_parts(number: Number, size: int) -> Number:
 
 
 def capped(number: Number, most: int) -> Number:
-    """The number, but no more than `most`, which is at least 1 of a run-time number."""
+    """The number, limited to `most`, of which a run-time number keeps at least 1."""
     if isinstance(number, int):
         return min(number, most)
     ensure(number.each == 1, "it is scaled already", number=number)
@@ -88,7 +88,7 @@ def capped(number: Number, most: int) -> Number:
 
 
 def number_at(limit: Limit) -> Count:
-    """How far a limited axis goes."""
+    """The limit of an axis."""
     return Count(number_of(limit.extent), limit.times, 0, 1, limit.axis.extent, 1)
 
 
@@ -105,7 +105,7 @@ def points(kernel: Kernel, axes: Sequence[Var]) -> Number:
 
 
 def limited_first(kernel: Kernel, axes: Sequence[Var]) -> tuple[Var, ...]:
-    """The axes with a limited one outermost, so that whole tiles fall away."""
+    """The axes with a limited one outermost, so that whole tiles are skipped."""
     return tuple(sorted(axes, key=lambda v: kernel.limit(v) is None))
 
 

@@ -1,8 +1,8 @@
-"""The form of a kernel: what kind of computation it is, and which roles its operands and axes play.
+"""The form of a kernel: what kind of computation it is, and the roles of its operands and axes.
 
-Input: a kernel.  Output: one `Form` of a closed set.  It is found from the specification alone, so
-it holds on every target.  How a form runs (lanes, registers, groups of threads) is not in it: that
-is the business of the targets, which keep a table with a row for each form.
+Input: a kernel.  Output: one `Form` of a closed set.  It follows from the specification alone, so
+it is the same on every target.  How a form runs (lanes, registers, groups of threads) is decided by
+the targets, which have a table with a row for each form.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class Attention(Form):
 
 @dataclass(frozen=True)
 class Ordering(Form):
-    """The places of the smallest of each row of integers, in order.
+    """The positions of the smallest integers of each row, in order.
 
     value: an element of the row, at the position `along`
-    first: how many places, which lie along the last axis
+    first: the number of positions, which are along the last axis
     """
 
     value: Expr
@@ -99,13 +99,13 @@ class Windows(Form):
 
     Depthwise convolution, pooling, means over an image.
 
-    channel:  the last output axis, along which results and elements lie side by side
-    pixel:    the axis whose neighbours share what they load (extent 1 if there is none)
+    channel:  the last output axis, along which results and elements are contiguous
+    pixel:    the axis whose neighbours share loaded elements (extent 1 if there is none)
     rows:     all other output axes
     taps:     steps of the innermost reduced axis
-    pace:     elements from pixel to pixel, and from tap to tap, in one unit; (0, 0) where
-              neighbours share nothing
-    weighted: whether each tap has a factor of its own
+    pace:     elements from pixel to pixel, and from tap to tap, in one unit; (0, 0) if neighbours
+              share nothing
+    weighted: True if each tap has its own factor
     """
 
     channel: Var
@@ -202,9 +202,11 @@ def product(kernel: Kernel) -> Operands | None:
 
 
 def in_halves(kernel: Kernel) -> bool:
-    """True for a product of f32 that may round its operands to f16: its weights, or their scales,
-    are such numbers, and are loose; or its rows were divided so that they fit
-    (fusion/f16_operands.py); and for attention all of whose operands are loose."""
+    """True for a product of f32 that may round its operands to f16.
+
+    That holds if its weights, or their scales, are f16 numbers and loose, or if its rows were
+    divided so that they fit (fusion/f16_operands.py); for attention, if all operands are loose.
+    """
     form = classify(kernel)
     if isinstance(form, Attention):
         return all(kernel.buffers[x.buffer].loose == "f16" for x in (form.q, form.k, form.v))
@@ -219,7 +221,7 @@ def in_halves(kernel: Kernel) -> bool:
 
 def in_tf32(kernel: Kernel) -> bool:
     """True for a product of f32 that may round its operands to TF32 (10 bits of the fraction): its
-    weights lie as f32, and are loose."""
+    weights are stored as f32, and are loose."""
     form = classify(kernel)
     if not isinstance(form, Contraction):
         return False

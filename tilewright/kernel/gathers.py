@@ -1,7 +1,8 @@
-"""Indices that are read from memory below a guard: the guard must protect those reads as well.
+"""Moves a guard into the indices below it that are read from memory, so that it protects those
+reads.
 
-Input: an expression.  Output: the same value by an expression whose gathered indices may be read
-before any guard is asked, as loop nests do.
+Input: an expression.  Output: the same value, as an expression whose gathered indices may be read
+before the guard is evaluated, as loop nests do.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Mod:
 
 
 class GatheredValue(Protocol):
-    """What this algebra knows of an expression."""
+    """The part of an expression that this algebra uses."""
 
     @property
     def variables(self) -> frozenset[Var]: ...
@@ -207,7 +207,7 @@ class Index:
 
 
 def _substituted(atom: Div | Mod | Gathered, values: Mapping[Var, Index]) -> Index | None:
-    """What becomes of an atom; None if it stays as it is."""
+    """The replacement of an atom; None if it stays."""
     if isinstance(atom, Gathered):
         value = atom.value
         new = value.substitute(values)
@@ -251,7 +251,7 @@ def index(value: int | Var | Index) -> Index:
 
 
 def stride(at: Index, axis: Var) -> int | None:
-    """How far the index moves per step of `axis`; None if that is not constant."""
+    """The change of the index per step of `axis`; None if that is not constant."""
     if axis not in at.variables:
         return 0
     if not at.is_affine:

@@ -1,9 +1,9 @@
-"""The reference interpreter of the loop IR: what it does is what the IR means.
+"""The reference interpreter of the loop IR; it defines the meaning of the IR.
 
 Input: a `TileFn`, buffers as lists of Python numbers, tile numbers.  Output: the buffers, changed.
-Slow and exact: every f32 result is rounded to f32, every access is checked against its buffer.
-The threads of a tile run in turn from barrier to barrier, and races between them are errors; so is
-what threads of several tiles store in one place.
+It is slow and exact: every f32 result is rounded to f32, and every access is checked.  The threads
+of a tile run in turn from barrier to barrier.  Races between them are errors, and so are stores to
+one place by threads of several tiles.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def run(
     extents: Sequence[int] = (),
     whole: Mapping[int, int] | None = None,
 ) -> None:
-    """Compute `tiles` (default: all, in order) of the kernel on `buffers`, the output first.
+    """Computes `tiles` (default: all, in order) of the kernel on `buffers`, the output first.
 
     extents: the run-time numbers of the plan; without them, their bounds
-    whole:   of how many elements the vectors of a buffer are, where who writes to one of these may
-             touch all: such vectors are counted as one place
+    whole:   the vector length of buffers in which a write to one element may touch its whole
+             vector; such a vector counts as one place
     """
     scratch: list[list[Number]] = [[0] * s.size for s in fn.scratch]
     memory = [*buffers, *scratch]
@@ -100,13 +100,13 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Shared:
-    """What is known of the memory that threads share.
+    """The state of memory that threads share.
 
-    buffers: how many outlive the tile;  whole: as of `run`
-    touched: by place, since the last barrier: who touched it, and whether anyone wrote it
-    mutual:  as of `TileFn`: then a place belongs to the tile, and to no thread of it
-    owners:  tile and thread that stored in a place of those buffers, in all tiles
-    awaited: elements that were copied ahead and may not have come
+    buffers: how many outlive the tile;  whole: as in `run`
+    touched: for each place since the last barrier: who accessed it, and whether anyone wrote it
+    mutual:  as in `TileFn`: then a place belongs to the tile, and to none of its threads
+    owners:  tile and thread that stored to a place of those buffers, in all tiles
+    awaited: elements that were copied ahead and may not have arrived
     """
 
     buffers: int
@@ -117,14 +117,16 @@ class _Shared:
     awaited: set[_Place] = field(default_factory=set)
 
     def settle(self, threads: int) -> None:
-        """What was touched so far is in order among subgroups of so many, here numbered below 0."""
+        """Orders the accesses so far among subgroups of this size, whose threads are numbered below
+        0 here."""
         for place, (who, wrote) in self.touched.items():
             groups = frozenset(n if n < 0 else -1 - n // threads for n in who)
             self.touched[place] = groups, wrote
 
 
 class _Thread(Stepper):
-    """One of several threads: what it writes nobody else may touch before the next barrier."""
+    """One of several threads.  No other thread may access what it writes before the next
+    barrier."""
 
     def __init__(
         self,
@@ -144,9 +146,9 @@ class _Thread(Stepper):
         self.peers: Sequence[_Thread] = ()
         self.reached: list[tuple[MatrixStmt, int]] = []
         self.matrices: dict[str, list[list[Number]]] = {}
-        #: Results of a detached unit that are not there.
+        #: Results of a detached unit that are not available yet.
         self.unfinished: set[str] = set()
-        #: Batches of copies that have not happened: buffer, index and elements of each.
+        #: Batches of copies that have not been done: buffer, index and elements of each.
         self.batches: list[list[tuple[int, int, list[Number]]]] = [[]]
 
     def stmt(self, s: Stmt) -> None:
@@ -229,7 +231,7 @@ class _Thread(Stepper):
                     self.store(buffer, begin + i * stride, row, 0)
 
     def phases(self, stmts: tuple[Stmt, ...]) -> Iterator[Barrier | Set]:
-        """Runs on to the next barrier, or to what threads swap, and gives it, until none is
+        """Runs to the next barrier or exchange between threads and yields it, until none is
         left."""
         for s in stmts:
             if isinstance(s, Barrier):
@@ -248,7 +250,7 @@ class _Thread(Stepper):
                 self.stmt(s)
 
     def other(self, e: Exchanged, subgroup: int) -> int:
-        """The number of the thread from which this one has its value."""
+        """The number of the thread that sends this one its value."""
         first, number = self.number - self.number % max(1, subgroup), 0
         if isinstance(e, Swapped):
             if e.bits <= 0:
@@ -287,7 +289,8 @@ class _Thread(Stepper):
                     raise CompilerBug(f"{own} races with {found} for {where}")
 
     def _touch_place(self, place: _Place, wrote: bool) -> None:
-        """Places are of this thread from its write to the next barrier, or of many who read."""
+        """A place belongs to this thread from its write to the next barrier, or to all its
+        readers."""
         touched = self.shared.touched
         who, written = touched.get(place, (frozenset[int](), False))
         group = {-1 - self.number // self.unit.threads} if self.unit else set[int]()
@@ -300,7 +303,7 @@ class _Thread(Stepper):
 
 
 def _cut(value: float, fraction: int) -> float:
-    """An f32 with so many bits of its fraction: the nearest such number, ties away from 0."""
+    """An f32 with this number of fraction bits: the nearest such number, ties away from 0."""
     if value - value != 0:
         return value
     dropped = 23 - fraction
@@ -311,7 +314,7 @@ def _cut(value: float, fraction: int) -> float:
 
 
 def _waits(stmts: tuple[Stmt, ...]) -> bool:
-    """Whether threads wait for each other among these statements, at any depth."""
+    """True if threads wait for each other in these statements, at any depth."""
     return any(
         isinstance(s, Barrier)
         or (isinstance(s, Set) and isinstance(s.value, Exchanged))

@@ -1,8 +1,8 @@
-"""Layouts of buffers as named values: how a packed operand lies in memory.
+"""Layouts of buffers as named values: how packed operands are stored.
 
-Packing decides them (graph/passes/pack.py), as a target asks for them; a kernel's buffer keeps
-them, so that nobody has to derive them from an index.  An index says where an element lies; a
-layout says which elements are neighbours.
+Packing chooses them (graph/passes/pack.py) as a target asks; a kernel's buffer records them, so
+that they need not be derived from an index.  An index gives the offset of an element; a layout
+tells which elements are neighbours.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ ROWS = Rows()
 
 @dataclass(frozen=True)
 class Packing:
-    """What the kernels of a target want weights to be packed as.
+    """The layouts in which the kernels of a target expect weights.
 
     floats:   the columns of f32
     integers: columns of 8-bit and 16-bit integers
     taps:     weights of depthwise convolutions of such integers
     blocks:   integer weights of f32 products, with a scale per block
     few:      fewer columns than this are stored along the summed axis instead, if the other operand
-              lies so
+              is
     """
 
     floats: Panels

@@ -1,12 +1,12 @@
 """The loop IR: an imperative nest that computes one tile of a kernel.
 
 Input: statements over registers, buffers and index variables.  Output: `TileFn`, which a target
-turns into code and `kernel/interp.py` runs; that interpreter is the meaning of this IR.
+turns into code and `kernel/interp.py` runs; that interpreter defines the meaning of this IR.
 Vectors are explicit (lanes on expressions); addresses are element indices, never bytes.
 
-A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): body.
-`args` is a block of i32: the address of each buffer, then the value of each scalar.
-Several threads may compute one tile: each has its own number and registers; they share scratch.
+A `TileFn` stands for  kernel(args, first, last):  for tile in [first, last): body. `args` is a
+block of i32: the address of each buffer, then the value of each scalar. Several threads may compute
+one tile: each has its own number and registers; they share scratch.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class LetMin(Stmt):
 
 @record
 class LetGather(Stmt):
-    """Name an integer read from memory; trap unless 0 <= value < var.extent.
+    """Names an integer read from memory; traps unless 0 <= value < var.extent.
 
-    check: its number among those of the kernel, which hosts are told; None: it always holds
-    step:  of steps that one function computes, which of them checks
+    check: its number among the kernel's checks, which is reported to hosts; None: it always holds
+    step:  the number of the checking step, if one function computes several steps
     """
 
     var: Var
@@ -61,7 +61,7 @@ class LetGather(Stmt):
 
 @record
 class LetUniform(Stmt):
-    """Name an integer that is the same for every thread of the tile, kept within [0, var.extent).
+    """Names an integer that is the same for every thread of the tile, clamped to [0, var.extent).
 
     So a loop with barriers may end there.
     """
@@ -96,7 +96,7 @@ class For(Stmt):
     """for var in range(begin, end, step), zero or more times.
 
     `at_least_once` promises begin < end, so that a target may test at the bottom only.
-    chunk: passes after which all threads may leave the tile together, or more; 0: they may not
+    chunk: passes, or more, after which all threads may leave the tile together; 0: they may not
     """
 
     var: Var
@@ -119,26 +119,27 @@ class If(Stmt):
 
 @record
 class Barrier(Stmt):
-    """All threads of the tile arrive here before one goes on; nothing where one does it all.
+    """A barrier: no thread of the tile goes on before all have arrived; nothing for a single
+    thread.
 
-    Every thread passes the same barriers in the same order.  Between two of them no thread touches
-    what another one writes.
+    Every thread passes the same barriers in the same order.  Between two barriers no thread
+    accesses what another one writes.
 
-    near: only the threads of each subgroup wait for each other; a target may let all wait
+    near: only the threads of each subgroup need to wait for each other; a target may let all wait
     """
 
     near: bool = False
 
 
-# ---- copies to shared memory while the thread goes on --------------------------------------------
+# ---- asynchronous copies to shared memory --------------------------------------------------------
 
 
 @record
 class CopyAhead(Stmt):
-    """Elements of a shared area := as many of a buffer, or 0 unless all bounds hold.
+    """Copies elements of a buffer to a shared area; zeros unless all bounds hold.
 
-    It is certain to have happened when `AwaitCopies` says so, for all threads after the next
-    barrier; until then nobody touches these elements.  Both have one type in memory.
+    The copy is certainly done once `AwaitCopies` returns, for other threads after the next barrier;
+    until then no thread may access these elements.  Both have the same type in memory.
     """
 
     buffer: int
@@ -151,12 +152,12 @@ class CopyAhead(Stmt):
 
 @record
 class EndCopies(Stmt):
-    """What this thread has copied ahead since the last one is a batch; it may be empty."""
+    """Ends a batch: the thread's copies since the last batch; it may be empty."""
 
 
 @record
 class AwaitCopies(Stmt):
-    """All batches of this thread but the last `behind` ones have happened."""
+    """Waits for all batches of this thread except the last `behind` ones."""
 
     behind: int
 
@@ -168,12 +169,12 @@ class AwaitCopies(Stmt):
 class MatrixUnit:
     """A subgroup's matrix unit: result (m, n) += left (m, k) · right (k, n).
 
-    operand: of both; of u8 the right one is i8
+    operand: type of both operands; with u8 the right one is i8
     threads: of a subgroup: neighbours, which reach a statement together, with the same numbers
-    fraction: bits of an operand's fraction that are left of it, rounded to the nearest, ties away
-             from 0 (TF32: 10 of f32); 0: all
-    detached: operands stay in shared memory, and products happen by `EndProducts`: until then
-             nobody uses the results or writes to the operands
+    fraction: bits of an operand's fraction that are used, rounded to the nearest, ties away from 0
+              (TF32: 10 of f32); 0: all
+    detached: operands stay in shared memory, and products are done by `EndProducts`; until then no
+              thread may use the results or write to the operands
     """
 
     m: int
@@ -200,11 +201,11 @@ class ZeroMatrix(MatrixStmt):
 
 @record
 class LoadMatrix(MatrixStmt):
-    """A left operand := its rows, a right one := its columns, `stride` elements apart.
+    """Loads a left operand's rows, or a right one's columns, `stride` elements apart.
 
-    across: not these are, but the steps of the depth, each with all rows or columns
-    group:  elements of the depth that lie together then, of each row or column
-    run:    so many rows or columns are in a line then, the next ones `apart` elements on; 0: all
+    across: instead, steps of the depth are `stride` apart, each with all rows or columns
+    group:  elements of the depth that are then contiguous in each row or column
+    run:    rows or columns in a line then, the next ones `apart` elements further; 0: all
     """
 
     name: str
@@ -229,19 +230,19 @@ class MultiplyMatrices(MatrixStmt):
 
 @record
 class BeginProducts(MatrixStmt):
-    """Products of a detached unit follow."""
+    """Begins products of a detached unit."""
 
 
 @record
 class EndProducts(MatrixStmt):
-    """These results have all products so far."""
+    """Waits until these results have all products so far."""
 
     names: tuple[str, ...]
 
 
 @record
 class StoreMatrix(MatrixStmt):
-    """The rows of a result to a shared area, `stride` elements apart."""
+    """Stores the rows of a result to a shared area, `stride` elements apart."""
 
     buffer: int
     index: Index
