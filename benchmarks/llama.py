@@ -35,7 +35,7 @@ from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
-from tilewright.targets.wgsl.weight_buffers import BANK
+from tilewright.targets.wgsl.api import MEMORY
 
 #: How it is built: what may be narrower than the model says, and whether steps are joined.
 BUILDING = ("halves", "bytes", "apart")
@@ -139,7 +139,9 @@ def main() -> None:
     parser.set_defaults(token="greedy")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--bank", type=int, default=BANK, help="most bytes of a buffer of weights")
+    parser.add_argument(
+        "--bank", type=int, default=MEMORY.bank, help="most bytes of a buffer of weights"
+    )
     parser.add_argument("--halves", action="store_true", help="scales of weights in 16 bits")
     parser.add_argument("--bytes", action="store_true", help="rows are rounded to 8 bits")
     parser.add_argument("--apart", action="store_true", help="each step is a dispatch of its own")

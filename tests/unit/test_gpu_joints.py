@@ -36,7 +36,8 @@ from tilewright.graph.node import (
     scalar_like,
 )
 from tilewright.kernel.loops import TileFn
-from tilewright.targets.gpu.joined.joints import Joint, joints, lasting
+from tilewright.plan.arena import lasting
+from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.joined.side_by_side import together
 from tilewright.targets.gpu.product.chains import for_chain
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RoundedSchedule
@@ -289,7 +290,7 @@ def test_lives_last_as_long_as_joins_need() -> None:
     program, _ = planned(CASES["norm and gate"].graph()[0])
     (plan,) = program.plans
     found = joints(plan, program.kernels)
-    own = lasting(plan, found)
+    own = lasting(plan, [joint.steps for joint in found])
     for before, value in zip(plan.values, own.values, strict=True):
         assert value.first <= before.first
         assert value.last >= before.last

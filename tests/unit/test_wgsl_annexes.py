@@ -1,4 +1,4 @@
-"""Values and states in several buffers (targets/wgsl/value_buffers.py): no overlaps, errors."""
+"""Values and states in several buffers (further_buffers.py): no overlaps, errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tilewright.base.errors import MemoryLimit
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.plan.arena import Life, spread
 from tilewright.targets import target
-from tilewright.targets.wgsl.arenas import words_of
-from tilewright.targets.wgsl.memory import lay_out
-from tilewright.targets.wgsl.weight_buffers import WORD
+from tilewright.targets.gpu.memory.gpu_memory import Location, lay_out
+from tilewright.targets.gpu.workgroup_limits import WORD
+from tilewright.targets.wgsl.api import MEMORY
 
 #: Bytes of a buffer: two of the net's results do not fit.
 BANK = 5 * 2**14
@@ -56,24 +56,23 @@ def test_values_that_live_together_do_not_overlap(path: Path) -> None:
     for call in calls:
         bound, text = call.get("annexes", []), texts[call["slot"]]
         assert [f"annex{n}: array" in text for n in range(7)] == [n < len(bound) for n in range(7)]
-    for number, (value, (word, annex)) in enumerate(zip(plan.values, placed(made), strict=True)):
+    for number, (value, (word, _, annex)) in enumerate(zip(plan.values, placed(made), strict=True)):
         if value.kind not in ("weight", "state"):
             places[number] = annex, word
-            assert (word + words_of(value)) * WORD <= sizes[annex]
+            assert (word + MEMORY.size_of(value)) * WORD <= sizes[annex]
     for a, b in combinations(places, 2):
         one, other = plan.values[a], plan.values[b]
         together = one.first <= other.last and other.first <= one.last
         if together and places[a][0] == places[b][0]:
             low, high = sorted((a, b), key=places.__getitem__)
-            assert places[low][1] + words_of(plan.values[low]) <= places[high][1]
+            assert places[low][1] + MEMORY.size_of(plan.values[low]) <= places[high][1]
     moved = {n for call in calls for n in call.get("annexes", ())}
     assert moved == set(range(1, len(sizes)))
 
 
-def placed(made: Compiled) -> list[tuple[int, int]]:
-    """The first word of each value, and its annex."""
-    layout = lay_out(made.program, {"bank": BANK})
-    return list(layout.places(made.program.plans[0], layout.arenas[0]))
+def placed(made: Compiled) -> list[Location]:
+    layout = lay_out(made.program, MEMORY, [()], {"bank": BANK})
+    return layout.places(layout.arenas[0])
 
 
 @pytest.mark.parametrize("bank", [BANK, 2 * BANK])

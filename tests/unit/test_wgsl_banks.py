@@ -1,4 +1,4 @@
-"""Weights in several buffers (weight_buffers.py): no overlaps, one bank a step, errors."""
+"""Weights in several buffers (further_buffers.py): no overlaps, errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.base.errors import MemoryLimit
 from tilewright.bundle import open_bundle
 from tilewright.compiler import Compiled, Options, compile_model
 from tilewright.targets import target
-from tilewright.targets.wgsl.weight_buffers import WORD
+from tilewright.targets.gpu.workgroup_limits import WORD
 
 SIZES = replace(TINY, layers=3, hidden=192, room=32)
 BANK = 2**16

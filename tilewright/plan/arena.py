@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tilewright.base.abi import align
@@ -111,6 +111,23 @@ def arena_of(plan: Plan, size: Callable[[Value], int]) -> tuple[tuple[int, ...],
     offsets, total = place(lives_of(plan, inside, size))
     found = dict(zip(inside, offsets, strict=True))
     return tuple(found.get(i, 0) for i in range(len(plan.values))), total
+
+
+def lasting(plan: Plan, together: Sequence[range]) -> Plan:
+    """The plan with longer lifetimes: a value that a step of one of these ranges reads or writes
+    keeps its memory during all steps of the range."""
+    runs = {step: run for run in together for step in run}
+    if not runs:
+        return plan
+
+    def first(step: int) -> int:
+        return runs[step].start if step in runs else step
+
+    def last(step: int) -> int:
+        return runs[step].stop - 1 if step in runs else step
+
+    values = (replace(v, first=first(v.first), last=last(v.last)) for v in plan.values)
+    return replace(plan, values=tuple(values))
 
 
 def movable(plan: Plan) -> list[int]:

@@ -17,7 +17,6 @@ from tilewright.base.sections import Build, File, Section
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
-from tilewright.plan.arena import arena_of, row
 from tilewright.targets.c_family import TYPES
 from tilewright.targets.cuda.classes import CLASSES, VARIANT
 from tilewright.targets.cuda.elastic import elastic
@@ -27,8 +26,9 @@ from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TALL, WARPS
 from tilewright.targets.gpu.attention.strategies import ONE
-from tilewright.targets.gpu.gpu_target import GROUP, STRATEGIES, GroupTarget, group_of, halves_of
+from tilewright.targets.gpu.gpu_target import GROUP, STRATEGIES, GroupTarget, group_of
 from tilewright.targets.gpu.matrix.schedule import WARPGROUP
+from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, lay_out
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
 from tilewright.targets.gpu.product.strategies import REGISTERS, ROUNDED, SHUFFLES
 from tilewright.targets.gpu.vectors import alignments
@@ -40,8 +40,8 @@ from tilewright.targets.ticket_protocol import TURNS
 
 #: Bytes of the longest vector load.
 WHOLE = 16
-#: Bytes reserved at the start of memory for the word that reports an index out of range.
-HEAD = 256
+#: CUDA counts bytes, and one buffer is large enough for every model.
+MEMORY = MemoryKind(unit=1, head=256, each=lambda dtype: dtype.size)
 
 
 class Cuda(GroupTarget):
@@ -119,32 +119,15 @@ class Cuda(GroupTarget):
                 **needs,
             }
 
-        halves = halves_of(program)
-        sizes = [t.bytes // (1 + (n in halves)) for n, t in enumerate(program.tensors)]
-        tensors, end = row(sizes, HEAD)
-        states, arena = row([s.bytes for s in program.states], end)
-        plans, files, size = [], [], arena
-        for plan in program.plans:
-            offsets, total = arena_of(plan, lambda v: v.bytes // (1 + v.halves))
-            size = max(size, arena + total)
-            begin = [
-                tensors[v.tensor] if v.kind == "weight"
-                else states[v.tensor] if v.kind == "state"
-                else arena + offset
-                for v, offset in zip(plan.values, offsets, strict=True)
-            ]  # fmt: skip
-            plans.append({
-                "inputs": [begin[i] for i in plan.inputs],
-                "outputs": [begin[i] for i in plan.outputs],
-            })  # fmt: skip
+        layout = lay_out(program, MEMORY, [()] * len(program.plans), settings)
+        plans, files = [], []
+        for arena in layout.arenas:
+            places = layout.places(arena)
+            plans.append(layout.ends(arena, places))
             calls = []
-            for place, step in enumerate(plan.steps):
-                values = [plan.values[a.value] for a in step.accesses]
-                buffers = listed[step.kernel].kernel.buffers
-                begins = [
-                    begin[a.value] + a.offset * (2 if b.halves else v.dtype.size)
-                    for a, v, b in zip(step.accesses, values, buffers, strict=True)
-                ]
+            buffers = zip(arena.plan.steps, layout.buffers(arena, places), strict=True)
+            for place, (step, own) in enumerate(buffers):
+                begins = [at.begin for at in own]
                 ways = able(step.kernel, tuple(at % WHOLE for at in begins))
                 *better, usual = (call(way, place) for way in ways)
                 more = {"better": better} if better else {}
@@ -161,9 +144,9 @@ class Cuda(GroupTarget):
         return Section(
             builds=(Build(variant, (), File(texts, "json"), tuple(files), {}),),
             slots=len(slots),
-            memory=size,
+            memory=layout.bytes,
             programs={},
             plans=tuple(plans),
             kernels=slots_of(codes),
-            facts={"tensors": list(tensors), "states": list(states), "halves": sorted(halves)},
+            facts=layout.to_facts() | {"halves": sorted(layout.dense)},
         )

@@ -14,7 +14,6 @@ from itertools import chain
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.plan import Program
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.gpu.attention import strategies as attention
 from tilewright.targets.gpu.matrix import strategies as matrix
@@ -52,18 +51,6 @@ ALTERNATIVES: tuple[AnyAlternative, ...] = (
 def group_of(fn: TileFn) -> int:
     """Threads of a group: those of one tile, or one for each of several tiles."""
     return fn.threads if fn.thread else GROUP
-
-
-def halves_of(program: Program) -> frozenset[int]:
-    """Weights that are stored as f16, two in a word: those all of whose readers allow it
-    (fusion/f16_operands.py)."""
-    return frozenset(
-        plan.values[access.value].tensor
-        for plan in program.plans
-        for step in plan.steps
-        for access, buffer in zip(step.accesses, program.kernels[step.kernel].buffers, strict=True)
-        if buffer.halves and plan.values[access.value].kind == "weight"
-    )
 
 
 class GroupTarget(PlainTarget):

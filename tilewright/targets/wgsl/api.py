@@ -18,18 +18,27 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
 from tilewright.targets.gpu.gpu_target import GROUP, GroupTarget
+from tilewright.targets.gpu.joined.joints import Joint, joints
+from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
 from tilewright.targets.gpu.vectors import in_vectors
-from tilewright.targets.gpu.workgroup_limits import FEATURES
+from tilewright.targets.gpu.workgroup_limits import FEATURES, WORD
 from tilewright.targets.packing import PACKING
-from tilewright.targets.protocol import Code, Facts, slots_of
+from tilewright.targets.protocol import Code, Facts, setting, slots_of
 from tilewright.targets.scalar_lowering import PlainVariant
-from tilewright.targets.wgsl.arenas import dense_of
 from tilewright.targets.wgsl.classes import CLASSES, VARIANT
 from tilewright.targets.wgsl.emit import WORDS, module
-from tilewright.targets.wgsl.memory import MemoryLayout, lay_out, layout_of
-from tilewright.targets.wgsl.packed_bytes import EACH
+from tilewright.targets.wgsl.packed_bytes import EACH, byte_tensors
 from tilewright.targets.wgsl.steps import Steps
-from tilewright.targets.wgsl.weight_buffers import WORD
+
+#: WGSL counts words: bindings begin at multiples of 256 bytes, 64 words.  Desktop adapters bind at
+#: least 2^30 bytes.
+MEMORY = MemoryKind(
+    unit=WORD,
+    head=64,
+    each=lambda dtype: WORDS[dtype.name],
+    packed=lambda program: dict.fromkeys(byte_tensors(program), EACH),
+    bank=2**30,
+)
 
 
 class Wgsl(GroupTarget):
@@ -61,7 +70,9 @@ class Wgsl(GroupTarget):
     ) -> Section:
         for value in (v for plan in program.plans for v in plan.values):
             _require(value.dtype, f"the {value.kind} {value.name}".rstrip())
-        return self._section(program, codes, lay_out(program, settings))
+        joined = _joints(program, settings)
+        layout = lay_out(program, MEMORY, _steps_of(joined), settings)
+        return self._section(codes, layout, joined)
 
     def exchange(
         self,
@@ -72,46 +83,57 @@ class Wgsl(GroupTarget):
         changed: frozenset[int],
         settings: Mapping[str, object],
     ) -> Section:
-        layout = layout_of(program, old, settings)
-        return self._section(program, {variant: codes}, layout)
+        joined = _joints(program, settings)
+        layout = layout_of(program, MEMORY, _steps_of(joined), old)
+        return self._section({variant: codes}, layout, joined)
 
     def _section(
         self,
-        program: Program,
         codes: Mapping[str, Sequence[Code]],
         layout: MemoryLayout,
+        joints_of_plans: Sequence[Sequence[Joint]],
     ) -> Section:
         ((variant, listed),) = codes.items()
         texts = list(dict.fromkeys(str(code.body) for code in listed))
-        dense = dense_of(program)
 
         def able(number: int, whole: bool) -> tuple[Code, ...]:
             fits = (lambda _: True) if whole else (lambda loops: not in_vectors(loops))
             return self.able(listed[number], fits, frozenset())
 
-        steps = Steps(texts, able, layout.banks, dense)
+        steps = Steps(texts, able)
         plans, files = [], []
-        for plan, arena in zip(program.plans, layout.arenas, strict=True):
-            places = list(layout.places(plan, arena))
-            calls = steps.of(plan, arena.joints, places)
+        for arena, own in zip(layout.arenas, joints_of_plans, strict=True):
+            places = layout.places(arena)
+            calls = steps.of(arena.plan, own, layout.buffers(arena, places))
             joined = (call.get("joined") for call in calls)
             saved = sum(found["steps"] - 1 for found in joined if isinstance(found, dict))
-            plans.append({
-                "inputs": [places[i][0] * WORD for i in plan.inputs],
-                "outputs": [places[i][0] * WORD for i in plan.outputs],
-                "dispatches": len(calls) - saved,
-            })  # fmt: skip
+            plans.append(layout.ends(arena, places) | {"dispatches": len(calls) - saved})
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))
         code = json.dumps(list(steps.slots)).encode()
         return Section(
             builds=(Build(variant, (), File(code, "json"), tuple(files), _facts(steps.needs)),),
             slots=len(steps.slots),
-            memory=layout.total * WORD,
+            memory=layout.bytes,
             programs={},
             plans=tuple(plans),
             kernels=slots_of(codes),
-            facts={**layout.to_facts(), **_dense_facts(dense)},
+            facts={
+                "memory": {"bytes": layout.own * WORD},
+                **layout.to_facts(),
+                **_dense_facts(layout.dense),
+            },
         )
+
+
+def _joints(program: Program, settings: Mapping[str, object]) -> list[tuple[Joint, ...]]:
+    """The joints of each plan.  settings: "joined", false to run each step by itself"""
+    if not setting(settings, "joined", True):
+        return [()] * len(program.plans)
+    return [joints(plan, program.kernels) for plan in program.plans]
+
+
+def _steps_of(found: Sequence[Sequence[Joint]]) -> list[list[range]]:
+    return [[joint.steps for joint in own] for own in found]
 
 
 def _facts(needs: Mapping[int, list[str]]) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """The arrays of a kernel's buffers: the model's own array, one for weights, others for values.
 
 Input: loops, and the array names of buffers outside the model's own array.  Output: the text of
-elements and declarations.  Each array consists of words, or of vectors of four words.  memory.py
-decides where values are stored.
+elements and declarations.  Each array consists of words, or of vectors of four words.
+targets/gpu/memory/gpu_memory.py decides where values are stored.
 """
 
 from __future__ import annotations

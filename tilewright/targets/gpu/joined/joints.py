@@ -46,6 +46,10 @@ class Joint:
     last: int
     chain: Chain | None = None
 
+    @property
+    def steps(self) -> range:
+        return range(self.first, self.last + 1)
+
 
 def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
     """The joints of a plan in order; a step is in at most one."""
@@ -56,21 +60,6 @@ def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
         found += [joint] if joint else []
         at = joint.last + 1 if joint else at + 1
     return tuple(found)
-
-
-def lasting(plan: Plan, found: Sequence[Joint]) -> Plan:
-    """The plan with longer lifetimes: a value that a step of a joint reads or writes keeps its
-    memory during all steps of the joint."""
-    ends = {n: joint for joint in found for n in range(joint.first, joint.last + 1)}
-
-    def first(step: int) -> int:
-        return ends[step].first if step in ends else step
-
-    def last(step: int) -> int:
-        return ends[step].last if step in ends else step
-
-    values = (replace(v, first=first(v.first), last=last(v.last)) for v in plan.values)
-    return replace(plan, values=tuple(values))
 
 
 def ways_of(joint: Joint, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn, Schedule]]:

@@ -1,0 +1,1 @@
+"""Where tensors, states and values lie on a device, for all targets for GPUs."""
