@@ -171,16 +171,6 @@ class Kernel:
             total += rows * terms * (_calls(stage.value) + 1)
         return total
 
-    @property
-    def product_flops(self) -> int:
-        """Floating point operations of sums of products alone: what a register tile could do."""
-        points = prod(v.extent for v in self.rows)
-        return sum(
-            2 * points * prod(v.extent for v in (*s.keep, *s.axes))
-            for s in self.stages
-            if s.op == "sum" and isinstance(s.value, Call) and s.value.fn == "mul"
-        )
-
     @computed
     def bytes(self) -> int:
         """Bytes of all buffers together: the least memory traffic."""

@@ -7,9 +7,8 @@ its figures come from NVIDIA's documents and docs/decisions/0033-tensor-cores-on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product as every
 from math import ceil, sqrt
 
@@ -25,9 +24,8 @@ from tilewright.targets.cuda.features import (
 )
 from tilewright.targets.gpu.matrix.operands import LINE, STAGES
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule
-from tilewright.targets.gpu.matrix.strategies import MOST_COPIED, Matrices
-from tilewright.targets.gpu.product.cost_model import tiles_around
-from tilewright.targets.gpu.product.schedule import BANDS, GroupSchedule, Sizes
+from tilewright.targets.gpu.matrix.strategies import Matrices, worth_trying
+from tilewright.targets.gpu.product.schedule import GroupSchedule, Sizes
 from tilewright.targets.gpu.product.strategies import Registers
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.tile.staging import LANES
@@ -74,18 +72,6 @@ class Tall(Registers):
         usual = super().first(kernel)
         wide = (usual.x1, usual.y1, usual.threads) == WIDE
         return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
-
-    def space(
-        self, kernel: Kernel, core: Core, group: Group
-    ) -> Sequence[tuple[GroupSchedule, float]]:
-        return _around(kernel, self.first(kernel), core, group)
-
-
-@lru_cache(maxsize=64)
-def _around(
-    kernel: Kernel, usual: GroupSchedule, core: Core, group: Group
-) -> tuple[tuple[GroupSchedule, float], ...]:
-    return tiles_around(kernel, usual, core, group)
 
 
 class Warps(Matrices):
@@ -146,9 +132,7 @@ def _shapes(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
         s = MatrixSchedule(
             types, m, n, k, WARP, rows, columns, down, along, r1, slices=slices, stages=stages
         )
-        few = stages > 1 or (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
-        if few and s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
-            yield _banded(s, sizes)
+        yield from worth_trying(s, sizes)
 
 
 def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
@@ -159,12 +143,7 @@ def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
     for (m, n, k), (rows, columns), (down, along), stages in choices:
         r1 = LINE // (k * TYPES[types].operand.size)
         s = MatrixSchedule(types, m, n, k, GROUP, rows, columns, down, along, r1, stages=stages)
-        if s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
-            yield _banded(s, sizes)
-
-
-def _banded(s: MatrixSchedule, sizes: Sizes) -> MatrixSchedule:
-    return replace(s, band=sizes.band(BANDS[-1], s.x1))
+        yield from worth_trying(s, sizes)
 
 
 def cost(s: MatrixSchedule, kernel: Kernel) -> float:

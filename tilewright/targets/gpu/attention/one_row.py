@@ -40,7 +40,7 @@ from tilewright.targets.gpu.attention.scores import (
     scale,
     vector,
 )
-from tilewright.targets.gpu.tile.staging import guarded, in_vectors, inside
+from tilewright.targets.gpu.tile.staging import guarded, in_vectors, inside, over_swaps
 from tilewright.targets.masks import last_seen
 
 #: A function of two numbers.
@@ -179,7 +179,7 @@ class _Tile:
                 b.set("other", Swapped(Reg("given", F32), bits))
                 b.set(_dot(i).name, add(_dot(i), Reg("other", F32)))
             bits *= 2
-        self._over_lanes(_dot(0), add, bits, self.dealt.each)
+        over_swaps(b, _dot(0), "other", add, bits, self.dealt.each)
 
     def _score(self, block: Index) -> None:
         """Stores the score of this thread's key in shared memory, and updates `high`, the
@@ -212,20 +212,13 @@ class _Tile:
         area: the shared memory through which subgroups pass their partial results
         """
         b, reg = self.b, Reg(name, F32)
-        self._over_lanes(reg, op, 1, self.s.width)
+        over_swaps(b, reg, "other", op, 1, self.s.width)
         with inside(b, (Bound(b.thread % self.s.width, 1),)):
             b.store(self.shared, b.thread // self.s.width + area, reg)
         b.add(Barrier())
         for n in range(self.subgroups):
             b.set("other", Load(self.shared, index(area + n), F32))
             b.set(name, op(reg, Reg("other", F32)) if n else Reg("other", F32))
-
-    def _over_lanes(self, reg: Reg, op: Op, bits: int, end: int) -> None:
-        """Combines a register over threads whose numbers differ only in these bits."""
-        while bits < end:
-            self.b.set("other", Swapped(reg, bits))
-            self.b.set(reg.name, op(reg, Reg("other", F32)))
-            bits *= 2
 
     # ---- context ---------------------------------------------------------------------------------
 
@@ -256,7 +249,7 @@ class _Tile:
         b, dealt = self.b, self.dealt
         own = [_context(c) for c in range(dealt.lanes)]
         for reg in own:
-            self._over_lanes(reg, add, dealt.owners, self.s.width)
+            over_swaps(b, reg, "other", add, dealt.owners, self.s.width)
         if dealt.parts == 1:
             return
         each = b.threads // dealt.parts

@@ -137,9 +137,15 @@ def _of_unit(
         s = MatrixSchedule(
             types, m, n, k, width, rows, columns, down, along, r1, ahead=ahead, slices=slices
         )
-        fits = (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
-        if fits and s.x1 < 2 * max(sizes.rows, m) and s.y1 < 2 * max(sizes.cols, n):
-            yield replace(s, band=sizes.band(BANDS[-1], s.x1))
+        yield from worth_trying(s, sizes)
+
+
+def worth_trying(s: MatrixSchedule, sizes: Sizes) -> Iterator[MatrixSchedule]:
+    """The schedule with its band, unless it is at least twice as large as the product or each
+    thread would copy more elements than its registers hold."""
+    few = s.stages > 1 or (s.x1 + s.y1) * s.depth <= MOST_COPIED * s.threads
+    if few and s.x1 < 2 * max(sizes.rows, s.m) and s.y1 < 2 * max(sizes.cols, s.n):
+        yield replace(s, band=sizes.band(BANDS[-1], s.x1))
 
 
 def _cost(s: MatrixSchedule, sizes: Sizes) -> float:

@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, Swapped, dtype_of
+from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, dtype_of
 from tilewright.kernel.extents import is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn, gathers
 from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.tile.staging import inside, spread
+from tilewright.targets.gpu.tile.staging import inside, over_swaps, spread
 
 #: The number of parts that a thread combines between two barriers.
 FAN = 4
@@ -173,11 +173,7 @@ def over_threads(b: Builder, op: str, reg: Reg, area: int) -> None:
 
 def _over_subgroups(b: Builder, stage: Stage, reg: Reg, area: int, width: int) -> None:
     """Combines `reg` within subgroups by exchange, then over subgroups through the area."""
-    other, bits = Reg(f"{reg.name}_other", reg.dtype), 1
-    while bits < width:
-        b.set(other.name, Swapped(reg, bits))
-        b.set(reg.name, step(stage.op, reg, other))
-        bits *= 2
+    over_swaps(b, reg, f"{reg.name}_other", partial(step, stage.op), 1, width)
     if b.threads == width:
         return
     with inside(b, (Bound(b.thread % width, 1),)):

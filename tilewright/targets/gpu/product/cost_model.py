@@ -17,13 +17,14 @@ only a part of the cost, because no tile for phone GPUs meets it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product as every
 from math import ceil, gcd
 from typing import Any, TypeVar
 
+from tilewright.base.errors import of_kind
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
@@ -132,20 +133,28 @@ def cycles(s: GroupSchedule, sizes: Sizes) -> float:
 
 def fastest(kernel: Kernel, kind: type[G]) -> G:
     """The tile with the fewest cycles, as a schedule of type `kind`, which may need more memory."""
+    make: Callable[..., GroupSchedule] = kind
+    return of_kind(_fastest(kernel, make), kind, "a tile of another type", kernel=kernel.name)
+
+
+@lru_cache(maxsize=1024)
+def _fastest(kernel: Kernel, make: Callable[..., GroupSchedule]) -> GroupSchedule:
     sizes = Sizes.of(kernel)
-    found = (kind(**vars(s)) for s in _tiles())
+    found = (make(**vars(s)) for s in _tiles())
     return min((s for s in found if not s.objection(kernel)), key=lambda s: cycles(s, sizes))
 
 
 @lru_cache(maxsize=64)
-def tiles_of(kernel: Kernel, core: Core, group: Group) -> tuple[tuple[GroupSchedule, float], ...]:
-    """At most `MOST` schedules with their costs: the default, then the others, best expected
-    first."""
-    return tiles_around(kernel, fastest(kernel, GroupSchedule), core, group)
+def tiles_of(
+    kernel: Kernel, usual: GroupSchedule, core: Core, group: Group
+) -> tuple[tuple[GroupSchedule, float], ...]:
+    """The tiles of f32 around a default, kept because several strategies ask for them."""
+    return tiles_around(kernel, usual, core, group)
 
 
 def tiles_around(kernel: Kernel, usual: G, core: Core, group: Group) -> tuple[tuple[G, float], ...]:
-    """The same for a given default, of any type of tiles."""
+    """At most `MOST` schedules with their costs: the default, then the others, best expected
+    first."""
     sizes = Sizes.of(kernel)
 
     def fits(s: GroupSchedule) -> bool:

@@ -94,7 +94,7 @@ class Registers(GroupStrategy[GroupSchedule]):
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> Sequence[tuple[GroupSchedule, float]]:
-        return tiles_of(kernel, core, group)
+        return tiles_of(kernel, self.first(kernel), core, group)
 
     def traffic(self, kernel: Kernel, schedule: GroupSchedule) -> tuple[int, float]:
         return schedule.shared, Sizes.of(kernel).words(schedule)
@@ -327,7 +327,7 @@ class Shuffles(GroupAlternative[ShuffleSchedule]):
                 ]
             found += first
         costs = [_cost(s, sizes, core) for s in found]
-        last = UNUSUAL * max(c for _, c in tiles_of(kernel, core, group))
+        last = UNUSUAL * max(c for _, c in REGISTERS.space(kernel, core, group))
         return tuple((s, last * c / min(costs)) for s, c in zip(found, costs, strict=True))
 
     def traffic(self, kernel: Kernel, schedule: ShuffleSchedule) -> tuple[int, float]:

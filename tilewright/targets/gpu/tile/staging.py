@@ -34,6 +34,7 @@ from tilewright.kernel.expr import (
     Load,
     Reg,
     Splat,
+    Swapped,
     dtype_of,
     lanes_of,
 )
@@ -406,6 +407,17 @@ def inside(b: Builder, ends: tuple[Bound, ...]) -> Iterator[None]:
     with b.branch() as then:
         yield
     b.choose(unsure, then)
+
+
+def over_swaps(
+    b: Builder, reg: Reg, other: str, op: Callable[[Expr, Expr], Expr], bits: int, end: int
+) -> None:
+    """Combines a register over threads of a subgroup whose numbers differ only in the bits from
+    `bits` to below `end`.  other: the name of a register for the other threads' values"""
+    while bits < end:
+        b.set(other, Swapped(reg, bits))
+        b.set(reg.name, op(reg, Reg(other, reg.dtype)))
+        bits *= 2
 
 
 def spread(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
