@@ -20,12 +20,8 @@ from tilewright.hosts.tuned_plan import Own, TunedPlan
 TOGETHER = 8
 
 
-class CudaModel(TunedPlan[CudaKernel]):
+class CudaModel(TunedPlan[CudaHost, CudaKernel]):
     """The largest plan of a model."""
-
-    def __init__(self, host: CudaHost) -> None:
-        super().__init__(host)
-        self._host = host
 
     def bench(self) -> CudaBench:
         """A bench for trials on the same device."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -85,12 +85,12 @@ class Natural:
     def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
         return np.frombuffer(data, self._lies_as(buffer)).astype(_kind_of(buffer))
 
-    def _lies_as(self, buffer: LaidBuffer) -> np.dtype[Any]:
+    def _lies_as(self, buffer: LaidBuffer) -> np.dtype[np.generic]:
         return np.dtype(np.float16) if buffer.dense == "halves" else _kind_of(buffer)
 
 
-def _kind_of(buffer: LaidBuffer) -> np.dtype[Any]:
-    kind: np.dtype[Any] = np.dtype(DTYPES[buffer.dtype].numpy)
+def _kind_of(buffer: LaidBuffer) -> np.dtype[np.generic]:
+    kind: np.dtype[np.generic] = np.dtype(DTYPES[buffer.dtype].numpy)
     return kind
 
 

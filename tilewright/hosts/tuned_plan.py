@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from tilewright.hosts.tensors import Array, largest_extents
 #: Measurements of a step, of which the shortest counts.
 LOOKS = 3
 
-#: A kernel that is ready to run on the device.
+#: The device's host; a kernel that is ready to run on the device.
+H = TypeVar("H", bound=FlatHost)
 R = TypeVar("R")
 
 
@@ -39,11 +40,11 @@ class Own:
     scalars: tuple[int, ...]
 
 
-class TunedPlan(ABC, Generic[R]):
+class TunedPlan(ABC, Generic[H, R]):
     """The largest plan of a model."""
 
-    def __init__(self, host: FlatHost) -> None:
-        self._flat, self._manifest = host, host.bundle.manifest
+    def __init__(self, host: H) -> None:
+        self._host, self._manifest = host, host.bundle.manifest
         self._plan = len(self._manifest.plans) - 1
         self._extents = largest_extents(self._manifest)
         self._specs = [step.spec for step in self._manifest.plans[self._plan].steps]
@@ -51,8 +52,8 @@ class TunedPlan(ABC, Generic[R]):
 
     def results(self) -> dict[str, Array]:
         """The outputs for the inputs.  Raises KernelTrap."""
-        self._flat.reset()
-        return dict(self._flat.run(self._inputs).outputs)
+        self._host.reset()
+        return dict(self._host.run(self._inputs).outputs)
 
     def profile(self) -> dict[int, float]:
         """By kernel, the milliseconds of all of its steps."""
@@ -87,13 +88,13 @@ class TunedPlan(ABC, Generic[R]):
         still."""
 
 
-def _made_up(manifest: Manifest) -> dict[str, Any]:
+def _made_up(manifest: Manifest) -> dict[str, Array]:
     """Inputs of the largest bucket: small floats; for integers zeros, which are valid in any
     table."""
     rng = np.random.default_rng(0)
-    found = {}
+    found = dict[str, Array]()
     for info, shape in zip(manifest.inputs, manifest.plans[-1].inputs, strict=True):
-        kind: Any = np.dtype(in_memory(info.dtype).numpy)
+        kind: np.dtype[np.generic] = np.dtype(in_memory(info.dtype).numpy)
         data = rng.standard_normal(shape) if kind.kind == "f" else np.zeros(shape)
         found[info.name] = data.astype(kind)
     return found

@@ -16,12 +16,8 @@ from tilewright.hosts.wgpu_calls import WgpuCall, apart, number_at, takes
 from tilewright.hosts.wgpu_clock import Clock
 
 
-class WgpuModel(TunedPlan[WgpuKernel]):
+class WgpuModel(TunedPlan[WgpuHost, WgpuKernel]):
     """The largest plan of a model."""
-
-    def __init__(self, host: WgpuHost) -> None:
-        super().__init__(host)
-        self._host = host
 
     def bench(self) -> WgpuBench:
         """A bench for trials on the same device."""
