@@ -3,7 +3,7 @@
 
 import { corrupt, requireCounts } from './bundle.js';
 import { asEngineError, EngineError } from './errors.js';
-import { objectionTo } from './vet.js';
+import { digitsOf, objectionTo } from './vet.js';
 
 /** Stored files of up to this many bytes are verified on every load. */
 const ALWAYS_CHECKED = 1 << 20;
@@ -181,8 +181,7 @@ function readerOf({ body }) {
 
 /** @type {T.Digest} */
 export async function sha256(bytes) {
-  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
-  return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return digitsOf(new Uint8Array(await crypto.subtle.digest('SHA-256', bytes)));
 }
 
 /** Counts downloaded bytes and reports progress. @type {T.MakeMeter} */

@@ -22,6 +22,9 @@ export const kernelsOf = (count) => Object.fromEntries(Array.from({ length: coun
 /** Exports of the plan driver of a bundle with this number of run-time extents. @param {number} extents */
 export const driverOf = (extents) => (extents ? { ...DRIVER, resize: KERNEL } : DRIVER);
 
+/** Two hexadecimal digits for each. @param {Uint8Array} bytes */
+export const digitsOf = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+
 /** @type {T.ObjectionTo} */
 export function objectionTo(bytes, exported) {
   const names = Object.keys(exported);
@@ -39,7 +42,7 @@ export function objectionTo(bytes, exported) {
     return value;
   }
   const taken = (/** @type {number} */ length) => bytes.subarray(at, at += length);
-  const digits = (/** @type {number} */ length) => Array.from(taken(length), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  const digits = (/** @type {number} */ length) => digitsOf(taken(length));
   // Not as UTF-8: decoders drop byte-order marks, so two different names could look alike.
   const text = () => String.fromCharCode(...taken(number()));
   /** @type {T.EachEntry} */

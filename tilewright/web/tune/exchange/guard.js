@@ -106,7 +106,7 @@ export class Guard {
     const { run, time, profile } = engine.parts.bare ?? engine;
     // Not read from memory later: a kernel can write there.
     let held = isHeld(engine);
-    const watched = watch(engine, () => held, (again) => this.#revived(again).catch(() => {}));
+    const watched = watch(engine, () => held, () => this.#slowest, (again) => this.#revived(again).catch(() => {}));
     engine.preempt = (on) => {
       preempt(on);
       held = on;

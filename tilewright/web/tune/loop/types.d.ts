@@ -166,7 +166,7 @@ export type Confirm = (tools: Tools) => Promise<void>;
 export type Slower = (tools: Tools, specs: number[]) => Promise<boolean>;
 export type Undo = (tools: Tools, specs: number[]) => Promise<void>;
 export type BacksOf = (engine: Engine.Engine, changed: Map<number, Changed>, specs: number[]) => Promise<Engine.Change[]>;
-export type Watch = (engine: Engine.Engine, held: () => boolean, act: (again: boolean) => void) => <Found extends object>(job: Promise<Found>, runs?: number) => Promise<Found>;
+export type Watch = (engine: Engine.Engine, held: () => boolean, slowest: () => number, act: (again: boolean) => void) => <Found extends object>(job: Promise<Found>, runs?: number) => Promise<Found>;
 export type Repeated = (given: Parameters<Engine.Engine['run']>, error?: unknown) => ReturnType<Engine.Engine['run']>;
 export type GuardedRun = (start: Promise<boolean> | undefined, given: Parameters<Engine.Engine['run']>, run: () => ReturnType<Engine.Engine['run']>, watched: ReturnType<Watch>) => ReturnType<Engine.Engine['run']>;
 export type Recovered = <Value>(start: Promise<boolean> | undefined, job: Promise<Value>) => Promise<Value>;

@@ -2,6 +2,7 @@
 // Input: measured ratios to the default, a source.  Output: reports, each with its own nonce.
 // A report without an acknowledgement is sent again by later visits, for a day.
 
+import { digitsOf } from '../../engine/vet.js';
 import { COMPILERS, NONE } from './ledger.js';
 
 /** Candidates per report. */
@@ -95,4 +96,4 @@ const isGold = ({ gold, count }) => (gold?.b ?? NONE) >= count;
 /** Rounds to three digits: measurements are no better, and more digits would identify the device. @param {number} ratio */
 const clamped = (ratio) => Number(Math.min(MOST_VOTE, Math.max(1 / MOST_VOTE, ratio)).toPrecision(3));
 
-const nonce = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+const nonce = () => digitsOf(crypto.getRandomValues(new Uint8Array(16)));
