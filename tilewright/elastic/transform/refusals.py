@@ -130,10 +130,9 @@ class Refusals:
     identity: Identity
     proof: Proof
 
-    def reasons(self, kernel: SourceUnit) -> Iterator[Reason]:
-        """Why a kernel of the file is refused."""
+    def reasons(self, kernel: SourceUnit, reached: Sequence[SourceUnit]) -> Iterator[Reason]:
+        """Why a kernel of the file is refused.  reached: by the kernel (`self.reached`)"""
         yield from self.of_file
-        reached = self.reached(kernel)
         yield from self._taken(kernel, reached)
         yield from self._head(kernel)
         words = {word for unit in reached for word in unit.words}

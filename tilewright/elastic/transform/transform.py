@@ -178,23 +178,25 @@ def _judged(
     refusals = Refusals((found.source, *around.found), books, around, identity, proof)
     units = {unit.start: unit for unit in known.units
              if unit.kind == "kernel" and unit.source is found.source}  # fmt: skip
+    reached = {start: refusals.reached(unit) for start, unit in units.items()}
     made = []
     copied: dict[SourceUnit, None] = {}
     for verdict in verdicts:
-        unit = units.get(verdict.function.whole.start_byte)
+        start = verdict.function.whole.start_byte
+        unit = units.get(start)
         reasons = list(verdict.reasons)
         if unit is None:
             place = found.source.place(verdict.function.node)
             reasons.append(Reason(place, WITHIN_WHY))
         else:
-            reasons += refusals.reasons(unit)
+            reasons += refusals.reasons(unit, reached[start])
         made.append(replace(verdict, reasons=tuple(dict.fromkeys(reasons))))
     refused = {v.function.name: v.reasons[0] for v in made if v.reasons}
     made = [_with_namesakes(verdict, refused) for verdict in made]
     for verdict in made:
         if not verdict.reasons:
-            reached = refusals.reached(units[verdict.function.whole.start_byte])
-            copied |= dict.fromkeys(u for u in reached if u in identity.units and u.kind in COPIED)
+            led = reached[verdict.function.whole.start_byte]
+            copied |= dict.fromkeys(u for u in led if u in identity.units and u.kind in COPIED)
     return made, copier, sorted(copied, key=lambda unit: unit.start)
 
 
