@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -301,6 +302,41 @@ def test_a_broker_that_does_not_answer_is_an_error(
     answers = pytest.raises(HostError, match="did not answer")
     with RemoteCoordinator(served.path) as remote, answers:
         remote.join(NORMAL, lambda action: None)
+
+
+@pytest.mark.parametrize("taken", [NORMAL, CRITICAL])
+def test_a_late_answer_is_not_that_of_another_task(
+    served: Served, monkeypatch: pytest.MonkeyPatch, taken: Normal | Critical
+) -> None:
+    """The first task is answered after its deadline, just before the second one.  Only the task
+    whose name another client has may be refused."""
+    late, join = list[Normal | Critical](), server._Client._join
+
+    def joins(client: Any, task: Normal | Critical) -> None:
+        late.append(task)
+        if task == CRITICAL:
+            for each in late:
+                join(client, each)
+                time.sleep(0.05)  # the client hears one answer at a time
+
+    def admitted() -> tuple[Normal | Critical, ...]:
+        state = served.broker.coordinator.state
+        return *(n.task for n in state.normal), *(c for c in state.critical)
+
+    with RemoteCoordinator(served.path) as other, RemoteCoordinator(served.path) as remote:
+        other.join(taken, lambda action: None)
+        monkeypatch.setattr(server._Client, "_join", joins)
+        with monkeypatch.context() as patch:
+            patch.setattr("tilewright.elastic.broker.remote.ANSWERS_S", 0.01)
+            with pytest.raises(HostError, match="did not answer"):
+                remote.join(NORMAL, lambda action: None)
+        if taken == CRITICAL:
+            with pytest.raises(AdmissionRefused, match="already"):
+                remote.join(CRITICAL, lambda action: None)
+        else:
+            remote.join(CRITICAL, lambda action: None)
+        until(lambda: len(admitted()) == (1 if taken == CRITICAL else 2))
+        assert remote._joined.keys() == {CRITICAL.name} - {taken.name}
 
 
 def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:

@@ -80,8 +80,11 @@ class Refused(msgspec.Struct, frozen=True):
         return ERRORS.get(self.code, HostError)(self.message, hint=self.hint, **self.facts)
 
 
-class Joined(msgspec.Struct, frozen=True):
+class JoinAnswer(msgspec.Struct, frozen=True):
+    """The answer to a task that asked to join; refused: why it may not, None: it is admitted."""
+
     task: str
+    refused: Refused | None = None
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
@@ -92,8 +95,8 @@ class Withdrawn(msgspec.Struct, frozen=True):
 
 
 Message = (
-    BrokerWelcome | Refused | Joined | Withdrawn | Critical | Normal | Arrived | Reached | Finished
-    | Ended | Gone | Begin | Proceed | Enqueue | Noticed | Recalibrated | Overdue
+    BrokerWelcome | Refused | JoinAnswer | Withdrawn | Critical | Normal | Arrived | Reached
+    | Finished | Ended | Gone | Begin | Proceed | Enqueue | Noticed | Recalibrated | Overdue
 )  # fmt: skip
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 

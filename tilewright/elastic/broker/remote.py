@@ -15,7 +15,7 @@ from pathlib import Path
 from tilewright.base.errors import HostError, InputError, TilewrightError
 from tilewright.elastic.broker.messages import (
     BrokerWelcome,
-    Joined,
+    JoinAnswer,
     Message,
     Refused,
     Withdrawn,
@@ -29,6 +29,7 @@ from tilewright.elastic.coordinator import (
     FailedActions,
     Sink,
     joined,
+    now_us,
     owner_of,
 )
 from tilewright.elastic.gil_priority import InterpreterPriority
@@ -86,8 +87,10 @@ class RemoteCoordinator:
         #: Tasks of the open critical requests, by request number.
         self._tasks: dict[int, str] = {}
         self._sending, self._joining = threading.Lock(), threading.Lock()
-        self._answer: Joined | Refused | None = None
-        self._answered = threading.Event()
+        #: The task that waits for its answer, if any; the lock guards both.
+        self._pending: str | None = None
+        self._answer: JoinAnswer | None = None
+        self._answering, self._answered = threading.Lock(), threading.Event()
         self._ended: TilewrightError | None = None
         self._failed = FailedActions()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -131,20 +134,22 @@ class RemoteCoordinator:
     def join(self, task: Critical | Normal, sink: Sink) -> None:
         with self._joining:
             self._sinks[task.name] = sink
-            self._answer = None
             self._answered.clear()
+            self._pending, self._answer = task.name, None
             self._send(task)
-            if not self._answered.wait(ANSWERS_S):
+            in_time = self._answered.wait(ANSWERS_S)
+            with self._answering:
+                self._pending, answer = None, self._answer
+            if answer is None and not in_time:
                 del self._sinks[task.name]
                 raise HostError(
                     f"the broker did not answer within {ANSWERS_S:g} s",
                     hint="Look whether its process is stopped, and start it again",
                     task=task.name,
                 )
-            answer = self._answer
-            if isinstance(answer, Refused):
+            if answer is not None and answer.refused is not None:
                 del self._sinks[task.name]
-                raise answer.error
+                raise answer.refused.error
             self._joined[task.name] = task
             self._check()
 
@@ -187,23 +192,33 @@ class RemoteCoordinator:
         except TilewrightError as error:
             self._ended = error
             self._answered.set()
-            for request, task in list(self._tasks.items()):
-                self._give(task, Refuse(request, error))
-            for name, joined in list(self._joined.items()):
-                if isinstance(joined, Normal):
+            for request, owner in list(self._tasks.items()):
+                self._give(owner, Refuse(request, error))
+            for name, task in list(self._joined.items()):
+                if isinstance(task, Normal):
                     self._give(name, Refuse(-1, error))
 
     def _hear(self, message: Message) -> None:
         match message:
-            case Joined() | Refused(request=-1):
-                self._answer = message
-                self._answered.set()
+            case JoinAnswer():
+                self._hear_answer(message)
             case Refused(request=request):
                 self._give(self._tasks.get(request, NOBODY), Refuse(request, message.error))
             case Withdrawn(task=task, why=why):
                 self._give(task, Withdraw(task, why.error))
             case Enqueue() | Begin() | Proceed() | Noticed() | Recalibrated() | Overdue():
                 self._give(owner_of(message, self._tasks), message)
+
+    def _hear_answer(self, answer: JoinAnswer) -> None:
+        """Takes the answer of the task that waits for it.  If an admission comes after its task
+        has given up, the task leaves."""
+        with self._answering:
+            late = answer.task != self._pending
+            if not late:
+                self._answer, self._pending = answer, None
+                self._answered.set()
+        if late and answer.refused is None:
+            self._send(Gone(now_us(), answer.task))
 
     def _give(self, task: str, action: Action) -> None:
         """Gives an action to its task.  An error of the task's sink is raised when that task posts

@@ -20,7 +20,7 @@ from tilewright.base.errors import AdmissionRefused, HostError, InputError, Tile
 from tilewright.elastic.broker.budget_word import SharedWord, file_of, remove_left
 from tilewright.elastic.broker.messages import (
     BrokerWelcome,
-    Joined,
+    JoinAnswer,
     Message,
     Withdrawn,
     encoded,
@@ -257,10 +257,10 @@ class _Client:
                 )
             self._coordinator.join(task, self._sink)
         except AdmissionRefused as error:
-            self.send(refused(-1, error))
+            self.send(JoinAnswer(task.name, refused(-1, error)))
             return
         self._tasks[task.name] = task
-        self.send(Joined(task.name))
+        self.send(JoinAnswer(task.name))
 
     def _sink(self, action: Action) -> None:
         self.send(told(action))
