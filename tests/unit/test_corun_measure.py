@@ -39,7 +39,7 @@ class Host:
 def test_alone_and_beside_are_measured_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host()
     model: Any = SimpleNamespace(launches=[0], device=SimpleNamespace(name="a device"))
-    monkeypatch.setattr(module, "kernel_times", lambda model, seconds: [90.0])
+    monkeypatch.setattr(module, "kernel_times", lambda *_: [90.0])
     monkeypatch.setattr(module, "requests", host.requests)
     monkeypatch.setattr(module, "Background", host.background)
     found = measure(

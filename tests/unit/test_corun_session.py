@@ -93,7 +93,7 @@ class Beside:
             return curves_of(models, phases=(phase,), concurrency=choice)
 
         place = "tilewright.elastic.normal"
-        patch.setattr(f"{place}.kernel_times", lambda model, _: [10.0] * len(model.launches))
+        patch.setattr(f"{place}.kernel_times", lambda _, launches, __: [10.0] * len(launches))
         patch.setattr(f"{place}.NormalModels._rate", staticmethod(lambda *_: 1.0))
         patch.setattr(Corun, "_measure", measured)
 

@@ -29,7 +29,7 @@ from tilewright.elastic.load_generator import Asking, CriticalLoad, check_all
 from tilewright.elastic.measure_curves import (
     Background,
     Measured,
-    Running,
+    PlacedPlan,
     check,
     identity,
     measure,
@@ -125,7 +125,7 @@ class Corun:
         return self.measured[0].concurrency
 
     @property
-    def _running(self) -> list[Running]:
+    def _running(self) -> list[PlacedPlan]:
         return self.normal.running(self.concurrency.gated)
 
     def allow(self, workers: int) -> None:

@@ -61,7 +61,7 @@ WARM_S = 2.0
 
 
 #: A normal model and the device that it runs on.
-Running: TypeAlias = tuple[NormalPlan, CudaDevice]
+PlacedPlan: TypeAlias = tuple[NormalPlan, CudaDevice]
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -155,21 +155,23 @@ def repeated(once: Callable[[], float], most: int, seconds: float, least: int = 
     return found
 
 
-def kernel_times(model: CriticalModel, seconds: float = 1.0) -> list[float]:
+def kernel_times(
+    device: CudaDevice, launches: Sequence[Launch], seconds: float = 1.0
+) -> list[float]:
     """Microseconds of each kernel alone: the shortest of several runs, by the device's clock."""
-    each = seconds / max(1, len(model.launches))
-    return [min(repeated(_timed(model, launch), MOST_RUNS, each)) for launch in model.launches]
+    each = seconds / max(1, len(launches))
+    return [min(repeated(_timed(device, launch), MOST_RUNS, each)) for launch in launches]
 
 
-def _timed(model: CriticalModel, launch: Launch) -> Callable[[], float]:
+def _timed(device: CudaDevice, launch: Launch) -> Callable[[], float]:
     """Times a kernel by several consecutive launches, since the first one waits for the host."""
-    run = model.device.record([launch] * IN_A_ROW)
-    return lambda: 1e3 * model.device.milliseconds(run) / IN_A_ROW
+    run = device.record([launch] * IN_A_ROW)
+    return lambda: 1e3 * device.milliseconds(run) / IN_A_ROW
 
 
 def measure(
     model: CriticalModel,
-    normal: Sequence[Running],
+    normal: Sequence[PlacedPlan],
     allow: Callable[[int], None],
     scheduler: Scheduler,
     *,
@@ -192,7 +194,8 @@ def measure(
     seconds: the approximate length of the whole measurement; each point has at least three requests
     gap_s: seconds between requests of the model alone, as expected in use
     """
-    times, settle_us = kernel_times(model, seconds / 8), scheduler.design.settle_us
+    times = kernel_times(model.device, model.launches, seconds / 8)
+    settle_us = scheduler.design.settle_us
     counts = divided(times, phases)
     parts = _parts(counts)
     tried = (0, *levels_of(workers, steps))
@@ -272,7 +275,7 @@ class Background:
 
     def __init__(
         self,
-        normal: Sequence[Running],
+        normal: Sequence[PlacedPlan],
         allow: Callable[[int], None],
         budget: int,
         scheduler: Scheduler,

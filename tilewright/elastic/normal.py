@@ -1,7 +1,7 @@
 """Loads and times normal models, and makes the plans that a design needs.
 
-Input: bundles, a device for each, the budget word.  Output: `Running` for the agents.  The policy
-decides when each model runs.
+Input: bundles, a device for each, the budget word.  Output: `PlacedPlan`s for the agents.  The
+policy decides when each model runs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tilewright.elastic.costs import kernel_costs, run_ends
-from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.entry_flag import EntryKernels, Flag
 from tilewright.elastic.gates import gates_of
-from tilewright.elastic.measure_curves import Running, kernel_times, repeated
+from tilewright.elastic.measure_curves import PlacedPlan, kernel_times, repeated
 from tilewright.elastic.plans import (
     ElasticKernels,
     ElasticRuns,
@@ -71,14 +70,14 @@ class NormalModels:
             )
         ]
         self._times = [
-            kernel_times(CriticalModel(host, None), seconds)
+            kernel_times(host.device, [launch for _, launch in _largest(host)], seconds)
             for host in parts_of(show, "Timing kernels of normal models", self.hosts)
         ]
         self.costs = [
             kernel_costs(h, each) for h, each in zip(self.hosts, self._times, strict=True)
         ]
         self._elastic = [ElasticPlan(h, budget) for h in self.hosts] if self.elastic else []
-        self._made: dict[bool, list[Running]] = {}
+        self._made: dict[bool, list[PlacedPlan]] = {}
         self.alone = [self._rate(host, seconds) for host in self.hosts]
 
     @property
@@ -96,7 +95,7 @@ class NormalModels:
         """The number of workers of the largest kernel of all models."""
         return max(h.residents(slot, launch) for h in self.hosts for slot, launch in _largest(h))
 
-    def running(self, gated: bool = False) -> list[Running]:
+    def running(self, gated: bool = False) -> list[PlacedPlan]:
         if gated not in self._made:
             plans = (self._plan(number, gated) for number in range(len(self.hosts)))
             self._made[gated] = list(zip(plans, self.devices, strict=True))
