@@ -18,7 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.elastic.transform.cpu_trial import Crew, Extents, Trial, TrialLaunch, looks_of
+from tilewright.elastic.transform.cpu_trial import (
+    Extents,
+    Trial,
+    TrialLaunch,
+    TrialWorkers,
+    budget_checks,
+)
 
 #: Elements of an array that a kernel gets, and seconds that a run may take.
 ELEMENTS, SECONDS = 1 << 18, 20
@@ -210,16 +216,16 @@ def _compared(
 ) -> Outcome:
     forces = [
         (f"{workers} workers, look {look}",
-         Crew(workers, looks=lambda n, look=look: 0 if n else look))
+         TrialWorkers(workers, looks=lambda n, look=look: 0 if n else look))
         for workers in ((1,) if order else (1, 3))
-        for look in (0, *range(2, looks_of(launch, workers) + 1))
+        for look in (0, *range(2, budget_checks(launch, workers) + 1))
     ]  # fmt: skip
     if not order:
-        away = Crew(4, processors=2, looks=lambda n: 3 if n < 2 else 0)
+        away = TrialWorkers(4, processors=2, looks=lambda n: 3 if n < 2 else 0)
         forces.append(("two processors", away))
     for runs, (what, force) in enumerate(forces, 1):
 
-        def elastic(force: Crew = force) -> None:
+        def elastic(force: TrialWorkers = force) -> None:
             trial.elastic(name, launch, force)
 
         found = Run(launch, elastic)

@@ -41,7 +41,7 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("TILEWRIGHT_COMPILED", str(shared_root(tmp_path_factory) / "compiled"))
         for name in (
             "server.async_store.TURN",
-            "server.async_store.PATIENCE",
+            "server.async_store.TIMEOUT",
             "hosts.browser.START_SECONDS",
             "hosts.browser_find.VERSION_SECONDS",
             "hosts.browser_dawn.PROBE_SECONDS",

@@ -52,7 +52,7 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
-class Made:
+class TargetOutput:
     """What one target made: its section, and the code of every kernel by variant."""
 
     section: Section
@@ -64,7 +64,7 @@ def contents_of(
     plans: Sequence[Planned],
     program: Program,
     tensors: Sequence[Node],
-    made: Mapping[str, Made],
+    made: Mapping[str, TargetOutput],
 ) -> Contents:
     """The whole bundle; weights are not read yet."""
     blobs: Blobs = {}
@@ -139,7 +139,7 @@ def _plan(program: Program, plan: Plan, blobs: Blobs) -> bundle.PlanEntry:
     )
 
 
-def _slots(made: Made, specs: Sequence[Mapping[str, object]]) -> list[sections.Slot]:
+def _slots(made: TargetOutput, specs: Sequence[Mapping[str, object]]) -> list[sections.Slot]:
     """Per kernel its slot, and by variant its schedule and the digest of its code."""
     return [
         sections.Slot(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.assembly import Made, ModelFacts, contents_of
+from tilewright.assembly import ModelFacts, TargetOutput, contents_of
 from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, UsageError
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
@@ -88,7 +88,7 @@ class Compiled:
     contents: Contents
     plans: tuple[Planned, ...]
     program: Program
-    made: Mapping[str, Made]
+    made: Mapping[str, TargetOutput]
     seconds: dict[str, float]
 
     @property
@@ -302,7 +302,7 @@ def assemble(
     return Compiled(contents, tuple(plans), program, made, clock.seconds)
 
 
-def _made(chosen: Target, program: Program, options: Options, clock: _Clock) -> Made:
+def _made(chosen: Target, program: Program, options: Options, clock: _Clock) -> TargetOutput:
     """Every kernel's code in every variant, and the target's section."""
     usual = [v for v, known in chosen.variants.items() if known.usual]
     variants = [v for v in chosen.variants if v in (options.variants or usual)]
@@ -324,7 +324,7 @@ def _made(chosen: Target, program: Program, options: Options, clock: _Clock) -> 
             for variant, code in chosen.codes(kernel, schedules, without=options.without).items():
                 codes[variant].append(code)
     with clock.stage("link"):
-        return Made(chosen.encode(program, codes, options.settings), codes)
+        return TargetOutput(chosen.encode(program, codes, options.settings), codes)
 
 
 class _Clock:

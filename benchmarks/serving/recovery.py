@@ -109,7 +109,7 @@ def row(subject: str, browser: str, found: list[Row]) -> Row:
 
 
 def main(run: Run, browser: Annotated[str, among(BROWSERS, "The browser")] = "chromium") -> None:
-    module.PATIENCE = 60.0  # the module is linked before the answer goes out
+    module.TIMEOUT = 60.0  # the module is linked before the answer goes out
     with Driver(require(browser)) as driver:
         for subject in SUBJECTS:
             with tempfile.TemporaryDirectory(prefix="tilewright-") as place:

@@ -11,7 +11,7 @@ const DROPPED = 10;
 
 const { loop, sessions } = JSON.parse(await text(process.stdin));
 const { openForecast } = await import(`${loop}/forecast.js`);
-const { openSupply } = await import(`${loop}/candidate_queue.js`);
+const { openQueue } = await import(`${loop}/candidate_queue.js`);
 
 /** Time is no part of what is simulated. */
 const pace = { spend() {}, async turn() {} };
@@ -35,7 +35,7 @@ async function session({ kernels, picks, looks, learning, seed }) {
       return spec === undefined ? null : { header: { spec, candidate, schedule: kernels[spec].schedules[candidate] } };
     },
   };
-  const supply = learning ? openSupply({ line, forecast, pace, signal: new AbortController().signal, isOver: () => false }) : line;
+  const supply = learning ? openQueue({ line, forecast, pace, signal: new AbortController().signal, isOver: () => false }) : line;
   const best = kernels.map(() => 1);
   const seen = [];
   for (let trials = 1; seen.length < looks.length; trials++) {

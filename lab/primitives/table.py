@@ -19,7 +19,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.elementwise import MapSchedule, ReduceSchedule, one_row
-from tilewright.targets.simd.inner_product import DepthSchedule
+from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule
 from tilewright.targets.wasm.choices import CHOICES
@@ -220,7 +220,7 @@ def untuned(kernel: Kernel, machine: Machine) -> Schedule:
             if primitive.concerns(roles):
                 schedule = primitive.untuned.change(schedule)
         return schedule
-    if isinstance(schedule, DepthSchedule):
+    if isinstance(schedule, InnerProductSchedule):
         return replace(schedule, x0=1, y0=1, r0=1, x1=1, y1=1)
     least = {f.name: LEAST[f.name] for f in fields(schedule) if f.name in LEAST}
     if isinstance(schedule, MapSchedule | ReduceSchedule) and one_row(kernel):

@@ -18,18 +18,18 @@ from .replacing import replace_once
 LONG = "600_000"
 #: By name: a file, a line of it that is there once, and what stands there instead.
 LIMITS = {
-    "auto": ("engine/auto.js", "[PATIENCE, TIMES] = [10_000,", f"[PATIENCE, TIMES] = [{LONG},"),
+    "auto": ("engine/auto.js", "[TIMEOUT, TIMES] = [10_000,", f"[TIMEOUT, TIMES] = [{LONG},"),
     "start": ("engine/pool.js", "START_LIMIT = 10_000;", f"START_LIMIT = {LONG};"),
     "take": ("engine/exchange.js", "TAKE_LIMIT = 2000;", f"TAKE_LIMIT = {LONG};"),
-    "files": ("engine/opfs_cache.js", "PATIENCE = 30_000;", f"PATIENCE = {LONG};"),
-    "job": ("tune/exchange/watchdog.js", "PATIENCE = 5000;", f"PATIENCE = {LONG};"),
+    "files": ("engine/opfs_cache.js", "TIMEOUT = 30_000;", f"TIMEOUT = {LONG};"),
+    "job": ("tune/exchange/watchdog.js", "TIMEOUT = 5000;", f"TIMEOUT = {LONG};"),
     "answer": (
         "tune/exchange/unresponsive_gpu.js",
         "[ANSWER, TIMES] = [500,",
         f"[ANSWER, TIMES] = [{LONG},",
     ),
-    "server": ("tune/sources/socket.js", "PATIENCE = 15_000;", f"PATIENCE = {LONG};"),
-    "trial": ("tune/trial/trials.js", "PATIENCE = 4000;", f"PATIENCE = {LONG};"),
+    "server": ("tune/sources/socket.js", "TIMEOUT = 15_000;", f"TIMEOUT = {LONG};"),
+    "trial": ("tune/trial/trials.js", "TIMEOUT = 4000;", f"TIMEOUT = {LONG};"),
 }
 #: What goes on after a job was given up may take its time in any case.
 ALWAYS = (

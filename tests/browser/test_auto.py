@@ -125,7 +125,7 @@ def impatient(folder: Path, more: str, *, remembered: bool = False) -> Path:
     kept = "(await (await caches.open('tilewright-chosen-1')).keys()).length"
     limit = f"{kept} ? patience : 600_000" if remembered else "patience"
     for line, patience in (
-        ("[PATIENCE, TIMES] = [10_000, 2]", "[PATIENCE, TIMES] = [2000, 0]"),
+        ("[TIMEOUT, TIMES] = [10_000, 2]", "[TIMEOUT, TIMES] = [2000, 0]"),
         ("within(patience, starting)", f"within({limit}, starting)"),
     ):
         replace_once(web / "engine" / "auto.js", line, patience)

@@ -45,7 +45,7 @@ def slowest(space: Space) -> int:
 
 def given_bad(visit: Visit, browser: str, folder: Path, monkeypatch: Any, **options: Any) -> Any:
     """What a page finds whose bundle is linked with a slow default; and the store's reports."""
-    monkeypatch.setattr(module, "PATIENCE", 600.0)
+    monkeypatch.setattr(module, "TIMEOUT", 600.0)
     write(compile_matmul(ROWS, DEPTH, COLUMNS, Options(variants=("x86",))).contents, folder / "m")
     bundle = open_bundle(folder / "m")
     bad = slowest(space_of(kernels_of(bundle)[0], find(DEVICE)))

@@ -30,7 +30,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import HeadMatrixSchedule, HeadRowSchedule
 from tilewright.targets.gpu.attention.strategies import MANY
-from tilewright.targets.gpu.product.schedule import ShuffleSchedule
+from tilewright.targets.gpu.product.schedule import SubgroupSchedule
 from tilewright.targets.gpu.product.strategies import BYTES
 from tilewright.targets.gpu.workgroup_limits import PACKED, SHARED_SIZES, SIZES, SUBGROUPS, size_of
 from tilewright.targets.scalar_lowering import Plain
@@ -247,7 +247,7 @@ def test_products_by_subgroups(
     width = next((size for size in SIZES if {SUBGROUPS, size_of(size)} <= has), 0)
     if not width:
         pytest.skip("the adapter lacks subgroups of one size")
-    schedule = ShuffleSchedule(width, 4, 4, 4, 8, 8 * width, 1, unrolled)
+    schedule = SubgroupSchedule(width, 4, 4, 4, 8, 8 * width, 1, unrolled)
 
     def choose(kernel: Kernel, variant: object) -> Schedule:
         assert not schedule.objection(kernel)

@@ -38,7 +38,7 @@ MORE_THAN_A_HEAD = 1000
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module is linked before the answer goes out."""
-    monkeypatch.setattr(module, "PATIENCE", 60.0)
+    monkeypatch.setattr(module, "TIMEOUT", 60.0)
 
 
 def test_it_agrees_and_shares_its_weights(visit: Visit, library: Library, tmp_path: Path) -> None:

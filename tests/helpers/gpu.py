@@ -20,7 +20,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.emit import dynamic_of
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule, ShuffleSchedule
+from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule, SubgroupSchedule
 from tilewright.targets.gpu.strategy import GroupAlternative
 from tilewright.targets.gpu.workgroup_limits import FEATURES, UNITS
 from tilewright.targets.packing import PACKING
@@ -109,11 +109,11 @@ def random_few_rows(rng: Random) -> FewRowsSchedule:
     return FewRowsSchedule(rng.choice([1, 2, 3]), rng.choice([4, 8, 12, 32]), slices)
 
 
-def random_shuffles(rng: Random, least: int = 1) -> ShuffleSchedule:
+def random_shuffles(rng: Random, least: int = 1) -> SubgroupSchedule:
     """A small tile by small subgroups; `least` steps of the columns at least are read together."""
     width, x0, y0 = rng.choice([4, 8]), rng.choice([1, 3, 4]), rng.choice([4, 8])
     r0 = rng.choice([r for r in (1, 2, 4, 8) if r >= least])
-    return ShuffleSchedule(
+    return SubgroupSchedule(
         max(width, r0), x0, y0, r0, x0 * rng.choice([1, 2, 3]),
         y0 * max(width, r0) * rng.choice([1, 1, 2]), rng.choice([1, 2, 4]), rng.random() < 0.5,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from tilewright.elastic.broker import RemoteCoordinator
 from tilewright.elastic.broker.messages import decoded, encoded, refused
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import critical_task
-from tilewright.elastic.load_generator import Asking, CriticalLoad
+from tilewright.elastic.load_generator import CriticalLoad, NormalLoad
 from tilewright.elastic.policy import (
     Action,
     Arrived,
@@ -243,7 +243,7 @@ def test_a_request_is_answered_whatever_fails_of_others(
 
 def test_a_source_of_normal_work_that_fails_is_told(pair: Pair) -> None:
     pair.coordinator._failed.keep("normal", HostError("its launch failed", hint="Report this"))
-    asking = Asking(pair.normal, [0.0, 0.0], threading.Event())
+    asking = NormalLoad(pair.normal, [0.0, 0.0], threading.Event())
     asking.join(PATIENCE)
     with pytest.raises(HostError, match="its launch failed"):
         asking.check()

@@ -31,10 +31,10 @@ from tilewright.hosts.trial_memory import (
     MARK,
     ROOM,
     LaidBuffer,
-    Natural,
     Storage,
     TrialMemory,
-    Words,
+    TypedStorage,
+    WordStorage,
 )
 from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
@@ -476,7 +476,7 @@ def test_candidates_of_every_kind_are_right(name: str, where: str) -> None:
     assert tried._check(other) == ""
 
 
-@pytest.mark.parametrize("storage", [Words(), Natural()], ids=["words", "natural"])
+@pytest.mark.parametrize("storage", [WordStorage(), TypedStorage()], ids=["words", "natural"])
 @pytest.mark.parametrize(
     ("dtype", "size", "dense"),
     [("f32", 5, ""), ("f32", 5, "halves"), ("i8", 7, "bytes"), ("u8", 3, ""), ("i64", 4, ""),

@@ -45,7 +45,7 @@ from tilewright.plan import Program, check
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRICES
 from tilewright.targets.gpu.pointwise import f16_copy
-from tilewright.targets.gpu.product.schedule import GroupSchedule, HalfSchedule
+from tilewright.targets.gpu.product.schedule import F16Schedule, GroupSchedule
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
@@ -149,7 +149,7 @@ def test_a_thread_divides_whole_words() -> None:
 
 WAYS: list[tuple[Any, Schedule]] = [
     (MATRICES, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
-    (HALVES_BY_TILES, HalfSchedule(4, 4, 4, 16, 16, 16)),
+    (HALVES_BY_TILES, F16Schedule(4, 4, 4, 16, 16, 16)),
     (REGISTERS, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
 ]
 

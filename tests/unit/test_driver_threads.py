@@ -47,7 +47,7 @@ from tilewright.hosts.wasmtime import (
 from tilewright.targets.wasm.image import HEADER_WORDS, STEP_WORDS
 
 MODELS = Path(__file__).parents[1] / "models"
-PREEMPT, SPIN, PATIENCE, COMING, POSITION = 0, 16, 20, 152, 256
+PREEMPT, SPIN, STALL_LIMIT, COMING, POSITION = 0, 16, 20, 152, 256
 STALLED = 2
 TICKETS, FLAGS, CHAIN = 4, 7, 6
 #: Seconds, and waits of the driver: a worker may be stopped for long on a busy machine.
@@ -233,7 +233,7 @@ def test_preempting_stops_between_tiles(host: Made, barrier: float) -> None:
     """Set in mid-run: nothing moves, nobody gives up, and then the result is the same."""
     many = host(compile_graph(block(), sharing(barrier)), 3)
     want = many.run(x_of()).outputs["y"]
-    many.memory.set(PATIENCE, 1)
+    many.memory.set(STALL_LIMIT, 1)
     many.memory.set(PREEMPT, 1)
     thread, found = in_background(lambda: many.run(x_of()))
     before = progress(many)
@@ -241,7 +241,7 @@ def test_preempting_stops_between_tiles(host: Made, barrier: float) -> None:
         a_while()
     assert progress(many) == before
     assert thread.is_alive()
-    many.memory.set(PATIENCE, LONG)
+    many.memory.set(STALL_LIMIT, LONG)
     for _ in range(20):  # a few tiles at a time
         many.memory.set(PREEMPT, 0)
         many.memory.set(PREEMPT, 1)
@@ -308,7 +308,7 @@ def test_a_ticket_that_is_never_finished(host: Made) -> None:
     """Somebody takes a ticket and dies: the run ends with an error, and the next one is right."""
     many = host(compile_graph(block(), sharing()), 2)
     want = many.run(x_of()).outputs["y"]
-    many.memory.set(PATIENCE, 3)
+    many.memory.set(STALL_LIMIT, 3)
     many.memory.set(PREEMPT, 1)
     epoch = many.memory.word(EPOCH)
     thread, found = in_background(lambda: many.run(x_of()))
@@ -317,7 +317,7 @@ def test_a_ticket_that_is_never_finished(host: Made) -> None:
     many.memory.set(PREEMPT, 0)
     thread.join(PATIENT)
     assert isinstance(found[0], HostError)
-    many.memory.set(PATIENCE, LONG)
+    many.memory.set(STALL_LIMIT, LONG)
     np.testing.assert_array_equal(many.run(x_of()).outputs["y"], want)
 
 

@@ -16,7 +16,7 @@ from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import Transformed, transform
-from tilewright.elastic.transform.cpu_trial import Crew, Trial, TrialLaunch, bits, copies
+from tilewright.elastic.transform.cpu_trial import Trial, TrialLaunch, TrialWorkers, bits, copies
 from tilewright.hosts.cuda_on_cpu import compiler
 
 #: Sources of one test.
@@ -107,7 +107,7 @@ def _same(trial: Trial, number: int) -> bool:
     runs = []
     for looks in () if _is_slice(number) else (2, 0):
         given = copies(launch)
-        trial.elastic("all", given, Crew(2, looks=growing(looks)))
+        trial.elastic("all", given, TrialWorkers(2, looks=growing(looks)))
         runs.append(bits(given))
     given = copies(launch)
     trial.slice("all", given, 0, 1)

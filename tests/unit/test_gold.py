@@ -12,7 +12,7 @@ from lab.subjects import product_kernel
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.simd.gold_questions import DEEP, slow_schedule
-from tilewright.targets.simd.inner_product import DepthSchedule
+from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.tuning.candidates import build, space_of
 
 Sizes = tuple[int, int, int]
@@ -76,4 +76,4 @@ def test_a_class_whose_default_is_slow_itself_gets_none() -> None:
     kernel = kernel_of((128, 384, 384))
     default = space_of(kernel, DEVICES[0]).schedules[0]
     assert slow_schedule(kernel, replace(default, lanes=1)) is None
-    assert slow_schedule(kernel, DepthSchedule()) is None
+    assert slow_schedule(kernel, InnerProductSchedule()) is None

@@ -23,7 +23,7 @@ from tilewright.kernel.stepper import Stepper, convert
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.product.fast_division import LARGEST, fast_division
-from tilewright.targets.gpu.product.schedule import HalfSchedule
+from tilewright.targets.gpu.product.schedule import F16Schedule
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
@@ -113,7 +113,7 @@ def test_what_may_be_0_is_divided_exactly(epilogue: Epilogue) -> None:
 
 @pytest.mark.parametrize(
     "schedule",
-    [MatrixSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 1, 1), HalfSchedule(4, 4, 1, 8, 8, 4)],
+    [MatrixSchedule("f16-f32", 16, 16, 16, 32, 1, 1, 1, 1), F16Schedule(4, 4, 1, 8, 8, 4)],
     ids=lambda s: s.form,
 )
 def test_texts_of_rounded_products_have_no_exact_division(schedule: Schedule) -> None:
@@ -126,7 +126,7 @@ def test_texts_of_rounded_products_have_no_exact_division(schedule: Schedule) ->
 def test_a_product_of_halves() -> None:
     totals = np.float32([-100, 100, np.inf, np.nan, -np.inf, 0, 1, -1])
     x = np.repeat(totals[:, None] / STEPS, STEPS, axis=1)
-    schedule = HalfSchedule(4, 4, 1, 8, 8, 4)
+    schedule = F16Schedule(4, 4, 1, 8, 8, 4)
     got = by_groups(HALVES_BY_TILES, product_of(silu, 8), {"x": x}, lambda _: schedule)
     kernel = kernel_of(silu)
     for row, total in zip(got, totals, strict=True):

@@ -32,7 +32,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule, types_of
 from tilewright.targets.gpu.matrix.strategies import MATRICES
-from tilewright.targets.gpu.product.schedule import GroupSchedule, HalfSchedule
+from tilewright.targets.gpu.product.schedule import F16Schedule, GroupSchedule
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.workgroup_limits import F16, FEATURES
@@ -66,8 +66,8 @@ def of_matrices(rng: Random) -> MatrixSchedule:
     return random_matrices(rng, "f16-f32")
 
 
-def of_tiles(rng: Random) -> HalfSchedule:
-    return HalfSchedule(**vars(random_tile(rng)))
+def of_tiles(rng: Random) -> F16Schedule:
+    return F16Schedule(**vars(random_tile(rng)))
 
 
 @pytest.mark.one_in(3)
@@ -115,7 +115,7 @@ class OfHalves(ByGroups):
     [
         (MATRICES, MatrixSchedule("f16-f32", 8, 8, 8, 8, 2, 1, 1, 2, 2)),
         (MATRICES, MatrixSchedule("f16-f32", 8, 16, 16, 16, 1, 1, 2, 1, ahead=False)),
-        (HALVES_BY_TILES, HalfSchedule(4, 4, 4, 16, 16, 16, apart=True)),
+        (HALVES_BY_TILES, F16Schedule(4, 4, 4, 16, 16, 16, apart=True)),
         (REGISTERS, GroupSchedule(4, 8, 4, 16, 16, 16, ahead=True)),
     ],
 )
@@ -136,8 +136,8 @@ def test_products_of_f32_are_not_rounded(bits: int) -> None:
     """Nobody asked for less: only where the model has halves."""
     kernel = kernel_of(product_of(32, 32, 32, bits, ""))
     space = space_of(kernel, CLASSES["webgpu"])
-    assert not any(isinstance(s, (MatrixSchedule, HalfSchedule)) for s in space.schedules)
-    for schedule in (MatrixSchedule("f16-f32", 8, 8, 8, 8), HalfSchedule()):
+    assert not any(isinstance(s, (MatrixSchedule, F16Schedule)) for s in space.schedules)
+    for schedule in (MatrixSchedule("f16-f32", 8, 8, 8, 8), F16Schedule()):
         assert WGSL.objection(kernel, schedule)
 
 
@@ -186,7 +186,7 @@ def test_matrices_lie_at_constant_places(bits: int) -> None:
 def test_the_space_has_both_kinds(bits: int) -> None:
     kernel = kernel_of(product_of(256, 256, 256, bits))
     space = space_of(kernel, CLASSES["webgpu"])
-    found = [s for s in space.schedules if isinstance(s, (MatrixSchedule, HalfSchedule))]
+    found = [s for s in space.schedules if isinstance(s, (MatrixSchedule, F16Schedule))]
     assert {s.form for s in found} == {"matrix", "half"}
     for schedule in found:
         assert schedule.features <= FEATURES
@@ -194,7 +194,7 @@ def test_the_space_has_both_kinds(bits: int) -> None:
         assert not WGSL.objection(kernel, schedule)
         assert WGSL.schedule(schedule.to_json()) == schedule
     able = [space.schedules[n] for n in space.trial_on({F16})]
-    assert any(isinstance(s, HalfSchedule) for s in able)
+    assert any(isinstance(s, F16Schedule) for s in able)
     assert not any(isinstance(s, MatrixSchedule) for s in able)
     texts = [WGSL.code(kernel, s).body for s in found[:: len(found) - 1]]
     assert all(text.startswith("enable f16;") for text in texts)

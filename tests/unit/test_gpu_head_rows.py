@@ -23,7 +23,7 @@ from tilewright.kernel.reduction import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.api import Cuda
-from tilewright.targets.gpu.attention.schedule import Dealt, HeadRowSchedule, HeadSchedule
+from tilewright.targets.gpu.attention.schedule import HeadRowSchedule, HeadSchedule, KeyAssignment
 from tilewright.targets.gpu.attention.strategies import ONE, ROW_EACH
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import build, space_of
@@ -95,7 +95,7 @@ def test_keys_that_the_row_does_not_see_are_not_read(past: int) -> None:
         values[name][:, :, max(past, 0) + 1 :] = np.nan
     assert np.isnan(want).all() == (past < 0)
     schedule = HeadRowSchedule(32, 8, 4, 2, 2)
-    assert Dealt.of(kernel_of(2, 67, 32), schedule).block == 16
+    assert KeyAssignment.of(kernel_of(2, 67, 32), schedule).block == 16
     assert_same(by_groups(ONE, graph, values, lambda _: schedule), want)
 
 

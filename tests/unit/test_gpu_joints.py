@@ -40,7 +40,7 @@ from tilewright.plan.arena import lasting
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.joined.side_by_side import together
 from tilewright.targets.gpu.product.chains import for_chain
-from tilewright.targets.gpu.product.schedule import FewRowsSchedule, RoundedSchedule
+from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
 from tilewright.targets.gpu.vectors import vectors
 from tilewright.targets.scalar_lowering import lower as plainly
@@ -113,9 +113,11 @@ CASES = {
 }
 
 
-def random_rounded(rng: Random) -> RoundedSchedule:
+def random_rounded(rng: Random) -> FewRowsInt8Schedule:
     unit, r1 = rng.choice([8, 16]), rng.choice([0, 0, 96])
-    return RoundedSchedule(**vars(random_few_rows(rng)), unit=unit, r1=r1, ahead=rng.random() < 0.5)
+    return FewRowsInt8Schedule(
+        **vars(random_few_rows(rng)), unit=unit, r1=r1, ahead=rng.random() < 0.5
+    )
 
 
 def lowered(joint: Joint, pick: Callable[[], FewRowsSchedule]) -> TileFn:

@@ -38,7 +38,7 @@ from tilewright.graph.passes import optimise
 from tilewright.kernel.serial import kernel_from_data, kernel_to_data
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.product.schedule import RoundedSchedule, may_round
+from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, may_round
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, ROUNDED, ROUNDED_EACH
 from tilewright.targets.gpu.workgroup_limits import PACKED
 from tilewright.targets.packing import PACKING
@@ -111,9 +111,11 @@ def in_bytes(x: np.ndarray, unit: int) -> np.ndarray:
     return (np.rint(units / size) * size).reshape(len(x), -1)[:, : x.shape[1]]
 
 
-def random_rounded(rng: Random) -> RoundedSchedule:
+def random_rounded(rng: Random) -> FewRowsInt8Schedule:
     r1, unit = rng.choice([0, 0, 64, 96, 256]), rng.choice([8, 16])
-    return RoundedSchedule(**vars(random_few_rows(rng)), r1=r1, unit=unit, ahead=rng.random() < 0.5)
+    return FewRowsInt8Schedule(
+        **vars(random_few_rows(rng)), r1=r1, unit=unit, ahead=rng.random() < 0.5
+    )
 
 
 @pytest.mark.one_in(3)
@@ -154,17 +156,17 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
 @pytest.mark.parametrize("loose", ["", "f16"])
 def test_nobody_rounds_unasked(loose: str) -> None:
     kernel = kernel_of(replace(CASES["one row"], loose=loose))
-    assert "may not be rounded" in RoundedSchedule().objection(kernel)
+    assert "may not be rounded" in FewRowsInt8Schedule().objection(kernel)
     assert not ROUNDED.usual(kernel)
     space = space_of(kernel, CLASSES["webgpu"])
-    assert not any(isinstance(s, RoundedSchedule) for s in space.schedules)
+    assert not any(isinstance(s, FewRowsInt8Schedule) for s in space.schedules)
 
 
 def test_candidates_need_packed_dots() -> None:
     kernel = kernel_of(CASES["one row"])
     assert kernel_from_data(kernel_to_data(kernel)) == kernel
     space = space_of(kernel, CLASSES["webgpu"])
-    found = [s for s in space.schedules if isinstance(s, RoundedSchedule)]
+    found = [s for s in space.schedules if isinstance(s, FewRowsInt8Schedule)]
     assert 5 < len(found) <= ROUNDED_EACH
     for schedule in found:
         assert schedule.features == {PACKED}
@@ -178,9 +180,9 @@ def test_candidates_need_packed_dots() -> None:
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        (RoundedSchedule(r1=24), "multiple of 16"),
-        (RoundedSchedule(slices=3), "power of two"),
-        (RoundedSchedule(y1=64, slices=128), "at most 256 threads"),
+        (FewRowsInt8Schedule(r1=24), "multiple of 16"),
+        (FewRowsInt8Schedule(slices=3), "power of two"),
+        (FewRowsInt8Schedule(y1=64, slices=128), "at most 256 threads"),
     ],
 )
 def test_what_is_no_schedule(schedule: Schedule, said: str) -> None:

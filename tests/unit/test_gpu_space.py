@@ -23,8 +23,8 @@ from tilewright.targets.gpu.attention.schedule import HeadSchedule
 from tilewright.targets.gpu.product.schedule import (
     FewRowsSchedule,
     GroupSchedule,
-    ShuffleSchedule,
     Sizes,
+    SubgroupSchedule,
 )
 from tilewright.targets.gpu.strategy import MOST
 from tilewright.targets.scalar_lowering import Plain
@@ -61,7 +61,7 @@ def test_spaces_are_small_and_within_the_limits_of_every_class(name: str) -> Non
         assert 1 <= len([s for s in others if not s.features]) < MOST
         assert len(set(found.schedules)) == len(found.schedules)
         for schedule in found.schedules:
-            assert isinstance(schedule, GroupSchedule | ShuffleSchedule)
+            assert isinstance(schedule, GroupSchedule | SubgroupSchedule)
             assert not target("wgsl").objection(kernel, schedule)
             assert schedule.threads <= device.machine.threads
             if isinstance(schedule, GroupSchedule):

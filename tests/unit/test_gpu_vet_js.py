@@ -23,7 +23,7 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import HeadSchedule
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRICES as BY_MATRICES
-from tilewright.targets.gpu.product.schedule import GroupSchedule, ShuffleSchedule
+from tilewright.targets.gpu.product.schedule import GroupSchedule, SubgroupSchedule
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.features import LINES, head
 from tilewright.tuning.candidates import build, space_of
@@ -267,7 +267,7 @@ def test_products_by_subgroups_pass() -> None:
     """In groups of whole subgroups, of each size; a text is not too long."""
     kernel = product_kernel("mk,kn->mn", (4096, 4096), (4096, 4096), weight=True)
     found = [s for s in space_of(kernel, CLASSES["webgpu"]).schedules if s.form == "shuffle"]
-    assert {s.unrolled for s in found if isinstance(s, ShuffleSchedule)} == {False, True}
+    assert {s.unrolled for s in found if isinstance(s, SubgroupSchedule)} == {False, True}
     made = [build(kernel, s, "wgsl", "core") for s in found]
     texts = [(one.module.decode(), one.tiles, one.features) for one in made]
     assert run(ASKING, texts=texts) == [""] * len(texts)

@@ -26,7 +26,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.contraction import ContractionSchedule
-from tilewright.targets.simd.inner_product import DepthSchedule
+from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, lower
 
@@ -82,7 +82,7 @@ def the_kernel(name: str) -> Kernel:
 
 @pytest.mark.parametrize("name", ["weight-few-columns", "weight-one-column"])
 def test_few_columns_of_a_weight_run_along_the_reduction(name: str) -> None:
-    assert isinstance(default_schedule(the_kernel(name), Machine()), DepthSchedule)
+    assert isinstance(default_schedule(the_kernel(name), Machine()), InnerProductSchedule)
 
 
 def test_columns_far_apart_are_copied_first() -> None:

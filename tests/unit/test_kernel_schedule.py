@@ -30,7 +30,7 @@ from tilewright.kernel import form
 from tilewright.kernel.collapse import collapse
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.elementwise import MapSchedule
-from tilewright.targets.simd.inner_product import DepthSchedule
+from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.register_tiles import register_tile
 from tilewright.targets.simd.sizes import even
@@ -76,7 +76,7 @@ def test_a_schedule_of_another_form_is_refused() -> None:
     kernel = matmul_step(8, 16, 8).kernel
     assert objection(kernel, default_schedule(kernel, Machine())) == ""
     assert "its form is contraction or depth" in objection(kernel, MapSchedule())
-    assert "do not lie along" in objection(kernel, DepthSchedule())
+    assert "do not lie along" in objection(kernel, InnerProductSchedule())
 
 
 MACHINES = [Machine(registers=n, fma=fma) for n in (15, 16, 32) for fma in (True, False)]
@@ -142,8 +142,8 @@ def test_default_schedule_of_any_kernel(seed: int, anchor: str) -> None:
     for registers in (15, 32):
         s = default_schedule(kernel, Machine(registers=registers))
         assert objection(kernel, s) == ""
-        if isinstance(s, ContractionSchedule | DepthSchedule):
-            vectors = s.y0 if isinstance(s, DepthSchedule) else s.y0 // s.lanes
+        if isinstance(s, ContractionSchedule | InnerProductSchedule):
+            vectors = s.y0 if isinstance(s, InnerProductSchedule) else s.y0 // s.lanes
             assert live(s.x0, vectors) <= registers
             assert s.x1 % s.x0 == 0
             assert s.y1 % s.y0 == 0

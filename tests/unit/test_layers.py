@@ -335,6 +335,37 @@ def test_a_class_name_means_one_thing() -> None:
     assert {home for places in shared.values() for home in places} >= DIALECTS.keys()
 
 
+#: Names that several files have, each with one meaning: the same part of several rooms, or the same
+#: matter on the way from Python to the page.  Any other name is the name of one file.
+SHARED_NAMES = {
+    "a part that each target or room has": {
+        *("api", "classes", "emit", "features", "ir", "memory", "prelude", "schedule", "steps"),
+        *("strategies", "strategy", "units", "messages", "serial", "sections", "sw"),
+    },
+    "an operation or type, at each stage of its way to code": {
+        *("attention", "elementwise", "extents", "integer_gemm", "nearest", "quantised"),
+        *("reduction", "specs", "top_k", "widening", "windows"),
+    },
+    "the same rules in Python and in the page": {
+        *("abi", "candidate_order", "device_class", "errors", "folder", "inputs", "pairs"),
+        *("pyodide", "reports", "tensors", "trial_memory", "wasm", "webgpu"),
+    },
+    "a matter with its command, its library and its page": {
+        *("classes", "corun", "database", "elastic", "static", "tune", "workers"),
+    },
+}
+
+
+def test_a_file_name_means_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*")):
+        if path.suffix in (".py", ".js", ".mjs") and "vendor" not in path.parts:
+            homes.setdefault(path.stem, []).append(path.relative_to(PACKAGE).as_posix())
+    shared = {name: places for name, places in homes.items() if len(places) > 1}
+    known = set[str]().union(*SHARED_NAMES.values(), {"__init__"})
+    assert {name: places for name, places in shared.items() if name not in known} == {}
+
+
 @pytest.mark.parametrize("folder", ALLOWED_WEB)
 def test_scripts_name_files_one_way(folder: str) -> None:
     web = PACKAGE / "web"
@@ -378,7 +409,7 @@ LONG_FUNCTIONS = {
     "engine/files.js: bundleFiles": 150,
     "engine/gpu_plan.js: planOf": 71,
     "engine/gpu_upload.js: upload": 85,
-    "engine/channel.js: openLink": 106,
+    "engine/channel.js: openChannel": 106,
     "engine/pool.js: makePool": 68,
     "engine/opfs_cache.js: openStore": 98,
     "engine/vet.js: objectionTo": 85,

@@ -9,7 +9,7 @@ from node import run
 
 SCRIPT = """
 const { EngineError } = await import('TUNE/../engine/errors.js');
-const { renewing } = await import('TUNE/../engine/restart.js');
+const { restarting } = await import('TUNE/../engine/restart.js');
 const { loses, fails } = <given>;
 let starts = 0;
 const told = [];
@@ -33,7 +33,7 @@ function made() {
     onjob() {},
   };
 }
-const engine = renewing(made());
+const engine = restarting(made());
 engine.onlost = ({ lost }) => told.push(lost.length);
 const seen = [];
 for (let job = 0; job < 3; job++) {

@@ -28,13 +28,13 @@ from tilewright.server import BackgroundServer
 from tilewright.server import connection_limits as front_module
 from tilewright.server.connection_limits import (
     OWN,
-    Front,
-    FrontLimits,
+    ConnectionLimiter,
+    ConnectionLimits,
     State,
     Wait,
     within_descriptors,
 )
-from tilewright.server.connections import HttpLine
+from tilewright.server.connections import HttpConnection
 
 #: Seconds in which something must happen, however busy the machine is.
 PATIENCE = 300.0
@@ -162,13 +162,13 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(front_module, "time", made)
-    received = HttpLine.data_received
+    received = HttpConnection.data_received
 
-    def noted(self: HttpLine, data: bytes) -> None:
+    def noted(self: HttpConnection, data: bytes) -> None:
         received(self, data)
         made.heard += data
 
-    monkeypatch.setattr(HttpLine, "data_received", noted)
+    monkeypatch.setattr(HttpConnection, "data_received", noted)
     return made
 
 
@@ -242,7 +242,7 @@ class Fake:
 
 
 def test_time_counts_from_the_last_request(clock: Clock) -> None:
-    front = Front(FrontLimits(head=10))
+    front = ConnectionLimiter(ConnectionLimits(head=10))
     line = Fake()
     assert front.enter(line)
     begin = clock.now
@@ -257,8 +257,8 @@ def test_time_counts_from_the_last_request(clock: Clock) -> None:
 
 @pytest.mark.parametrize("wait", Wait)
 def test_each_wait_has_its_time(clock: Clock, wait: Wait) -> None:
-    limits = FrontLimits(head=10, body=20, take=30, close=40)
-    front, line = Front(limits), Fake(state=(wait, None))
+    limits = ConnectionLimits(head=10, body=20, take=30, close=40)
+    front, line = ConnectionLimiter(limits), Fake(state=(wait, None))
     front.enter(line)
     begin = clock.now
     seconds = getattr(limits, wait.value, 1e9)
@@ -272,7 +272,7 @@ def test_each_wait_has_its_time(clock: Clock, wait: Wait) -> None:
 
 
 def test_a_network_with_too_many_connections_drops_its_oldest() -> None:
-    front = Front(FrontLimits(each=2))
+    front = ConnectionLimiter(ConnectionLimits(each=2))
     busy, first, second, other = Fake(), Fake("192.0.2.2"), Fake("192.0.2.3"), Fake("198.51.100.1")
     busy.now = Wait.APP, None
     assert all(front.enter(line) for line in (busy, first, other, second))
@@ -285,7 +285,7 @@ def test_a_network_with_too_many_connections_drops_its_oldest() -> None:
 
 
 def test_a_full_server_drops_from_the_network_with_most() -> None:
-    front = Front(FrontLimits(connections=4))
+    front = ConnectionLimiter(ConnectionLimits(connections=4))
     one, *many = Fake("198.51.100.1"), Fake(), Fake(), Fake()
     assert all(front.enter(line) for line in (one, *many, Fake("203.0.113.1")))
     assert [line.aborted for line in (one, *many)] == [False, True, False, False]
@@ -296,7 +296,7 @@ def test_a_full_server_drops_from_the_network_with_most() -> None:
 
 
 def test_a_proxy_may_have_as_many_as_there_are() -> None:
-    front = Front(FrontLimits(each=1, connections=3), proxies=["10.0.0.0/8"])
+    front = ConnectionLimiter(ConnectionLimits(each=1, connections=3), proxies=["10.0.0.0/8"])
     lines = [Fake("10.0.0.1"), Fake("::ffff:10.1.0.1"), Fake("10.0.0.1")]
     assert all(front.enter(line) for line in lines)
     assert not any(line.aborted for line in lines)
@@ -324,7 +324,7 @@ def test_connections_fit_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(resource, "setrlimit", lambda _which, both: asked.append(both))
     for hard, connections in ((100_000, 4096), (1024, 448), (100, 1)):
         monkeypatch.setattr(resource, "getrlimit", lambda _which, hard=hard: (64, hard))
-        assert within_descriptors(FrontLimits()).connections == connections
+        assert within_descriptors(ConnectionLimits()).connections == connections
     assert asked == [(2 * 4096 + 128, 100_000), (1024, 1024), (100, 100)]
 
 

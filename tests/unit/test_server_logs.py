@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tilewright.server.logs import Sparing, sparing_log
+from tilewright.server.logs import RepeatFilter, deduplicated_log
 
 
 def record(line: int, number: int) -> logging.LogRecord:
@@ -16,14 +16,14 @@ def record(line: int, number: int) -> logging.LogRecord:
 
 
 def test_repeated_lines_are_left_out() -> None:
-    sparing = Sparing(rate=0, burst=3)
+    sparing = RepeatFilter(rate=0, burst=3)
     kept = [number for number in range(1000) if sparing.filter(record(1, number))]
     assert kept == [0, 1, 2]
     assert sparing.filter(record(2, 0)), "another kind has its own number"
 
 
 def test_lines_that_were_left_out_are_counted() -> None:
-    sparing = Sparing(rate=0, burst=1)
+    sparing = RepeatFilter(rate=0, burst=1)
     told = []
     for number in range(9):
         if number == 7:
@@ -38,17 +38,17 @@ def test_answers_that_the_end_of_the_server_cuts_off_are_no_errors() -> None:
     cut, broken = record(1, 0), record(1, 1)
     cut.exc_info = (asyncio.CancelledError, asyncio.CancelledError("the end"), None)
     broken.exc_info = (ValueError, ValueError("a bug"), None)
-    assert [Sparing().filter(each) for each in (cut, broken)] == [False, True]
+    assert [RepeatFilter().filter(each) for each in (cut, broken)] == [False, True]
 
 
 def test_a_log_of_the_programs_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
     own = [logging.NullHandler()]
     monkeypatch.setattr(root, "handlers", own)
-    with sparing_log():
+    with deduplicated_log():
         assert root.handlers == own
     monkeypatch.setattr(root, "handlers", [])
-    with sparing_log():
+    with deduplicated_log():
         (handler,) = root.handlers
-        assert [type(f) for f in handler.filters] == [Sparing]
+        assert [type(f) for f in handler.filters] == [RepeatFilter]
     assert root.handlers == []

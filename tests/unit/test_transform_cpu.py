@@ -16,13 +16,13 @@ from helpers.looks import growing
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import ElasticOptions, transform
 from tilewright.elastic.transform.cpu_trial import (
-    Crew,
     Extents,
     Trial,
     TrialLaunch,
+    TrialWorkers,
     bits,
     copies,
-    every_look,
+    every_check,
 )
 from tilewright.hosts.cuda_on_cpu import compiler
 
@@ -117,9 +117,9 @@ def test_sent_away_at_every_look(trial: Trial, name: str) -> None:
     expected = _expected(trial, name)
     launch = CASES[name][1]
     for count in (1, 3):
-        for look in every_look(launch, count):
+        for look in every_check(launch, count):
             given = copies(launch)
-            workers = Crew(count, looks=lambda n, look=look: 0 if n else look)
+            workers = TrialWorkers(count, looks=lambda n, look=look: 0 if n else look)
             assert trial.elastic(name, given, workers) <= 2
             assert bits(given) == expected, (count, look)
 
@@ -133,7 +133,7 @@ def test_sent_away_again_and_again(trial: Trial, name: str) -> None:
     for count in (1, 2, launch.tiles, launch.tiles + 3):
         for looks in (2, 3, 5):
             given = copies(launch)
-            workers = Crew(count, processors=2, looks=growing(looks))
+            workers = TrialWorkers(count, processors=2, looks=growing(looks))
             rounds.append(trial.elastic(name, given, workers))
             assert bits(given) == expected, (count, looks)
     assert max(rounds) > 1
@@ -148,8 +148,8 @@ def test_tasks_of_several_tiles(trial: Trial, name: str, each: int) -> None:
     for first in (0, 1):
         for look in (2, 3, 0):
             given = copies(launch)
-            workers = Crew(2, processors=2, looks=growing(look), each=each)
-            trial.elastic(name, given, Crew(1), (0, first))
+            workers = TrialWorkers(2, processors=2, looks=growing(look), each=each)
+            trial.elastic(name, given, TrialWorkers(1), (0, first))
             trial.elastic(name, given, workers, (first, launch.tiles))
             assert bits(given) == expected, (first, look)
 
@@ -166,7 +166,7 @@ def test_slices_of_any_size(trial: Trial, name: str) -> None:
                 if kind == "slice":
                     trial.slice(name, given, first, last, workers=2)
                 else:
-                    trial.elastic(name, given, Crew(2), (first, last))
+                    trial.elastic(name, given, TrialWorkers(2), (first, last))
             assert bits(given) == expected, (borders, kind)
 
 
@@ -179,13 +179,13 @@ def test_a_table_of_blocks(trial: Trial) -> None:
     for each in (0, 1, 4):
         given = copies(launch)
         if each:
-            trial.elastic("transpose", given, Crew(2, each=each), table=table)
+            trial.elastic("transpose", given, TrialWorkers(2, each=each), table=table)
         else:
             trial.slice("transpose", given, 0, len(table), table=table)
         assert bits(given) == expected
     given = copies(launch)
     given.args[1][:] = 0
-    trial.elastic("transpose", given, Crew(2), (0, 3), table=table)
+    trial.elastic("transpose", given, TrialWorkers(2), (0, 3), table=table)
     assert (given.args[1][:, :32] == 0).all()
     assert (given.args[1][:, 32:] == launch.args[0][32:].T).all()
 
@@ -200,9 +200,9 @@ def folded() -> Trial:
 def test_blocks_of_fewer_threads(folded: Trial, name: str, threads: int) -> None:
     expected = _expected(folded, name)
     launch = CASES[name][1]
-    for look in every_look(launch, 2):
+    for look in every_check(launch, 2):
         given = copies(launch)
-        workers = Crew(2, looks=lambda n, look=look: 0 if n else look, threads=threads)
+        workers = TrialWorkers(2, looks=lambda n, look=look: 0 if n else look, threads=threads)
         folded.elastic(name, given, workers)
         assert bits(given) == expected
 
@@ -212,10 +212,10 @@ def test_padded_rows_hold_the_same(name: str) -> None:
     padded = _trial(ElasticOptions(pad=True), [name])
     expected = _expected(padded, name)
     given = copies(CASES[name][1])
-    padded.elastic(name, given, Crew(2))
+    padded.elastic(name, given, TrialWorkers(2))
     assert bits(given) == expected
 
 
 def test_what_never_ends_is_an_error(trial: Trial) -> None:
     with pytest.raises(HostError, match="does not end"):
-        trial.elastic("scan", copies(CASES["scan"][1]), Crew(looks=lambda _: 1))
+        trial.elastic("scan", copies(CASES["scan"][1]), TrialWorkers(looks=lambda _: 1))

@@ -17,7 +17,7 @@ from node import run
 #: or which it cannot send.
 SESSION = """
 const { openForecast } = await import('TUNE/loop/forecast.js');
-const { openSupply } = await import('TUNE/loop/candidate_queue.js');
+const { openQueue } = await import('TUNE/loop/candidate_queue.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const asked = <asked>;
 const { speeds, lists, objective, gold, count, winner, own, shares, question, most } = asked;
@@ -49,7 +49,7 @@ const spent = [];
 const pace = { spend: (ms) => spent.push(ms), turn: async () => spent.push('turn') };
 const isOver = () => spent.filter((one) => one !== 'turn').reduce((a, b) => a + b, 0) > seconds;
 const { signal } = new AbortController();
-const supply = openSupply({ line, forecast, pace, signal, isOver });
+const supply = openQueue({ line, forecast, pace, signal, isOver });
 let error = '';
 // A source that takes for ever keeps no candidate from its trial, but then nothing else comes.
 for (let next; trials.length < most; ) {

@@ -227,7 +227,7 @@ def test_times_that_fall_are_not_settled() -> None:
 
 
 TURNS = """
-const { byTurns } = await import('TUNE/exchange/paired_runs.js');
+const { pairedRuns } = await import('TUNE/exchange/paired_runs.js');
 const module = Uint8Array.from(KERNEL);
 let state = 1;
 /** Numbers from 0 to 1 that are the same each time (Park and Miller). */
@@ -243,7 +243,7 @@ const engine = {
 const kernels = [{ winner: { spec: 0, digest: 'd', module }, back: undefined }];
 const found = [];
 for (let n = 0; n < given.count; n++) {
-  found.push(await byTurns({ engine, pace: { job: (work) => work() }, onEvent() {}, compared: new Map() }, { plan: 0, bucket: {} }, kernels));
+  found.push(await pairedRuns({ engine, pace: { job: (work) => work() }, onEvent() {}, compared: new Map() }, { plan: 0, bucket: {} }, kernels));
 }
 console.log(JSON.stringify(found));
 """  # noqa: E501

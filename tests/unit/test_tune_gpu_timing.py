@@ -33,8 +33,8 @@ def test_compilation_does_not_count_in_the_first_look(tmp_path: Path) -> None:
     found = run(
         """
         globalThis.self = { postMessage() {} };
-        const { glance } = await import(<place> + '/gpu_timing.js');
-        console.log(JSON.stringify(await glance({ cost: 2, compilation: 3000 })));
+        const { coldEstimate } = await import(<place> + '/gpu_timing.js');
+        console.log(JSON.stringify(await coldEstimate({ cost: 2, compilation: 3000 })));
         """,
         place=place.parent.as_uri(),
     )
@@ -61,17 +61,17 @@ def test_times_by_a_rounded_clock(cost: float, tmp_path: Path) -> None:
     found = run(
         """
         globalThis.self = { postMessage() {} };
-        const { pairsOf, quick, readClock, warm } = await import(<place> + '/gpu_timing.js');
+        const { pairsOf, warmEstimate, readClock, warm } = await import(<place> + '/gpu_timing.js');
         readClock();
         const [one, other] = [{ cost: <cost> }, { cost: 1.1 * <cost> }];
         const times = [await warm(one, NaN), await warm(other, NaN)];
         const pair = await pairsOf(one, other, times).measure(0, 0);
-        console.log(JSON.stringify({ quick: await quick(one), times, pair }));
+        console.log(JSON.stringify({ warmEstimate: await warmEstimate(one), times, pair }));
         """,
         place=place.parent.as_uri(),
         cost=cost,
     )
-    assert found["quick"] == pytest.approx(cost, rel=0.07)
+    assert found["warmEstimate"] == pytest.approx(cost, rel=0.07)
     assert found["times"] == pytest.approx([cost, 1.1 * cost], rel=0.07)
     assert found["pair"]["second"] / found["pair"]["first"] == pytest.approx(1.1, rel=0.07)
 
@@ -103,7 +103,7 @@ def contested(gap: int, folder: Path) -> Any:
         globalThis.self = {};
         globalThis.gap = <gap>;
         const { pairsOf } = await import(<place> + '/gpu_timing.js');
-        const { told } = await import(<place> + '/gpu_memory.js');
+        const { told } = await import(<place> + '/gpu_trial_memory.js');
         const { contest } = await import(<place> + '/pairs.js');
         const pairs = pairsOf({ name: 'a', cost: 1.25 }, { name: 'b', cost: 1 }, [1.25, 1]);
         const found = await contest(pairs, { margin: 1.01, grant: 1 }, [() => false, () => false]);

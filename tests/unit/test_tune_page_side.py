@@ -108,7 +108,7 @@ globalThis.setTimeout = (work, wait) => {
   setImmediate(work);
 };
 globalThis.clearTimeout = () => {};
-const { openLine } = await import('TUNE/sources/connection.js');
+const { openConnection } = await import('TUNE/sources/connection.js');
 const { EngineError } = await import('TUNE/../engine/errors.js');
 const given = <given>;
 const calls = [];
@@ -124,7 +124,7 @@ const step = (kind, value) => async () => {
 };
 const [classes, open] = [step('classes', []), step('open', { kernels: [] })];
 const source = { classes, open, next: step('next', { done: 0 }) };
-const line = openLine({
+const line = openConnection({
   source, signal: new AbortController().signal, onEvent: ({ type }) => events.push(type),
   hello: () => ({}), welcomed: async () => true,
 });

@@ -12,7 +12,7 @@ from tuning_site import digest
 from tuning_votes import agree, site, space, vote, who
 
 from tilewright.server import async_store
-from tilewright.server.client import Crowd
+from tilewright.server.client import KernelResults
 from tilewright.store import KernelStore
 from tilewright.tuning import candidate_order
 from tilewright.tuning.candidate_order import Known, Tunable, takes_part
@@ -111,17 +111,19 @@ def test_one_in_three_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("crowd", "own", "drawn", "question"),
     [
-        (Crowd(), 0, True, None),
-        (Crowd(shadow=4), 0, True, 4),
-        (Crowd(shadow=4), 0, False, None),
-        (Crowd(default=3, shadow=4), 0, True, 4),
-        (Crowd(default=3, shadow=4), 0, False, 3),
-        (Crowd(default=3), 3, True, None),  # its report has the ratio anyway
-        (Crowd(default=3), None, True, 3),
-        (Crowd(default=0), 3, True, None),
+        (KernelResults(), 0, True, None),
+        (KernelResults(shadow=4), 0, True, 4),
+        (KernelResults(shadow=4), 0, False, None),
+        (KernelResults(default=3, shadow=4), 0, True, 4),
+        (KernelResults(default=3, shadow=4), 0, False, 3),
+        (KernelResults(default=3), 3, True, None),  # its report has the ratio anyway
+        (KernelResults(default=3), None, True, 3),
+        (KernelResults(default=0), 3, True, None),
     ],
 )
-def test_what_is_asked(crowd: Crowd, own: int | None, drawn: bool, question: int | None) -> None:
+def test_what_is_asked(
+    crowd: KernelResults, own: int | None, drawn: bool, question: int | None
+) -> None:
     assert crowd.asks(own, drawn) == question
 
 

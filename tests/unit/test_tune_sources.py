@@ -19,7 +19,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from websockets.exceptions import InvalidStatus
 
 from tilewright.server import BackgroundServer, tune
-from tilewright.server.rate_limits import Bucket, Buckets, Sources, network, trusted
+from tilewright.server.rate_limits import Pseudonyms, TokenBucket, TokenBuckets, network, trusted
 from tilewright.server.session import SessionLimits
 from tilewright.store import KernelStore
 from tilewright.targets.classes import CLASSES
@@ -43,14 +43,16 @@ def test_what_of_an_address_counts(address: str, shared: str) -> None:
 def test_sources_cannot_be_linked_over_days_and_processes_agree() -> None:
     days = iter(["2026-01-01"] * 4 + ["2026-01-02"])
     day = "2026-01-01"
-    one, two = (Sources("secret", lambda: day) for _ in range(2))
+    one, two = (Pseudonyms("secret", lambda: day) for _ in range(2))
     name = one.name("192.0.2.1", "https://a.example")
     assert name == two.name("192.0.2.200", "https://a.example")
     assert name != one.name("192.0.3.1", "https://a.example")
     assert name != one.name("192.0.2.1", "https://b.example")
-    assert name != Sources("other", lambda: day).name("192.0.2.1", "https://a.example")
-    assert Sources("", lambda: day).name("::1", "") != Sources("", lambda: day).name("::1", "")
-    own = Sources("", lambda: next(days))
+    assert name != Pseudonyms("other", lambda: day).name("192.0.2.1", "https://a.example")
+    assert Pseudonyms("", lambda: day).name("::1", "") != Pseudonyms("", lambda: day).name(
+        "::1", ""
+    )
+    own = Pseudonyms("", lambda: next(days))
     assert len({own.name("::1", "") for _ in range(4)}) == 1
     assert own.name("::1", "") != name
     day = "2026-01-02"
@@ -63,7 +65,7 @@ def test_sources_cannot_be_linked_over_days_and_processes_agree() -> None:
 def test_a_date_that_goes_back_and_forth_gives_no_second_name() -> None:
     """Without a secret, too; and keys of days that are over do not pile up."""
     day = "2026-01-01"
-    own = Sources("", lambda: day)
+    own = Pseudonyms("", lambda: day)
     first = own.name("192.0.2.1")
     day = "2026-01-02"
     second = own.name("192.0.2.1")
@@ -82,12 +84,12 @@ def test_a_date_that_goes_back_and_forth_gives_no_second_name() -> None:
 def test_a_clock_that_goes_back_gives_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits use the monotonic clock: the wall clock may jump as it likes."""
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    bucket = Bucket(rate=0.0, burst=2)
+    bucket = TokenBucket(rate=0.0, burst=2)
     assert [bucket.take() for _ in range(3)] == [True, True, False]
 
 
 def test_one_source_does_not_use_up_anothers_tokens() -> None:
-    buckets = Buckets(rate=0.0, burst=1, most=2)
+    buckets = TokenBuckets(rate=0.0, burst=1, most=2)
     assert buckets.take("a")
     assert not buckets.take("a")
     assert buckets.take("b")
@@ -99,7 +101,7 @@ def test_one_source_does_not_use_up_anothers_tokens() -> None:
 def days(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What day it is for those who name sources."""
     now = [20_000]
-    monkeypatch.setattr(tune, "Sources", partial(Sources, day=lambda: str(now[0])))
+    monkeypatch.setattr(tune, "Pseudonyms", partial(Pseudonyms, day=lambda: str(now[0])))
     return now
 
 

@@ -30,7 +30,7 @@ from tilewright.base.errors import (
     StoreVersion,
 )
 from tilewright.server import async_store, tune
-from tilewright.server.rate_limits import Sources
+from tilewright.server.rate_limits import Pseudonyms
 from tilewright.server.session import SessionLimits
 from tilewright.store import KernelStore
 from tilewright.tuning.messages import Report
@@ -136,7 +136,7 @@ def test_a_store_that_cannot_be_opened_keeps_its_name() -> None:
 
 
 def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_store, "PATIENCE", 0.1)
+    monkeypatch.setattr(async_store, "TIMEOUT", 0.1)
     monkeypatch.setattr(async_store, "REST", 0.1)
     released = threading.Event()
 
@@ -151,7 +151,7 @@ def test_a_store_that_hangs_is_not_waited_for(url: str, monkeypatch: pytest.Monk
         client.kernel()
         # it was stored after all; sent again, it is not counted twice
         released.set()
-        monkeypatch.setattr(async_store, "PATIENCE", PATIENCE)
+        monkeypatch.setattr(async_store, "TIMEOUT", PATIENCE)
         again(client, message)
     assert counted(url) == (1, 1)
 
@@ -169,7 +169,7 @@ def test_pages_hold_up_neither_sessions_nor_reports(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is made at a time; who waits too long for a turn is told to come again."""
-    monkeypatch.setattr(async_store, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(async_store, "TIMEOUT", PATIENCE)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     asked, released = [], threading.Event()
 
@@ -197,7 +197,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that was slow for a moment answers the next one at once."""
-    monkeypatch.setattr(async_store, "PATIENCE", 0.1)
+    monkeypatch.setattr(async_store, "TIMEOUT", 0.1)
     monkeypatch.setattr(async_store, "REST", 0.0)
     began: list[int] = []
     released = threading.Event()
@@ -212,7 +212,7 @@ def test_what_nobody_waits_for_any_more_holds_up_nobody(
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(error, async_store.Unavailable) for error in found)
         released.set()
-        monkeypatch.setattr(async_store, "PATIENCE", PATIENCE)
+        monkeypatch.setattr(async_store, "TIMEOUT", PATIENCE)
         return await lane.call(lambda: 7)
 
     assert asyncio.run(ask()) == 7
@@ -336,7 +336,7 @@ def test_the_store_is_closed_when_the_server_ends(url: str) -> None:
 def test_a_store_that_is_still_opened_when_the_server_ends(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_store, "PATIENCE", 0.1)
+    monkeypatch.setattr(async_store, "TIMEOUT", 0.1)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     opening, released, closed = threading.Event(), threading.Event(), threading.Event()
 
@@ -364,8 +364,8 @@ def test_the_servers_clock_goes_back(
     """Reports are counted as before; the same visitor on the same day is still one voice, whether
     names of visitors can be derived anew or not."""
     now = [1_800_000_000.0]
-    dated = partial(Sources, day=lambda: str(now[0] // 86_400))
-    monkeypatch.setattr(tune, "Sources", dated)
+    dated = partial(Pseudonyms, day=lambda: str(now[0] // 86_400))
+    monkeypatch.setattr(tune, "Pseudonyms", dated)
     opened = partial(KernelStore.open, url, clock=lambda: now[0])
     with site(url, store=opened, secret=secret) as server:
         assert vote(server.url, 0, {3: 1.4}).accepted

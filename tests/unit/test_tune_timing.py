@@ -13,7 +13,7 @@ let now = 0;
 globalThis.self = { postMessage() {} };
 // Reading the clock takes time as well.
 performance.now = () => Math.floor((now += 5e-5) / tick) * tick;
-const { finest, pairsOf, quick, readClock, warm } = await import('TUNE/trial/timing.js');
+const { finest, pairsOf, warmEstimate, readClock, warm } = await import('TUNE/trial/timing.js');
 const { contest } = await import('TUNE/trial/pairs.js');
 readClock();
 const runners = costs.map((cost) => ({
@@ -21,7 +21,7 @@ const runners = costs.map((cost) => ({
 }));
 const [other, runner] = runners;
 await warm(other, NaN);
-const least = await quick(other);
+const least = await warmEstimate(other);
 const time = await warm(runner, least);
 const pairs = pairsOf(other, runner, [least, time]);
 const found = await contest(pairs, { margin: 1.02, grant: 1 }, [() => false, () => false]);

@@ -17,11 +17,11 @@ HELLO: dict[str, Any] = {
 }  # fmt: skip
 
 TOLD = """
-const { toldOf } = await import('TUNE/sources/minimal_hello.js');
+const { minimalHello } = await import('TUNE/sources/minimal_hello.js');
 const { encode } = await import('TUNE/sources/frame_codec.js');
 const given = <given>;
 const came = new Map(Object.entries(given.came).map(([spec, found]) => [Number(spec), new Set(found)]));
-const frame = encode({ type: 'hello', ...toldOf(given.hello, came) });
+const frame = encode({ type: 'hello', ...minimalHello(given.hello, came) });
 console.log(JSON.stringify(Buffer.from(frame).toString('base64')));
 """  # noqa: E501
 

@@ -159,7 +159,7 @@ def test_joined_steps_run_as_one() -> None:
     alone = wgpu_calls.ways(steps(TWO | {"joined": joined}, TWO, TWO), {1: {"a"}})
     for found in (alone, wgpu_calls.apart(calls)):
         assert [call.slot for call in wgpu_calls.together(found)] == [0, 0, 0]
-    new = wgpu_calls.exchanged(calls, [5, 6, 7], {6: wgpu_calls.WgpuWay(9, 3, 16, [])})
+    new = wgpu_calls.exchanged(calls, [5, 6, 7], {6: wgpu_calls.WgpuAlternative(9, 3, 16, [])})
     assert [call.slot for call in wgpu_calls.together(new)] == [0, 9, 0]
     with pytest.raises(ValueError, match="not there"):
         wgpu_calls.ways(steps(TWO | {"joined": joined}), {})
@@ -167,7 +167,7 @@ def test_joined_steps_run_as_one() -> None:
 
 def test_steps_that_keep_their_kernel() -> None:
     """Their buffers lie elsewhere, or not at whole vectors."""
-    new = {5: wgpu_calls.WgpuWay(9, 3, 16, [])}
+    new = {5: wgpu_calls.WgpuAlternative(9, 3, 16, [])}
     for more in ({"bank": 1}, {"annexes": [1]}, {"words": [65]}):
         (found,) = wgpu_calls.exchanged(steps(TWO | more), [5], new)
         assert found.slot == 0

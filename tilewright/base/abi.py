@@ -13,7 +13,7 @@ MEMORY_LIMIT = 1 << 32
 #: Bytes of the control block, at address 0.  Words that are written often have their own pair of
 #: cache lines, because processors fetch lines in pairs.
 CONTROL_BYTES = 4096
-PREEMPT, ABORT, TRAPPED, STOP, SPIN, PATIENCE = 0, 4, 8, 12, 16, 20
+PREEMPT, ABORT, TRAPPED, STOP, SPIN, STALL_LIMIT = 0, 4, 8, 12, 16, 20
 #: What a kernel leaves that stops at an index: the number of its check plus one, and the index, of
 #: 64 bits.  The host that reads them writes 0.
 CHECK, INDEX = 24, 32

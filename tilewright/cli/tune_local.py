@@ -29,7 +29,7 @@ from tilewright.targets.lite_space import Objective
 from tilewright.tuning.catalogue import kernels_of
 from tilewright.tuning.loop import HostTuner
 from tilewright.tuning.messages import PROTOCOL, FromClient, Hello
-from tilewright.tuning.socket_client import TuningLine
+from tilewright.tuning.socket_client import TuningSocket
 
 Plain = dict[str, Any]
 OnEvent = Callable[[Plain], None]
@@ -43,7 +43,7 @@ class Tunes(Protocol):
     def fault(self) -> HostError | None: ...
 
     def run(
-        self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
+        self, line: TuningSocket, hello: Callable[..., Hello], seconds: float, most: int | None
     ) -> None: ...
 
     def summary(self) -> Plain: ...
@@ -130,7 +130,7 @@ def tune_here(
 
     app = create_app({NAME: folder}, tuning=tuning)
     try:
-        with BackgroundServer(app) as server, TuningLine(server.url, SOCKET, sent) as line:
+        with BackgroundServer(app) as server, TuningSocket(server.url, SOCKET, sent) as line:
             loaded.tuner.run(line, hello, seconds, kernels)
     except KeyboardInterrupt:
         cancelled = True

@@ -36,7 +36,7 @@ from tilewright.elastic.policy import (
     Refuse,
     Withdraw,
 )
-from tilewright.hosts.cuda_devices import CudaDevice, Mark
+from tilewright.hosts.cuda_devices import CudaDevice, DeviceEvent
 
 A = TypeVar("A", bound=Action)
 
@@ -141,7 +141,7 @@ class CriticalAgent:
 
         failed: Exception | None = None
 
-        def start() -> Mark:
+        def start() -> DeviceEvent:
             nonlocal failed
             mark = self.model.start(
                 self.task.phases, begin.budgets, begin.settle_us, begin.concurrent
@@ -214,7 +214,7 @@ class _Flying:
     """A launch that has not ended, as far as the host knows."""
 
     action: Enqueue
-    mark: Mark
+    mark: DeviceEvent
 
 
 class NormalAgent:

@@ -51,7 +51,7 @@ struct Watched {  // lives as long as its block's first thread
 """.replace("MOST_SPANS", str(MOST_SPANS))
 
 
-class Watch:
+class BlockTrace:
     """The memory to which the kernels of one task write their spans."""
 
     def __init__(self, device: CudaDevice, task: str, critical: bool) -> None:
@@ -83,7 +83,7 @@ class Watch:
         ]
 
 
-def watched(device: CudaDevice, watch: Watch) -> InstrumentedDevice:
+def traced(device: CudaDevice, watch: BlockTrace) -> InstrumentedDevice:
     """A device whose kernels all write spans."""
     added = Instrumentation(TEXT, "unsigned long long *watch", "const Watched watched(watch);")
     return InstrumentedDevice(device, added, lambda: (ctypes.c_void_p(watch.address),))

@@ -25,7 +25,7 @@ from tilewright.elastic.costs import kernel_costs, run_cost
 from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.gates import pass_gates
 from tilewright.elastic.l2_residency import PersistentWeights
-from tilewright.elastic.load_generator import Asking, CriticalLoad, check_all
+from tilewright.elastic.load_generator import CriticalLoad, NormalLoad, check_all
 from tilewright.elastic.measure_curves import (
     Background,
     Measured,
@@ -230,7 +230,7 @@ class Corun:
                 for n, (agent, each) in enumerate(zip(asked, arrivals, strict=True))
             ]
             asking = [
-                Asking(each, source.times(seconds, seed + 1 + n), ended)
+                NormalLoad(each, source.times(seconds, seed + 1 + n), ended)
                 for n, (each, source) in enumerate(zip(agents, sources, strict=True))
                 if not source.clients
             ]

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tilewright.hosts.cuda_devices import Mark
+from tilewright.hosts.cuda_devices import DeviceEvent
 
 #: Seconds for which a critical thread polls for its request's end without sleeping.
 SPIN_S = 0.02
@@ -121,7 +121,7 @@ class InterpreterPriority:
 
     def run(
         self,
-        start: Callable[[], Mark],
+        start: Callable[[], DeviceEvent],
         expected_us: float | None = None,
         poll: Callable[[], None] = lambda: None,
         starts: bool = False,
@@ -142,7 +142,7 @@ class InterpreterPriority:
 
     def watch(
         self,
-        mark: Mark,
+        mark: DeviceEvent,
         poll: Callable[[], None],
         shares: Callable[[float], bool] = lambda spent_us: False,
         starts: bool = False,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.errors import CompilerBug
-from tilewright.hosts.cuda_devices import CudaDevice, DeviceMemory, HostWords, Mark
+from tilewright.hosts.cuda_devices import CudaDevice, DeviceEvent, DeviceMemory, HostWords
 from tilewright.hosts.cuda_tasks import CScalar, Launch, Task
 from tilewright.hosts.tensors import Array
 
@@ -94,7 +94,7 @@ class InstrumentedDevice:
     def wait(self) -> None:
         self._device.wait()
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         return self._device.mark()
 
     def milliseconds(self, run: Callable[[], None]) -> float:

@@ -123,7 +123,7 @@ class CriticalLoad:
             self.overdue += 1
 
 
-class Asking(threading.Thread):
+class NormalLoad(threading.Thread):
     """Asks a normal model for inferences at these times, in seconds from now, without waiting."""
 
     def __init__(self, agent: NormalAgent, times: Sequence[float], stop: threading.Event) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tilewright.elastic.block_trace import Watch, watched
+from tilewright.elastic.block_trace import BlockTrace, traced
 from tilewright.elastic.policy import Design, design
 from tilewright.elastic.policy.curves import LEVELS
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
@@ -74,7 +74,7 @@ class Devices:
     normal: list[CudaDevice]
     control: CudaDevice
     sms: int
-    watches: list[Watch] = field(default_factory=list)
+    watches: list[BlockTrace] = field(default_factory=list)
 
 
 def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices:
@@ -96,12 +96,12 @@ def devices(settings: Settings, critical: Sequence[str], normal: int) -> Devices
         )
     if settings.watched:
         made.watches = [
-            *(Watch(made.control, name, True) for name in critical),
-            *(Watch(made.control, f"normal {n}", False) for n in range(normal)),
+            *(BlockTrace(made.control, name, True) for name in critical),
+            *(BlockTrace(made.control, f"normal {n}", False) for n in range(normal)),
         ]
         own_watches, rest_watches = made.watches[: len(critical)], made.watches[len(critical) :]
-        made.critical = list(map(watched, made.critical, own_watches))
-        made.normal = list(map(watched, made.normal, rest_watches))
+        made.critical = list(map(traced, made.critical, own_watches))
+        made.normal = list(map(traced, made.normal, rest_watches))
     return made
 
 

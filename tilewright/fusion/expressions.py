@@ -43,7 +43,7 @@ Making = Generator[tuple[Node, Indices], Expr, Expr]
 
 
 @dataclass
-class Maker:
+class ExpressionBuilder:
     """Builds the expression of one stored node.
 
     buffers: the nodes that it loads from memory, with their buffer numbers

@@ -11,8 +11,8 @@ is too small: 65,520 is infinite.  So each row is divided by its largest magnitu
 
     y = x @ w   ->   size = max over k of |x|;  x' = f16 of x / size;  y = (x' @ w) * size
 
-A weight is stored as f16 only if every kernel that reads it allows f16 (`agreed`).  A loop over its
-slices, or an output, reads it as f32, and then all kernels read it as f32.
+A weight is stored as f16 only if every kernel that reads it allows f16 (`with_f16_weights`).  A
+loop over its slices, or an output, reads it as f32, and then all kernels read it as f32.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ APART = 8
 _Read = tuple[int, tuple[int, int] | None]
 
 
-def agreed(kernels: Sequence[Kernel], plans: Sequence[Plan]) -> tuple[Kernel, ...]:
+def with_f16_weights(kernels: Sequence[Kernel], plans: Sequence[Plan]) -> tuple[Kernel, ...]:
     """The kernels, with `Buffer.halves` only where all readers of a tensor have it."""
     made = list(kernels)
     reads = {read for plan in plans for read in _reads(plan)}

@@ -17,7 +17,6 @@ from tilewright.base.errors import UsageError
 from tilewright.base.model_limits import within
 from tilewright.fusion.f16_operands import (
     APART,
-    agreed,
     dividing_rows,
     fit_halves,
     of_divided_rows,
@@ -26,6 +25,7 @@ from tilewright.fusion.f16_operands import (
     rounding_of,
     rows_to_divide,
     sizes_of_rows,
+    with_f16_weights,
 )
 from tilewright.fusion.partials import parts_of
 from tilewright.fusion.steps import KernelStep
@@ -75,7 +75,9 @@ def program_of(
     offsets = accumulate((align(t.bytes) for t in shared.tensors), initial=0)
     tensors = tuple(replace(t, offset=at) for t, at in zip(shared.tensors, offsets, strict=False))
     kept = tuple(Extent(name, bound) for name, bound in (extents or {}).items())
-    made = Program(agreed(tuple(shared.kernels), plans), plans, tensors, tuple(shared.states), kept)
+    made = Program(
+        with_f16_weights(tuple(shared.kernels), plans), plans, tensors, tuple(shared.states), kept
+    )
     return made, tuple(shared.stored)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import CompilerBug
 from tilewright.base.model_limits import within
-from tilewright.fusion.expressions import AXES, Maker
+from tilewright.fusion.expressions import AXES, ExpressionBuilder
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.regions import Region, StoredNodes, buffer_of, place, region_of
 from tilewright.fusion.steps import KernelStep, distinct, unrolled
@@ -112,7 +112,7 @@ def _copy(n: Node, source: Node, memory: StoredNodes) -> KernelStep:
 
 
 def _made(n: Node, memory: StoredNodes, region: Region) -> _Made:
-    maker = Maker(n, memory)
+    maker = ExpressionBuilder(n, memory)
     kernel = collapse(maker.kernel())
     check(kernel)
     hosts = {host: i for i, host in enumerate(region.hosts)}

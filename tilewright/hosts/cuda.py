@@ -26,7 +26,7 @@ from tilewright.bundle.format import parse, reading
 from tilewright.bundle.widening import tensors_of
 from tilewright.hosts.cuda_devices import CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_tasks import CScalar, Launch
-from tilewright.hosts.device_memory import FlatHost
+from tilewright.hosts.device_memory import DeviceMemoryHost
 from tilewright.hosts.plan_walker import number_at
 from tilewright.hosts.tensors import Array, largest_extents
 
@@ -69,7 +69,7 @@ class Texts(msgspec.Struct, frozen=True):
     protocol: _Count = 1
 
 
-class CudaWay(msgspec.Struct, frozen=True):
+class CudaAlternative(msgspec.Struct, frozen=True):
     """A kernel with which a step can run.
 
     least:  the compute capability that it needs;  only: no later capability has its features
@@ -85,20 +85,20 @@ class CudaWay(msgspec.Struct, frozen=True):
     only: bool = False
 
 
-class CudaCall(CudaWay, frozen=True):
+class CudaCall(CudaAlternative, frozen=True):
     """A step of a plan, as in the section (docs/bundle.md).
 
     better: other kernels for devices with their features, best first
     """
 
     bytes: list[_Address] = []
-    better: list[CudaWay] = []
+    better: list[CudaAlternative] = []
 
 
 class CudaModule(msgspec.Struct, frozen=True):
     """A kernel that was compiled alone, as servers send candidates (`Target.module`).
 
-    prelude: the text before its own;  shared: bytes, as in `CudaWay`
+    prelude: the text before its own;  shared: bytes, as in `CudaAlternative`
     scalars: its run-time numbers besides the number of invocations
     """
 
@@ -150,7 +150,7 @@ class Recordings:
         return len(self._kept)
 
 
-class CudaHost(FlatHost):
+class CudaHost(DeviceMemoryHost):
     """One loaded bundle.
 
     device: where it runs; None: the first NVIDIA GPU
@@ -315,7 +315,7 @@ class CudaHost(FlatHost):
         """Resident groups of a slot's plain form on the device."""
         return self._residents(self._kernels[slot], self._ways[slot])
 
-    def _residents(self, kernel: object, way: CudaWay) -> int:
+    def _residents(self, kernel: object, way: CudaAlternative) -> int:
         return self.device.residents(kernel, way.group, way.shared)
 
     @cached_property
@@ -355,7 +355,7 @@ class CudaHost(FlatHost):
         made = self.device.compile(prelude, list(texts.values()), shared)
         return dict(zip(texts, made, strict=True))
 
-    def _chosen(self, call: CudaCall) -> tuple[CudaWay, list[int]]:
+    def _chosen(self, call: CudaCall) -> tuple[CudaAlternative, list[int]]:
         """The best kernel whose features the device has, and the offsets of the step's buffers."""
         device = self.device
         able = (
@@ -369,7 +369,7 @@ class CudaHost(FlatHost):
 
     def _launch(
         self,
-        call: CudaWay,
+        call: CudaAlternative,
         begins: Sequence[int],
         extents: Sequence[int],
         other: CudaKernel | None,

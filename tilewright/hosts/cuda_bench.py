@@ -16,7 +16,7 @@ from tilewright.hosts.cuda import CudaKernel, CudaModule, Recordings, launch_of
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch
 from tilewright.hosts.tensors import Array
-from tilewright.hosts.trial_memory import MarkedBench, Natural, TrialMemory
+from tilewright.hosts.trial_memory import CanaryBench, TrialMemory, TypedStorage
 
 #: Milliseconds of the batch in which one run is timed.
 BATCH = 3.0
@@ -25,10 +25,10 @@ BATCH = 3.0
 TOGETHER, MOST_RECORDINGS = 32, 8
 
 
-class CudaBench(MarkedBench[CudaKernel]):
+class CudaBench(CanaryBench[CudaKernel]):
     """A CUDA device's bench for trials."""
 
-    storage = Natural()
+    storage = TypedStorage()
     batch = BATCH
 
     def __init__(self, device: CudaDevice) -> None:

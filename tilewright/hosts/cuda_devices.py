@@ -46,7 +46,7 @@ class DeviceMemory:
     size: int
 
 
-class Mark(Protocol):
+class DeviceEvent(Protocol):
     """A point in the order of a device's work."""
 
     def passed(self) -> bool:
@@ -106,7 +106,7 @@ class CudaDevice(Protocol):
     def ensure_current(self) -> None:
         """As `use`, but without a driver call if the thread uses the device already."""
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         """Marks the work that was started until now."""
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
@@ -233,7 +233,7 @@ class CpuDevice:
     def ensure_current(self) -> None:
         """Does nothing: any thread may use the device."""
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         return _Passed()
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:
@@ -356,7 +356,7 @@ class NvidiaDevice:
     def ensure_current(self) -> None:
         self.driver.ensure_current()
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         return _EventMark(self.driver, self.stream)
 
     def record(self, tasks: Sequence[Task]) -> Callable[[], None]:

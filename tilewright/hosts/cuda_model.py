@@ -14,7 +14,7 @@ import msgspec
 
 from tilewright.hosts.cuda import CudaHost, CudaKernel
 from tilewright.hosts.cuda_bench import CudaBench
-from tilewright.hosts.tuned_plan import Own, TunedPlan
+from tilewright.hosts.tuned_plan import BundleKernel, TunedPlan
 
 #: Launches of a step that are timed together: one alone may be too short for the clock.
 TOGETHER = 8
@@ -34,13 +34,13 @@ class CudaModel(TunedPlan[CudaHost, CudaKernel]):
     def use(self, kernels: Mapping[int, CudaKernel]) -> None:
         self._host.use(kernels)
 
-    def own(self, spec: int) -> Own | None:
+    def own(self, spec: int) -> BundleKernel | None:
         places = (place for place, number in enumerate(self._specs) if number == spec)
         steps = (self._host.own(self._plan, place, self._extents) for place in places)
         step = next((step for step in steps if step is not None), None)
         if step is None:
             return None
-        return Own(msgspec.json.encode(step.module).decode(), step.tiles, step.scalars)
+        return BundleKernel(msgspec.json.encode(step.module).decode(), step.tiles, step.scalars)
 
     def _stopwatch(self) -> Callable[[int], float]:
         device = self._host.device

@@ -30,7 +30,7 @@ from tilewright.hosts.tensors import (
 )
 
 
-class FlatHost(ABC):
+class DeviceMemoryHost(ABC):
     """One loaded bundle.
 
     _places: per plan, the addresses of "inputs" and "outputs";  _states: addresses of all states

@@ -51,7 +51,7 @@ class Storage(Protocol):
         """Elements from stored bytes; f16 as f32."""
 
 
-class Words:
+class WordStorage:
     """Memory of 32-bit words, in which narrow elements take a word each unless they are packed."""
 
     def bytes_of(self, buffer: LaidBuffer) -> int:
@@ -73,7 +73,7 @@ class Words:
         return np.frombuffer(data, kind if kind.itemsize >= WORD else np.int32).astype(kind)
 
 
-class Natural:
+class TypedStorage:
     """Memory in which each element takes the bytes of its type; f32 may be stored as f16."""
 
     def bytes_of(self, buffer: LaidBuffer) -> int:
@@ -133,7 +133,7 @@ class TrialMemory:
         return output, wrong
 
 
-class MarkedBench(ABC, Generic[R]):
+class CanaryBench(ABC, Generic[R]):
     """A device's bench for trials (tuning/trial.py), whose memory is a `TrialMemory`."""
 
     storage: Storage

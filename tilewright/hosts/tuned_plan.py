@@ -17,19 +17,19 @@ import numpy as np
 
 from tilewright.base.dtypes import in_memory
 from tilewright.bundle import Manifest
-from tilewright.hosts.device_memory import FlatHost
+from tilewright.hosts.device_memory import DeviceMemoryHost
 from tilewright.hosts.tensors import Array, largest_extents
 
 #: Measurements of a step, of which the shortest counts.
 LOOKS = 3
 
 #: The device's host; a kernel that is ready to run on the device.
-H = TypeVar("H", bound=FlatHost)
+H = TypeVar("H", bound=DeviceMemoryHost)
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Own:
+class BundleKernel:
     """The bundle's own kernel of a step, on the largest extents.
 
     text: in the server's form for candidates of the target (`Target.module`)
@@ -79,7 +79,7 @@ class TunedPlan(ABC, Generic[H, R]):
         """Runs these kernels, by number, instead of the bundle's own."""
 
     @abstractmethod
-    def own(self, spec: int) -> Own | None:
+    def own(self, spec: int) -> BundleKernel | None:
         """The kernel that a step runs; None if no step could run another one."""
 
     @abstractmethod

@@ -22,12 +22,12 @@ from tilewright.bundle import SectionEntry, open_bundle
 from tilewright.bundle.format import REBUILD, parse, reading
 from tilewright.bundle.widening import tensors_of
 from tilewright.hosts import vulkan
-from tilewright.hosts.device_memory import FlatHost
+from tilewright.hosts.device_memory import DeviceMemoryHost
 from tilewright.hosts.tensors import Array, in_words
 from tilewright.hosts.wgpu_buffers import Binding, Buffers, sizes_of
 from tilewright.hosts.wgpu_calls import (
+    WgpuAlternative,
     WgpuCall,
-    WgpuWay,
     exchanged,
     groups_of,
     number_at,
@@ -105,7 +105,7 @@ VENDORS = {
 _ORDER = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2}
 
 
-class WgpuHost(FlatHost):
+class WgpuHost(DeviceMemoryHost):
     """One loaded bundle.
 
     adapter: facts of its adapter: `name`, `vendor`, `description`, `software`, and `features` that
@@ -170,11 +170,11 @@ class WgpuHost(FlatHost):
     def use(self, kernels: Mapping[int, tuple[str, int, int]]) -> None:
         """Replaces kernels, by number; each is given as text, invocations and threads of a group.
         Raises BundleCorrupt if one cannot become a pipeline."""
-        new: dict[int, WgpuWay] = {}
+        new: dict[int, WgpuAlternative] = {}
         for spec, (text, tiles, group) in kernels.items():
             if text not in self._texts:
                 self._texts.append(text)
-            new[spec] = WgpuWay(self._texts.index(text), tiles, group, [])
+            new[spec] = WgpuAlternative(self._texts.index(text), tiles, group, [])
         self._plans = [
             self.dispatches(exchanged(calls, [step.spec for step in plan.steps], new))
             for calls, plan in zip(self.calls, self.bundle.manifest.plans, strict=True)

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.errors import BundleCorrupt, MemoryLimit
 from tilewright.bundle.format import REBUILD
 from tilewright.hosts.tensors import Array
-from tilewright.hosts.trial_memory import WORD, MarkedBench, TrialMemory, Words
+from tilewright.hosts.trial_memory import WORD, CanaryBench, TrialMemory, WordStorage
 from tilewright.hosts.wgpu_calls import groups_of
 from tilewright.hosts.wgpu_clock import Clock
 from tilewright.hosts.wgpu_errors import working
@@ -35,10 +35,10 @@ class WgpuKernel:
     pipeline: Any
 
 
-class WgpuBench(MarkedBench[WgpuKernel]):
+class WgpuBench(CanaryBench[WgpuKernel]):
     """A wgpu device's bench for trials."""
 
-    storage = Words()
+    storage = WordStorage()
 
     def __init__(self, opened: WgpuDevice, api: Any, most: int) -> None:
         """most: the most bytes of a buffer"""

@@ -24,7 +24,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 _Number = int | Annotated[list[int], msgspec.Meta(min_length=6, max_length=6)]
 
 
-class WgpuWay(msgspec.Struct, frozen=True):
+class WgpuAlternative(msgspec.Struct, frozen=True):
     """A kernel that a step can run."""
 
     slot: _Count
@@ -37,20 +37,20 @@ class JoinedSteps(msgspec.Struct, frozen=True):
     """Kernels with which one dispatch runs `steps` steps, with the buffers of all of them."""
 
     steps: Annotated[int, msgspec.Meta(ge=2)]
-    ways: list[WgpuWay]
+    ways: list[WgpuAlternative]
     words: list[_Count]
     bank: _Count = 0
     annexes: list[_Count] = []
 
 
-class WgpuCall(WgpuWay, frozen=True):
+class WgpuCall(WgpuAlternative, frozen=True):
     """A step of a plan.  better: other kernels for devices with their features, best first;  bank,
     annexes: numbers of the buffers outside the model's own one"""
 
     words: list[_Count] = []
     bank: _Count = 0
     annexes: list[_Count] = []
-    better: list[WgpuWay] = []
+    better: list[WgpuAlternative] = []
     joined: JoinedSteps | None = None
 
 
@@ -62,7 +62,7 @@ def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> l
              cannot run; ValueError for a joint of steps that do not exist.
     """
 
-    def best(found: Sequence[WgpuWay]) -> WgpuWay | None:
+    def best(found: Sequence[WgpuAlternative]) -> WgpuAlternative | None:
         return next((way for way in found if not lacking.get(way.slot)), None)
 
     taken = []
@@ -109,7 +109,7 @@ def takes(call: WgpuCall) -> bool:
 
 
 def exchanged(
-    calls: Sequence[WgpuCall], specs: Sequence[int], kernels: Mapping[int, WgpuWay]
+    calls: Sequence[WgpuCall], specs: Sequence[int], kernels: Mapping[int, WgpuAlternative]
 ) -> list[WgpuCall]:
     """The steps with these kernels, by number; they keep their run-time scalars.  A joint with such
     a step is dissolved."""
@@ -143,5 +143,5 @@ def groups_of(count: int, group: int) -> tuple[int, int]:
     return -(-wanted // rows), rows
 
 
-def _fields(way: WgpuWay) -> dict[str, object]:
-    return {name: getattr(way, name) for name in WgpuWay.__struct_fields__}
+def _fields(way: WgpuAlternative) -> dict[str, object]:
+    return {name: getattr(way, name) for name in WgpuAlternative.__struct_fields__}

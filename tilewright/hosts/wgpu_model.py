@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from tilewright.hosts.tuned_plan import Own, TunedPlan
+from tilewright.hosts.tuned_plan import BundleKernel, TunedPlan
 from tilewright.hosts.wgpu import WgpuHost, wgpu
 from tilewright.hosts.wgpu_bench import WgpuBench, WgpuKernel
 from tilewright.hosts.wgpu_calls import WgpuCall, apart, number_at, takes
@@ -31,13 +31,13 @@ class WgpuModel(TunedPlan[WgpuHost, WgpuKernel]):
     def use(self, kernels: Mapping[int, WgpuKernel]) -> None:
         self._host.use({n: (k.text, k.tiles, k.group) for n, k in kernels.items()})
 
-    def own(self, spec: int) -> Own | None:
+    def own(self, spec: int) -> BundleKernel | None:
         steps = zip(self._specs, self._calls, strict=True)
         call = next((call for number, call in steps if number == spec and takes(call)), None)
         if call is None:
             return None
         tiles, *scalars = (number_at(n, self._extents) for n in (call.tiles, *call.scalars))
-        return Own(self._host.text(call.slot), tiles, tuple(scalars))
+        return BundleKernel(self._host.text(call.slot), tiles, tuple(scalars))
 
     def _stopwatch(self) -> Callable[[int], float]:
         clock = Clock(self._host.device, wgpu().BufferUsage)

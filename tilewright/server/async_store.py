@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from tilewright.base.errors import InvalidReport, TilewrightError
 from tilewright.server.client import Page
-from tilewright.server.single_flight import Shared
+from tilewright.server.single_flight import SingleFlight
 from tilewright.server.standing import Settled, page, settled
 from tilewright.store import KernelStore, Key, Ranked, Receipt, Standing, StoredReport
 from tilewright.tuning.messages import Browser
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 #: Seconds that a call waits for a free thread, then for the store, and seconds without calls after
 #: a failure.  Two calls come before `welcome`, for which a page waits 15 s: 2 * (2 + 5) is below.
-TURN, PATIENCE, REST = 2.0, 5.0, 1.0
+TURN, TIMEOUT, REST = 2.0, 5.0, 1.0
 #: Seconds that a standing is cached: thousands of devices ask for the same ones.
 FRESH = 10.0
 #: Bytes of cached pages.
@@ -102,7 +102,7 @@ class StoreThreads:
         # reads the exception, or asyncio complains when the caller has gone
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
+            return await asyncio.wait_for(asyncio.shield(work), TIMEOUT)
         except InvalidReport:
             raise
         except Exception as error:
@@ -119,7 +119,7 @@ def _name(error: Exception) -> str:
     return "timeout" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-class Ledger:
+class AsyncStore:
     def __init__(self, open_store: Callable[[], KernelStore]) -> None:
         self._open = open_store
         self._opening = threading.Lock()
@@ -130,10 +130,10 @@ class Ledger:
         self._writer = StoreThreads(WORKERS, WAITING)
         self._pager = StoreThreads(PAGERS, PAGES_WAITING)
         self._writing = threading.Lock()
-        self._standings: Shared[Standing] = Shared(100_000, seconds=FRESH)
-        self._settled: Shared[Settled] = Shared(256, seconds=FRESH)
-        self._pages: Shared[Page] = Shared(PAGES, lambda found: len(found.data), FRESH)
-        self._similar: Shared[tuple[Ranked, ...]] = Shared(10_000, seconds=FRESH)
+        self._standings: SingleFlight[Standing] = SingleFlight(100_000, seconds=FRESH)
+        self._settled: SingleFlight[Settled] = SingleFlight(256, seconds=FRESH)
+        self._pages: SingleFlight[Page] = SingleFlight(PAGES, lambda found: len(found.data), FRESH)
+        self._similar: SingleFlight[tuple[Ranked, ...]] = SingleFlight(10_000, seconds=FRESH)
 
     @property
     def failures(self) -> Counter[str]:

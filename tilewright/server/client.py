@@ -1,6 +1,7 @@
 """A session's client, and the desk: its interface to what other devices reported.
 
-Input: a client's hello.  Output: `Client`; `Desk`, which is also the desk of a site without a
+Input: a client's hello.  Output: `Client`; `CrowdResults`, which is also the desk of a site without
+a
 store: it knows no results and takes no reports.  The desk with a store is in reports.py.
 """
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tilewright.tuning.candidate_order import Known
 from tilewright.tuning.candidates import Space
-from tilewright.tuning.catalogue import Opened, Winners
+from tilewright.tuning.catalogue import OpenedBundle, Winners
 from tilewright.tuning.messages import Ack, Browser, Hello, Offer, Report, Unknown
 
 
@@ -25,12 +26,12 @@ class Client:
     """
 
     hello: Hello
-    opened: Opened
+    opened: OpenedBundle
     source: Callable[[], str]
     seed: int
     spaces: Mapping[int, Space]
     offers: Mapping[int, Offer] = field(default_factory=dict)
-    crowd: Mapping[int, Crowd] = field(default_factory=dict)
+    crowd: Mapping[int, KernelResults] = field(default_factory=dict)
 
     @property
     def votes(self) -> bool:
@@ -40,7 +41,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Crowd:
+class KernelResults:
     """What others found of a kernel.
 
     known:   candidates, best first
@@ -68,20 +69,20 @@ class Page:
     more: bool
 
 
-class Desk:
+class CrowdResults:
     """The desk of a site without a store.  open: whether it takes reports"""
 
     open = False
 
-    async def crowd(self, client: Client) -> list[Crowd]:
+    async def crowd(self, client: Client) -> list[KernelResults]:
         """What is known of each kernel of the client, in the order of its hello."""
-        return [Crowd() for _ in client.hello.specs]
+        return [KernelResults() for _ in client.hello.specs]
 
     async def submit(self, report: Report, client: Client) -> Ack:
         """The answer to a report, after the commit."""
         return Ack(nonce=report.nonce, accepted=False, reason="off")
 
-    async def winners(self, opened: Opened, device: str, browser: Browser) -> Winners:
+    async def winners(self, opened: OpenedBundle, device: str, browser: Browser) -> Winners:
         """The schedules that devices of this class start with, by kernel; only where they differ
         from the bundle's own."""
         return {}

@@ -27,7 +27,7 @@ FILES = 2
 
 
 @dataclass(frozen=True)
-class FrontLimits:
+class ConnectionLimits:
     """In seconds, bytes and numbers.
 
     connections: open at once;  each: of one network (/24 of IPv4, /48 of IPv6)
@@ -55,8 +55,8 @@ class FrontLimits:
 FOR_EVER = float("inf")
 #: Limits for strangers, and for programs and pages on this machine that Python drives: these may
 #: be busy for minutes.
-STRANGERS = FrontLimits()
-OWN = FrontLimits(each=STRANGERS.connections, take=FOR_EVER, message=1 << 30, frames=FOR_EVER)
+STRANGERS = ConnectionLimits()
+OWN = ConnectionLimits(each=STRANGERS.connections, take=FOR_EVER, message=1 << 30, frames=FOR_EVER)
 
 
 class Wait(enum.Enum):
@@ -74,7 +74,7 @@ class Wait(enum.Enum):
 State = tuple[Wait, object]
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """A connection."""
 
     transport: asyncio.Transport
@@ -89,19 +89,19 @@ class Line(Protocol):
 class _Entry:
     """since: when its state began"""
 
-    line: Line
+    line: Connection
     source: str
     state: State
     since: float
 
 
-class Front:
+class ConnectionLimiter:
     """The connections of one server.
 
     proxies: addresses and networks of reverse proxies, to which `each` does not apply
     """
 
-    def __init__(self, limits: FrontLimits = STRANGERS, proxies: Iterable[str] = ()) -> None:
+    def __init__(self, limits: ConnectionLimits = STRANGERS, proxies: Iterable[str] = ()) -> None:
         self.limits = limits
         self._proxies = [ipaddress.ip_network(name) for name in trusted(proxies)]
         self._seconds: Mapping[Wait, float] = {
@@ -114,7 +114,7 @@ class Front:
         self._entries: dict[asyncio.Transport, _Entry] = {}
         self._of: dict[str, dict[asyncio.Transport, _Entry]] = {}
 
-    def enter(self, line: Line) -> bool:
+    def enter(self, line: Connection) -> bool:
         """Takes a connection, or one whose protocol changed; False if there is no room for it."""
         known = self._entries.get(line.transport)
         if known is not None:
@@ -179,7 +179,7 @@ class Front:
         return network(str(address))
 
 
-def within_descriptors(limits: FrontLimits) -> FrontLimits:
+def within_descriptors(limits: ConnectionLimits) -> ConnectionLimits:
     """The limits, with no more connections than the process may open files for.
 
     Raises the soft limit of open files, as far as that is allowed, first.

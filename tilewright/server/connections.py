@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from tilewright.server.connection_limits import Front, State, Wait
-from tilewright.server.rate_limits import Bucket
+from tilewright.server.connection_limits import ConnectionLimiter, State, Wait
+from tilewright.server.rate_limits import TokenBucket
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
@@ -27,8 +27,8 @@ SMALL = 1024
 PIECE = 1 << 14
 
 
-class HttpLine(H11Protocol):
-    def __init__(self, front: Front, **given: Any) -> None:
+class HttpConnection(H11Protocol):
+    def __init__(self, front: ConnectionLimiter, **given: Any) -> None:
         super().__init__(**given)
         self._front = front
 
@@ -64,12 +64,12 @@ class HttpLine(H11Protocol):
             self.transport.abort()
 
 
-class SocketLine(WebSocketsSansIOProtocol):
-    def __init__(self, front: Front, **given: Any) -> None:
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    def __init__(self, front: ConnectionLimiter, **given: Any) -> None:
         super().__init__(**given)
         self._front = front
         rate = front.limits.frames
-        self._bucket = Bucket(rate, 2 * rate)
+        self._bucket = TokenBucket(rate, 2 * rate)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

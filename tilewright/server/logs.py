@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewright.server.rate_limits import Bucket
+from tilewright.server.rate_limits import TokenBucket
 
 #: Lines of one kind: at once, and per second afterwards.
 BURST, RATE = 20, 0.1
 
 
-class Sparing(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lines are of one kind if one line of code logs them, whoever caused it: clients may have
     many addresses.  The next line of a kind says how many were left out."""
 
@@ -26,7 +26,7 @@ class Sparing(logging.Filter):
         super().__init__()
         self._rate = rate
         self._burst = burst
-        self._buckets: dict[tuple[str, int], Bucket] = {}
+        self._buckets: dict[tuple[str, int], TokenBucket] = {}
         self._left_out: Counter[tuple[str, int]] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -34,7 +34,7 @@ class Sparing(logging.Filter):
         if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
             return False
         kind = record.pathname, record.lineno
-        bucket = self._buckets.setdefault(kind, Bucket(self._rate, self._burst))
+        bucket = self._buckets.setdefault(kind, TokenBucket(self._rate, self._burst))
         if not bucket.take():
             self._left_out[kind] += 1
             return False
@@ -45,14 +45,14 @@ class Sparing(logging.Filter):
 
 
 @contextmanager
-def sparing_log() -> Iterator[None]:
+def deduplicated_log() -> Iterator[None]:
     """Writes the log to stderr, sparingly; a program that set up its own log keeps that."""
     root = logging.getLogger()
     if root.handlers:
         yield
         return
     handler = logging.StreamHandler()
-    handler.addFilter(Sparing())
+    handler.addFilter(RepeatFilter())
     root.addHandler(handler)
     try:
         yield

@@ -30,7 +30,7 @@ def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
-class Sources:
+class Pseudonyms:
     """Names sources.
 
     secret: shared by the processes of a site; "": random keys
@@ -101,7 +101,7 @@ def network(address: str) -> str:
     return str(ipaddress.ip_network((found, bits), strict=False))
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: `rate` tokens per second, at most `burst` of them."""
 
     def __init__(self, rate: float, burst: float) -> None:
@@ -121,17 +121,17 @@ class Bucket:
         return True
 
 
-class Buckets:
+class TokenBuckets:
     """A bucket per source; beyond `most` sources the least recently used is dropped."""
 
     def __init__(self, rate: float, burst: float, most: int = 100_000) -> None:
         self._rate = rate
         self._burst = burst
         self._most = most
-        self._of: OrderedDict[str, Bucket] = OrderedDict()
+        self._of: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, source: str) -> bool:
-        bucket = self._of.pop(source, None) or Bucket(self._rate, self._burst)
+        bucket = self._of.pop(source, None) or TokenBucket(self._rate, self._burst)
         self._of[source] = bucket
         if len(self._of) > self._most:
             self._of.popitem(last=False)

@@ -11,16 +11,16 @@ from collections.abc import Iterable
 from typing import cast, get_args
 
 from tilewright.base.compiler_digest import compiler_name
-from tilewright.server.async_store import Ledger, Unavailable
-from tilewright.server.client import Client, Crowd, Desk, Page
-from tilewright.server.rate_limits import Buckets
-from tilewright.server.session_resources import Workshop
+from tilewright.server.async_store import AsyncStore, Unavailable
+from tilewright.server.client import Client, CrowdResults, KernelResults, Page
+from tilewright.server.rate_limits import TokenBuckets
+from tilewright.server.session_resources import SessionResources
 from tilewright.store import Key, Ranked, Standing, StoredGold, StoredVote, Thresholds
 from tilewright.store import StoredReport as Stored
 from tilewright.tuning import catalogue
 from tilewright.tuning.candidate_order import HOPE, Known
 from tilewright.tuning.candidates import Space
-from tilewright.tuning.catalogue import Opened, Winners
+from tilewright.tuning.catalogue import OpenedBundle, Winners
 from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
 
 #: Voices below which nothing is said of a key.
@@ -29,10 +29,12 @@ QUORUM = Thresholds().quorum
 _REASONS = frozenset(get_args(Reason))
 
 
-class StoreDesk(Desk):
+class StoredResults(CrowdResults):
     open = True
 
-    def __init__(self, ledger: Ledger, workshop: Workshop, buckets: Buckets) -> None:
+    def __init__(
+        self, ledger: AsyncStore, workshop: SessionResources, buckets: TokenBuckets
+    ) -> None:
         self._ledger = ledger
         self._workshop = workshop
         self._buckets = buckets
@@ -67,13 +69,13 @@ class StoreDesk(Desk):
     def close(self) -> None:
         self._ledger.close()
 
-    async def crowd(self, client: Client) -> list[Crowd]:
+    async def crowd(self, client: Client) -> list[KernelResults]:
         keys = [key_of(client.spaces[spec], client.hello.browser) for spec in client.hello.specs]
         standings = await self._ledger.standings(keys)
         asked = zip(client.hello.specs, keys, standings, strict=True)
         return await asyncio.gather(*(self._one(client, *found) for found in asked))
 
-    async def winners(self, opened: Opened, device: str, browser: Browser) -> Winners:
+    async def winners(self, opened: OpenedBundle, device: str, browser: Browser) -> Winners:
         try:
             settled = await self._ledger.settled(device, browser)
         except Unavailable:
@@ -95,26 +97,28 @@ class StoreDesk(Desk):
             message = "The store does not answer, or others wait for pages"
             raise Busy(message, hint="Try again later", store=error.code or "busy") from error
 
-    async def _one(self, client: Client, spec: int, key: Key, standing: Standing | None) -> Crowd:
+    async def _one(
+        self, client: Client, spec: int, key: Key, standing: Standing | None
+    ) -> KernelResults:
         """The key's own standing; below the quorum the best candidates of other browsers and
         similar device classes come before it."""
         space = client.spaces[spec]
         if standing is None:
-            return Crowd()
+            return KernelResults()
         number = range(len(space.schedules))
         stages = [c if c in number else None for c in (standing.default, standing.shadow)]
         first = [c for c in stages if c is not None]
         ratios = {r.candidate: _believed(r) for r in standing.ranked if r.candidate in number}
         own = [Known(c, ratios.get(c, 1.0)) for c in dict.fromkeys([*first, *ratios])]
         if first or standing.voices >= QUORUM:
-            return Crowd(tuple(own), *stages)
+            return KernelResults(tuple(own), *stages)
         near = [device.id for device in catalogue.relatives(space.device)]
         found = await self._ledger.similar(key, near)
         known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
         first_of: dict[int, Known] = {}
         for each in (*known, *own):
             first_of.setdefault(each.candidate, each)
-        return Crowd(tuple(first_of.values()))
+        return KernelResults(tuple(first_of.values()))
 
     async def _translated(self, client: Client, spec: int, ranked: Ranked) -> Known | None:
         """A candidate of another class's space with its number in the client's; None if it has

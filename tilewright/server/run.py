@@ -23,12 +23,12 @@ from tilewright.base.errors import PortInUse, TilewrightError, UsageError
 from tilewright.server.connection_limits import (
     OWN,
     STRANGERS,
-    Front,
-    FrontLimits,
+    ConnectionLimiter,
+    ConnectionLimits,
     within_descriptors,
 )
-from tilewright.server.connections import HttpLine, SocketLine
-from tilewright.server.logs import sparing_log
+from tilewright.server.connections import HttpConnection, WebSocketConnection
+from tilewright.server.logs import deduplicated_log
 
 SHUTDOWN_SECONDS = 3
 #: Connections that the system keeps until they are accepted.
@@ -43,7 +43,7 @@ def serve(
     host: str,
     port: int,
     on_ready: Callable[[str], None],
-    limits: FrontLimits = STRANGERS,
+    limits: ConnectionLimits = STRANGERS,
     proxies: Iterable[str] = (),
 ) -> None:
     """Serves until SIGINT or SIGTERM; `on_ready` gets the URL once connections are accepted.
@@ -53,8 +53,8 @@ def serve(
     Raises PortInUse, or UsageError for an address that cannot be bound.
     """
     listener = listen(host, port)
-    with sparing_log():
-        front = Front(within_descriptors(limits), proxies)
+    with deduplicated_log():
+        front = ConnectionLimiter(within_descriptors(limits), proxies)
         server = _Server(app, lambda: on_ready(_url(host, listener)), front)
         with _signals(server):
             server.run([listener])
@@ -67,12 +67,12 @@ class BackgroundServer:
     """
 
     def __init__(
-        self, app: ASGIApp, host: str = "127.0.0.1", port: int = 0, limits: FrontLimits = OWN
+        self, app: ASGIApp, host: str = "127.0.0.1", port: int = 0, limits: ConnectionLimits = OWN
     ) -> None:
         self._ready = threading.Event()
         self._listener = listen(host, port)
         self.url = _url(host, self._listener)
-        self._server = _Server(app, self._ready.set, Front(limits))
+        self._server = _Server(app, self._ready.set, ConnectionLimiter(limits))
         self._thread = threading.Thread(
             target=self._server.run, args=([self._listener],), name="tilewright-server", daemon=True
         )
@@ -146,13 +146,15 @@ class _Server(uvicorn.Server):
     """uvicorn without logs, with a callback when it accepts connections; the app's shutdown always
     runs."""
 
-    def __init__(self, app: ASGIApp, on_ready: Callable[[], None], front: Front) -> None:
+    def __init__(
+        self, app: ASGIApp, on_ready: Callable[[], None], front: ConnectionLimiter
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http=partial(HttpLine, front),  # type: ignore[arg-type]
-                ws=partial(SocketLine, front),  # type: ignore[arg-type]
+                http=partial(HttpConnection, front),  # type: ignore[arg-type]
+                ws=partial(WebSocketConnection, front),  # type: ignore[arg-type]
                 backlog=ACCEPTED_AT_ONCE,
                 log_config=None,
                 log_level="warning",

@@ -20,13 +20,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tilewright.base.compiler_digest import compiler_name
 from tilewright.base.errors import TilewrightError
-from tilewright.server.client import Client, Desk
-from tilewright.server.rate_limits import Bucket
-from tilewright.server.session_resources import Workshop
+from tilewright.server.client import Client, CrowdResults
+from tilewright.server.rate_limits import TokenBucket
+from tilewright.server.session_resources import SessionResources
 from tilewright.tuning import catalogue
 from tilewright.tuning.candidate_order import Tunable, asks_gold, compose, takes_part
 from tilewright.tuning.candidates import Space
-from tilewright.tuning.catalogue import Opened
+from tilewright.tuning.catalogue import OpenedBundle
 from tilewright.tuning.messages import (
     MOST_CREDIT,
     PROTOCOL,
@@ -113,8 +113,8 @@ class Session:
     def __init__(
         self,
         socket: WebSocket,
-        workshop: Workshop,
-        desk: Desk,
+        workshop: SessionResources,
+        desk: CrowdResults,
         counts: Counts,
         limits: SessionLimits,
         source: Callable[[], str],
@@ -128,7 +128,7 @@ class Session:
         self._sending = asyncio.Lock()
         self._credit = 0
         self._credited = asyncio.Event()
-        self._bucket = Bucket(limits.messages, 2 * limits.messages)
+        self._bucket = TokenBucket(limits.messages, 2 * limits.messages)
         self._reports: asyncio.Queue[Report] = asyncio.Queue(limits.waiting)
         self._leaving = False
 
@@ -213,7 +213,7 @@ class Session:
             offers[spec] = catalogue.offer(spec, space, own, asked=asked)
         return replace(client, offers=offers, crowd=crowd)
 
-    async def _spaces(self, hello: Hello, opened: Opened, device: str) -> dict[int, Space]:
+    async def _spaces(self, hello: Hello, opened: OpenedBundle, device: str) -> dict[int, Space]:
         """The space of each kernel; kernels whose space cannot be made are left out."""
         found = await asyncio.gather(
             *(self._workshop.space(opened, s, device, hello.objective) for s in hello.specs),

@@ -18,11 +18,11 @@ from tilewright.base.errors import BundleCorrupt, BundleVersion, TilewrightError
 from tilewright.bundle import POINTER, Manifest, open_bundle
 from tilewright.bundle.signing import Signer
 from tilewright.server.relink_cache import GRACE, Cache, Origin
-from tilewright.server.single_flight import Shared
+from tilewright.server.single_flight import SingleFlight
 from tilewright.server.workers import Workers, WorkersDied
 from tilewright.tuning import catalogue
 from tilewright.tuning.candidates import Built, Space
-from tilewright.tuning.catalogue import Opened, Winners
+from tilewright.tuning.catalogue import OpenedBundle, Winners
 from tilewright.tuning.messages import Objective, OtherVersion, Unknown
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class _Missing(Exception):
     """No process made a bundle with this manifest."""
 
 
-class Workshop:
+class SessionResources:
     """bundles: folder by name;  cache: folder of relinked bundles, which processes may share
     signer:  signs relinked bundles, and candidates when they are sent
     """
@@ -80,23 +80,23 @@ class Workshop:
         self._workers = Workers(makers.pool, makers.workers, MAKING)
         # apart, so that sessions do not wait behind linking, which takes longer
         self._linkers = Workers(makers.pool, makers.workers, LINKING)
-        self._bundles: Shared[Opened] = Shared(BUNDLES)
-        self._spaces: Shared[Space] = Shared(SPACES)
+        self._bundles: SingleFlight[OpenedBundle] = SingleFlight(BUNDLES)
+        self._spaces: SingleFlight[Space] = SingleFlight(SPACES)
         self._cache = Cache(cache)
         # looked up again, which renews its files, before they may be deleted
-        self._relinked: Shared[Opened] = Shared(RELINKED, seconds=GRACE / 2)
-        self._linked: Shared[Opened] = Shared(RELINKED, seconds=GRACE / 2)
-        self._winners: Shared[Winners] = Shared(RELINKED)
-        self._failed: Shared[Exception | None] = Shared(4096, seconds=REST)
-        self.built: Shared[Built | TilewrightError] = Shared(ROOM, _weight)
+        self._relinked: SingleFlight[OpenedBundle] = SingleFlight(RELINKED, seconds=GRACE / 2)
+        self._linked: SingleFlight[OpenedBundle] = SingleFlight(RELINKED, seconds=GRACE / 2)
+        self._winners: SingleFlight[Winners] = SingleFlight(RELINKED)
+        self._failed: SingleFlight[Exception | None] = SingleFlight(4096, seconds=REST)
+        self.built: SingleFlight[Built | TilewrightError] = SingleFlight(ROOM, _weight)
 
-    async def current(self, name: str) -> Opened:
+    async def current(self, name: str) -> OpenedBundle:
         """The bundle of this name as it is in its folder now.  Raises Unknown."""
         folder = self._folders.get(name)
         if folder is None:
             raise Unknown("There is no such bundle", hint="See GET /api/bundles", bundle=name)
 
-        async def read() -> Opened:
+        async def read() -> OpenedBundle:
             return await asyncio.to_thread(lambda: catalogue.opened(open_bundle(folder)))
 
         try:
@@ -106,7 +106,7 @@ class Workshop:
             log.warning("Bundle %s: %s", name, error)
             raise Unknown("The bundle is broken", hint="Try again later", bundle=name) from error
 
-    async def open(self, name: str, digest: str) -> Opened:
+    async def open(self, name: str, digest: str) -> OpenedBundle:
         """The bundle that the client loaded, as built or relinked.  Raises Unknown, OtherVersion.
 
         digest: of its manifest
@@ -121,11 +121,11 @@ class Workshop:
             )
         return found
 
-    async def relinked(self, base: Opened, device: str, winners: Winners) -> Opened:
+    async def relinked(self, base: OpenedBundle, device: str, winners: Winners) -> OpenedBundle:
         """The bundle with these schedules in the class's variant; as built, if linking failed."""
         origin = Origin.of(base.bundle, device, winners)
 
-        async def make() -> Opened:
+        async def make() -> OpenedBundle:
             bundle = await asyncio.to_thread(self._cache.made, base.bundle, origin)
             if bundle is None:
                 new = await self._linkers.run(self._makers.relinked, base.bundle, device, winners)
@@ -144,7 +144,7 @@ class Workshop:
             # a bug of the compiler or a full disk; it was logged, and the bundle as built works
             return base
 
-    async def winners(self, opened: Opened, device: str, best: Best) -> Winners:
+    async def winners(self, opened: OpenedBundle, device: str, best: Best) -> Winners:
         """The schedules of these candidates, made in the workers for linking."""
 
         async def make() -> Winners:
@@ -155,7 +155,9 @@ class Workshop:
         key = (opened.digest, device, named)
         return await self._lasting(self._winners, key, make)
 
-    async def _lasting(self, kept: Shared[T], key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+    async def _lasting(
+        self, kept: SingleFlight[T], key: Hashable, make: Callable[[], Awaitable[T]]
+    ) -> T:
         """The cached value, or one made now.  A failure is remembered for `REST` seconds, or every
         caller would try it again."""
 
@@ -172,10 +174,10 @@ class Workshop:
             raise error.with_traceback(None)
         return await kept.get(key, make)
 
-    async def _by_digest(self, base: Opened, digest: str) -> Opened | None:
+    async def _by_digest(self, base: OpenedBundle, digest: str) -> OpenedBundle | None:
         """The bundle that some process relinked from `base`; None if there is none."""
 
-        async def find() -> Opened:
+        async def find() -> OpenedBundle:
             bundle = await asyncio.to_thread(self._cache.find, base.bundle, digest)
             if bundle is None:
                 raise _Missing
@@ -196,7 +198,9 @@ class Workshop:
         """Folder of the files that only relinked bundles have."""
         return self._cache.folder
 
-    async def space(self, opened: Opened, spec: int, device: str, objective: Objective) -> Space:
+    async def space(
+        self, opened: OpenedBundle, spec: int, device: str, objective: Objective
+    ) -> Space:
         """The space of a kernel on a class.  Raises TilewrightError if it cannot be made."""
 
         async def make() -> Space:
@@ -207,7 +211,7 @@ class Workshop:
         return await self._lasting(self._spaces, (opened.digest, spec, device, objective), make)
 
     async def candidate(
-        self, opened: Opened, spec: int, space: Space, number: int, variant: str
+        self, opened: OpenedBundle, spec: int, space: Space, number: int, variant: str
     ) -> Built | None:
         """A candidate's module; None if it cannot be made."""
         schedule, target = space.schedule(number), space.device.target

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class Shared(Generic[V]):
+class SingleFlight(Generic[V]):
     """Values, of which the least recently used are dropped.
 
     room: limit of the sum of weights;  weigh: weight of a value, 1 if left out

@@ -22,11 +22,11 @@ from starlette.websockets import WebSocket
 
 from tilewright.base.quantiles import quantile
 from tilewright.bundle.signing import Signer
-from tilewright.server.client import Desk
+from tilewright.server.client import CrowdResults
 from tilewright.server.headers import REVALIDATE
-from tilewright.server.rate_limits import Buckets, Sources, network
+from tilewright.server.rate_limits import Pseudonyms, TokenBuckets, network
 from tilewright.server.session import Counts, Session, SessionLimits
-from tilewright.server.session_resources import Makers, Workshop
+from tilewright.server.session_resources import Makers, SessionResources
 from tilewright.server.tuned import Tuned
 from tilewright.tuning import catalogue
 from tilewright.tuning.messages import Busy, Refusal, Unknown
@@ -69,8 +69,8 @@ class Tuner:
 
     def __init__(self, bundles: Mapping[str, Path], tuning: Tuning) -> None:
         self._tuning = tuning
-        self._sources = Sources(tuning.secret)
-        self._workshop = Workshop(bundles, tuning.makers, tuning.cache, tuning.signer)
+        self._sources = Pseudonyms(tuning.secret)
+        self._workshop = SessionResources(bundles, tuning.makers, tuning.cache, tuning.signer)
         self._desk = _desk(tuning, self._workshop)
         self._counts = Counts()
         self._sessions: Counter[tuple[str, str]] = Counter()
@@ -174,15 +174,15 @@ class Tuner:
         return JSONResponse(stats, headers={"cache-control": "no-store"})
 
 
-def _desk(tuning: Tuning, workshop: Workshop) -> Desk:
+def _desk(tuning: Tuning, workshop: SessionResources) -> CrowdResults:
     if tuning.store is None:
-        return Desk()
+        return CrowdResults()
     # imported here: a site without a store needs no SQLAlchemy
-    from tilewright.server.async_store import Ledger
-    from tilewright.server.reports import StoreDesk
+    from tilewright.server.async_store import AsyncStore
+    from tilewright.server.reports import StoredResults
 
     rate, burst = tuning.reports
-    return StoreDesk(Ledger(tuning.store), workshop, Buckets(rate / 60, burst))
+    return StoredResults(AsyncStore(tuning.store), workshop, TokenBuckets(rate / 60, burst))
 
 
 def spread(milliseconds: list[float]) -> dict[str, float]:

@@ -19,25 +19,25 @@ from starlette.routing import Route
 
 from tilewright.bundle import POINTER
 from tilewright.bundle.format import digest, is_blob_name
-from tilewright.server.client import Desk
+from tilewright.server.client import CrowdResults
 from tilewright.server.file_responses import inside, send_bytes, send_path
 from tilewright.server.relink_cache import Relinked
-from tilewright.server.session_resources import Workshop
+from tilewright.server.session_resources import SessionResources
 from tilewright.tuning import catalogue
-from tilewright.tuning.catalogue import Opened
+from tilewright.tuning.catalogue import OpenedBundle
 from tilewright.tuning.messages import Browser, Unknown
 
 log = logging.getLogger(__name__)
 
 #: Seconds that a visitor waits for a bundle that is being relinked.
-PATIENCE = 0.25
+TIMEOUT = 0.25
 ADDRESS = "/tuned/{device}/{browser}/{name}/{path:path}"
 
 
 class Tuned:
     """The endpoint."""
 
-    def __init__(self, workshop: Workshop, desk: Desk) -> None:
+    def __init__(self, workshop: SessionResources, desk: CrowdResults) -> None:
         self._workshop = workshop
         self._desk = desk
 
@@ -61,8 +61,8 @@ class Tuned:
             return send_bytes(request, pointer, digest(pointer), ".json")
         return send_path(request, base.bundle.folder, path)
 
-    async def _soon(self, base: Opened, request: Request) -> Opened:
-        """The relinked bundle if it is ready within `PATIENCE` seconds; else the one as built."""
+    async def _soon(self, base: OpenedBundle, request: Request) -> OpenedBundle:
+        """The relinked bundle if it is ready within `TIMEOUT` seconds; else the one as built."""
         device, browser = (request.path_params[name] for name in ("device", "browser"))
         if browser not in get_args(Browser):
             raise Unknown("There is no such browser family", browser=browser)
@@ -70,7 +70,7 @@ class Tuned:
         work = asyncio.ensure_future(self._relinked(base, device, cast(Browser, browser)))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            return await asyncio.wait_for(asyncio.shield(work), PATIENCE)
+            return await asyncio.wait_for(asyncio.shield(work), TIMEOUT)
         except TimeoutError:
             return base
         except Exception as error:
@@ -78,6 +78,6 @@ class Tuned:
             log.warning("Bundle %s is not relinked: %r", base.bundle.manifest.name, error)
             return base
 
-    async def _relinked(self, base: Opened, device: str, browser: Browser) -> Opened:
+    async def _relinked(self, base: OpenedBundle, device: str, browser: Browser) -> OpenedBundle:
         winners = await self._desk.winners(base, device, browser)
         return await self._workshop.relinked(base, device, winners) if winners else base

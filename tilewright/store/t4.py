@@ -91,7 +91,7 @@ class T4Result(msgspec.Struct, frozen=True, kw_only=True):
     answer: bool = False
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True):
+class StandingRow(msgspec.Struct, frozen=True, kw_only=True):
     """A key's row.  `default_after`, `shadow_after`: how many of its reports came after."""
 
     kernel: str
@@ -112,11 +112,11 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True):
     ranked: Annotated[tuple[Tallied, ...], Meta(max_length=records.RANKED)]
 
 
-class Ours(msgspec.Struct, frozen=True, kw_only=True):
+class OwnMembers(msgspec.Struct, frozen=True, kw_only=True):
     """Members that T4 has no field for; format: their version."""
 
     format: Literal[1] = 1
-    keys: tuple[Stand, ...]
+    keys: tuple[StandingRow, ...]
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     autotuner: Literal["Tilewright"]
     autotuner_version: str
     timeunit: str
-    tilewright: Ours
+    tilewright: OwnMembers
 
 
 class T4Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +142,7 @@ def write(connection: sa.Connection, stream: IO[bytes]) -> int:
         autotuner="Tilewright",
         autotuner_version=__version__,
         timeunit="milliseconds",
-        tilewright=Ours(keys=tuple(_stand(connection, r) for r in rows)),
+        tilewright=OwnMembers(keys=tuple(_stand(connection, r) for r in rows)),
     )
     encode = msgspec.json.encode
     stream.write(b'{"schema_version":%b,\n"metadata":%b,\n' % (encode(SCHEMA), encode(metadata)))
@@ -172,7 +172,7 @@ def _results(row: Row) -> Iterator[T4Result]:
         )
 
 
-def _stand(connection: sa.Connection, row: Row) -> Stand:
+def _stand(connection: sa.Connection, row: Row) -> StandingRow:
     def after(since: int | None) -> int:
         if since is None:
             return 0
@@ -180,7 +180,7 @@ def _stand(connection: sa.Connection, row: Row) -> Stand:
         query = sa.select(sa.func.count()).where(later)
         return int(connection.execute(query).scalar_one())
 
-    return Stand(
+    return StandingRow(
         **{name: getattr(row, name) for name in KEY},
         day=date_of(row.day),
         fresh=row.fresh,
@@ -228,7 +228,7 @@ def read(data: bytes, today: int) -> T4Document:
 def load(connection: sa.Connection, document: T4Document) -> tuple[Sequence[int], int]:
     """Inserts what is not there yet; gives keys that have to be voted on, and the new reports."""
     ids: dict[Key, int] = {}
-    fresh: dict[Key, Stand] = {}
+    fresh: dict[Key, StandingRow] = {}
     for stand in document.metadata.tilewright.keys:
         key = key_of(stand)
         if connection.execute(FIND_KEY, asdict(key)).scalar() is None:
@@ -257,7 +257,7 @@ def load(connection: sa.Connection, document: T4Document) -> tuple[Sequence[int]
     return tuple(changed), added
 
 
-def _restore(connection: sa.Connection, key_id: int, stand: Stand) -> None:
+def _restore(connection: sa.Connection, key_id: int, stand: StandingRow) -> None:
     """Writes an exported standing, with the numbers that its reports have in this database."""
     query = sa.select(reports.c.id).where(reports.c.key_id == key_id).order_by(reports.c.id)
     numbers = [0, *connection.execute(query).scalars()]

@@ -1,8 +1,8 @@
 """A server's offers to a device: the kernels of a bundle, their spaces, and candidates as code.
 
-Input: an open bundle, a device class, a client's wishes.  Output: `Opened`, offers, subjects for
-candidate_order.py, messages for candidates.  This module keeps no state, does not wait and has no
-socket.
+Input: an open bundle, a device class, a client's wishes.  Output: `OpenedBundle`, offers, subjects
+for candidate_order.py, messages for candidates.  This module keeps no state, does not wait and has
+no socket.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Winners: TypeAlias = Mapping[int, Schedule]
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenedBundle:
     """A bundle as sessions see it; all facts about each kernel are in memory.
 
     slots: by target, its schedules and code of each kernel
@@ -65,12 +65,12 @@ class Opened:
         return offers.default_of(slots[spec].builds, variant, space, features)
 
 
-def opened(bundle: Bundle) -> Opened:
+def opened(bundle: Bundle) -> OpenedBundle:
     """Reads all kernel specifications and schedules.  Raises BundleCorrupt."""
     kernels = kernels_of(bundle)
     plans = offers.plans_of([[step.spec for step in p.steps] for p in bundle.manifest.plans])
     slots = {name: slots_of(bundle, name, kernels) for name in bundle.manifest.targets}
-    return Opened(bundle, kernels, tuple(map(key_of, kernels)), slots, plans)
+    return OpenedBundle(bundle, kernels, tuple(map(key_of, kernels)), slots, plans)
 
 
 def kernels_of(bundle: Bundle) -> tuple[Kernel, ...]:
@@ -158,7 +158,7 @@ def offer(spec: int, space: Space, default: int | None, *, asked: int | None) ->
 
 
 def message(
-    opened: Opened,
+    opened: OpenedBundle,
     spec: int,
     space: Space,
     candidate: int,

@@ -31,7 +31,7 @@ from tilewright.tuning.messages import (
     Vote,
 )
 from tilewright.tuning.pairs import NOTHING, judged
-from tilewright.tuning.socket_client import TuningLine
+from tilewright.tuning.socket_client import TuningSocket
 from tilewright.tuning.trial import TrialBench, Trials, TrialVerdict
 
 Plain = dict[str, Any]
@@ -152,7 +152,7 @@ class HostTuner(Generic[R]):
     latency: float | None = None
 
     def run(
-        self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
+        self, line: TuningSocket, hello: Callable[..., Hello], seconds: float, most: int | None
     ) -> None:
         """Runs the session.  hello: the first message, without the kernels;  most: tune only this
         number of kernels, the hottest ones
@@ -181,7 +181,7 @@ class HostTuner(Generic[R]):
         }
 
     def _work(
-        self, line: TuningLine, hello: Callable[..., Hello], seconds: float, most: int | None
+        self, line: TuningSocket, hello: Callable[..., Hello], seconds: float, most: int | None
     ) -> None:
         """Tries candidates.  seconds: from the first candidate on; the server's start does not
         count"""
@@ -226,7 +226,7 @@ class HostTuner(Generic[R]):
 
     # ---- one candidate ---------------------------------------------------------------------------
 
-    def _try(self, line: TuningLine, message: KernelMessage, module: bytes) -> None:
+    def _try(self, line: TuningSocket, message: KernelMessage, module: bytes) -> None:
         target = self.targets[message.spec]
         begin, before = time.monotonic(), target.ratio
         try:
@@ -265,7 +265,7 @@ class HostTuner(Generic[R]):
         verdict: Any = outcome.verdict
         line.send(Result(spec=message.spec, candidate=message.candidate, verdict=verdict))
 
-    def _lost(self, line: TuningLine, message: KernelMessage, error: HostError) -> None:
+    def _lost(self, line: TuningSocket, message: KernelMessage, error: HostError) -> None:
         """The device failed in a trial, so its further behaviour is unknown."""
         spec, candidate = message.spec, message.candidate
         why = error.message
@@ -370,7 +370,7 @@ class HostTuner(Generic[R]):
         self.gain = _gain(pairs, len(tuned))
         self.latency = self.gain["tuned"]
 
-    def _report(self, line: TuningLine, target: TunedKernel[R]) -> None:
+    def _report(self, line: TuningSocket, target: TunedKernel[R]) -> None:
         """Sends a vote on a kernel's tried candidates, once."""
         offer = target.offer
         if not self.share_reports or offer is None or not target.ratios:

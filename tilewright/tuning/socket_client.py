@@ -33,10 +33,10 @@ from tilewright.tuning.messages import (
 #: The most candidates that are requested ahead.
 AHEAD = 4
 #: Seconds until the server must have answered, and until it must have stored the last report.
-PATIENCE, FAREWELL = 60.0, 6.0
+TIMEOUT, FAREWELL = 60.0, 6.0
 
 
-class TuningLine:
+class TuningSocket:
     """One session, as a context manager.  on_sent: called with every message to the server"""
 
     def __init__(self, url: str, path: str, on_sent: Callable[[FromClient], None]) -> None:
@@ -45,7 +45,7 @@ class TuningLine:
             url.replace("http", "ws", 1) + path, compression=None, max_size=MOST_FROM_SERVER
         )
 
-    def __enter__(self) -> TuningLine:
+    def __enter__(self) -> TuningSocket:
         self._socket = self._connection.__enter__()
         return self
 
@@ -91,7 +91,7 @@ class TuningLine:
 
     def _receive(self) -> tuple[FromServer, bytes]:
         try:
-            frame = self._socket.recv(timeout=PATIENCE)
+            frame = self._socket.recv(timeout=TIMEOUT)
         except (ConnectionClosed, TimeoutError) as error:
             raise HostError(f"The tuning server is gone: {error}", hint="Tune again") from error
         message, payload = decode_from_server(frame if isinstance(frame, bytes) else b"")

@@ -6,7 +6,7 @@ import { classify } from '../../../tilewright/web/tune/device/device_class.js';
 import { openLedger } from '../../../tilewright/web/tune/records/ledger.js';
 import { openReports } from '../../../tilewright/web/tune/records/reports.js';
 import { folderSource } from '../../../tilewright/web/tune/sources/folder.js';
-import { openLine } from '../../../tilewright/web/tune/sources/connection.js';
+import { openConnection } from '../../../tilewright/web/tune/sources/connection.js';
 import { pyodideSource } from '../../../tilewright/web/tune/sources/pyodide.js';
 import { signedSource } from '../../../tilewright/web/tune/sources/signed.js';
 import { socketSource } from '../../../tilewright/web/tune/sources/socket.js';
@@ -53,7 +53,7 @@ export async function attempt({ frames: given, files, hello, device, key, compil
     const forecast = openForecast({ ledger, objective: hello.objective, effects: new Map(), shareOf: () => 0.5 });
     const reports = openReports({ source, record: ledger.record, digest: hello.digest, on: true, save: async () => {} });
     const { signal } = new AbortController();
-    const line = openLine({ source, signal, onEvent() {}, hello: () => hello, welcomed: ({ kernels }) => {
+    const line = openConnection({ source, signal, onEvent() {}, hello: () => hello, welcomed: ({ kernels }) => {
       ledger.take(kernels);
       reports.again(ledger.offers);
       return true;

@@ -43,7 +43,7 @@ class TrialLaunch:
 
 
 @dataclass(frozen=True)
-class Crew:
+class TrialWorkers:
     """The workers of a trial, and when they must leave.
 
     looks:   for each round of launches, the budget checks after which no worker may stay; 0: never
@@ -115,7 +115,7 @@ class Trial:
         self,
         name: str,
         launch: TrialLaunch,
-        workers: Crew,
+        workers: TrialWorkers,
         tiles: tuple[int, int] | None = None,
         table: Array | None = None,
     ) -> int:
@@ -157,7 +157,7 @@ class Trial:
         )  # fmt: skip
 
 
-def looks_of(launch: TrialLaunch, workers: int) -> int:
+def budget_checks(launch: TrialLaunch, workers: int) -> int:
     """The most budget checks of one run: one before each task, and each worker's last."""
     return launch.tiles + 2 * workers
 
@@ -173,6 +173,6 @@ def bits(launch: TrialLaunch) -> list[bytes]:
     return [a.tobytes() for a in launch.args if isinstance(a, np.ndarray)]
 
 
-def every_look(launch: TrialLaunch, workers: int) -> Sequence[int]:
+def every_check(launch: TrialLaunch, workers: int) -> Sequence[int]:
     """Numbers of budget checks after which workers may be made to leave with some work done."""
-    return range(2, looks_of(launch, workers) + 1)
+    return range(2, budget_checks(launch, workers) + 1)

@@ -26,13 +26,13 @@ from tilewright.targets.gpu.matrix.operands import LINE, STAGES
 from tilewright.targets.gpu.matrix.schedule import TYPES, MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import Matrices, worth_trying
 from tilewright.targets.gpu.product.schedule import GroupSchedule, Sizes
-from tilewright.targets.gpu.product.strategies import Registers
+from tilewright.targets.gpu.product.strategies import RegisterGemm
 from tilewright.targets.gpu.tile.addressing import operands
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import CORES, Group
 from tilewright.targets.lite_space import Core
 
-#: Rows, columns and threads of the f32 tile that `Tall` transposes.
+#: Rows, columns and threads of the f32 tile that `TransposedTile` transposes.
 WIDE = (64, 128, 128)
 #: Matrix results of a warp, and warps of a tile, as (rows, columns): the values that are tried.
 RESULTS = ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (1, 2))
@@ -59,7 +59,7 @@ WAITS, BARRIER, LATE = 1.8, 60, 2500
 PACE = 128
 
 
-class Tall(Registers):
+class TransposedTile(RegisterGemm):
     """f32 tiles; the first choice may have its sides exchanged.
 
     Rows are copied in pieces of four by four elements.  In a tile of 64 rows and 128 columns only
@@ -74,7 +74,7 @@ class Tall(Registers):
         return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
 
 
-class Warps(Matrices):
+class TensorCores(Matrices):
     """Products by the matrix units (tensor cores) of warps and of warp groups."""
 
     def suits(self, kernel: Kernel) -> bool:
@@ -172,4 +172,4 @@ def cycles(s: MatrixSchedule, sizes: Sizes) -> float:
     return most * (ceil(sizes.steps / s.depth) * block + ENDS)
 
 
-TALL, WARPS = Tall(), Warps()
+TALL, WARPS = TransposedTile(), TensorCores()

@@ -28,7 +28,7 @@ from tilewright.kernel.loops import Scratch
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.targets.simd.attention import AttentionSchedule
-from tilewright.targets.simd.microkernel import Micro, Panel
+from tilewright.targets.simd.microkernel import Microkernel, Panel
 from tilewright.targets.simd.vectorize import LANES
 
 #: Vectors of scores per pass of a softmax loop; rows in scratch are padded to whole passes.
@@ -121,7 +121,7 @@ class AttentionTile:
 
     def _tile(
         self, row: Load, col: Load, n: Var, depth: Var, value: Expr, store: Index, out: int
-    ) -> Micro:
+    ) -> Microkernel:
         """A register tile for the sum over `depth` of row * col, then `value`, stored at
         `store`."""
         product = Stage("sum", (depth,), Call("mul", (row, col), F32))
@@ -133,11 +133,11 @@ class AttentionTile:
         steps = blocks(ops.depth, self.schedule.r0, 0)
         x0, y0 = self.schedule.x0, self.schedule.y0
         count, tiles = Var("rows", self.most + 1), index(self.row_tiles)
-        return Micro(self.b, kernel, ops, self.lanes, steps, x0, y0, count, tiles, out=out)
+        return Microkernel(self.b, kernel, ops, self.lanes, steps, x0, y0, count, tiles, out=out)
 
     def _emit(
         self,
-        tile: Micro,
+        tile: Microkernel,
         base: Index,
         rows: int,
         panel: Index,

@@ -43,7 +43,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import inner_product
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.microkernel import Micro
+from tilewright.targets.simd.microkernel import Microkernel
 from tilewright.targets.simd.register_tiles import register_tile
 from tilewright.targets.simd.sizes import (
     ENOUGH_TILES,
@@ -94,7 +94,9 @@ class ContractionSchedule(WalkSchedule):
     lanes: int = 4
 
 
-def default(kernel: Kernel, machine: Machine) -> ContractionSchedule | inner_product.DepthSchedule:
+def default(
+    kernel: Kernel, machine: Machine
+) -> ContractionSchedule | inner_product.InnerProductSchedule:
     roles = form_as(kernel, Contraction).operands
     if not kernel.extents and inner_product.suits(roles, machine):
         return inner_product.default(roles, machine)
@@ -208,7 +210,7 @@ def _pays_to_stage(kernel: Kernel, roles: Operands, x0: int, machine: Machine) -
 def lower(kernel: Kernel, schedule: ContractionSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0."""
     ops = form_as(kernel, Contraction).operands
-    return tiled(kernel, schedule, ops, schedule.lanes, Micro, schedule.stage)
+    return tiled(kernel, schedule, ops, schedule.lanes, Microkernel, schedule.stage)
 
 
 def tiled(
@@ -216,7 +218,7 @@ def tiled(
     schedule: WalkSchedule,
     ops: Operands,
     lanes: int,
-    make: Callable[..., Micro],
+    make: Callable[..., Microkernel],
     stage: bool = False,
 ) -> TileFn:
     """The grid of tiles, and the loops over the register tiles of one tile, which `make` emits."""

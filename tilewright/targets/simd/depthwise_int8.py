@@ -36,7 +36,7 @@ TAP_CHANNELS = 8
 
 
 @dataclass(frozen=True)
-class TapsSchedule(UnitSchedule):
+class DepthwiseInt8Schedule(UnitSchedule):
     """x0: pixels of a unit, which share interleaved columns."""
 
     form = "taps"
@@ -53,7 +53,7 @@ def suits(kernel: Kernel) -> bool:
     return wide and not kernel.extents
 
 
-def default(kernel: Kernel, machine: Machine) -> TapsSchedule:
+def default(kernel: Kernel, machine: Machine) -> DepthwiseInt8Schedule:
     """Pixels share columns of taps; their code is unrolled, so units of large windows have
     fewer."""
     del machine
@@ -61,10 +61,12 @@ def default(kernel: Kernel, machine: Machine) -> TapsSchedule:
     pixels = roles.outer[-1].extent if roles.outer else 1
     x0 = even(pixels, max(1, min(8, 128 // roles.steps)))
     work = x0 * roles.n.extent * roles.steps
-    return TapsSchedule(x0=x0, x1=max(1, TILE_WORK // work), y1=roles.n.extent)
+    return DepthwiseInt8Schedule(x0=x0, x1=max(1, TILE_WORK // work), y1=roles.n.extent)
 
 
-def rules(kernel: Kernel, usual: TapsSchedule, machine: Machine) -> UnitRules[TapsSchedule]:
+def rules(
+    kernel: Kernel, usual: DepthwiseInt8Schedule, machine: Machine
+) -> UnitRules[DepthwiseInt8Schedule]:
     return UnitRules(kernel, usual, machine, form_as(kernel, ByteWindows))
 
 
@@ -76,7 +78,7 @@ class _Taps:
     weights: Index
 
 
-def lower(kernel: Kernel, schedule: TapsSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: DepthwiseInt8Schedule) -> TileFn:
     """Tiles of x1 units (x0 pixels of one row each) by y1 channels, 8 channels at a time."""
     form = form_as(kernel, ByteWindows)
     return tiled(

@@ -29,7 +29,7 @@ from tilewright.targets.simd.vectorize import scalar
 
 
 @dataclass(frozen=True)
-class DepthSchedule(Schedule):
+class InnerProductSchedule(Schedule):
     """x0 * y0 vectors of partial sums in registers; r0 vectors of steps per pass."""
 
     form = "depth"
@@ -61,7 +61,7 @@ def suits(roles: Operands, machine: Machine) -> bool:
     return roles.n.extent < machine.lanes or (far and roles.m.extent < machine.lanes)
 
 
-def default(roles: Operands, machine: Machine) -> DepthSchedule:
+def default(roles: Operands, machine: Machine) -> InnerProductSchedule:
     """Enough sums to hide latency, and both operands in registers: 8x1, 6x2, 4x3, or transposed."""
     rows, cols = roles.m.extent, roles.n.extent
     few = min(rows, cols, 3)
@@ -69,10 +69,10 @@ def default(roles: Operands, machine: Machine) -> DepthSchedule:
     x0, y0 = (few, min(cols, many)) if rows <= cols else (min(rows, many), few)
     tiles = max(1, TILE_WORK // (x0 * y0 * roles.steps))
     x1, y1 = (x0, y0 * tiles) if rows <= cols else (x0 * tiles, y0)
-    return DepthSchedule(x0=x0, y0=y0, r0=2, x1=x1, y1=y1, lanes=machine.lanes)
+    return InnerProductSchedule(x0=x0, y0=y0, r0=2, x1=x1, y1=y1, lanes=machine.lanes)
 
 
-def lower(kernel: Kernel, schedule: DepthSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: InnerProductSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0 dot products."""
     ops = form_as(kernel, Contraction).operands
     rows = _Axis(ops.m, schedule.x0, schedule.x1)

@@ -28,7 +28,7 @@ from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import WalkSchedule, tiled
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.microkernel import Micro, Panel, TileRows, moved
+from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, moved
 from tilewright.targets.simd.products import ProductRules
 from tilewright.targets.simd.sizes import TILE_WORK, around
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
@@ -38,7 +38,7 @@ SHALLOW = 9
 
 
 @dataclass(frozen=True)
-class BytesSchedule(WalkSchedule):
+class IntegerSchedule(WalkSchedule):
     """Register tiles of i32 sums; a step is one group."""
 
     form = "bytes"
@@ -50,7 +50,7 @@ def suits(kernel: Kernel) -> bool:
     return storable(kernel.dtype) and not reduces(kernel)
 
 
-def default(kernel: Kernel, machine: Machine) -> BytesSchedule:
+def default(kernel: Kernel, machine: Machine) -> IntegerSchedule:
     """As for f32, but a dot product needs a register for its parts, and "wide" two per vector."""
     form = form_as(kernel, ByteContraction)
     roles, pair = form.operands, form.narrow
@@ -67,24 +67,24 @@ def default(kernel: Kernel, machine: Machine) -> BytesSchedule:
     x1 = x0 * max(4, min(16, machine.l2 // 2 // (roles.row.dtype.size * depth * x0)))
     y1 = y0 * max(1, min(-(-cols // y0), 2 * TILE_WORK // max(1, x1 * y0 * depth)))
     dot = "pair" if pair else "wide"
-    return BytesSchedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, order="mn", dot=dot)
+    return IntegerSchedule(x0=x0, y0=y0, r0=4, x1=x1, y1=y1, order="mn", dot=dot)
 
 
-def rules(kernel: Kernel, usual: BytesSchedule, machine: Machine) -> BytesRules:
+def rules(kernel: Kernel, usual: IntegerSchedule, machine: Machine) -> IntegerRules:
     form = form_as(kernel, ByteContraction)
-    return BytesRules(kernel, usual, machine, form.operands, form.narrow)
+    return IntegerRules(kernel, usual, machine, form.operands, form.narrow)
 
 
 @dataclass(frozen=True)
-class BytesRules(ProductRules[BytesSchedule]):
+class IntegerRules(ProductRules[IntegerSchedule]):
     """A sum takes one register, or two if products do not fit 16 bits."""
 
     narrow: bool
 
-    def made(self, tile: Tile) -> BytesSchedule:
-        return BytesSchedule(tile.x0, tile.y0, tile.r0, tile.x1, tile.y1, tile.r1)
+    def made(self, tile: Tile) -> IntegerSchedule:
+        return IntegerSchedule(tile.x0, tile.y0, tile.r0, tile.x1, tile.y1, tile.r1)
 
-    def extended(self) -> Iterator[BytesSchedule]:
+    def extended(self) -> Iterator[IntegerSchedule]:
         d, lanes = self.usual, self.machine.lanes
         rows, _ = self.sizes
         kinds = ("pair", "wide") if self.narrow else (d.dot,)
@@ -103,17 +103,17 @@ class BytesRules(ProductRules[BytesSchedule]):
             for r1 in (64, 128, 256):
                 yield replace(s, r1=r1)
 
-    def normal(self, s: BytesSchedule) -> BytesSchedule:
+    def normal(self, s: IntegerSchedule) -> IntegerSchedule:
         return self.walk(s)
 
-    def tiles(self, s: BytesSchedule) -> int:
+    def tiles(self, s: IntegerSchedule) -> int:
         return self.count(s.x1, s.y1)
 
-    def scratch(self, s: BytesSchedule) -> int:
+    def scratch(self, s: IntegerSchedule) -> int:
         return self.waiting(s)
 
 
-def lower(kernel: Kernel, schedule: BytesSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: IntegerSchedule) -> TileFn:
     """Tiles of x1 rows by y1 columns; inside, register tiles of x0 by y0, blocks of r1 groups."""
     form = form_as(kernel, ByteContraction)
     make = partial(_DotMicro, narrow=form.narrow, dot=schedule.dot)
@@ -122,7 +122,7 @@ def lower(kernel: Kernel, schedule: BytesSchedule) -> TileFn:
 
 
 @dataclass
-class _DotMicro(Micro):
+class _DotMicro(Microkernel):
     """Register tiles of i32 sums; "wide" uses two registers per vector of 4 columns."""
 
     dtype = I32

@@ -77,7 +77,7 @@ def _point(b: Builder, ops: Operands, row: Index) -> Values:
 
 
 @dataclass
-class Micro:
+class Microkernel:
     """Emits register tiles.
 
     lanes:            elements per vector

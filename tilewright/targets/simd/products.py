@@ -32,7 +32,7 @@ from tilewright.targets.lite_space import (
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import contraction, inner_product
 from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedule, walked
-from tilewright.targets.simd.inner_product import DepthSchedule
+from tilewright.targets.simd.inner_product import InnerProductSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, usual_tiles
 from tilewright.targets.simd.search_rules import Rules
@@ -104,12 +104,12 @@ class ProductRules(Rules[S]):
         return traffic(tile_of(s, self.product), self.product)
 
 
-Either: TypeAlias = ContractionSchedule | DepthSchedule
+Either: TypeAlias = ContractionSchedule | InnerProductSchedule
 
 
 def lower(kernel: Kernel, schedule: Either) -> TileFn:
     """The loop nest of one tile."""
-    if isinstance(schedule, DepthSchedule):
+    if isinstance(schedule, InnerProductSchedule):
         return inner_product.lower(kernel, schedule)
     return contraction.lower(kernel, schedule)
 
@@ -162,7 +162,7 @@ class ContractionRules(ProductRules[Either]):
         for y1 in around(base.y1):
             yield replace(base, y1=y1)
 
-    def _dots(self) -> Iterator[DepthSchedule]:
+    def _dots(self) -> Iterator[InnerProductSchedule]:
         """Dot products: x0*y0 sums, and both operands in registers."""
         rows, cols = self.sizes
         lanes = self.machine.lanes
@@ -173,7 +173,7 @@ class ContractionRules(ProductRules[Either]):
                 tiles = max(1, TILE_WORK // max(1, x0 * y0 * self.roles.steps))
                 x1, y1 = (x0 * tiles, y0) if rows > cols else (x0, y0 * tiles)
                 for r0 in (1, 2, 4):
-                    yield DepthSchedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, lanes=lanes)
+                    yield InnerProductSchedule(x0=x0, y0=y0, r0=r0, x1=x1, y1=y1, lanes=lanes)
 
     def normal(self, s: Either) -> Either:
         if isinstance(s, ContractionSchedule):
@@ -186,7 +186,7 @@ class ContractionRules(ProductRules[Either]):
         return self.count(s.x1, s.y1)
 
     def scratch(self, s: Either) -> int:
-        if isinstance(s, DepthSchedule):
+        if isinstance(s, InnerProductSchedule):
             return 0
         staged = self.parts(s)[1] * self.split(s).points * s.y0 if s.stage else 0
         return self.waiting(s) + aligned(4 * staged)
@@ -201,9 +201,9 @@ class ContractionRules(ProductRules[Either]):
         """Cycles per vector of products; the constants reproduce the order in measured sweeps."""
         far = super().cost(s) / 50
         rows, cols = self.sizes
-        if isinstance(s, DepthSchedule):
+        if isinstance(s, InnerProductSchedule):
             best = register_tiles(rows, cols, self.machine)[0][0]
-            return (1.0 if isinstance(self.default, DepthSchedule) else 4.0) * best + far
+            return (1.0 if isinstance(self.default, InnerProductSchedule) else 4.0) * best + far
         lanes, machine = self.machine.lanes, self.machine
         v = s.y0 // lanes
         step = 4 * (s.r1 or self.roles.steps)

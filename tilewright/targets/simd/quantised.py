@@ -36,7 +36,7 @@ from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import COLUMNS, WalkSchedule, tiled
 from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.microkernel import Micro, Panel, TileRows, moved
+from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, moved
 from tilewright.targets.simd.products import VARIED, ProductRules
 from tilewright.targets.simd.register_tiles import register_tiles
 from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, even
@@ -155,7 +155,7 @@ def lower(kernel: Kernel, schedule: BlocksSchedule) -> TileFn:
 
 
 @dataclass
-class _BlockMicro(Micro):
+class _BlockMicro(Microkernel):
     """Register tiles whose columns are integers; `weights` describes their conversion to f32."""
 
     weights: Quantised = field(kw_only=True)

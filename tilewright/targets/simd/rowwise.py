@@ -31,23 +31,23 @@ Combine = Callable[[Expr, Expr], Call]
 
 
 @dataclass(frozen=True)
-class RowsSchedule(SumsSchedule):
+class RowwiseSchedule(SumsSchedule):
     """Rows of a tile, and vectors of partial results of a row."""
 
     form = "rows"
 
 
-def default(kernel: Kernel, machine: Machine) -> RowsSchedule:
+def default(kernel: Kernel, machine: Machine) -> RowwiseSchedule:
     """Eight sums hide the latency of an addition; four expensive terms fill the registers."""
     few = machine.chained or any(is_expensive(stage.value) for stage in kernel.stages)
-    return RowsSchedule(x1=rows_per_tile(kernel), r0=4 if few else 8, lanes=machine.lanes)
+    return RowwiseSchedule(x1=rows_per_tile(kernel), r0=4 if few else 8, lanes=machine.lanes)
 
 
-def rules(kernel: Kernel, usual: RowsSchedule, machine: Machine) -> SpanRules[RowsSchedule]:
+def rules(kernel: Kernel, usual: RowwiseSchedule, machine: Machine) -> SpanRules[RowwiseSchedule]:
     return SpanRules(kernel, usual, machine, prod(v.extent for v in kernel.rows))
 
 
-def lower(kernel: Kernel, schedule: RowsSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: RowwiseSchedule) -> TileFn:
     """`x1` rows per tile; a row is one point of the axes that the stages depend on."""
     axes = limited_first(kernel, kernel.rows)
     rows = points(kernel, axes)
@@ -127,7 +127,7 @@ class _Row:
 
     b: Builder
     kernel: Kernel
-    schedule: RowsSchedule
+    schedule: RowwiseSchedule
     values: Values
     accs: dict[int, Expr]
     name: str
@@ -216,7 +216,7 @@ def _to_the_end(
 
 
 def _columns(
-    b: Builder, kernel: Kernel, schedule: RowsSchedule, values: Values, accs: dict[int, Expr]
+    b: Builder, kernel: Kernel, schedule: RowwiseSchedule, values: Values, accs: dict[int, Expr]
 ) -> None:
     """Stores the row: one scalar, or every column in vectors."""
     cols = kernel.axes[len(kernel.rows) :]

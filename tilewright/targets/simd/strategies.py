@@ -69,7 +69,7 @@ class VectorStrategy(Generic[S]):
 #: Schedules of maps and of reductions.
 Span: TypeAlias = elementwise.MapSchedule | elementwise.ReduceSchedule
 
-ROWS = VectorStrategy((rowwise.RowsSchedule,), rowwise.lower, rowwise.default, rowwise.rules)
+ROWS = VectorStrategy((rowwise.RowwiseSchedule,), rowwise.lower, rowwise.default, rowwise.rules)
 REDUCE = VectorStrategy[Span](
     (elementwise.ReduceSchedule,),
     elementwise.lower,
@@ -98,7 +98,7 @@ WINDOWS = VectorStrategy(
     otherwise=REDUCE,
 )
 TAPS = VectorStrategy(
-    (depthwise_int8.TapsSchedule,),
+    (depthwise_int8.DepthwiseInt8Schedule,),
     depthwise_int8.lower,
     depthwise_int8.default,
     depthwise_int8.rules,
@@ -106,7 +106,7 @@ TAPS = VectorStrategy(
     otherwise=WINDOWS,
 )
 BYTES = VectorStrategy(
-    (integer_gemm.BytesSchedule,),
+    (integer_gemm.IntegerSchedule,),
     integer_gemm.lower,
     integer_gemm.default,
     integer_gemm.rules,
@@ -114,7 +114,7 @@ BYTES = VectorStrategy(
     otherwise=REDUCE,
 )
 CONTRACTION = VectorStrategy[products.Either](
-    (contraction.ContractionSchedule, inner_product.DepthSchedule),
+    (contraction.ContractionSchedule, inner_product.InnerProductSchedule),
     products.lower,
     contraction.default,
     products.rules,
@@ -125,7 +125,7 @@ BLOCKS = VectorStrategy(
 ATTENTION = VectorStrategy(
     (attention.AttentionSchedule,), attention_loops.lower, attention.default, attention.rules
 )
-ORDER = VectorStrategy((top_k.OrderSchedule,), top_k.lower, top_k.default, top_k.rules)
+ORDER = VectorStrategy((top_k.TopKSchedule,), top_k.lower, top_k.default, top_k.rules)
 
 TABLE: Mapping[type[form.Form], VectorStrategy[Any]] = {
     form.Contraction: CONTRACTION,

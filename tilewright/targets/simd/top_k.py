@@ -18,36 +18,36 @@ from tilewright.targets.simd.search_rules import Rules
 
 
 @dataclass(frozen=True)
-class OrderSchedule(Schedule):
+class TopKSchedule(Schedule):
     """A tile is one row."""
 
     form = "order"
 
 
 @dataclass(frozen=True)
-class OrderRules(Rules[OrderSchedule]):
+class TopKRules(Rules[TopKSchedule]):
     """A space with one schedule."""
 
-    def extended(self) -> Iterator[OrderSchedule]:
+    def extended(self) -> Iterator[TopKSchedule]:
         yield self.default
 
-    def normal(self, s: OrderSchedule) -> OrderSchedule:
+    def normal(self, s: TopKSchedule) -> TopKSchedule:
         return s
 
-    def tiles(self, s: OrderSchedule) -> int:
+    def tiles(self, s: TopKSchedule) -> int:
         del s
         return prod(v.extent for v in self.kernel.rows)
 
 
-def default(kernel: Kernel, machine: Machine) -> OrderSchedule:
+def default(kernel: Kernel, machine: Machine) -> TopKSchedule:
     del kernel, machine
-    return OrderSchedule()
+    return TopKSchedule()
 
 
-def rules(kernel: Kernel, usual: OrderSchedule, machine: Machine) -> OrderRules:
-    return OrderRules(kernel, usual, machine)
+def rules(kernel: Kernel, usual: TopKSchedule, machine: Machine) -> TopKRules:
+    return TopKRules(kernel, usual, machine)
 
 
-def lower(kernel: Kernel, schedule: OrderSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: TopKSchedule) -> TileFn:
     del schedule
     return top_k.lower(kernel)

@@ -34,7 +34,6 @@ from tilewright.base.abi import (
     JOINED,
     LAST,
     OUTSIDE,
-    PATIENCE,
     PLAN,
     POSITION,
     PREEMPT,
@@ -46,6 +45,7 @@ from tilewright.base.abi import (
     SLEEPERS,
     SLOT,
     SPIN,
+    STALL_LIMIT,
     STALLED,
     STEP,
     STOP,
@@ -101,7 +101,7 @@ from tilewright.targets.wasm.wasm_target import WasmTarget
 DEFAULT_SPIN = 8192
 
 #: The number of waits of PERIOD nanoseconds without any progress after which the run is aborted.
-DEFAULT_PATIENCE = 100
+DEFAULT_STALL_LIMIT = 100
 PERIOD = 100_000_000
 PREEMPT_PERIOD = 10_000_000
 IDLE_PERIOD = 10_000_000_000
@@ -146,7 +146,7 @@ def _stalled() -> Func:
             (
                 bump(QUIET, 1),
                 If(
-                    op("i32.ge_u", get(QUIET), or_default(get(PATIENCE), DEFAULT_PATIENCE)),
+                    op("i32.ge_u", get(QUIET), or_default(get(STALL_LIMIT), DEFAULT_STALL_LIMIT)),
                     (put(ABORT, const(STALLED)),),
                 ),
             ),
@@ -276,13 +276,13 @@ def _settle() -> Func:
     """Waits until only worker 0 is inside a run.  Returns ABORT, which is STALLED if another
     stays."""
     workers, worker, line, word, quiet = i32_locals("workers worker line word quiet")
-    patience = or_default(get(PATIENCE), DEFAULT_PATIENCE)
+    limit = or_default(get(STALL_LIMIT), DEFAULT_STALL_LIMIT)
     asleep = atomic("memory.atomic.wait32", STEP, word, i64(PERIOD), base=line)
     one = (  # in: loop, block, loop over workers
         Assign(word, get(STEP, line)),
         BrIf(1, op("i32.eqz", word)),
         Assign(quiet, add(quiet, op("i32.eq", asleep, const(TIMED_OUT)))),
-        BrIf(0, op("i32.lt_u", quiet, patience)),
+        BrIf(0, op("i32.lt_u", quiet, limit)),
         put(ABORT, const(STALLED)),
     )
     each = (Assign(line, line_of(worker)), Block((Loop(one),)))

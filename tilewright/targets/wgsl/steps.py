@@ -14,7 +14,7 @@ from itertools import chain
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Step
 from tilewright.targets.gpu.gpu_target import group_of
-from tilewright.targets.gpu.joined.joints import Joint, ways_of
+from tilewright.targets.gpu.joined.joints import Joint, joint_alternatives
 from tilewright.targets.gpu.memory.gpu_memory import Location
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.vectors import in_vectors
@@ -129,5 +129,6 @@ def _joined(joint: Joint, ways: tuple[tuple[Code, ...], ...]) -> list[Code]:
     """Codes for a joint in one dispatch, best first.  ways: the codes of each step by itself"""
     last = ways[-1][-1].kernel
     return [
-        Code(last, s, fn, 0, s.features, module(fn, s.features)) for fn, s in ways_of(joint, ways)
+        Code(last, s, fn, 0, s.features, module(fn, s.features))
+        for fn, s in joint_alternatives(joint, ways)
     ]

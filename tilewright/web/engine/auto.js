@@ -6,7 +6,7 @@ import { inspect, load, probeHost } from './engine.js';
 import { findAdapter } from './gpu_device.js';
 import { LATE, within } from './errors.js';
 import { prepared, recovering, unlessSilent, WENT_ON } from './restart.js';
-import { zerosFor } from './zero_inputs.js';
+import { zeroInputs } from './zero_inputs.js';
 
 /** The cache with verdicts; its number changes whenever the measurement does. */
 const CACHE = 'tilewright-chosen-1';
@@ -97,7 +97,7 @@ const NAMES = { wasm: 'WebAssembly', webgpu: 'WebGPU' };
  * Milliseconds that WebGPU may take to start, or between two signs of progress, once WebAssembly could run the model; and the same as a
  * multiple of WebAssembly's time to start.
  */
-const [PATIENCE, TIMES] = [10_000, 2];
+const [TIMEOUT, TIMES] = [10_000, 2];
 
 /** Rejects like `load`. @type {T.LoadFastest} */
 export async function loadFastest(url, { bucket = {}, software = false, onProgress = () => {}, signal, device: _, ...limits }) {
@@ -159,9 +159,9 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
     if (webgpu instanceof Error) throw wasm;
     return only(webgpu, `WebAssembly did not start: ${wasm.message}`);
   }
-  const patience = Math.max(PATIENCE, TIMES * wasm.info.loadMilliseconds);
-  const webgpu = await within(patience, starting);
-  if (webgpu === LATE) return only(wasm, `WebGPU did not start within ${Math.round(patience / 1000)} s`);
+  const timeout = Math.max(TIMEOUT, TIMES * wasm.info.loadMilliseconds);
+  const webgpu = await within(timeout, starting);
+  if (webgpu === LATE) return only(wasm, `WebGPU did not start within ${Math.round(timeout / 1000)} s`);
   if (webgpu instanceof Error) return only(wasm, `WebGPU did not start: ${webgpu.message}`);
 
   onProgress({ phase: 'measure', loadedBytes: wasm.info.bytes, totalBytes: wasm.info.bytes, cachedBytes: 0 });
@@ -174,11 +174,11 @@ async function chosen(url, { bucket, software, ...limits }, start, onProgress) {
 }
 
 /** An engine on the remembered device; null if it does not start. @type {T.StartedAgain} */
-const startedAgain = (start, device) => (device === 'wasm' ? start(device).catch(() => null) : unlessSilent(PATIENCE, (...given) => start(device, ...given)));
+const startedAgain = (start, device) => (device === 'wasm' ? start(device).catch(() => null) : unlessSilent(TIMEOUT, (...given) => start(device, ...given)));
 
 /** Runs both engines on zeros, and reads their outputs. @type {T.Compared} */
 async function compared(engines, bucket) {
-  const inputs = zerosFor(engines.wasm.info, bucket);
+  const inputs = zeroInputs(engines.wasm.info, bucket);
   /** @type {T.Device} */
   let failed = 'wasm';
   const timed = (/** @type {T.Device} */ device) => () => engines[device].run(inputs).catch((error) => {

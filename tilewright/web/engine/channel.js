@@ -31,8 +31,8 @@ function startWorker(start, fail) {
   return { worker, lock };
 }
 
-/** @type {T.OpenLink} */
-export function openLink(onProgress, threads, device) {
+/** @type {T.OpenChannel} */
+export function openChannel(onProgress, threads, device) {
   /** @type {T.Pending} */
   const pending = new Map();
   let last = 0;
@@ -44,7 +44,7 @@ export function openLink(onProgress, threads, device) {
   let memory = null;
   const words = () => memory && wordsOf(memory);
 
-  /** @type {T.Link['close']} */
+  /** @type {T.Channel['close']} */
   function close(reason) {
     if (end) return;
     end = reason;
@@ -111,7 +111,7 @@ export function openLink(onProgress, threads, device) {
   worker.addEventListener('messageerror', () => fail('A message could not be read', 'Load the bundle again'));
   for (let number = 1; number < threads; number++) help(number);
 
-  /** @type {T.Link} */
+  /** @type {T.Channel} */
   const link = {
     onend() {},
 

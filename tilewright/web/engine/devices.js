@@ -9,7 +9,7 @@ export async function loadOn(url, { recover, ...options }, device) {
   // This engine always recovers.
   if (device === 'auto') return (await import('./auto.js')).loadFastest(url, options);
   if (device === 'wasm') throw new EngineError('input', 'WebAssembly has no device that can be lost', "Leave out 'recover'", { device });
-  if (device === 'webgpu') return (await import('./restart.js')).renewing(await load(url, options));
+  if (device === 'webgpu') return (await import('./restart.js')).restarting(await load(url, options));
   if (typeof device === 'string' || !device?.createCommandEncoder) {
     throw new EngineError('input', `There is no device '${device}'`, 'Use wasm, webgpu, auto or a GPUDevice', { device: `${device}` });
   }

@@ -2,10 +2,10 @@
 // if memory is shared.
 
 import { EngineError, typed } from './errors.js';
-import { instantiate, makeMachine } from './plan_runner.js';
+import { instantiate, makePlanRunner } from './plan_runner.js';
 import { folderOf } from './bundle.js';
 import { HINT } from './start_worker.js';
-import { openLink } from './channel.js';
+import { openChannel } from './channel.js';
 import { probeHost, threadsFor } from './features.js';
 import { makeStates } from './states.js';
 import { checkInputs, checkOutputs, copied, inputArray, ownOf, pickPlan, readOutputs, requireKnown, requireOptions, useHalves, writeInputs } from './tensors.js';
@@ -36,10 +36,10 @@ export const inspect = (url, options) => typed(undefined, async () => (await onD
  * Loads a bundle.  Rejects with an EngineError, or with the reason of `signal` when that fires.
  * @param {string | URL} url
  * @param {T.LoadOptions} [options]
- * @param {T.OpenLink} [open] of devices.js
+ * @param {T.OpenChannel} [open] of devices.js
  * @returns {Promise<T.Engine>}
  */
-export const load = (url, options = {}, open = openLink) => typed(options.signal, () => loaded(url, options, open));
+export const load = (url, options = {}, open = openChannel) => typed(options.signal, () => loaded(url, options, open));
 
 /** @type {T.Loaded} */
 async function loaded(given, options, open) {
@@ -55,7 +55,7 @@ async function loaded(given, options, open) {
     const { info, manifest, program, setup } = await link.request('load', { url, limits, threads });
     await useHalves(manifest);
     const { memory } = link;
-    const near = memory && makeMachine(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
+    const near = memory && makePlanRunner(program.plans, memory, await instantiate({ ...setup, memory }, 0), 1);
     const again = (/** @type {T.LoadOptions | undefined} */ more) => load(info.url, { ...limits, device, threads, variant: info.variant.name, ...more }, open);
     return makeEngine(link, { ...info, device }, { device, manifest, program, limits, again }, near);
   };

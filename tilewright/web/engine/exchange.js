@@ -53,7 +53,7 @@ function resumed(pool, words, stop) {
 
 /** @type {T.Exchange} */
 export async function exchange(tools, bundle, pool, { kernels, images }) {
-  const { EngineError, instantiate, makeMachine } = tools;
+  const { EngineError, instantiate, makePlanRunner } = tools;
   const { program: { plans }, setup, threads } = bundle;
   const next = { ...setup, tuned: kernels };
   const driver = await instantiate(next, 0);
@@ -65,5 +65,5 @@ export async function exchange(tools, bundle, pool, { kernels, images }) {
   }
   images.forEach((words, plan) => new Uint32Array(setup.memory.buffer, plans[plan].address, words.length).set(words));
   bundle.setup = next;
-  bundle.machine = makeMachine(plans, setup.memory, driver, threads, kernels);
+  bundle.machine = makePlanRunner(plans, setup.memory, driver, threads, kernels);
 }

@@ -8,7 +8,7 @@ import type {
 } from './manifest.js';
 import type {
   Adapter, Again, BufferPlace, Bytes, Change, Choice, Device, Driver, Engine, ErrorCode, ErrorFacts, Files, FilesParts, Fit, FrameInput, GenerateOptions, HostFeatures, Info, Input, Jobs, TunedKernel,
-  Limits, Link, LoadBackend, LoadOptions, Machine, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
+  Limits, Channel, LoadBackend, LoadOptions, PlanRunner, MeasureWork, Meter, Pool, Progress, RunOptions, RunResult, Setup, States, StepTime, Store, Tensor, TensorData, TunedImages,
   Times, Wanted, WasmLoaded,
 } from './types.js';
 
@@ -42,7 +42,7 @@ export type CopyBox = (to: any, toShape: number[], from: any, fromShape: number[
 // Functions of frames.js, gpu_frames.js and gpu_buffers.js.
 
 /** Runs the engine's own `run` with frames, or buffers, replaced by inputs that the device accepts. */
-export type RunOn = (run: (inputs: Record<string, any>, options: RunOptions) => Promise<RunResult>, info: Info, inputs: Record<string, Input>, options: RunOptions, link: Link) => Promise<RunResult>;
+export type RunOn = (run: (inputs: Record<string, any>, options: RunOptions) => Promise<RunResult>, info: Info, inputs: Record<string, Input>, options: RunOptions, link: Channel) => Promise<RunResult>;
 /** Left, top, width and height. */
 export type Box = [number, number, number, number];
 /** The position of a picture of this size (width, height) in an input of that size. */
@@ -206,7 +206,7 @@ export type JudgeTimes = (times: Record<Device, number[]>) => Judged;
 export type Race = (runs: Record<Device, () => Promise<unknown>>, now?: () => number) => Promise<Judged & { late?: Device }>;
 /** `tells`: call the page's `onlost`. */
 export type Renew = (engine: Engine, fresh: Engine, tells?: boolean) => void;
-export type UnlessSilent = (patience: number, start: (stop: AbortController, heard: () => void) => Promise<Engine>) => Promise<Engine | null>;
+export type UnlessSilent = (timeout: number, start: (stop: AbortController, heard: () => void) => Promise<Engine>) => Promise<Engine | null>;
 export type RequireWhole = (engine: Engine, message: string) => void;
 /** The engine method of this name, which starts over on a new engine if needed. */
 export type Repeating = (name: keyof Jobs) => (...given: any[]) => Promise<any>;
@@ -214,7 +214,7 @@ export type IsLost = (error: any) => boolean;
 export type Recovering = (engine: Engine) => Engine;
 export type Recalled = (url: string, basis: string) => Promise<Choice | null>;
 export type Remembered = (url: string, basis: string, choice: Choice) => Promise<void>;
-export type ZerosFor = (info: Info, bucket?: Sizes) => Record<string, { data: any; shape: number[] }>;
+export type ZeroInputs = (info: Info, bucket?: Sizes) => Record<string, { data: any; shape: number[] }>;
 
 // Functions of the other files.
 
@@ -288,7 +288,7 @@ export type Enqueue = (job: () => Promise<any>, overlaps?: unknown) => Promise<a
 /** Requests without an answer yet, by id. */
 export type Pending = Map<number, { resolve: (value: any) => void; reject: (error: unknown) => void }>;
 /** Sends a request to the worker, or runs it on the machine `here`.  Inputs go into shared memory if there is any, otherwise into the message. */
-export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: Machine | null) => any;
+export type Ask = (kind: string, work: any, tensors: Tensor[] | null, here?: PlanRunner | null) => any;
 export type Measure = (of: string, work: { bucket?: Sizes; runs: number; warmup?: number; only?: number[] | 'all'; repeat?: number; inOrder?: boolean }) => Promise<any>;
 /** Copies outputs from a message into the caller's arrays, where given. */
 export type Delivered = (outputs: Wanted[], into: Record<string, any>) => Wanted[];
@@ -304,14 +304,14 @@ export type Help = (number: number, limit?: number) => Promise<void>;
 export type OwnOf = (object: any, name: string) => any;
 /** Rejects with the signal's reason, or with an EngineError. */
 export type Typed = <Value>(signal: AbortSignal | undefined, job: () => Promise<Value>) => Promise<Value>;
-export type Loaded = (given: string | URL, options: LoadOptions, open: OpenLink) => Promise<Engine>;
+export type Loaded = (given: string | URL, options: LoadOptions, open: OpenChannel) => Promise<Engine>;
 /** The arguments with which a starter calls `new Worker`. */
 export type PartsOf = (start: () => Worker) => [URL, WorkerOptions | undefined];
 export type LaunchWorker = (start: () => Worker) => Worker;
 /** Resolves with a module; rejects with `unsupported-host` where modules cannot be imported on demand. */
 export type OnDemand = <Module>(module: Promise<Module>) => Promise<Module>;
 export type OrAborted = (promise: Promise<any>, signal?: AbortSignal) => Promise<any>;
-export type MakeMachine = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: TunedKernel[]) => Machine;
+export type MakePlanRunner = (plans: PlacedPlan[], memory: WebAssembly.Memory, driver: Driver, threads: number, tuned?: TunedKernel[]) => PlanRunner;
 /** Runs steps [first, last) of a plan, by default all; returns milliseconds.  Throws `kernel-trap`, or `host` if a worker stalled. */
 export type Call = (plan: number, first?: number, last?: number) => number;
 export type Stopped = (plan: number, code: number, trap: string) => Error;
@@ -329,7 +329,7 @@ export type ProgramOf = (manifest: Manifest) => WasmProgram;
 export type PlaceAll = (manifest: Manifest, section: Section) => { plans: PlacedPlan[]; states: Placed[] };
 /** Joins tensors with their addresses, in the same order; `dims` has the sizes of open dimensions. */
 export type PlaceEach = (infos: TensorInfo[], addresses: number[], dims?: Sizes) => Placed[];
-export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Link, live: () => void) => States;
+export type MakeStates = (places: Placed[], enqueue: Enqueue, link: Channel, live: () => void) => States;
 /** In the engine's memory; without `data` it reads. */
 export type StateAccess = (buffer: ArrayBufferLike, place: Placed, data?: any) => any;
 /** The exports of a module, which writes its functions to the table. */
@@ -350,9 +350,9 @@ export type Instantiate = (setup: Setup, worker: number) => Promise<Driver>;
 /** Aborts the current run on behalf of a worker that will not finish it; `code`: TRAP or STALLED. */
 export type LeaveRun = (words: Int32Array, worker: number, code: number) => void;
 /** `near`: a machine in the page for short plans, with the bundle's own kernels; null if memory is not shared. */
-export type MakeEngine = (link: Link, info: Info, parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: Again }, near: Machine | null) => Engine;
-export type OpenLink = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Link;
-export type OpenHere = (device: GPUDevice) => OpenLink;
+export type MakeEngine = (link: Channel, info: Info, parts: { device: Device; manifest: Manifest; program: Program; limits: Limits; again: Again }, near: PlanRunner | null) => Engine;
+export type OpenChannel = (onProgress: (progress: Progress) => void, threads: number, device: Device) => Channel;
+export type OpenHere = (device: GPUDevice) => OpenChannel;
 export type Keeping = (device: GPUDevice, end: () => unknown) => { device: GPUDevice; destroy: () => void };
 /** Answers a request of the page by its kind. */
 export type Answering = (load: LoadBackend, crew: any, report: (progress: Progress) => void) => (kind: string, params: any) => Promise<any>;
@@ -373,16 +373,16 @@ export type KernelOf = (kernel: TunedKernel, refuse: (problem: string, hint: str
 /** `original`: the compiler's image of the plan `number`; `slots`: table entries of the bundle's own kernels. */
 export type Drawn = (original: Uint32Array, plan: PlacedPlan, number: number, slots: number, kernels: TunedKernel[]) => Uint32Array;
 /** Applies changes in all workers; resolves with the tuned kernels now in use, and the machine for runs in the page. */
-export type Swapped = (link: Link, program: Program, info: Pick<Info, 'variant' | 'adapter'>, kernels: TunedKernel[], changes: Change[]) => Promise<TunedKernel[]>;
+export type Swapped = (link: Channel, program: Program, info: Pick<Info, 'variant' | 'adapter'>, kernels: TunedKernel[], changes: Change[]) => Promise<TunedKernel[]>;
 /** Headers and records of the build's plan images, as the compiler made them. */
-export type ImagesOf = (link: Link, program: Program, variant: string) => Promise<Uint32Array[]>;
+export type ImagesOf = (link: Channel, program: Program, variant: string) => Promise<Uint32Array[]>;
 /** Resolves with sentences about problems. */
 export type HandOver = (tools: ExchangeTools, pool: Pool, setup: Setup, back: Setup) => Promise<string[]>;
 export type Resume = (pool: Pool, words: Int32Array, stop: number) => void;
 export type ExchangeTools = {
   ABORT: number; EPOCH: number; STOP: number; TRAP: number; LATE: string;
   EngineError: new (...parts: [ErrorCode, string, string?, ErrorFacts?]) => Error;
-  instantiate: Instantiate; makeMachine: MakeMachine; within: Within; wordsOf: (memory: WebAssembly.Memory) => Int32Array;
+  instantiate: Instantiate; makePlanRunner: MakePlanRunner; within: Within; wordsOf: (memory: WebAssembly.Memory) => Int32Array;
 };
 export type Exchange = (tools: ExchangeTools, bundle: WasmLoaded, pool: Pool, next: Required<TunedImages>) => Promise<void>;
 /** Buffers of a result that are transferred to the page instead of copied. */

@@ -5,7 +5,7 @@ export const FOLDER = 'tilewright-v2';
 /** The temporary name of the file being written: one at a time in all tabs, under a lock. */
 const PART = 'part';
 /** Milliseconds to wait for other tabs' writes. */
-const PATIENCE = 30_000;
+const TIMEOUT = 30_000;
 /** @returns {Promise<T.Store>} */
 export async function openStore() {
   /** @type {FileSystemDirectoryHandle | null} */
@@ -75,7 +75,7 @@ export async function openStore() {
       const into = folder;
       if (!into) return;
       try {
-        await navigator.locks.request(FOLDER, { signal: AbortSignal.timeout(PATIENCE) }, async () => {
+        await navigator.locks.request(FOLDER, { signal: AbortSignal.timeout(TIMEOUT) }, async () => {
           const file = await into.getFileHandle(PART, { create: true });
           try {
             /** @type {any} A stream outside of workers. */

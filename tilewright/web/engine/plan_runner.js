@@ -59,8 +59,8 @@ export async function instantiate({ modules, tuned, memory, slots, scratch, scra
   return driver;
 }
 
-/** @type {T.MakeMachine} */
-export function makeMachine(plans, memory, driver, threads, kernels = []) {
+/** @type {T.MakePlanRunner} */
+export function makePlanRunner(plans, memory, driver, threads, kernels = []) {
   const { buffer } = memory;
   const words = wordsOf(memory);
 

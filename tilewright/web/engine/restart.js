@@ -8,7 +8,7 @@ import { EngineError, LATE, within } from './errors.js';
 const MOST_LOSSES = 3;
 
 /** For the option `recover`: an engine on WebGPU that continues with a new device. @type {T.Recovering} */
-export const renewing = (engine) => recovering(prepared(engine, onNewDevices(engine.states.names.length ? ', its states are zero again' : '', [])));
+export const restarting = (engine) => recovering(prepared(engine, onNewDevices(engine.states.names.length ? ', its states are zero again' : '', [])));
 
 /** `losses`: sentences about earlier devices. @type {T.OnNewDevices} */
 const onNewDevices = (states, losses) => ({
@@ -145,17 +145,17 @@ export function recovering(engine) {
 }
 
 /**
- * An engine that starts with signs of progress at most `patience` milliseconds apart.  Otherwise, or on failure, null; the start is then
+ * An engine that starts with signs of progress at most `timeout` milliseconds apart.  Otherwise, or on failure, null; the start is then
  * aborted, since a driver may hang.
  * @type {T.UnlessSilent}
  */
-export async function unlessSilent(patience, start) {
+export async function unlessSilent(timeout, start) {
   const stop = new AbortController();
   let heard = false;
   const starting = start(stop, () => (heard = true)).catch(() => null);
   for (;;) {
     heard = false;
-    const engine = await within(patience, starting);
+    const engine = await within(timeout, starting);
     if (engine !== LATE) return engine;
     if (heard) continue; // a long download
     stop.abort();

@@ -230,7 +230,7 @@ export interface BackendLoaded {
 export type MaybePromise<Value> = Value | Promise<Value>;
 /** `read`: address and length of bytes of memory that the steps overwrite and that are read afterwards; `repeat`, `inOrder`: see `Engine`. */
 export type MeasureWork = RunWork & { runs: number; warmup?: number; only?: number[] | 'all'; read?: [number, number]; repeat?: number; inOrder?: boolean };
-export type WasmLoaded = BackendLoaded & { setup: Setup; machine: Machine };
+export type WasmLoaded = BackendLoaded & { setup: Setup; machine: PlanRunner };
 /** Tuned kernels; `images`: except on WebGPU, for each plan the start of an image that uses them. */
 export type TunedImages = { kernels: TunedKernel[]; images?: Uint32Array[] };
 export type LoadedBundle = BackendLoaded & { manifest: Manifest; info: Omit<Info, 'device'>; file(ref: FileRef): Promise<ArrayBufferLike> };
@@ -323,7 +323,7 @@ export type Times = { first: number; milliseconds: number[] };
 export type StepTime = Step & { step: number; milliseconds: number };
 
 /** The connection from the page to the engine's worker. */
-export interface Link {
+export interface Channel {
   /** The bundle's memory if it is shared; null before it is allocated. */
   readonly memory: WebAssembly.Memory | null;
   /** Set if the engine runs in the caller's thread, on the caller's GPU device. */
@@ -386,7 +386,7 @@ export interface Pool {
 
 /** The work of one run.  `tensors`: inputs that are not in memory yet; `sizes`: of named dimensions; missing extents are at their largest. */
 export type RunWork = { plan: number; sizes?: Sizes; tensors?: Tensor[] };
-export interface Machine {
+export interface PlanRunner {
   /** `wanted` asks for outputs in the answer. */
   run(work: RunWork & { wanted?: Wanted[] }): { milliseconds: number; outputs?: Wanted[] };
   /** Writes the inputs to memory, if there are any. */

@@ -3,7 +3,7 @@
 
 import { ABORT, EPOCH, HEADER, RECORD, SPIN, STOP, TRAP } from './abi.js';
 import { count, placed, requireCounts, sectionOf, widener } from './bundle.js';
-import { instantiate, makeMachine, makeMemory, wordsOf } from './plan_runner.js';
+import { instantiate, makePlanRunner, makeMemory, wordsOf } from './plan_runner.js';
 import { EngineError, LATE, requireCount, within } from './errors.js';
 import { pickVariant, whatIsLost } from './features.js';
 import { exchanged } from './states.js';
@@ -19,7 +19,7 @@ const SECTION = {
 };
 
 /** The parts of the engine that exchange.js needs. @type {T.ExchangeTools} */
-const TOOLS = { ABORT, EPOCH, STOP, TRAP, LATE, EngineError, instantiate, makeMachine, within, wordsOf };
+const TOOLS = { ABORT, EPOCH, STOP, TRAP, LATE, EngineError, instantiate, makePlanRunner, within, wordsOf };
 
 /** The most kernels of a bundle. */
 const MOST_SLOTS = 65535;
@@ -69,7 +69,7 @@ export async function load({ manifest, files, meter, host, reached }, limits, { 
   /** @type {T.WasmLoaded} */
   const loaded = {
     program, setup, threads,
-    machine: makeMachine(plans, memory, driver, threads),
+    machine: makePlanRunner(plans, memory, driver, threads),
     memoryBytes: memory.buffer.byteLength,
     variant: { name: build.variant, features: build.features, registers: build.facts.registers, why },
     lost: (cacheProblem) => whatIsLost(host, build, program.builds, { threads, asked: limits.threads, problems, cacheProblem, codeProblem: problem }),

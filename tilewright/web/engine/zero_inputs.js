@@ -3,8 +3,8 @@
 
 import { zerosOf } from './tensors.js';
 
-/** Zeros in the smallest bucket, or in the bucket `bucket`. @type {T.ZerosFor} */
-export function zerosFor({ inputs, plans: [{ dims }] }, bucket = {}) {
+/** Zeros in the smallest bucket, or in the bucket `bucket`. @type {T.ZeroInputs} */
+export function zeroInputs({ inputs, plans: [{ dims }] }, bucket = {}) {
   const sizes = { ...dims, ...bucket };
   return Object.fromEntries(inputs.map(({ name, dtype, shape: open }) => {
     const shape = open.map((size) => (typeof size === 'number' ? size : sizes[size]));

@@ -4,13 +4,13 @@
 // Output: progress as text.  The loaded engine is `globalThis.engine`.
 
 import { load } from '../engine/engine.js';
-import { zerosFor } from '../engine/zero_inputs.js';
+import { zeroInputs } from '../engine/zero_inputs.js';
 import { folderSource } from '../tune/sources/folder.js';
 import { pyodideSource } from '../tune/sources/pyodide.js';
 
 const BUNDLE = new URL('.', location.href);
 /** Milliseconds to wait for the service worker that isolates the page. */
-const PATIENCE = 5000;
+const TIMEOUT = 5000;
 /** Session storage key that prevents endless reloads. */
 const RELOADED = 'tilewright-reloaded';
 
@@ -32,7 +32,7 @@ const show = (id, text) => {
 async function isolate() {
   if (crossOriginIsolated || !navigator.serviceWorker || sessionStorage.getItem(RELOADED)) return;
   sessionStorage.setItem(RELOADED, 'once');
-  const late = new Promise((resolve) => setTimeout(resolve, PATIENCE));
+  const late = new Promise((resolve) => setTimeout(resolve, TIMEOUT));
   const changed = new Promise((resolve) => navigator.serviceWorker.addEventListener('controllerchange', resolve));
   try {
     await navigator.serviceWorker.register('sw.js');
@@ -65,7 +65,7 @@ async function start() {
   Object.assign(globalThis, { engine });
   show('name', engine.info.name);
   show('threads', engine.info.features.threads);
-  await engine.run(zerosFor(engine.info));
+  await engine.run(zeroInputs(engine.info));
   const source = SOURCES[asked.get('tune') ?? 'static']?.(stop.signal);
   if (!source) return show('state', `ready; ?tune=${Object.keys(SOURCES).join(' or ?tune=')} tunes`);
   const button = /** @type {HTMLButtonElement} */ (element('stop'));

@@ -1,15 +1,15 @@
 // The tuning session: kernels get faster while a page uses the model. Input: an engine, a source of candidates, a budget.  Output: events,
 // a summary, an engine with faster kernels.  A candidate is adopted only if it computes the default's results and is faster beyond the
-// noise, first in a worker with its own memory, then in the engine. tuning_session.js does the work; this file decides when, and has the session's
+// noise, first in a worker with its own memory, then in the engine. active_session.js does the work; this file decides when, and has the session's
 // states.
 
 import { asEngineError, EngineError } from '../engine/errors.js';
 import { requireOptions } from '../engine/tensors.js';
-import { alone } from './loop/session_lock.js';
+import { withSessionLock } from './loop/session_lock.js';
 import { LATENCY, OBJECTIVES } from './loop/objective.js';
 import { hear, makePace, shown } from './loop/pace.js';
 import { summaryOf } from './loop/summary.js';
-import { Tenure } from './loop/tuning_session.js';
+import { ActiveSession } from './loop/active_session.js';
 
 const OPTIONS = 'absence, budget, check, device, objective, onEvent, patience, report, rounds, seconds, signal, source, specs';
 
@@ -106,7 +106,7 @@ export class TuningSession {
     const leaving = new AbortController();
     const signal = AbortSignal.any([this.#stop.signal, leaving.signal]);
     const work = (/** @type {boolean} */ waited) => this.#work(signal, () => leaving.abort(), again || waited);
-    const summary = await alone(this.#engine, signal, onEvent, work).catch(unlessOver(signal));
+    const summary = await withSessionLock(this.#engine, signal, onEvent, work).catch(unlessOver(signal));
     return { summary, left: leaving.signal.aborted };
   }
 
@@ -117,8 +117,8 @@ export class TuningSession {
     const pace = makePace({ engine: this.#engine, budget, signal, onEvent: options.onEvent, leave, absence, spent: this.#story.spent });
     try {
       const enter = (/** @type {Tune.SessionState} */ state) => this.#enter(state);
-      const tenure = await Tenure.open({ engine: this.#engine, options, story: this.#story, pace, signal, enter }, anew);
-      return await tenure.run();
+      const active = await ActiveSession.open({ engine: this.#engine, options, story: this.#story, pace, signal, enter }, anew);
+      return await active.run();
     } finally {
       pace.end();
     }

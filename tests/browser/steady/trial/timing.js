@@ -14,9 +14,9 @@ self.addEventListener('message', ({ data }) => {
 export const finest = 0.001;
 export const readClock = () => {};
 export const warm = async () => 1;
-export const quick = async () => 1;
+export const warmEstimate = async () => 1;
 /** Of candidates alone. */
-export const glance = async () => (tried === SLOW ? { whole: 100, spent: 100 } : { whole: 1, spent: 1 });
+export const coldEstimate = async () => (tried === SLOW ? { whole: 100, spent: 100 } : { whole: 1, spent: 1 });
 
 export function pairsOf() {
   let calls = 0;

@@ -30,7 +30,7 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.gpu.attention.schedule import Dealt, HeadRowSchedule, width_of
+from tilewright.targets.gpu.attention.schedule import HeadRowSchedule, KeyAssignment, width_of
 from tilewright.targets.gpu.attention.scores import (
     add,
     argument,
@@ -50,7 +50,7 @@ Op = Callable[[Expr, Expr], Expr]
 def lower(kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
     """Loops for tiles of one query row of one head."""
     keys = form_as(kernel, Attention).keys.extent
-    dealt = Dealt.of(kernel, schedule)
+    dealt = KeyAssignment.of(kernel, schedule)
     areas = dealt.areas(keys, schedule.threads // schedule.width)
     return replace(_Tile(kernel, schedule, dealt).emit(areas), subgroup=schedule.width)
 
@@ -58,7 +58,7 @@ def lower(kernel: Kernel, schedule: HeadRowSchedule) -> TileFn:
 class _Tile:
     """Builds the loops of one tile; its methods each build one part."""
 
-    def __init__(self, kernel: Kernel, s: HeadRowSchedule, dealt: Dealt) -> None:
+    def __init__(self, kernel: Kernel, s: HeadRowSchedule, dealt: KeyAssignment) -> None:
         self.kernel, self.s, self.dealt = kernel, s, dealt
         self.form = form = form_as(kernel, Attention)
         first = len(kernel.buffers)

@@ -156,7 +156,7 @@ class HeadRowSchedule(Schedule):
             return found
         if self.threads & (self.threads - 1) or self.threads < self.width:
             return "threads is a power of two from width on"
-        form, dealt = form_as(kernel, Attention), Dealt.of(kernel, self)
+        form, dealt = form_as(kernel, Attention), KeyAssignment.of(kernel, self)
         if dealt.each % self.keys:
             return f"keys divides the {dealt.each} threads that share a key"
         if max(self.keys * dealt.vectors, self.values) > MOST_READ:
@@ -169,7 +169,7 @@ class HeadRowSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class Dealt:
+class KeyAssignment:
     """How keys and columns are assigned to the threads of a group.
 
     each:    neighbouring threads that share a key;  vectors: loads of each of them from a key
@@ -191,13 +191,13 @@ class Dealt:
     parts: int
 
     @staticmethod
-    def of(kernel: Kernel, s: HeadRowSchedule) -> Dealt:
+    def of(kernel: Kernel, s: HeadRowSchedule) -> KeyAssignment:
         form = form_as(kernel, Attention)
         each = gcd(vectors_of(form), s.width)
         lanes = LANES if in_vectors(form.v.index, form.n) else 1
         units = max(1, form.n.extent // lanes // s.across)
         owners = 1 << (units - 1).bit_length()
-        return Dealt(
+        return KeyAssignment(
             each, vectors_of(form) // each, s.threads // each * s.keys, lanes, units, owners,
             s.threads // owners, s.threads // max(owners, s.width),
         )  # fmt: skip
@@ -211,7 +211,7 @@ class Dealt:
 def shared_of_row(kernel: Kernel, s: HeadRowSchedule) -> int:
     """Bytes of shared memory, with a vector for a number that is broadcast to all threads."""
     keys = form_as(kernel, Attention).keys.extent
-    return WORD * (sum(Dealt.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
+    return WORD * (sum(KeyAssignment.of(kernel, s).areas(keys, s.threads // s.width)) + LANES)
 
 
 #: Types of the matrix unit, as feature names have them: f16 operands, f32 results.

@@ -62,7 +62,9 @@ def joints(plan: Plan, kernels: Sequence[Kernel]) -> tuple[Joint, ...]:
     return tuple(found)
 
 
-def ways_of(joint: Joint, codes: Sequence[Sequence[Code]]) -> list[tuple[TileFn, Schedule]]:
+def joint_alternatives(
+    joint: Joint, codes: Sequence[Sequence[Code]]
+) -> list[tuple[TileFn, Schedule]]:
     """Loops of a joint, best first, each with the schedule that says which features it needs.
 
     codes: the codes of each step, best first

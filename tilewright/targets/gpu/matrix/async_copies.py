@@ -22,7 +22,13 @@ from tilewright.kernel.builder import Builder
 from tilewright.kernel.expr import Bound, Load
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import AwaitCopies, Barrier, EndCopies, LoadMatrix, Scratch
-from tilewright.targets.gpu.matrix.operands import LINE, Lie, element, lies, stride_of
+from tilewright.targets.gpu.matrix.operands import (
+    LINE,
+    OperandLayout,
+    element,
+    operand_layouts,
+    stride_of,
+)
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.tiles import MatrixTile
 from tilewright.targets.gpu.tile.addressing import Placed
@@ -39,7 +45,7 @@ class Copied:
     apart: elements from a panel to the next one
     """
 
-    def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
+    def __init__(self, b: Builder, piece: Piece, lie: OperandLayout, s: MatrixSchedule) -> None:
         self.b, self.piece, self.lie, self.s = b, piece, lie, s
         width, depth = piece.width, s.depth
         self.panel = 0 if lie.along or width % (lie.panel or width + 1) else lie.panel
@@ -95,7 +101,9 @@ class CopiedTile(MatrixTile):
 
     def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
-        found = required(lies(tile.kernel), "it cannot be copied", kernel=tile.kernel.name)
+        found = required(
+            operand_layouts(tile.kernel), "it cannot be copied", kernel=tile.kernel.name
+        )
         pieces = tile.pieces(s.x1, s.y1)
         made = (self.kind(self.b, p, lie, s) for p, lie in zip(pieces, found, strict=True))
         self.sides = next(made), next(made)
@@ -153,7 +161,7 @@ class Swizzled(Copied):
     Panels keep their layout: such a unit reads them, too.
     """
 
-    def __init__(self, b: Builder, piece: Piece, lie: Lie, s: MatrixSchedule) -> None:
+    def __init__(self, b: Builder, piece: Piece, lie: OperandLayout, s: MatrixSchedule) -> None:
         super().__init__(b, piece, lie, s)
         if self.panel:
             return

@@ -30,7 +30,7 @@ WORD = 4
 
 
 @dataclass(frozen=True)
-class Lie:
+class OperandLayout:
     """The memory layout of an operand.
 
     load, dtype: the load of an element, and the element's type in memory
@@ -62,7 +62,7 @@ class Lie:
 
 
 @lru_cache(maxsize=4096)
-def lies(kernel: Kernel) -> tuple[Lie, Lie] | None:
+def operand_layouts(kernel: Kernel) -> tuple[OperandLayout, OperandLayout] | None:
     """The layouts of both operands of a product; None if one of them cannot be copied directly."""
     ops, form = operands(kernel), classify(kernel)
     axis = kernel.stages[0].axes[-1] if isinstance(form, ByteContraction) else None
@@ -72,7 +72,7 @@ def lies(kernel: Kernel) -> tuple[Lie, Lie] | None:
     return None if rows is None or columns is None else (rows, columns)
 
 
-def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> Lie | None:
+def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> OperandLayout | None:
     if not isinstance(load, Load):
         return None
     buffer = kernel.buffers[load.buffer]
@@ -80,7 +80,7 @@ def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> Lie | No
     layout = buffer.layout
     panel = layout.width if isinstance(layout, Panels | Groups) else 0
     for along in (True, False):
-        lie = Lie(load, dtype, axis, along, panel)
+        lie = OperandLayout(load, dtype, axis, along, panel)
         units = lie.units
         extent, steps = piece.extent, piece.steps
         whole = (steps if along else extent) % units == 0
@@ -96,7 +96,7 @@ def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> Lie | No
     return None
 
 
-def element(lie: Lie, piece: Piece, place: Index, step: Index, part: int = 0) -> Index:
+def element(lie: OperandLayout, piece: Piece, place: Index, step: Index, part: int = 0) -> Index:
     """The index in its buffer of an element, by row or column, step, and number in the step."""
     values = piece.point(place, step)
     if lie.axis is not None:

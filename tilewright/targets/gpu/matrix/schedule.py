@@ -19,7 +19,7 @@ from tilewright.kernel.form import BlockContraction, classify, in_tf32
 from tilewright.kernel.loops import MatrixUnit
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import workgroup_limits
-from tilewright.targets.gpu.matrix.operands import LINE, STAGES, lies, most_bytes
+from tilewright.targets.gpu.matrix.operands import LINE, STAGES, most_bytes, operand_layouts
 from tilewright.targets.gpu.product.schedule import GROUP, of_bytes, of_floats, of_halves
 from tilewright.targets.gpu.tile.staging import LANES, PAD
 from tilewright.targets.gpu.workgroup_limits import (
@@ -223,6 +223,6 @@ def types_of(kernel: Kernel) -> str:
 
 def copied_as(types: str, kernel: Kernel) -> bool:
     """True if both operands can be copied directly as operands of these types."""
-    found = lies(kernel)
+    found = operand_layouts(kernel)
     want = (U8, I8) if types == "u8-i32" else (TYPES[types].operand,) * 2
     return found is not None and tuple(lie.dtype for lie in found) == want

@@ -47,20 +47,20 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.chains import Chain
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.few_rows import FewRowsTile, total
-from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, RoundedSchedule
+from tilewright.targets.gpu.product.schedule import NUMBERS, VECTOR, FewRowsInt8Schedule
 from tilewright.targets.gpu.tile.staging import LANES, Integers, guarded, inside, own
 
 #: The largest byte; the least scale of a unit.
 LARGEST, TINY = 127.0, 2.0**-100
 
 
-def lower(kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: FewRowsInt8Schedule) -> TileFn:
     """Loops for tiles of y1 columns and all rows.  Operands are 0 beyond the ends, and nothing is
     stored there."""
     return lower_chain(Chain((kernel,)), schedule)
 
 
-def lower_chain(chain: Chain, schedule: RoundedSchedule) -> TileFn:
+def lower_chain(chain: Chain, schedule: FewRowsInt8Schedule) -> TileFn:
     """The same loops for a chain; its products have equal parts of the columns."""
     products = tuple(map(fast_division, chain.products))
     return _Tile(replace(chain, products=products), schedule).emit()
@@ -69,7 +69,7 @@ def lower_chain(chain: Chain, schedule: RoundedSchedule) -> TileFn:
 class _Tile:
     """Builds the loops of one tile; its methods each build one part."""
 
-    def __init__(self, chain: Chain, s: RoundedSchedule) -> None:
+    def __init__(self, chain: Chain, s: FewRowsInt8Schedule) -> None:
         self.tile, self.s = FewRowsTile(chain, s), s
         self.b, self.rows = self.tile.b, self.tile.rows
         self.centred = form_as(chain.last, BlockContraction).weights.centred

@@ -88,7 +88,7 @@ class GroupSchedule(Schedule):
         return beyond(self.threads, self.shared)
 
 
-class Covering(Protocol):
+class TileShape(Protocol):
     """Schedules with tiles of x1 by y1."""
 
     @property
@@ -98,7 +98,7 @@ class Covering(Protocol):
     def y1(self) -> int: ...
 
 
-class Tiled(Covering, Protocol):
+class Tiled(TileShape, Protocol):
     """Schedules whose threads have register tiles of x0 by y0."""
 
     @property
@@ -123,7 +123,7 @@ class Sizes:
         batch = prod(v.extent for v in ops.outer)
         return Sizes(batch, ops.m.extent, ops.n.extent, ops.steps)
 
-    def tiles(self, s: Covering) -> int:
+    def tiles(self, s: TileShape) -> int:
         return self.batch * -(-self.rows // s.x1) * -(-self.cols // s.y1)
 
     @property
@@ -172,7 +172,7 @@ def of_bytes(kernel: Kernel) -> bool:
 
 
 @dataclass(frozen=True)
-class HalfSchedule(GroupSchedule):
+class F16Schedule(GroupSchedule):
     """The same tiles with operands in f16."""
 
     form = "half"
@@ -251,7 +251,7 @@ NUMBERS = 2
 
 
 @dataclass(frozen=True)
-class RoundedSchedule(FewRowsSchedule):
+class FewRowsInt8Schedule(FewRowsSchedule):
     """Tiles of y1 columns.  Each of `slices` groups of threads has a part of the units of steps, of
     which r0 are loaded ahead.  r1 steps of the rows are in shared memory at a time (0: all).
 
@@ -307,7 +307,7 @@ MOST_UNROLLED = 1024
 
 
 @dataclass(frozen=True)
-class ShuffleSchedule(Schedule):
+class SubgroupSchedule(Schedule):
     """Tiles of x1 by y1, register tiles of x0 by y0.  The columns of r0 steps are loaded together.
 
     width:    threads of a subgroup, and steps of a block

@@ -36,12 +36,12 @@ from tilewright.targets.gpu.product.schedule import (
     GROUP,
     UNITS,
     DotSchedule,
+    F16Schedule,
+    FewRowsInt8Schedule,
     FewRowsSchedule,
     GroupSchedule,
-    HalfSchedule,
-    RoundedSchedule,
-    ShuffleSchedule,
     Sizes,
+    SubgroupSchedule,
     may_round,
     of_bytes,
     of_halves,
@@ -73,7 +73,7 @@ LEAST_SLICES = 16
 ENOUGH_ROWS = 4
 
 
-class Registers(GroupStrategy[GroupSchedule]):
+class RegisterGemm(GroupStrategy[GroupSchedule]):
     """Register tiles whose operands are staged in shared memory."""
 
     kinds = (GroupSchedule,)
@@ -164,7 +164,7 @@ class FewRows(GroupStrategy[FewRowsSchedule]):
         return few_rows.lower(kernel, schedule)
 
 
-class PackedDots(GroupStrategy[DotSchedule]):
+class IntegerGemm(GroupStrategy[DotSchedule]):
     """Tiles of bytes, by packed dot products."""
 
     kinds = (DotSchedule,)
@@ -200,27 +200,27 @@ DEPTH = 32
 HALVES, HALVES_PACE = 12, 1.5
 
 
-class Halves(GroupAlternative[HalfSchedule]):
+class F16Gemm(GroupAlternative[F16Schedule]):
     """The tiles of f32 with operands in f16."""
 
-    kinds = (HalfSchedule,)
+    kinds = (F16Schedule,)
 
     def suits(self, kernel: Kernel) -> bool:
         return REGISTERS.suits(kernel) and of_halves(kernel)
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[HalfSchedule, float], ...]:
+    ) -> tuple[tuple[F16Schedule, float], ...]:
         """The best expected schedules of an f32 product, with long blocks that are unrolled."""
-        usual = fastest(kernel, HalfSchedule)
+        usual = fastest(kernel, F16Schedule)
         long = replace(usual, r0=DEPTH // usual.slices, r1=DEPTH, ahead=False)
         found = tiles_around(kernel, usual if long.objection(kernel) else long, core, group)
         return tuple((s, cost / HALVES_PACE) for s, cost in found[:HALVES])
 
-    def traffic(self, kernel: Kernel, schedule: HalfSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: F16Schedule) -> tuple[int, float]:
         return REGISTERS.traffic(kernel, schedule)
 
-    def lower(self, kernel: Kernel, schedule: HalfSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: F16Schedule) -> TileFn:
         return f16_gemm.lower(kernel, schedule)
 
 
@@ -235,15 +235,15 @@ ROUNDED_SETTINGS = {
 ROUNDED_EACH, ROUNDED_PACE = 16, 2.0
 
 
-class Rounded(GroupAlternative[RoundedSchedule]):
+class FewRowsInt8(GroupAlternative[FewRowsInt8Schedule]):
     """Few rows, rounded to bytes where they are used."""
 
-    kinds = (RoundedSchedule,)
+    kinds = (FewRowsInt8Schedule,)
 
     def suits(self, kernel: Kernel) -> bool:
         return FEW_ROWS.suits(kernel) and may_round(kernel)
 
-    def first(self, kernel: Kernel) -> RoundedSchedule:
+    def first(self, kernel: Kernel) -> FewRowsInt8Schedule:
         """The default: a whole group of threads; each has more columns if the product has many."""
         ops = operands(kernel)
         y1 = next((y for y in (32, 16) if ops.n.extent >= MANY_COLUMNS * y), 8)
@@ -253,26 +253,26 @@ class Rounded(GroupAlternative[RoundedSchedule]):
         parts = 1
         while slices > 1 and slices * LEAST_STEPS * unit > ops.steps:
             slices //= 2
-        made = RoundedSchedule(y1=y1, slices=slices, unit=unit)
+        made = FewRowsInt8Schedule(y1=y1, slices=slices, unit=unit)
         while made.shared(kernel) > MOST_SHARED:
             parts += 1
             made = replace(made, r1=unit * ceil(ops.steps / unit / parts))
         return made
 
-    def usual(self, kernel: Kernel) -> tuple[RoundedSchedule, ...]:
+    def usual(self, kernel: Kernel) -> tuple[FewRowsInt8Schedule, ...]:
         return (self.first(kernel),) if self.suits(kernel) else ()
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[RoundedSchedule, float], ...]:
+    ) -> tuple[tuple[FewRowsInt8Schedule, float], ...]:
         """The default, then the schedules nearest to it."""
         found = nearby(self.first(kernel), ROUNDED_SETTINGS, partial(_fits, kernel, group))
         return tuple((s, cost / ROUNDED_PACE) for s, cost in found[:ROUNDED_EACH])
 
-    def traffic(self, kernel: Kernel, schedule: RoundedSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: FewRowsInt8Schedule) -> tuple[int, float]:
         return FEW_ROWS.traffic(kernel, schedule)
 
-    def lower(self, kernel: Kernel, schedule: RoundedSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: FewRowsInt8Schedule) -> TileFn:
         return few_rows_int8.lower(kernel, schedule)
 
 
@@ -292,32 +292,32 @@ SHUFFLED_EACH = 8
 GIVEN, CACHED = 4.0, 4.0
 
 
-class Shuffles(GroupAlternative[ShuffleSchedule]):
+class SubgroupGemm(GroupAlternative[SubgroupSchedule]):
     """Tiles whose threads exchange rows within a subgroup."""
 
-    kinds = (ShuffleSchedule,)
+    kinds = (SubgroupSchedule,)
 
     def suits(self, kernel: Kernel) -> bool:
         return REGISTERS.suits(kernel)
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
-    ) -> tuple[tuple[ShuffleSchedule, float], ...]:
+    ) -> tuple[tuple[SubgroupSchedule, float], ...]:
         """For each register tile the best expected schedule, then the best one with other settings.
 
         They are tried after all other tiles, since no device is known on which they win.
         """
-        sizes, found = Sizes.of(kernel), list[ShuffleSchedule]()
+        sizes, found = Sizes.of(kernel), list[SubgroupSchedule]()
 
-        def fits(s: ShuffleSchedule) -> bool:
+        def fits(s: SubgroupSchedule) -> bool:
             return LEAST_THREADS <= s.threads <= group.threads and not s.objection(kernel)
 
-        def rank(s: ShuffleSchedule) -> tuple[float, str]:
+        def rank(s: SubgroupSchedule) -> tuple[float, str]:
             return _cost(s, sizes, core), str(s)
 
         for width in sorted(SIZES, key=lambda size: (size != core.warp_width, size)):
             able = list(filter(fits, _shapes(width, sizes, read_together(kernel))))
-            best = dict[tuple[int, int], ShuffleSchedule]()
+            best = dict[tuple[int, int], SubgroupSchedule]()
             for s in sorted(able, key=rank):
                 best.setdefault((s.x0, s.y0), s)
             first = list(best.values())[:1]
@@ -330,18 +330,18 @@ class Shuffles(GroupAlternative[ShuffleSchedule]):
         last = UNUSUAL * max(c for _, c in REGISTERS.space(kernel, core, group))
         return tuple((s, last * c / min(costs)) for s, c in zip(found, costs, strict=True))
 
-    def traffic(self, kernel: Kernel, schedule: ShuffleSchedule) -> tuple[int, float]:
+    def traffic(self, kernel: Kernel, schedule: SubgroupSchedule) -> tuple[int, float]:
         """No scratch bytes; words moved: each subgroup reads its rows and columns."""
         sizes, s = Sizes.of(kernel), schedule
         subgroups = sizes.tiles(s) * s.threads // s.width
         loads = subgroups * sizes.steps * (s.x0 + s.y0 * s.width)
         return 0, float(loads + sizes.stored)
 
-    def lower(self, kernel: Kernel, schedule: ShuffleSchedule) -> TileFn:
+    def lower(self, kernel: Kernel, schedule: SubgroupSchedule) -> TileFn:
         return subgroup_gemm.lower(kernel, schedule)
 
 
-def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[ShuffleSchedule]:
+def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[SubgroupSchedule]:
     """Schedules that are less than twice as large as the product."""
     for (x0, y0), down, along, r0, unrolled in every(
         TILES, DOWN, ALONG, sorted({max(r, together) for r in TOGETHER}), (True, False)
@@ -349,16 +349,16 @@ def _shapes(width: int, sizes: Sizes, together: int) -> Iterator[ShuffleSchedule
         x1, y1 = x0 * down, y0 * width * along
         if x1 < 2 * max(sizes.rows, LANES) and y1 <= 2 * sizes.cols:
             band = sizes.band(BANDS[-1], x1)
-            yield ShuffleSchedule(width, x0, y0, r0, x1, y1, band, unrolled)
+            yield SubgroupSchedule(width, x0, y0, r0, x1, y1, band, unrolled)
 
 
-def _varied(s: ShuffleSchedule) -> Iterator[ShuffleSchedule]:
+def _varied(s: SubgroupSchedule) -> Iterator[SubgroupSchedule]:
     """Variations of a schedule, each with one other setting."""
     yield replace(s, unrolled=not s.unrolled)
     yield from (replace(s, r0=r0) for r0 in TOGETHER if r0 != s.r0)
 
 
-def _cost(s: ShuffleSchedule, sizes: Sizes, core: Core) -> float:
+def _cost(s: SubgroupSchedule, sizes: Sizes, core: Core) -> float:
     """The expected cost in the unit of `cost` in cost_model.py, with words from other threads and
     caches."""
     count = sizes.tiles(s)
@@ -368,14 +368,14 @@ def _cost(s: ShuffleSchedule, sizes: Sizes, core: Core) -> float:
     return work * each * UNUSUAL**unusual / at_work(count, s.threads, s.registers, 0, core)
 
 
-REGISTERS, FEW_ROWS, BYTES = Registers(), FewRows(), PackedDots()
-HALVES_BY_TILES, ROUNDED, SHUFFLES = Halves(), Rounded(), Shuffles()
+REGISTERS, FEW_ROWS, BYTES = RegisterGemm(), FewRows(), IntegerGemm()
+HALVES_BY_TILES, ROUNDED, SHUFFLES = F16Gemm(), FewRowsInt8(), SubgroupGemm()
 
 
 def lower_chain(chain: Chain, schedule: Schedule) -> tuple[TileFn, Schedule] | None:
     """The loops of a chain with the schedule of its last product; None if that kind has no
     chains."""
-    if isinstance(schedule, RoundedSchedule):
+    if isinstance(schedule, FewRowsInt8Schedule):
         bytes_ = for_chain(chain, schedule)
         return (few_rows_int8.lower_chain(chain, bytes_), bytes_) if bytes_ else None
     if isinstance(schedule, FewRowsSchedule):

@@ -25,22 +25,22 @@ from tilewright.kernel.index import Index, index
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import RegisterTile
-from tilewright.targets.gpu.product.schedule import ShuffleSchedule
+from tilewright.targets.gpu.product.schedule import SubgroupSchedule
 from tilewright.targets.gpu.tile.addressing import Placed, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
 
 
-def lower(kernel: Kernel, schedule: ShuffleSchedule) -> TileFn:
+def lower(kernel: Kernel, schedule: SubgroupSchedule) -> TileFn:
     """Loops for tiles of x1 rows by y1 columns.  Operands are 0 beyond the ends, and nothing is
     stored there."""
     s = schedule
-    return ShuffledTile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
+    return SubgroupTile(tile_of(kernel, s.x1, s.y1, s.band, s.threads), s).emit()
 
 
-class ShuffledTile(RegisterTile):
+class SubgroupTile(RegisterTile):
     """One tile: what a thread loads itself, and what it gets from other threads."""
 
-    def __init__(self, tile: Placed, schedule: ShuffleSchedule) -> None:
+    def __init__(self, tile: Placed, schedule: SubgroupSchedule) -> None:
         super().__init__(tile, schedule)
         self.s, self.lane = schedule, self.b.let(self.b.thread % schedule.width, "lane")
 

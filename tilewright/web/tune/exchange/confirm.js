@@ -4,7 +4,7 @@
 
 import { guardOf } from './guard.js';
 import { changeOf } from '../records/device_record.js';
-import { byTurns } from './paired_runs.js';
+import { pairedRuns } from './paired_runs.js';
 
 /** @type {Tune.Confirm} */
 export const confirm = (tools) => guardOf(tools.engine).undisturbed([...tools.changed.keys()], () => confirmed(tools));
@@ -35,7 +35,7 @@ async function slower(tools, specs) {
   const { targets, ledger, changed } = tools;
   const target = /** @type {Tune.Target} */ (targets.get(specs[0]));
   const kernels = specs.map((spec) => ({ winner: /** @type {Tune.Winner} */ (ledger.winner(spec)), back: changed.get(spec)?.before }));
-  const { high } = await byTurns(tools, target, kernels);
+  const { high } = await pairedRuns(tools, target, kernels);
   return high < 1;
 }
 

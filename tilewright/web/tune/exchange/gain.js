@@ -2,13 +2,13 @@
 // Input: a session, or an engine that uses kernels of an earlier visit.  Output: the figure, also in words, that page
 // and command line show.  If no kernel was swapped there is no gain, whatever clocks say.
 
-import { alone } from '../loop/session_lock.js';
+import { withSessionLock } from '../loop/session_lock.js';
 import { guardOf } from './guard.js';
 import { makePace } from '../loop/pace.js';
 import { restore } from '../records/persist.js';
 import { recall } from '../records/device_record.js';
 import { plansInOrder } from '../loop/hot_kernels.js';
-import { byTurns } from './paired_runs.js';
+import { pairedRuns } from './paired_runs.js';
 
 /** @type {Gains.Gain} */
 export const NONE = { verdict: 'none', text: 'no kernel changed, so no gain' };
@@ -40,7 +40,7 @@ export function measureGain(engine, { signal = new AbortController().signal, onE
       pace.end();
     }
   };
-  return alone(engine, signal, onEvent, work).catch((error) => {
+  return withSessionLock(engine, signal, onEvent, work).catch((error) => {
     if (!signal.aborted) throw error;
     return unknown('it was cancelled');
   });
@@ -56,7 +56,7 @@ async function gainOf(parts, winners, specs) {
   const kernels = winners.filter(({ spec }) => runs(plan, spec)).map((winner) => ({ winner, back: undefined }));
   const { dims: bucket } = plans[plan];
   const found = await guardOf(engine).undisturbed(kernels.map(({ winner: { spec } }) => spec), async (trapped) => {
-    const turns = await byTurns(parts, { plan, bucket }, kernels);
+    const turns = await pairedRuns(parts, { plan, bucket }, kernels);
     return trapped() ? { ...turns, why: 'a run of the page trapped during the measurement' } : turns;
   });
   const { why, ...figures } = found;

@@ -9,7 +9,7 @@ import { EngineError } from '../../engine/errors.js';
 import { isLost, requireWhole, startAgain } from '../../engine/restart.js';
 import { changeOf, condemn, recall } from '../records/device_record.js';
 import { tunedOf } from '../records/engine_state.js';
-import { answers, goneOn, listening } from './unresponsive_gpu.js';
+import { answers, replacedEngine, listening } from './unresponsive_gpu.js';
 import { watch } from './watchdog.js';
 
 /**
@@ -215,7 +215,7 @@ export class Guard {
         engine.dispose();
         this.#ended = false;
       },
-      begin: () => (taken ? goneOn(engine) : again()),
+      begin: () => (taken ? replacedEngine(engine) : again()),
       isOver: () => this.#ended,
       refusal: 'bundle-version',
       carry: async (fresh) => {

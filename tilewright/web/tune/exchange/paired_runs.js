@@ -16,14 +16,14 @@ const SURE = 2;
  * While times still fall, code is not optimised yet: pairs are added and only the latest count.  This factor bounds their number and time,
  * but twice the number is always allowed.
  */
-const PATIENCE = 4;
+const MOST_TIMES = 4;
 
 const UNKNOWN = { ratio: NaN, low: NaN, high: NaN, pairs: 0, own: NaN, tuned: NaN };
 const CANNOT = 'the model cannot run now with the inputs it has';
 const RESTLESS = 'the times did not settle';
 
-/** The result is cached, so each comparison is made once per session. @type {Gains.ByTurns} */
-export async function byTurns({ compared, ...parts }, which, kernels) {
+/** The result is cached, so each comparison is made once per session. @type {Gains.PairedRuns} */
+export async function pairedRuns({ compared, ...parts }, which, kernels) {
   const key = JSON.stringify([which.plan, ...kernels.map(({ winner, back }) => [winner.spec, winner.digest, back?.digest]).sort()]);
   const found = compared.get(key) ?? await taken(parts, which, kernels);
   compared.set(key, found);
@@ -54,7 +54,7 @@ async function taken({ engine, pace, onEvent }, which, kernels) {
     const both = warm[0] + warm[1];
     const runs = runsOf(both / 2, 1);
     const pairs = Math.max(LEAST, Math.min(MOST, 2 * Math.round(ENOUGH / (both * runs) / 2)));
-    const most = Math.max(2 * pairs, Math.min(PATIENCE * pairs, Math.round(PATIENCE * ENOUGH / (both * runs))));
+    const most = Math.max(2 * pairs, Math.min(MOST_TIMES * pairs, Math.round(MOST_TIMES * ENOUGH / (both * runs))));
     while (times[0].length < most) {
       for (const side of [inUse, 1 - inUse]) {
         await put(side);

@@ -29,7 +29,7 @@ export type MeasureGain = (engine: Engine.Engine, options?: Pick<Tuner.Options, 
 export type Turns = Omit<Measured, 'plan' | 'bucket' | 'kernels'> & { why: string };
 /** A kernel in use, and the one it is compared with; undefined: the bundle's own. */
 export type KernelPair = { winner: Tuner.Winner; back: Tuner.Winner | undefined };
-export type ByTurns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, which: Tuner.PlanOf, kernels: KernelPair[]) => Promise<Turns>;
+export type PairedRuns = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'compared' | 'onEvent'>, which: Tuner.PlanOf, kernels: KernelPair[]) => Promise<Turns>;
 export type Taken = (parts: Pick<Tuner.Tools, 'engine' | 'pace' | 'onEvent'>, which: Tuner.PlanOf, kernels: KernelPair[]) => Promise<Turns>;
 /** Specification numbers of kernels. */
 export type Exchanges = (tools: Pick<Tuner.Tools, 'won' | 'ledger'>) => number[];

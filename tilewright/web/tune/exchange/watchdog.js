@@ -5,7 +5,7 @@
 /** Milliseconds between two checks.  Checks are counted, not time, since the device may sleep. */
 const LOOK = 500;
 /** The least milliseconds that a job may take. */
-const PATIENCE = 5000;
+const TIMEOUT = 5000;
 /** The multiple of the page's slowest run so far that a job may take: the tuner times many runs in one job. */
 const TIMES = 50;
 /** Operations per millisecond that every device can do, for models that have not run yet. */
@@ -16,7 +16,7 @@ const SLOW = 1e5;
  * @type {Tune.Watch}
  */
 export function watch({ info: { plans } }, held, slowest, act) {
-  const least = Math.max(PATIENCE, ...plans.map(({ flops }) => flops / SLOW));
+  const least = Math.max(TIMEOUT, ...plans.map(({ flops }) => flops / SLOW));
   let [acts, times, open, silent] = [0, 1, 0, 0];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let timer;

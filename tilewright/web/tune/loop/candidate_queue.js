@@ -8,13 +8,13 @@ import { sleep, unless } from './pace.js';
 /** Candidates, none of them expected to be slow, that are chosen from. */
 const CHOICE = 8;
 /** Milliseconds to wait for so many; then one of fewer is tried. */
-const PATIENCE = 100;
+const TIMEOUT = 100;
 /** So many may come without a rest: all that come are compared with all in hand. */
 const AT_ONCE = 8;
 
-/** @type {Tune.OpenSupply} */
-export function openSupply({ line, forecast, pace, signal, isOver }) {
-  /** What the source was asked for and has not sent yet. @type {Promise<{sent?: Awaited<ReturnType<Tune.Line['next']>>, error?: unknown}> | null} */
+/** @type {Tune.OpenQueue} */
+export function openQueue({ line, forecast, pace, signal, isOver }) {
+  /** What the source was asked for and has not sent yet. @type {Promise<{sent?: Awaited<ReturnType<Tune.Connection['next']>>, error?: unknown}> | null} */
   let coming = null;
   /** The source has no more, or is lost. */
   let dry = false;
@@ -33,7 +33,7 @@ export function openSupply({ line, forecast, pace, signal, isOver }) {
         if (failure) throw failure;
         if (dry) return null;
         coming ??= ask();
-        late ??= forecast.peek() ? sleep(PATIENCE, signal).then(() => null) : null;
+        late ??= forecast.peek() ? sleep(TIMEOUT, signal).then(() => null) : null;
         const came = await unless(late ? Promise.race([coming, late]) : coming, signal);
         if (!came) {
           late = null;

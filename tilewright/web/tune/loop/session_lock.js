@@ -9,7 +9,7 @@ import { bundleName } from '../records/device_record.js';
 const last = new Map();
 
 /** @type {Tune.Alone} */
-export async function alone(engine, signal, onEvent, work) {
+export async function withSessionLock(engine, signal, onEvent, work) {
   const name = `tilewright-tune-${bundleName(engine.info.url)}`;
   const late = () => {
     onEvent({ type: 'resumed' });

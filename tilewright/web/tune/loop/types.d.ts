@@ -52,10 +52,10 @@ export type Sent = {
 };
 
 /** A source that is reopened when its connection is lost.  `welcomed`: false if a corrected hello must be sent. */
-export type OpenLine = (parts: {
+export type OpenConnection = (parts: {
   source: Source; signal: AbortSignal; onEvent: (event: Event) => void; hello: () => Hello; welcomed: (welcome: Welcome) => Promise<boolean>;
-}) => Line;
-export interface Line {
+}) => Connection;
+export interface Connection {
   classes(): Promise<DeviceClass[]>;
   open(): Promise<void>;
   next(): ReturnType<Source['next']>;
@@ -90,11 +90,11 @@ export interface Forecast {
   /** `ratio`: time of the bundle's own kernel over time of this candidate, as measured. */
   learn(header: Header, ratio: number): void;
 }
-export type OpenSupply = (parts: {
-  line: Pick<Line, 'next'>; forecast: Forecast; pace: Pick<Pace, 'spend' | 'turn'>; signal: AbortSignal;
+export type OpenQueue = (parts: {
+  line: Pick<Connection, 'next'>; forecast: Forecast; pace: Pick<Pace, 'spend' | 'turn'>; signal: AbortSignal;
   /** Whether the session must end. */
   isOver: () => boolean;
-}) => { next(): ReturnType<Line['next']> };
+}) => { next(): ReturnType<Connection['next']> };
 export type Patiently = <Value>(work: () => Promise<Value>) => Promise<Value>;
 
 /** What the parts of a session share.  Maps are keyed by kernel, `compared` by comparison. */
@@ -125,10 +125,10 @@ export type SessionOptions = Options & Required<Pick<Options, 'objective' | 'bud
 export type TakeTurn = (again: boolean) => Promise<{ summary: Summary | void; left: boolean }>;
 export type SessionWork = (signal: AbortSignal, leave: () => void, anew: boolean) => Promise<Summary>;
 /** `signal` of the options is the page's. */
-export type TenureOptions = Omit<SessionOptions, 'budget' | 'absence'>;
-/** `signal`: ends the tenure; `enter`: notes what the session does now. */
-export type TenureParts = { engine: Engine.Engine; options: TenureOptions; story: Story; pace: Pace; signal: AbortSignal; enter: (state: SessionState) => void };
-export type NextRound = (supply: ReturnType<OpenSupply>, latency: ReturnType<OpenLatency>) => Promise<boolean>;
+export type ActiveSessionOptions = Omit<SessionOptions, 'budget' | 'absence'>;
+/** `signal`: ends the active session; `enter`: notes what the session does now. */
+export type ActiveSessionParts = { engine: Engine.Engine; options: ActiveSessionOptions; story: Story; pace: Pace; signal: AbortSignal; enter: (state: SessionState) => void };
+export type NextRound = (supply: ReturnType<OpenQueue>, latency: ReturnType<OpenLatency>) => Promise<boolean>;
 export type TryNoted = (sent: Sent) => ReturnType<Handle>;
 export type Settle = (latency: ReturnType<OpenLatency>, target: Target) => Promise<void>;
 export type TakeOffers = (welcome: Welcome) => Promise<boolean>;
@@ -176,7 +176,7 @@ export type StartAgain = (guilty: Winner[], whole: boolean) => Promise<boolean>;
 export type Answers = (engine: Engine.Engine, slowest: number) => Promise<boolean>;
 /** Looks are counted, not time. */
 export type Listening = (parts: Pick<Engine.Engine['parts'], 'device' | 'probe'>, slowest: () => number) => (limit: number, each: number) => boolean;
-export type GoneOn = (engine: Engine.Engine) => Promise<Engine.Engine>;
+export type ReplacedEngine = (engine: Engine.Engine) => Promise<Engine.Engine>;
 export type Saying = (engine: Engine.Engine, sentence: string) => Engine.Engine;
 export type Blamed = (engine: Engine.Engine, winners: Winner[]) => Winner[];
 /** Where a run of the page trapped during an exchange: in one of its kernels, as memory says, or elsewhere. */

@@ -83,7 +83,7 @@ export type Reports = {
 };
 export type OpenReports = (parts: { source: Source; record: TuningRecord; digest: string; on: boolean; save: () => Promise<void> }) => Reports;
 /** `came`: by kernel, the candidates that arrived in this visit. */
-export type ToldOf = (hello: Hello, came: Map<number, Set<number>>) => Told;
+export type MinimalHello = (hello: Hello, came: Map<number, Set<number>>) => Told;
 export type Whole = (offer: Offer, tried: Record<string, number[]>) => boolean;
 export type Fitting = (report: Report, offer: Offer, answer: Report['gold'] | undefined) => Report | null;
 /** `own`: the number of the bundle's own kernel; null if it is not in the space. */

@@ -10,8 +10,8 @@ const [BACK_OFF, MOST_BACK_OFF] = [500, 60_000];
 /** Failures in a row after which it gives up. */
 const ATTEMPTS = 12;
 
-/** @type {Tune.OpenLine} */
-export function openLine({ source, hello, welcomed, signal, onEvent }) {
+/** @type {Tune.OpenConnection} */
+export function openConnection({ source, hello, welcomed, signal, onEvent }) {
   let [open, lost, failures] = [false, false, 0];
   const over = new AbortController();
   const ends = AbortSignal.any([signal, over.signal]);

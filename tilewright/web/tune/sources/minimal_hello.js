@@ -21,8 +21,8 @@ const coarse = (share) => STEP ** Math.min(0, Math.max(LAST, Math.round(Math.log
 /** How many of the first candidates the server may send last: the number of tries, rounded down to a power of two. @param {number} tries */
 const skipOf = (tries) => (tries < LEAST_SKIP ? 0 : 2 ** Math.floor(Math.log2(Math.min(tries, MOST_SKIP))));
 
-/** @type {Tune.ToldOf} */
-export function toldOf({ tried, share: _, ...hello }, came) {
+/** @type {Tune.MinimalHello} */
+export function minimalHello({ tried, share: _, ...hello }, came) {
   const ranked = hello.specs.slice(0, MOST_SPECS)
     .map((spec, at) => ({ spec, share: coarse(hello.shares[at]) }))
     // Sorted by the rounded shares: the order of two nearly equal kernels would tell devices apart.

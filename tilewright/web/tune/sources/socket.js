@@ -5,7 +5,7 @@
 import { EngineError } from '../../engine/errors.js';
 import { heard, jsonOf, KERNEL, WELCOME } from './answer_checks.js';
 import { decode, encode } from './frame_codec.js';
-import { toldOf, whole } from './minimal_hello.js';
+import { minimalHello, whole } from './minimal_hello.js';
 
 /** Candidates to prefetch while one is tried. */
 const AHEAD = 2;
@@ -14,7 +14,7 @@ const MOST_BYTES = 1 << 22;
 /** Most candidates that may wait here: no more are asked for than AHEAD. */
 const MOST_WAITING = 16;
 /** Milliseconds to wait for the welcome. */
-const PATIENCE = 15_000;
+const TIMEOUT = 15_000;
 /** Milliseconds after which a postponed report is sent again. */
 const AGAIN = 20_000;
 /** Milliseconds that the server has to close the connection. */
@@ -137,7 +137,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
     async open(hello) {
       socket?.close();
       giveBack();
-      const told = toldOf(hello, came);
+      const told = minimalHello(hello, came);
       ({ share, tried: known } = hello);
       [inbox, left, lost] = [[], new Set(told.specs), null];
       const own = new WebSocket(address('ws'));
@@ -158,7 +158,7 @@ export function socketSource(url = '/api/tune', onSend = () => {}) {
         wake();
       };
       own.onopen = () => send({ type: 'hello', ...told });
-      const timer = setTimeout(gone, PATIENCE);
+      const timer = setTimeout(gone, TIMEOUT);
       try {
         const welcome = await new Promise((resolve, reject) => {
           welcomed = resolve;

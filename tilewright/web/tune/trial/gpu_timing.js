@@ -2,7 +2,7 @@
 // warm.  Output: milliseconds of a kernel; pairs of times.  A submission runs a kernel many times. It is timed by timestamps if the device
 // has them, otherwise by waiting for it.
 
-import { breathe } from './yielding.js';
+import { yieldNow } from './yielding.js';
 import { resolution } from './clock.js';
 import { hasStamps, timed, touch } from './gpu_trial_memory.js';
 import { median } from './statistics.js';
@@ -48,7 +48,7 @@ async function looks(runner, enough) {
     spent += time;
     if (time >= batch / 2 || times >= MOST_TIMES) found.push(time / times);
     else times = Math.min(GROWTH * times, timesIn(time / times));
-    await breathe();
+    await yieldNow();
   }
   reached.set(runner, times);
   return found;
@@ -64,16 +64,16 @@ export async function warm(runner) {
   return Math.min(...found);
 }
 
-/** The time of a single run, without compilation. @type {Tune.Glance} */
-export async function glance(runner) {
+/** The time of a single run, without compilation. @type {Tune.ColdEstimate} */
+export async function coldEstimate(runner) {
   await touch(runner);
   const spent = await timed(/** @type {Tune.GpuRunner} */ (runner), 1) || 0;
-  await breathe();
+  await yieldNow();
   return { whole: spent, spent };
 }
 
-/** A rough time of a warm kernel, in milliseconds. @type {Tune.Quick} */
-export const quick = async (runner) => median(await looks(/** @type {Tune.GpuRunner} */ (runner),
+/** A rough time of a warm kernel, in milliseconds. @type {Tune.WarmEstimate} */
+export const warmEstimate = async (runner) => median(await looks(/** @type {Tune.GpuRunner} */ (runner),
   (times, spent) => times.length >= QUICK_LOOKS || (times.length > 0 && spent > QUICK_MOST)));
 
 /**
@@ -87,7 +87,7 @@ export function pairsOf(first, second, times) {
   /** Milliseconds of one side; NaN if a pause interrupted it. */
   const side = async (/** @type {number} */ which) => {
     const time = await timed(runners[which], repeats[which]) / repeats[which];
-    return await breathe() ? NaN : time;
+    return await yieldNow() ? NaN : time;
   };
   /** Interrupted pairs, minus good ones; the first side of such a pair, or NaN. */
   let [broken, kept] = [0, NaN];

@@ -7,7 +7,7 @@
 import { deviceFor, layoutOf, lossOf, pipelineOf, requireMade, scoped, soundness, stored, widen, WORD, wordsOf } from '../../engine/gpu_device.js';
 import { groupsOf } from '../../engine/gpu_plan.js';
 import { factsOf, objectionTo } from '../../engine/gpu_vet.js';
-import { beat, beating as steadily, breathe } from './yielding.js';
+import { beat, beating as steadily, yieldNow } from './yielding.js';
 import { checksOf, Lost, Refused, Trapped } from './checks.js';
 import { halvesOf } from './f16_words.js';
 import { arrayOf, isFloat, shake } from './inputs.js';
@@ -292,7 +292,7 @@ export async function runAll(runner) {
   submit(/** @type {Tune.GpuRunner} */ (runner), 1, false);
   const [trapped] = new Uint32Array(await bytesOf(place().buffer, 0, WORD));
   if (trapped) throw new Trapped('an index is out of range');
-  await breathe();
+  await yieldNow();
 }
 
 /** Milliseconds of `times` runs of a kernel; NaN if the clock did not advance. @param {Tune.GpuRunner} runner @param {number} times */

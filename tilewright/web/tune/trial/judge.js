@@ -4,7 +4,7 @@
 
 import { contest } from './pairs.js';
 import { allowed, arrayOf, difference, isFloat } from './inputs.js';
-import { beginWork, breathe, rest, workedUntilNow } from './yielding.js';
+import { beginWork, yieldNow, rest, workedUntilNow } from './yielding.js';
 import { inputsOf, Lost, MOST_DOUBT, Refused, Trapped } from './checks.js';
 import { freezeBuiltIns } from './freeze_builtins.js';
 
@@ -102,7 +102,7 @@ class Judge {
   async attempt(asked) {
     const stages = new Stages();
     // The page may have paused this worker already.
-    await breathe();
+    await yieldNow();
     const { spec, facts, forget } = asked;
     for (const old of forget) [this.#states, this.#told].forEach((map) => map.delete(old));
     if (facts) this.#told.set(spec, facts);
@@ -247,7 +247,7 @@ class Judge {
     const [bench, clock] = [this.#bench, this.#clock];
     const from = stages.spent();
     await bench.begin('random');
-    const least = await clock.quick(other);
+    const least = await clock.warmEstimate(other);
     const dropped = await this.#hopeless(runner, least);
     stages.end('look');
     if (dropped) return dropped;
@@ -275,7 +275,7 @@ class Judge {
   async #hopeless(runner, least) {
     let [best, total] = [Infinity, 0];
     for (let look = 0; look < LOOKS && total < ENOUGH; look++) {
-      const { whole, spent } = await this.#clock.glance(runner);
+      const { whole, spent } = await this.#clock.coldEstimate(runner);
       best = Math.min(best, whole);
       total += spent;
       if (spent < BRIEF || best <= HOPELESS * least) return null;
@@ -291,8 +291,8 @@ class Judge {
   async #farSlower(runner, other) {
     const times = [Infinity, Infinity];
     for (let look = 0; look < LOOKS; look++) {
-      times[0] = Math.min(times[0], await this.#clock.quick(other));
-      times[1] = Math.min(times[1], await this.#clock.quick(runner));
+      times[0] = Math.min(times[0], await this.#clock.warmEstimate(other));
+      times[1] = Math.min(times[1], await this.#clock.warmEstimate(runner));
       if (times[1] <= FAR * times[0]) return null;
     }
     return { verdict: 'slower', ratio: times[0] / times[1], times };

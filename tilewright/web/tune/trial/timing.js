@@ -3,7 +3,7 @@
 
 import { batchMilliseconds, resolution, timed } from './clock.js';
 import { median } from './statistics.js';
-import { BREATH, breathe, breatheIfDue } from './yielding.js';
+import { YIELD_MS, yieldNow, yieldIfDue } from './yielding.js';
 
 /** Milliseconds of one measurement, a group of calls that is timed as one sample. */
 const LOOK = 3;
@@ -76,7 +76,7 @@ export async function warm(runner, other) {
       const found = next();
       count += found.count;
       looked += found.spent;
-      await breatheIfDue();
+      await yieldIfDue();
     }
     spent += looked;
     const now = looked / count * runner.tiles;
@@ -93,7 +93,7 @@ export async function warm(runner, other) {
  * @type {Tune.PairsOf}
  */
 export function pairsOf(first, second, times) {
-  const parts = Math.max(1, Math.min(first.tiles, second.tiles, Math.ceil(Math.max(...times) / Math.max(BREATH, batch))));
+  const parts = Math.max(1, Math.min(first.tiles, second.tiles, Math.ceil(Math.max(...times) / Math.max(YIELD_MS, batch))));
   const repeats = times.map((time) => Math.max(1, Math.round(batch / (time / parts))));
   let cold = true;
   const side = (/** @type {number} */ which, /** @type {number} */ part) => {
@@ -107,38 +107,38 @@ export function pairsOf(first, second, times) {
   };
   return {
     parts,
-    long: times[0] + times[1] > 2 * BREATH,
+    long: times[0] + times[1] > 2 * YIELD_MS,
     async measure(part, order) {
       if (cold) {
         side(1 - order, part);
-        if (await breathe()) return null;
+        if (await yieldNow()) return null;
       }
       const early = side(order, part);
-      cold = await breathe();
+      cold = await yieldNow();
       if (cold) return null;
       const late = side(1 - order, part);
-      cold = await breathe();
+      cold = await yieldNow();
       if (!(early > 0 && late > 0)) return null;
       return order ? { first: late, second: early } : { first: early, second: late };
     },
   };
 }
 
-/** The time of all tiles, estimated from the first few, whose code may still be cold. @type {Tune.Glance} */
-export async function glance(runner) {
+/** The time of all tiles, estimated from the first few, whose code may still be cold. @type {Tune.ColdEstimate} */
+export async function coldEstimate(runner) {
   const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
   let [at, size, spent] = [0, 0, 0];
   while (at + size < tiles && spent < LOOK) {
     at += size;
     size = Math.min(tiles - at, 2 * size || 1);
     spent = timed(() => run(at, at + size), WARM_MOST * ABSURD) || 0;
-    await breatheIfDue();
+    await yieldIfDue();
   }
   return { whole: spent / size * tiles, spent };
 }
 
-/** A rough time of all tiles of a warm kernel, in milliseconds. @type {Tune.Quick} */
-export async function quick(runner) {
+/** A rough time of all tiles of a warm kernel, in milliseconds. @type {Tune.WarmEstimate} */
+export async function warmEstimate(runner) {
   const next = growingBatches(runner);
   const parts = [];
   let [total, count, spent] = [0, 0, 0];
@@ -150,7 +150,7 @@ export async function quick(runner) {
       count += found.count;
       parts.push(found.time / found.count);
     }
-    await breatheIfDue();
+    await yieldIfDue();
   }
   return parts.length ? Math.min(median(parts), total / count) * runner.tiles : QUICK_MOST;
 }

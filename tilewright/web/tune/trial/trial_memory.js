@@ -9,7 +9,7 @@ import { checksOf, Refused, Trapped } from './checks.js';
 import { CHECK, INDEX } from '../../engine/abi.js';
 import { instanceOf } from '../../engine/plan_runner.js';
 import { kernelsOf, objectionTo } from '../../engine/vet.js';
-import { BREATH, breathe, inPieces } from './yielding.js';
+import { YIELD_MS, yieldNow, inPieces } from './yielding.js';
 
 const PAGE = 65536;
 const ARGS = 1024;
@@ -143,7 +143,7 @@ export function output() {
   return new (arrayOf(dtype))(memory.buffer, addresses[0], size);
 }
 
-/** Runs all tiles in pieces of about BREATH, with pauses in between; in random order if `shuffled`. @type {Tune.RunAll} */
+/** Runs all tiles in pieces of about YIELD_MS, with pauses in between; in random order if `shuffled`. @type {Tune.RunAll} */
 export async function runAll(runner, shuffled) {
   const { tiles, run } = /** @type {Tune.WasmRunner} */ (runner);
   let step = 1;
@@ -164,9 +164,9 @@ export async function runAll(runner, shuffled) {
     }
     at = end;
     const spent = performance.now() - before;
-    if (spent < BREATH / 2) step *= 2;
-    if (spent > BREATH) step = Math.max(1, step >> 1);
-    await breathe();
+    if (spent < YIELD_MS / 2) step *= 2;
+    if (spent > YIELD_MS) step = Math.max(1, step >> 1);
+    await yieldNow();
   }
 }
 

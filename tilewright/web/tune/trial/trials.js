@@ -16,14 +16,14 @@ const SPARE = 64 * 2 ** 20;
 /** Consecutive small trials that are tolerated before the worker is replaced to free its memory. */
 const IDLE = 8;
 /** Milliseconds without a heartbeat after which a kernel counts as hung. */
-const PATIENCE = 4000;
+const TIMEOUT = 4000;
 /** Milliseconds between two checks of that. */
 const LOOK = 250;
-/** Share of PATIENCE after which the page's own device must have answered: a candidate may block the whole GPU before its worker is missed. */
+/** Share of TIMEOUT after which the page's own device must have answered: a candidate may block the whole GPU before its worker is missed. */
 const SHARE = 0.5;
-/** Multiple of PATIENCE that a worker has until its first message. */
+/** Multiple of TIMEOUT that a worker has until its first message. */
 const OPENING = 8;
-/** Multiple of PATIENCE that one request may take. */
+/** Multiple of TIMEOUT that one request may take. */
 const MOST = 30;
 
 /** The candidate counts as hung after this many milliseconds. */
@@ -269,7 +269,7 @@ class Trials {
   #pauses = 0;
 
   /** @param {Parameters<Tune.OpenTrials>[0]} given */
-  constructor({ code, slots, bytes, scratchBytes, patience = PATIENCE, start = startWorker, early = false, powerPreference, silent = () => false }) {
+  constructor({ code, slots, bytes, scratchBytes, patience = TIMEOUT, start = startWorker, early = false, powerPreference, silent = () => false }) {
     this.#launching = { start, patience, silent, remember: this.#found.remember };
     this.#given = { code, entries: slots, bytes, scratchBytes, powerPreference };
     this.#early = early;

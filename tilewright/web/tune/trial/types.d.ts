@@ -171,9 +171,9 @@ export interface Bench {
 export interface Clock {
   readonly finest: number;
   readClock: () => void;
-  glance: Glance;
+  coldEstimate: ColdEstimate;
   warm: Warm;
-  quick: Quick;
+  warmEstimate: WarmEstimate;
   pairsOf: PairsOf;
 }
 export type Judge = (bench: Bench, clock: Clock, more?: Record<string, (params: any) => unknown>) => void;
@@ -241,9 +241,9 @@ export type VerdictOn = (asked: Asked, facts: SpecFacts, stages: Stages) => Prom
 export type AddSet = (kernel: LoadedKernel, name: string, expected: Expected | null) => Promise<void>;
 export type Attempt = (work: Asked) => Promise<Outcome>;
 /** `whole`: estimated milliseconds of all tiles; 0 if the clock did not advance.  `spent`: milliseconds of the measurement. */
-export type Glance = (runner: Runner) => Promise<{ whole: number; spent: number }>;
+export type ColdEstimate = (runner: Runner) => Promise<{ whole: number; spent: number }>;
 export type Hopeless = (runner: Runner, least: number) => Promise<Found | null>;
-export type Quick = (runner: Runner) => Promise<number>;
+export type WarmEstimate = (runner: Runner) => Promise<number>;
 export type Timed = (work: () => void, most: number) => number;
 export type Interval = (values: number[], sure?: number) => { centre: number; low: number; high: number };
 export type Judged = (pairs: Pair[], parts: number, sure?: number, far?: number, groups?: number) => Judgement;

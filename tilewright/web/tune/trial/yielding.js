@@ -3,7 +3,7 @@
 // Input: a pause that begins or ends.  Output: milliseconds of work without pauses, heartbeats.
 
 /** Milliseconds of work between two yields. */
-export const BREATH = 2;
+export const YIELD_MS = 2;
 /** Milliseconds between two heartbeats. */
 const BEAT = 100;
 /** Milliseconds between two readings above which the clock must have jumped. */
@@ -54,7 +54,7 @@ export function beating() {
 }
 
 /** Yields to the message queue, and waits for the end of a pause; true if there was one. */
-export async function breathe() {
+export async function yieldNow() {
   const channel = new MessageChannel();
   await new Promise((resolve) => {
     channel.port1.onmessage = resolve;
@@ -72,15 +72,15 @@ export async function breathe() {
   return true;
 }
 
-/** Yields if BREATH has passed since the last time. */
-export async function breatheIfDue() {
-  return Math.abs(performance.now() - breathed) >= BREATH && breathe();
+/** Yields if YIELD_MS has passed since the last time. */
+export async function yieldIfDue() {
+  return Math.abs(performance.now() - breathed) >= YIELD_MS && yieldNow();
 }
 
 /** Works on `count` items in pieces, and yields in between where due. @type {Tune.InPieces} */
 export async function inPieces(count, piece, work) {
   for (let from = 0; from < count; from += piece) {
     work(from, Math.min(count, from + piece));
-    await breatheIfDue();
+    await yieldIfDue();
   }
 }

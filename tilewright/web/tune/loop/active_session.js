@@ -12,14 +12,14 @@ import { openLedger } from '../records/ledger.js';
 import { restore } from '../records/persist.js';
 import { aboutKernels, bundleName, keep, recall } from '../records/device_record.js';
 import { openReports } from '../records/reports.js';
-import { openLine } from '../sources/connection.js';
+import { openConnection } from '../sources/connection.js';
 import { MOST_BYTES } from '../trial/specs.js';
 import { openTrials } from '../trial/trials.js';
 import { handle } from './candidate.js';
 import { openForecast } from './forecast.js';
 import { openLatency } from './latency.js';
 import { startOf, summaryOf } from './summary.js';
-import { openSupply } from './candidate_queue.js';
+import { openQueue } from './candidate_queue.js';
 import { findTargets } from './hot_kernels.js';
 
 /** Trials between two saves of the record if nothing was adopted. */
@@ -34,23 +34,23 @@ const LAST_RUNS = 60;
 const LAST_SHARE = 0.2;
 
 /** From when a session alone tunes a bundle until it ends, or leaves the bundle to another tab. */
-export class Tenure {
+export class ActiveSession {
   /** @type {Tune.Tools} */
   #tools;
 
-  /** @type {Tune.TenureOptions} */
+  /** @type {Tune.ActiveSessionOptions} */
   #options;
 
-  /** Carries results over to the next tenure. @type {Tune.Story} */
+  /** Carries results over to the next active session. @type {Tune.Story} */
   #story;
 
-  /** @type {Tune.Line} */
+  /** @type {Tune.Connection} */
   #line;
 
   /** @type {Tune.Reports} */
   #reports;
 
-  /** What the engine runs on: the record is that of the device which the tenure began on. @type {T.Device} */
+  /** What the engine runs on: the record is that of the device which the active session began on. @type {T.Device} */
   #began;
 
   /** Reports that are acknowledged after the end must not overwrite the record of a newer session. */
@@ -62,7 +62,7 @@ export class Tenure {
   /** Host faults in a row. */
   #faults = 0;
 
-  /** Restores winners and starts the trial worker. @param {Tune.TenureParts} parts @param {boolean} anew */
+  /** Restores winners and starts the trial worker. @param {Tune.ActiveSessionParts} parts @param {boolean} anew */
   static async open(parts, anew) {
     const { engine, options, pace, signal } = parts;
     const { parts: { program, limits }, info: { device, digest } } = engine;
@@ -84,10 +84,10 @@ export class Tenure {
     });
     signal.addEventListener('abort', () => trials.close(), { once: true });
     pace.guard(trials);
-    return new Tenure(parts, { specs, ledger, trials }, device);
+    return new ActiveSession(parts, { specs, ledger, trials }, device);
   }
 
-  /** @param {Tune.TenureParts} parts @param {Pick<Tune.Tools, 'specs' | 'ledger' | 'trials'>} opened @param {T.Device} began */
+  /** @param {Tune.ActiveSessionParts} parts @param {Pick<Tune.Tools, 'specs' | 'ledger' | 'trials'>} opened @param {T.Device} began */
   constructor({ engine, options, story, pace, signal, enter }, opened, began) {
     const { source, objective, onEvent, report = false, check = false } = options;
     const { ledger } = opened;
@@ -99,7 +99,7 @@ export class Tenure {
       ...opened, engine, objective, pace, signal, source, onEvent, enter, device: '', targets: new Map(), changed: story.changed, won: story.won, compared: new Map(), inTurn: oneByOne(),
       forecast: openForecast({ ledger, objective, effects: story.effects, shareOf: (spec) => this.#tools.targets.get(spec)?.share ?? 0 }),
     };
-    this.#line = openLine({
+    this.#line = openConnection({
       source, signal, onEvent, hello: () => ({ ...this.#hello(), share: report, check }), welcomed: (welcome) => this.#tools.inTurn(() => this.#takeOffers(welcome)),
     });
   }
@@ -171,7 +171,7 @@ export class Tenure {
     const { enter, onEvent, targets } = tools;
     const [target] = targets.values();
     const latency = openLatency({ ...tools, target, story: this.#story });
-    const supply = openSupply({ ...tools, line: this.#line, isOver: () => this.#isDue() });
+    const supply = openQueue({ ...tools, line: this.#line, isOver: () => this.#isDue() });
     await this.#line.open();
     onEvent({ type: 'start', class: tools.device, kernels: startOf(tools) });
     if (!this.#options.check) {
