@@ -47,7 +47,7 @@ from tilewright.elastic.measure_curves import GAP_S, Background, requests
 from tilewright.elastic.policy import Hold
 from tilewright.elastic.policy.designs import SETTLE_US
 from tilewright.elastic.settings import Settings
-from tilewright.hosts.cuda_request_kernels import CLOCK
+from tilewright.hosts.cuda_devices import CLOCK
 from tilewright.hosts.cuda_tasks import Launch, Zeroes
 
 KEY = ("gpu", "pair", "sms", "beside")

@@ -45,7 +45,7 @@ def _nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
             "hosts.browser.START_SECONDS",
             "hosts.browser_find.VERSION_SECONDS",
             "hosts.browser_dawn.PROBE_SECONDS",
-            "hosts.browser_node.SECONDS",
+            "hosts.browser_programs.SECONDS",
             "hosts.browser.ABORT_SECONDS",
             "server.session_resources.MAKING",
         ):

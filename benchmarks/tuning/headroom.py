@@ -32,7 +32,7 @@ from benchmarks.tuning.sessions import by_turns, page, told, tuned
 from tilewright.bundle import write
 from tilewright.compiler import Options, compile_model
 from tilewright.fusion.steps import KernelStep
-from tilewright.hosts.browser_node import node
+from tilewright.hosts.browser_programs import node
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import DeviceClass
 from tilewright.targets.schedule import Schedule

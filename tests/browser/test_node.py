@@ -15,7 +15,7 @@ from tilewright.bundle import write
 from tilewright.cli import main
 from tilewright.compiler import Options
 from tilewright.hosts.browser import BrowserHost
-from tilewright.hosts.browser_node import node
+from tilewright.hosts.browser_programs import node
 
 from .rounds import only_rounds
 

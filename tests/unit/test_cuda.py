@@ -26,9 +26,8 @@ from tilewright.compiler import Options, compile_model
 from tilewright.frontend import load
 from tilewright.graph.passes import optimise
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CpuDevice, DeviceMemory, NvidiaDevice
+from tilewright.hosts.cuda_devices import SETTLE, CpuDevice, DeviceMemory, NvidiaDevice
 from tilewright.hosts.cuda_driver import compiled
-from tilewright.hosts.cuda_request_kernels import SETTLE
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.api import Cuda
 from tilewright.targets.cuda.prelude import prelude

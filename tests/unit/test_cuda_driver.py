@@ -14,10 +14,9 @@ from helpers.waiting import PATIENCE
 
 from tilewright.base.errors import HostError
 from tilewright.hosts import cuda_devices, cuda_driver
-from tilewright.hosts.cuda_devices import NvidiaDevice
+from tilewright.hosts.cuda_devices import RELEASE, SETTLE, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver, compiled, cubins
 from tilewright.hosts.cuda_graphs import Graphs, uncollected
-from tilewright.hosts.cuda_request_kernels import RELEASE, SETTLE
 from tilewright.hosts.cuda_tasks import Launch, Release, Settle
 
 

@@ -23,11 +23,10 @@ from tilewright.compiler import Options
 from tilewright.graph.node import Graph, gather, graph_input
 from tilewright.hosts import cuda
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_bench import CudaBench
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
-from tilewright.hosts.cuda_model import CudaModel
+from tilewright.hosts.cuda_model import CudaBench, CudaModel
 from tilewright.hosts.reference import ReferenceHost
-from tilewright.hosts.trial_memory import (
+from tilewright.hosts.tuned_plan import (
     MARK,
     ROOM,
     LaidBuffer,

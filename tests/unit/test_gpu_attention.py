@@ -16,7 +16,7 @@ from test_attention import assert_same, attentions, compiled, values_of
 from lab.subjects import steps_of
 from tilewright.base.dtypes import F32
 from tilewright.graph.node import Graph, contract, graph_input
-from tilewright.kernel.reduction import LOWEST
+from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import HeadSchedule

@@ -30,7 +30,7 @@ from tilewright.graph.node import (
     elementwise,
     reshape,
 )
-from tilewright.kernel.reduction import LOWEST
+from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.attention.schedule import (

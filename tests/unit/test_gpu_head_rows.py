@@ -19,7 +19,7 @@ from test_attention import assert_same, attentions, compiled, values_of
 
 from tilewright.fusion.f16_operands import loosened
 from tilewright.graph.node import Graph
-from tilewright.kernel.reduction import LOWEST
+from tilewright.kernel.expr import LOWEST
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.cuda.api import Cuda

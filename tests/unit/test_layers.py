@@ -219,15 +219,16 @@ NAMING = {
     "cli/tune_local.py": {"cuda": "a host has this name, too"},
     "cli/corun.py": {"cuda": "what models are compiled for, and the device's name for people"},
     "hosts/wgpu.py": {"wgsl": "the host executes this section of a bundle"},
-    "hosts/browser_node.py": {"wasm": "the engine's name of a device"},
-    "hosts/browser_programs.py": {"wgsl": "hosts on WebGPU execute this section of a bundle"},
+    "hosts/browser_programs.py": {
+        "wasm": "the engine's name of a device",
+        "wgsl": "hosts on WebGPU execute this section of a bundle",
+    },
 }
 #: What strings outside of targets/ may say of a target in longer words, and why.
 WORDS = {
     "elastic/block_trace.py": "CUDA's names in text for its compiler",
     "hosts/cuda_on_cpu/__init__.py": "the names of headers and folders",
-    "hosts/browser_dawn.py": "the name of an npm package, and the engine's of a device",
-    "hosts/browser_dawn_options.py": "Dawn's name of a backend",
+    "hosts/browser_dawn.py": "names of an npm package, of the engine's device, of Dawn's backend",
     "hosts/wgpu_features.py": "WebGPU's names of features, as section and engine have them",
     "elastic/transform/host_code.py": "the names of CUDA's headers",
     "elastic/transform/ptx.py": "the names of CUDA's functions",

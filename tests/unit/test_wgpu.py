@@ -14,7 +14,7 @@ import tilewright
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
 from tilewright.bundle.format import parse
 from tilewright.cli.tune_local import facts
-from tilewright.hosts import vulkan, wgpu, wgpu_calls, wgpu_features
+from tilewright.hosts import browser_find, wgpu, wgpu_calls, wgpu_features
 from tilewright.kernel.extents import Count
 from tilewright.targets.classes import match
 
@@ -25,8 +25,8 @@ def adapters(monkeypatch: pytest.MonkeyPatch, *known: tuple[str, str]) -> None:
     found = [SimpleNamespace(info=info) for info in infos]
     gpu = SimpleNamespace(enumerate_adapters_sync=lambda: found)
     monkeypatch.setitem(sys.modules, "wgpu", SimpleNamespace(gpu=gpu))  # type: ignore[misc]
-    for name in ("loader", "software"):
-        monkeypatch.setattr(vulkan, name, lambda: None)
+    for name in ("vulkan_loader", "vulkan_software"):
+        monkeypatch.setattr(browser_find, name, lambda: None)
 
 
 def test_the_fastest_adapter(monkeypatch: pytest.MonkeyPatch) -> None:

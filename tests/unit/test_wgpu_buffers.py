@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.base.errors import HostError, MemoryLimit
 from tilewright.hosts.wgpu_buffers import Buffers
-from tilewright.hosts.wgpu_errors import working
+from tilewright.hosts.wgpu_types import working
 
 API = SimpleNamespace(BufferUsage=SimpleNamespace(STORAGE=1, COPY_SRC=2, COPY_DST=4))
 DEVICE = SimpleNamespace(create_buffer=lambda size, usage: SimpleNamespace(size=size))

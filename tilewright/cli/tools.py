@@ -94,7 +94,7 @@ def _browser(name: str) -> dict[str, object]:
 
 
 def _node() -> dict[str, object]:
-    from tilewright.hosts.browser_node import node
+    from tilewright.hosts.browser_programs import node
 
     program = node()
     return {"path": str(program.path), "version": program.version()}

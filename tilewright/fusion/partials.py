@@ -30,11 +30,11 @@ from tilewright.kernel.expr import (
     Guard,
     Load,
     dtype_of,
+    identity,
     is_expensive,
 )
 from tilewright.kernel.form import Reduction, RowWise, Windows, classify
 from tilewright.kernel.index import Gathered, Index, Var, flatten, index, stride
-from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Buffer, Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
 

@@ -1,7 +1,8 @@
 """Finds the installed browsers, and makes command lines that start them without a driver.
 
 Input: "chromium" or "firefox".  Output: a `Browser`: the program, and its command line for a
-profile folder and a URL.  Only `--version` is run here.
+profile folder and a URL.  Only `--version` is run here.  Also the paths of Chromium's Vulkan loader
+and of SwiftShader, its driver that computes on the CPU, for WebGPU hosts on systems without Vulkan.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from ctypes.util import find_library
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -211,3 +213,26 @@ KINDS: Mapping[str, Kind] = {
         prepare=_firefox_prepare,
     ),
 }
+
+
+def vulkan_loader() -> Path | None:
+    """The path of Chromium's loader; None if the system has a loader, or if there is no
+    Chromium."""
+    return None if find_library("vulkan") else _beside_chromium("libvulkan.so.1")
+
+
+def vulkan_software() -> Path | None:
+    """The path of the software driver, for VK_ICD_FILENAMES or VK_ADD_DRIVER_FILES."""
+    return _beside_chromium("vk_swiftshader_icd.json")
+
+
+def _beside_chromium(file: str) -> Path | None:
+    return next((f / file for f in _folders() if (f / file).is_file()), None)
+
+
+def _folders() -> Iterator[Path]:
+    browser = find("chromium")
+    if browser is not None:
+        yield browser.path.resolve().parent
+        # Debian's program is a script that starts the one in this folder.
+        yield Path("/usr/lib") / browser.path.name

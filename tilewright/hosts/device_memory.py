@@ -15,7 +15,6 @@ import numpy as np
 
 from tilewright.base.dtypes import in_memory
 from tilewright.bundle import Bundle
-from tilewright.hosts.kernel_trap import of_word
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -24,6 +23,7 @@ from tilewright.hosts.tensors import (
     extents_of,
     fit,
     largest_extents,
+    of_word,
     pick_plan,
     state_array,
     state_number,

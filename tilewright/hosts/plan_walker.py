@@ -18,7 +18,6 @@ from tilewright.base.errors import MemoryLimit, OutOfRange
 from tilewright.bundle import Bundle, open_bundle, sections
 from tilewright.bundle.format import checking, parse, reading
 from tilewright.bundle.widening import tensors_of
-from tilewright.hosts.kernel_trap import out_of_range
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -26,6 +25,7 @@ from tilewright.hosts.tensors import (
     collect,
     extents_of,
     fit,
+    out_of_range,
     pick_plan,
     state_array,
     state_number,

@@ -1,7 +1,8 @@
 """The work of every Python host around a run: check inputs, pick the bucket, pad, crop.
 
 Input: a manifest and named arrays.  Output: arrays of exactly the plan's shape, and back.  The
-browser engine follows the same rules (docs/bundle.md).
+browser engine follows the same rules (docs/bundle.md).  Also the error of a run that met an index
+out of range, in the engine's words (`outOfRange` in web/engine/errors.js).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import ml_dtypes  # noqa: F401  NumPy learns the name bfloat16
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.base.abi import CHECK_BIT
 from tilewright.base.dtypes import DECLARED, in_memory
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, KernelTrap
 from tilewright.base.numpy_scalars import Array as Array
-from tilewright.bundle import Manifest, PlanEntry, StateEntry, TensorInfo
+from tilewright.bundle import Manifest, PlanEntry, StateEntry, StepEntry, TensorInfo
 
 Entry = TypeVar("Entry", TensorInfo, StateEntry)
 #: Element types, by NumPy's names, that an input or state accepts besides its own: types all of
@@ -211,3 +213,34 @@ def in_words(data: Array, kind: npt.DTypeLike) -> Array:
     """Numbers of a narrow type packed into 32-bit words, the first in the low bits."""
     narrow = data.astype(kind)
     return np.pad(narrow, (0, -data.size % (4 // narrow.itemsize))).view(np.int32)
+
+
+HINT = "Check token ids and other indices"
+
+
+def out_of_range(steps: Sequence[StepEntry], step: int, check: int, index: int) -> KernelTrap:
+    """The error.  check: the number of the kernel's check;  index: as the kernel counts it"""
+    at = steps[step]
+    facts = {"kernel": at.kernel, "step": step}
+    if check not in range(len(at.checks)):  # a bundle of an older build
+        return KernelTrap("an index is out of range", hint=HINT, node=at.node, index=index, **facts)
+    known = at.checks[check]
+    if index < 0:
+        index += known.least  # as the model gave it; the kernel counts from 0
+    return KernelTrap(
+        f"index {index} of {known.op or 'node'} {known.node} is out of range: "
+        f"axis {known.axis} has {known.length} elements",
+        hint=HINT, node=known.node, op=known.op or None, axis=known.axis, length=known.length,
+        index=index, **facts,
+    )  # fmt: skip
+
+
+def of_word(steps: Sequence[StepEntry], word: int, index: int) -> KernelTrap:
+    """The error for the word that GPU kernels write (base/abi.py).  The word of an older build only
+    says that an index is out of range."""
+    step, check = (word & ((1 << CHECK_BIT) - 1)) - 1, word >> CHECK_BIT
+    if step in range(len(steps)) and check in range(len(steps[step].checks)):
+        return out_of_range(steps, step, check, index)
+    return KernelTrap(
+        "an index is out of range", hint=f"{HINT}. A bundle that is built anew says which one"
+    )

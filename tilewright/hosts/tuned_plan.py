@@ -1,24 +1,27 @@
-"""The largest plan of a loaded model, for its tuner, on any device.
+"""What a tuner needs of a loaded model on any device: its largest plan, and memory for trials.
 
-Input: a host, whose inputs are generated once.  Output: results, the time of each kernel, and the
-bundle's own kernels.  wgpu_model.py and cuda_model.py have the device's part; tuning/loop.py
-decides.
+Input: a host, whose inputs are made up once; a kernel's buffers and their contents.  Output:
+results, the time of each kernel, what a kernel of the bundle is; the memory of a trial, which no
+model uses, with canaries between the buffers, and whether anything but the kernel's output changed.
+The device's own part is wgpu_model.py or cuda_model.py; tuning/loop.py decides.
+
+    256 bytes, the first word for an index out of range | canary | output | canary | buffer 1 | …
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from tilewright.base.dtypes import in_memory
+from tilewright.base.dtypes import DTYPES, in_memory
 from tilewright.bundle import Manifest
 from tilewright.hosts.device_memory import DeviceMemoryHost
-from tilewright.hosts.tensors import Array, largest_extents
+from tilewright.hosts.tensors import Array, in_words, largest_extents
 
 #: Measurements of a step, of which the shortest counts.
 LOOKS = 3
@@ -98,3 +101,146 @@ def _made_up(manifest: Manifest) -> dict[str, Array]:
         data = rng.standard_normal(shape) if kind.kind == "f" else np.zeros(shape)
         found[info.name] = data.astype(kind)
     return found
+
+
+#: Bytes of a canary; buffers begin at multiples of it.
+ROOM = 256
+#: The contents of canaries, and of outputs before a run: a NaN if read as a float.
+MARK = 0x7FC5A5A5
+WORD = 4
+
+
+class LaidBuffer(Protocol):
+    """A buffer of a kernel, and how 32-bit words hold its elements: "halves" two in a word, "bytes"
+    four, otherwise one or two words per element."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def dense(self) -> str: ...
+
+
+class Storage(Protocol):
+    """How a device's memory stores the elements of a buffer."""
+
+    def bytes_of(self, buffer: LaidBuffer) -> int: ...
+
+    def stored(self, data: Array, buffer: LaidBuffer) -> Array:
+        """Elements as the device stores them."""
+
+    def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
+        """Elements from stored bytes; f16 as f32."""
+
+
+class WordStorage:
+    """Memory of 32-bit words, in which narrow elements take a word each unless they are packed."""
+
+    def bytes_of(self, buffer: LaidBuffer) -> int:
+        each = {"halves": 2, "bytes": 4}.get(buffer.dense, 0)
+        if each:
+            return -(-buffer.size // each) * WORD
+        return buffer.size * max(WORD, DTYPES[buffer.dtype].size)
+
+    def stored(self, data: Array, buffer: LaidBuffer) -> Array:
+        if buffer.dense:
+            return in_words(data, np.float16 if buffer.dense == "halves" else data.dtype)
+        return data if data.dtype.itemsize >= WORD else data.astype(np.int32)
+
+    def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
+        kind = _kind_of(buffer)
+        if buffer.dense:
+            narrow = np.float16 if buffer.dense == "halves" else kind
+            return np.frombuffer(data, narrow)[: buffer.size].astype(kind)
+        return np.frombuffer(data, kind if kind.itemsize >= WORD else np.int32).astype(kind)
+
+
+class TypedStorage:
+    """Memory in which each element takes the bytes of its type; f32 may be stored as f16."""
+
+    def bytes_of(self, buffer: LaidBuffer) -> int:
+        return buffer.size * self._lies_as(buffer).itemsize
+
+    def stored(self, data: Array, buffer: LaidBuffer) -> Array:
+        return data.astype(self._lies_as(buffer))
+
+    def loaded(self, data: bytes, buffer: LaidBuffer) -> Array:
+        return np.frombuffer(data, self._lies_as(buffer)).astype(_kind_of(buffer))
+
+    def _lies_as(self, buffer: LaidBuffer) -> np.dtype[np.generic]:
+        return np.dtype(np.float16) if buffer.dense == "halves" else _kind_of(buffer)
+
+
+def _kind_of(buffer: LaidBuffer) -> np.dtype[np.generic]:
+    kind: np.dtype[np.generic] = np.dtype(DTYPES[buffer.dtype].numpy)
+    return kind
+
+
+class TrialMemory:
+    """The layout of a kernel's buffers.  The first one is the output.
+
+    begins: the byte at which each begins;  size: bytes of all
+    """
+
+    def __init__(self, buffers: Sequence[LaidBuffer], storage: Storage) -> None:
+        self._buffers, self._storage = tuple(buffers), storage
+        self._sizes = [storage.bytes_of(buffer) for buffer in buffers]
+        self.begins, at = list[int](), ROOM
+        for size in self._sizes:
+            self.begins.append(at + ROOM)
+            at = -(-(at + ROOM + size) // ROOM) * ROOM
+        self.size = at + ROOM
+
+    def image(self, inputs: Sequence[Array]) -> Array:
+        """The bytes before a run: the inputs, and marks everywhere else."""
+        image = np.full(self.size // WORD, MARK, np.uint32).view(np.uint8)
+        image[:ROOM] = 0
+        places = zip(self._buffers[1:], self.begins[1:], self._sizes[1:], inputs, strict=True)
+        for buffer, begin, size, data in places:
+            stored = np.ascontiguousarray(self._storage.stored(data, buffer)).view(np.uint8)
+            image[begin : begin + size] = stored
+        return image
+
+    def judged(self, found: bytes, image: Array) -> tuple[Array, str]:
+        """The output after a run that began with `image`, and what is wrong with the rest: "" for
+        nothing."""
+        data, begin = np.frombuffer(found, np.uint8), self.begins[0]
+        end = begin + self._sizes[0]
+        output = self._storage.loaded(data[begin:end].tobytes(), self._buffers[0])
+        if data[:WORD].any():
+            return output, "it trapped: an index is out of range"
+        same = data == image
+        same[begin:end] = True
+        wrong = "" if same.all() else f"it wrote to byte {int(np.argmin(same))}, not its output"
+        return output, wrong
+
+
+class CanaryBench(ABC, Generic[R]):
+    """A device's bench for trials (tuning/trial.py), whose memory is a `TrialMemory`."""
+
+    storage: Storage
+
+    def lay(self, buffers: Sequence[LaidBuffer], scalars: Sequence[int]) -> None:
+        """Allocates memory; called before anything else for a kernel.  Raises MemoryLimit."""
+        self._memory = TrialMemory(buffers, self.storage)
+        self._reserve(self._memory, scalars)
+
+    def begin(self, inputs: Sequence[Array]) -> None:
+        """Writes the inputs, and marks everywhere else."""
+        self._image = self._memory.image(inputs)
+        self._write(self._image)
+
+    def run(self, runner: R) -> tuple[Array, str]:
+        """The output after one run, and what is wrong with the rest of memory: "" for nothing."""
+        return self._memory.judged(self._after(runner), self._image)
+
+    @abstractmethod
+    def _reserve(self, memory: TrialMemory, scalars: Sequence[int]) -> None: ...
+
+    @abstractmethod
+    def _write(self, image: Array) -> None: ...
+
+    @abstractmethod
+    def _after(self, runner: R) -> bytes:
+        """All bytes of the memory after one run."""

@@ -47,7 +47,6 @@ from tilewright.bundle import BuildEntry, Bundle, PlanEntry, open_bundle
 from tilewright.bundle.format import LONGEST, REBUILD, reading
 from tilewright.bundle.linear_memory import PlanPlace, check_image, facts_of, places_of
 from tilewright.bundle.widening import memory_of
-from tilewright.hosts.kernel_trap import out_of_range
 from tilewright.hosts.tensors import (
     Array,
     Inference,
@@ -55,6 +54,7 @@ from tilewright.hosts.tensors import (
     collect,
     extents_of,
     fit,
+    out_of_range,
     pick_plan,
     state_array,
     state_number,

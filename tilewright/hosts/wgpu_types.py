@@ -1,13 +1,17 @@
-"""Types for the part of the package wgpu that the hosts use; the package itself has none.
+"""Types for the part of the package wgpu that the hosts use, and its exceptions as our errors.
 
-Input: none.  Output: protocols of its objects.  Objects that are only passed back to wgpu
-(pipelines, layouts, bindings) have the type `object`.
+Input: work on a device.  Output: its result, or HostError or MemoryLimit.  The package has no types
+of its own; objects that are only passed back to it (pipelines, layouts, bindings) have the type
+`object`.  It has one exception for all errors; only its text tells that a device was lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NotRequired, Protocol, TypedDict
+
+from tilewright.base.errors import HostError, MemoryLimit
 
 
 class AdapterInfo(TypedDict):
@@ -127,3 +131,26 @@ class WgpuPackage(Protocol):
     ShaderStage: ShaderStage
     GPUError: type[Exception]
     gpu: GpuAdapters
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Raises HostError if the device did not do the work, MemoryLimit if it lacked memory."""
+    import wgpu
+
+    try:
+        yield
+    except wgpu.GPUError as error:
+        said = str(error).strip().splitlines()[-1].strip()
+        if isinstance(error, wgpu.GPUOutOfMemoryError):
+            raise MemoryLimit(
+                f"the GPU has no room for the model: {said}",
+                hint="Close what else uses the GPU, or build smaller buckets",
+            ) from error
+        lost = "lost" in str(error)
+        raise HostError(
+            f"the GPU device {'was lost' if lost else 'refused a part of the work'}: {said}",
+            hint="Load the bundle again: it then gets a new device",
+            host="wgpu",
+            lost=lost,
+        ) from error

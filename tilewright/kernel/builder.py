@@ -15,7 +15,6 @@ from math import prod
 
 from tilewright.base.dtypes import I32
 from tilewright.kernel import loops as l
-from tilewright.kernel.common_subexpressions import calls_of, numbers_of
 from tilewright.kernel.expr import (
     Acc,
     Bound,
@@ -402,3 +401,30 @@ def nest(b: Builder, axes: tuple[Var, ...], values: Values, chunk: int = 0) -> I
 def _is_plain(value: Index) -> bool:
     atom, c = value.terms[0]
     return isinstance(atom, Var) and c == 1
+
+
+def calls_of(e: Expr) -> list[Call]:
+    """The calls of an expression that are certainly evaluated (none below a guard)."""
+    found = [e] if isinstance(e, Call) else []
+    for call in found:  # grows on the way
+        found += [arg for arg in call.operands if isinstance(arg, Call)]
+    return found
+
+
+def numbers_of(e: Expr) -> dict[int, int]:
+    """A number for each part of an expression by its identity; equal parts have equal numbers.
+
+    A call is known by the numbers of its operands, so no part is compared as a whole tree.
+    """
+    numbers: dict[int, int] = {}
+    kinds: dict[object, int] = {}
+
+    def visit(node: Expr) -> int:
+        key: object = node
+        if isinstance(node, Call):
+            key = node.fn, tuple(map(visit, node.operands)), node.dtype, node.lanes
+        number = numbers[id(node)] = kinds.setdefault(key, len(kinds))
+        return number
+
+    visit(e)
+    return numbers

@@ -2,8 +2,8 @@
 
 Input: constants, loads at indices, scalar functions.  Output: frozen trees, hashable and printable.
 The first group serves kernel specifications and loops alike; the second exists only in loops, where
-values have lanes (a vector of `lanes` elements of one dtype).  No statement lives here; tree.py
-walks and rebuilds them.
+values have lanes (a vector of `lanes` elements of one dtype).  `identity` and `step` are what all
+lowerings of reductions share.  No statement lives here; tree.py walks and rebuilds them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import copysign
 
-from tilewright.base.dtypes import I8, I64, DType
+from tilewright.base.dtypes import BOOL, I8, I64, DType
 from tilewright.base.fast_records import record
+from tilewright.base.scalars import COMBINE, REDUCTIONS
 from tilewright.kernel.index import Index, Var
 from tilewright.kernel.tree import Expr as Expr
 from tilewright.kernel.tree import walk
@@ -378,3 +379,33 @@ def lanes_of(e: Expr) -> int:
 def is_expensive(e: Expr) -> bool:
     """True if the expression has a call of an expensive function."""
     return any(isinstance(node, Call) and node.fn in LONG for node in walk(e))
+
+
+#: The start of a running maximum: finite, so that exp(-inf - maximum) is 0 and no NaN.
+LOWEST = -3.4028234663852886e38
+
+
+def identity(op: str, dtype: DType, lanes: int) -> Const:
+    """The value that changes nothing; for integers the end of their range stands for infinity."""
+    value = REDUCTIONS[op]
+    if dtype.is_float:
+        return Const(value, dtype, lanes)
+    if op in ("max", "min"):
+        signed = dtype.kind == "int"
+        top = (1 << (dtype.size * 8 - signed)) - 1
+        return Const(top if op == "min" else -top - 1 if signed else 0, dtype, lanes)
+    return Const(int(value), dtype, lanes)
+
+
+def step(op: str, acc: Expr, value: Expr) -> Call:
+    """acc combined with one more value; a sum of products becomes multiply-add."""
+    dtype, lanes = dtype_of(acc), lanes_of(acc)
+    if op == "sum" and dtype.is_float and isinstance(value, Call) and value.fn == "mul":
+        return Call("fma", (*value.operands, acc), dtype, lanes)
+    return Call(COMBINE[op], (acc, value), dtype, lanes)
+
+
+def larger(a: Expr, b: Expr) -> Call:
+    """The larger of two numbers by one comparison: b where a < b, else a.  It may lose a NaN."""
+    lanes = lanes_of(b)
+    return Call("where", (Call("lt", (a, b), BOOL, lanes), b, a), dtype_of(b), lanes)

@@ -17,8 +17,9 @@ from tilewright.plan.ir import (
     Tensor,
     Value,
     check,
+    plan_from_data,
+    plan_to_data,
 )
-from tilewright.plan.serial import plan_from_data, plan_to_data
 
 __all__ = [
     "CLASSES",

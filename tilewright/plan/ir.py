@@ -1,7 +1,8 @@
 """The records of a plan: values with classes and lives, steps with what they read and write.
 
 Input: numbers and names from fusion.  Output: frozen records that every target encodes for its
-hosts.  They have no addresses, threads or kinds of memory.
+hosts, and the same as plain data for the bundle; equal plans give equal data.  They have no
+addresses, threads or kinds of memory.
 
     value 0 input x   value 1 weight W   value 2 temporary t   value 3 output y   value 4 state h
     step 0: t = kernel 0 (x, W)          step 1: y = kernel 1 (t, h)   after 0
@@ -13,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 from tilewright.base.abi import align
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.kernel.extents import number_of
 from tilewright.kernel.layout import ROWS, Layout
@@ -241,3 +242,64 @@ def check(program: Program) -> None:
 def _need(holds: bool, where: str, what: str) -> None:
     if not holds:
         raise CompilerBug(f"the plan does not fit its kernels: {what}"[:300], node=where)
+
+
+Data = Any
+
+
+def plan_to_data(plan: Plan) -> dict[str, Data]:
+    return {
+        "dims": dict(plan.dims),
+        "values": [
+            {
+                "kind": v.kind,
+                "dtype": v.dtype.name,
+                "shape": list(v.shape),
+                **({"name": v.name} if v.name else {}),
+                **({"tensor": v.tensor} if v.tensor >= 0 else {}),
+                "life": [v.first, v.last],
+                **({"halves": True} if v.halves else {}),
+            }
+            for v in plan.values
+        ],
+        "steps": [
+            {
+                "kernel": s.kernel,
+                "write": [s.write.value, s.write.offset],
+                "reads": [[a.value, a.offset] for a in s.reads],
+                "after": list(s.after),
+                "node": s.node,
+                "op": s.op,
+            }
+            for s in plan.steps
+        ],
+        "inputs": list(plan.inputs),
+        "outputs": list(plan.outputs),
+    }
+
+
+def plan_from_data(data: dict[str, Data]) -> Plan:
+    return Plan(
+        dims=dict(data["dims"]),
+        values=tuple(
+            Value(
+                v["kind"], DTYPES[v["dtype"]], tuple(v["shape"]), v.get("name", ""),
+                v.get("tensor", -1), first=v["life"][0], last=v["life"][1],
+                halves=v.get("halves", False),
+            )
+            for v in data["values"]
+        ),
+        steps=tuple(
+            Step(
+                s["kernel"],
+                Access(*s["write"]),
+                tuple(Access(*a) for a in s["reads"]),
+                tuple(s["after"]),
+                s["node"],
+                s.get("op", ""),
+            )
+            for s in data["steps"]
+        ),
+        inputs=tuple(data["inputs"]),
+        outputs=tuple(data["outputs"]),
+    )  # fmt: skip

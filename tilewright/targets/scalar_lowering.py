@@ -17,12 +17,11 @@ from math import prod
 from tilewright.base.errors import InputError, NoSpace
 from tilewright.base.sections import File, Section
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of
+from tilewright.kernel.expr import Acc, Expr, Load, Reg, dtype_of, identity, step
 from tilewright.kernel.extents import limited_first, points, scaled
 from tilewright.kernel.form import Ordering, classify
 from tilewright.kernel.index import Index, flatten, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn, checks
-from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite
 from tilewright.plan import Program

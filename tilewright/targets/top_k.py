@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import BOOL, I32
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Call, Expr, IndexValue, Load, Reg, dtype_of
+from tilewright.kernel.expr import Call, Expr, IndexValue, Load, Reg, dtype_of, identity
 from tilewright.kernel.extents import limited_first, points
 from tilewright.kernel.form import Ordering, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
-from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 
 #: Children of a node.

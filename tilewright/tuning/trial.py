@@ -51,7 +51,7 @@ class TrialBuffer:
 
 
 class TrialBench(Protocol[R]):
-    """A device's bench for trials (hosts/wgpu_bench.py, hosts/cuda_bench.py)."""
+    """A device's bench for trials (hosts/wgpu_model.py, hosts/cuda_model.py)."""
 
     @property
     def batch(self) -> float:

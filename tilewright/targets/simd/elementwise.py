@@ -13,12 +13,11 @@ from math import prod
 
 from tilewright.base.dtypes import I8, U8
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of
+from tilewright.kernel.expr import Bound, Const, Expr, Guard, Load, Reg, dtype_of, identity, step
 from tilewright.kernel.extents import bound_of, capped, ceil_parts, limited_first, points
 from tilewright.kernel.form import Reduction, classify
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.machine import Machine

@@ -13,11 +13,10 @@ from math import prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg
+from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg, identity, step
 from tilewright.kernel.form import Contraction, classify, form_as
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Set, TileFn
-from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule

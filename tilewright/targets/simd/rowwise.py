@@ -15,11 +15,22 @@ from functools import partial
 from math import prod
 
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Acc, Call, Expr, Load, Reg, dtype_of, is_expensive, lanes_of
+from tilewright.kernel.expr import (
+    Acc,
+    Call,
+    Expr,
+    Load,
+    Reg,
+    dtype_of,
+    identity,
+    is_expensive,
+    lanes_of,
+    larger,
+    step,
+)
 from tilewright.kernel.extents import bound_of, ceil_parts, is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
-from tilewright.kernel.reduction import identity, larger, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.simd.lanes import across_lanes

@@ -18,11 +18,10 @@ from math import gcd, prod
 from typing import TypeVar
 
 from tilewright.kernel.builder import Builder, Values, nest
-from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg, dtype_of, lanes_of
+from tilewright.kernel.expr import Bound, Call, Expr, Load, Reg, dtype_of, identity, lanes_of, step
 from tilewright.kernel.form import Windows, form_as
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine

@@ -26,7 +26,20 @@ from math import ceil, prod
 
 from tilewright.base.dtypes import F16, F32
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Bound, Call, Const, Expr, Join, Lane, Lanes, Load, Reg
+from tilewright.kernel.expr import (
+    LOWEST,
+    Acc,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Join,
+    Lane,
+    Lanes,
+    Load,
+    Reg,
+    larger,
+)
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import (
@@ -37,7 +50,6 @@ from tilewright.kernel.loops import (
     TileFn,
     ZeroMatrix,
 )
-from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import EIGHT, Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.attention.schedule import Areas, HeadMatrixSchedule

@@ -24,11 +24,21 @@ from math import ceil, prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, Load, Reg, Swapped
+from tilewright.kernel.expr import (
+    LOWEST,
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    Load,
+    Reg,
+    Swapped,
+    larger,
+)
 from tilewright.kernel.form import Attention, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
-from tilewright.kernel.reduction import LOWEST, larger
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.attention.schedule import HeadRowSchedule, KeyAssignment, width_of
 from tilewright.targets.gpu.attention.scores import (

@@ -19,11 +19,10 @@ from functools import lru_cache, partial
 from math import ceil, prod
 
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, dtype_of
+from tilewright.kernel.expr import Acc, Bound, Expr, Guard, Load, Reg, dtype_of, identity, step
 from tilewright.kernel.extents import is_limited, limited_first, points
 from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn, gathers
-from tilewright.kernel.reduction import identity, step
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.gpu.tile.staging import inside, over_swaps, spread

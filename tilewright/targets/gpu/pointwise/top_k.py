@@ -17,12 +17,22 @@ from itertools import product
 
 from tilewright.base.dtypes import BOOL, I32, DType
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Bound, Call, Const, Expr, Guard, IndexValue, Load, Reg, dtype_of
+from tilewright.kernel.expr import (
+    Bound,
+    Call,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Load,
+    Reg,
+    dtype_of,
+    identity,
+)
 from tilewright.kernel.extents import limited_first, points
 from tilewright.kernel.form import Ordering, form_as
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
-from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.pointwise.reductions import FEWEST, MOST, TOGETHER, over_threads
 from tilewright.targets.gpu.tile.staging import inside

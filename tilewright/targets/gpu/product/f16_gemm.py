@@ -9,9 +9,8 @@ grows with the depth.
 from __future__ import annotations
 
 from tilewright.base.dtypes import F16, F32
-from tilewright.kernel.expr import Call, Expr, Reg
+from tilewright.kernel.expr import Call, Expr, Reg, identity
 from tilewright.kernel.loops import TileFn
-from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile

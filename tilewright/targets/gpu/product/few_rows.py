@@ -19,10 +19,9 @@ from math import ceil, prod
 
 from tilewright.base.dtypes import F32
 from tilewright.kernel.builder import Builder
-from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
+from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat, identity
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
-from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.chains import Chain, OperandRows, rows_of
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule

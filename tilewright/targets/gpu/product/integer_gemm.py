@@ -18,11 +18,21 @@ from typing import TypeVar
 
 from tilewright.base.dtypes import I8, I32, U8
 from tilewright.kernel.builder import Builder, Values
-from tilewright.kernel.expr import Call, Const, Dot, Expr, Join, Lanes, Load, Reg, Subvector
+from tilewright.kernel.expr import (
+    Call,
+    Const,
+    Dot,
+    Expr,
+    Join,
+    Lanes,
+    Load,
+    Reg,
+    Subvector,
+    identity,
+)
 from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.layout import Groups
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
-from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import GROUP, DotSchedule

@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from itertools import product as every
 
 from tilewright.base.dtypes import F32
-from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat
+from tilewright.kernel.expr import Bound, Call, Expr, Lane, Load, Reg, Splat, identity
 from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
-from tilewright.kernel.reduction import identity
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.schedule import GroupSchedule, Tiled
 from tilewright.targets.gpu.tile.addressing import Placed, Sums, sides, tile_of
