@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from benchmarks import records
@@ -93,8 +94,11 @@ def nvidia_facts(measured: str) -> dict[str, Any]:
     return {"machine": machine() | nvidia_driver(), "commit": measured or commit()}
 
 
-def versions() -> dict[str, str]:
+def versions(torch: ModuleType | None = None) -> dict[str, str]:
+    """Of packages; torch: PyTorch, if it took part."""
     found = {"tilewright": __version__}
+    if torch is not None:
+        found |= {"torch": torch.__version__, "cuda": torch.version.cuda}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

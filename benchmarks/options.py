@@ -28,7 +28,9 @@ Rounds = Annotated[int, typer.Option(min=1, help="Rounds of all that is compared
 Runs = Annotated[int, typer.Option(min=1, help="How often each is run.")]
 Seconds = Annotated[float, typer.Option(help="Time for each case.")]
 Seed = Annotated[int, typer.Option(help="Of random numbers.")]
-Smoke = Annotated[bool, typer.Option(help="Small forms, to see that it works; writes nothing.")]
+Smoke = Annotated[
+    bool, typer.Option("--smoke", help="Small forms, to see that it works; writes nothing.")
+]
 Models = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of the models.")]
 Other = Annotated[Path, typer.Option(metavar="FOLDER", help="The other checkout.")]
 
@@ -59,5 +61,8 @@ def part_of(names: Iterable[str]) -> object:
 
 def chosen(names: Iterable[str], only: Iterable[str] | None) -> list[str]:
     """The names that begin with one of `only`; all if it is empty."""
-    begin = tuple(only or ("",))
-    return [name for name in names if name.startswith(begin)]
+    return [name for name in names if begins(name, only)]
+
+
+def begins(name: str, only: Iterable[str] | None) -> bool:
+    return name.startswith(tuple(only or ("",)))

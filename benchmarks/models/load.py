@@ -23,7 +23,7 @@ import typer
 
 from benchmarks.common import Row, Run
 from benchmarks.options import BROWSERS, Models, among
-from benchmarks.peers.__main__ import install, needs, say
+from benchmarks.peers.browsers import install, needs, say
 from benchmarks.peers.cases import chosen
 from benchmarks.peers.files import Files, prepared
 from benchmarks.peers.measure import compared

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.cublas import cuda
+from benchmarks.gpu.cublas import cuda
+from tilewright.hosts.browser_link import Json
 
 from .cases import Case, Matmul
 from .engines import CUBLAS
 from .files import Files
 from .operands import Arrays, operands
-from .session import Json, Session
+from .session import Session
 from .site import Site
 
 #: Milliseconds that products in a row last at least, and at most how many, as in page.js.

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from benchmarks.common import Row
 from tilewright.base.errors import TilewrightError
+from tilewright.hosts.browser_link import Json
 
 from .files import Files
 from .operands import Arrays
-from .session import Json, Session
+from .session import Session
 
-Row = dict[str, Any]
 Say = Callable[[str], None]
 
 #: A sample lasts at least this long, so that the clock's steps do not matter.

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.base.errors import HostError, TilewrightError
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
 from tilewright.hosts.browser_find import require
-from tilewright.hosts.browser_link import Link, tensors
+from tilewright.hosts.browser_link import Json, Link, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.hosts.browser_programs import PageProgram
 from tilewright.server import BackgroundServer
@@ -28,7 +28,6 @@ from .site import Site
 START_SECONDS = 60.0
 #: The longest silence of a page, by what it was asked.
 LOAD_SECONDS, RUN_SECONDS, MEMORY_SECONDS = 120.0, 90.0, 30.0
-Json = dict[str, Any]
 
 
 #: Chromium answers questions about memory at once instead of after its next collection: the flag is

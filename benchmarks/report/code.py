@@ -1,6 +1,6 @@
 """Page: what the passes over WebAssembly and each primitive of a schedule bring, and LLVM beside.
 
-Input: the records of passes.py and chained.py, and the laboratory's findings on primitives.
+Input: the records of wasm.passes and wasm.chained, and the laboratory's findings on primitives.
 Output: the page, SVG bars.
 """
 

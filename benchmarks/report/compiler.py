@@ -1,6 +1,6 @@
 """Page: what compiling, downloading and loading cost, and how exact the results are.
 
-Input: the records of compile_curve.py, sizes.py, agreement.py and second_visit.py.  Output: the
+Input: the records of compiler.curve, and of models/ (sizes, agreement, second_visit).  Output: the
 page, and the table of agreement that README.md has.
 """
 

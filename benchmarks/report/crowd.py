@@ -1,6 +1,6 @@
 """Page: what a crowd with liars attains: simulated, against a real server, and on the page.
 
-Input: the records of crowd.py (crowd, crowd_shares), liars.py and recovery.py.  Output: the page.
+Input: the records of serving/: crowd, crowd_shares, liars and recovery.  Output: the page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Page: CUDA kernels and models, and kernels in elastic form.
 
-Input: the records of nvidia.py, nvidia_models.py, elastic.py and foreign_gpu.py, and the summary of
-foreign.py.  Output: the page, SVG bars.
+Input: the records of the benchmarks in cuda/, of foreign the summary.  Output: the page, SVG bars.
 """
 
 from __future__ import annotations

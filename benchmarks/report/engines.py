@@ -1,7 +1,7 @@
 """Page: Tilewright beside other engines in a browser.
 
-Input: the record of peers.py.  Output: the page, the table of README.md, SVG bars and a roofline.
-Ratios above 1 mean that Tilewright is faster.
+Input: the record of peers.browsers.  Output: the page, the table of README.md, SVG bars and a
+roofline.  Ratios above 1 mean that Tilewright is faster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Page: Tilewright beside other engines on WebGPU.
 
-Input: the record of gpu_peers.py.  Output: the page, SVG bars.  Ratios above 1 mean that Tilewright
+Input: the record of peers.webgpu.  Output: the page, SVG bars.  Ratios above 1 mean that Tilewright
 is faster.
 """
 

@@ -1,6 +1,6 @@
 """Page: what sessions of the tuner find, with and without the default, and what is left to tune.
 
-Input: the records of headroom.py, withheld.py and forecast.py.  Output: the page, SVG bars.
+Input: the records of tuning/: headroom, withheld and forecast.  Output: the page, SVG bars.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Page: kernels against the peak of the processor, and threads.
 
-Input: the records of kernels.py, near_peak.py and threads.py.  Output: the page, SVG bars.
+Input: the records of wasm/: kernels, near_peak and threads.  Output: the page, SVG bars.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Page: servers under load and under attack.
 
-Input: the records of sockets.py and front.py.  Output: the page.
+Input: the records of serving.sockets and serving.front.  Output: the page.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Page: sweeps of whole spaces: defaults, orders, winners on other engines and shapes, families.
 
-Input: the records of space.py (space, shapes) and families.py.  Output: the page, SVG bars.  A
+Input: the records of tuning.sweep (space, shapes) and families.  Output: the page, SVG bars.  A
 share is a candidate's speed over that of the fastest.  Classes of devices have different spaces, so
 each stands apart.
 """

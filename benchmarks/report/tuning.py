@@ -1,7 +1,7 @@
-"""Page: tuning in a page, a table per part of tuning.py.
+"""Page: tuning in a page, a table per part of tuning.page_tuner.
 
-Input: the record of tuning.py.  Output: the page.  Rows come from many runs: class of the device
-and commit are in the title if all rows agree, else in columns.
+Input: the record of tuning.page_tuner.  Output: the page.  Rows come from many runs: class of the
+device and commit are in the title if all rows agree, else in columns.
 """
 
 from __future__ import annotations

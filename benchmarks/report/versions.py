@@ -1,6 +1,6 @@
 """Page: this version beside earlier ones.
 
-Input: the records of earlier.py (earlier, earlier_gpu) and versions.py.  Output: the page.
+Input: the records of versions.speed (earlier, earlier_gpu) and versions.visits.  Output: the page.
 """
 
 from __future__ import annotations

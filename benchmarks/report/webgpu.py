@@ -1,6 +1,6 @@
 """Page: WebGPU kernels, a language model, and what each feature of a GPU is worth.
 
-Input: the records of gpu.py, llama.py, gpu_ablation.py, gpu_js_time.py and gpu_tuning.py.  Output:
+Input: the records of the benchmarks in gpu/.  Output:
 the page, SVG bars.
 """
 

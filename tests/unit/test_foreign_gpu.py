@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from test_transform_cpu import CASES, SOURCE
 
+from benchmarks.cuda import foreign_gpu
 from tilewright.elastic.transform import ElasticOptions, transform
 from tilewright.elastic.transform.cpu_trial import TrialLaunch
 
 
 @pytest.fixture
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    made = importlib.import_module("foreign_gpu")
-    monkeypatch.setattr(made, "CASES", CASES)
-    monkeypatch.setattr(made, "WARM_MS", 10.0)
-    return made
+    monkeypatch.setattr(foreign_gpu, "CASES", CASES)
+    monkeypatch.setattr(foreign_gpu, "WARM_MS", 10.0)
+    return foreign_gpu
 
 
 class Timed:

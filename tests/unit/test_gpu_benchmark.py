@@ -1,24 +1,26 @@
-"""What benchmarks/gpu.py and nvidia.py measure, without a GPU: bundles, check and figures."""
+"""What gpu.kernels and cuda.kernels measure, without a GPU: bundles, check and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.cuda import kernels
+from benchmarks.gpu import ablation, products
+from benchmarks.gpu.ablation_models import wholes
+from benchmarks.report import webgpu as report
+from benchmarks.report.page import facts
 from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
 from tilewright.targets.classes import CLASSES
-from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRICES
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
 #: What an NVIDIA GPU has.
 MATRIX = "chromium-experimental-subgroup-matrix"
 NVIDIA = (
@@ -26,10 +28,6 @@ NVIDIA = (
     "shared-memory-32768", "shared-memory-49152",
     "subgroup-matrix-f16-f32-16x16x16", "subgroup-matrix-i8-i32-16x16x32",
 )  # fmt: skip
-
-
-def module(name: str) -> Any:
-    return import_module(name)
 
 
 class Wrong:
@@ -56,32 +54,30 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, times, steps = CASES[name]
-    nvidia = module("nvidia")
-    case = module("products").Case(*arguments)
-    subject = case.subject(times, nvidia.CUDA)
+    case = products.Case(*arguments)
+    subject = case.subject(times, kernels.CUDA)
     write(subject.contents, tmp_path / "plan")
     (plan,) = open_bundle(tmp_path / "plan").manifest.plans
     assert len(plan.steps) == steps
     assert subject.flops == steps * case.flops
-    monkeypatch.setattr(module("products"), "RUN_MS", 1e-3)
+    monkeypatch.setattr(products, "RUN_MS", 1e-3)
     for warm in ("WARM_MS", "KEPT_MS"):
-        monkeypatch.setattr(module("products"), warm, 1e-3)
-    ours = nvidia.OnCuda(CpuDevice(), case, tmp_path / "one")
+        monkeypatch.setattr(products, warm, 1e-3)
+    ours = kernels.OnCuda(CpuDevice(), case, tmp_path / "one")
     assert ours.error < 1e-6
-    row = module("products").measure(ours, None, case, 2)
-    assert row["n"] == 2 * module("products").RUNS
+    row = products.measure(ours, None, case, 2)
+    assert row["n"] == 2 * products.RUNS
     assert row["ms"] > 0
     monkeypatch.setattr(CudaHost, "run", Wrong(ours.host.run))
     with pytest.raises(SystemExit, match="relative error"):
-        nvidia.OnCuda(CpuDevice(), case, tmp_path / "two")
+        kernels.OnCuda(CpuDevice(), case, tmp_path / "two")
 
 
 def test_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvidia, products = module("nvidia"), module("products")
     monkeypatch.setattr(products, "RUN_MS", 1e-3)
     case = products.Attention("a", "", (5, 24), (7, 24), heads=3)
     assert case.flops == 2 * 2 * 3 * 5 * 7 * 8
-    assert nvidia.OnCuda(CpuDevice(), case, tmp_path).error < 1e-6
+    assert kernels.OnCuda(CpuDevice(), case, tmp_path).error < 1e-6
 
 
 class Timed:
@@ -113,7 +109,6 @@ def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row of bytes by a weight of 4 bits: by packed dot products, or in f32."""
-    ablation, products = module("gpu_ablation"), module("products")
     monkeypatch.setattr(ablation, "WARM_S", 0.0)
     case = replace(products.matmul("row", 1, 512, 512, bits=4), rounded=True)
     schedules = ablation.tried(ablation.step_of(case), CLASSES["webgpu-nvidia"], BYTES)
@@ -127,9 +122,9 @@ def test_a_withheld_feature_leaves_the_best_that_does_not_need_it(
     assert (row["ms"], row["default_ms"], row["uses"]) == (2.0, 2.5, ["packed dot"])
     assert row["tflops"] == round(2**19 / 2.0 / 1e9, 3)
     assert row["without"] == {"packed dot": 8.0}
-    assert module("gpu_ablation").better(subject.step.kernel, BYTES).form == "rounded"
+    assert ablation.better(subject.step.kernel, BYTES).form == "rounded"
     rows = [{"gpu": "A", **row}, {"gpu": "B", **row, "case": "of another card"}]
-    told = module("benchmarks.report.webgpu").ablation({"machine": {"gpu": "A"}, "rows": rows})
+    told = report.ablation({"machine": {"gpu": "A"}, "rows": rows})
     told = told.partition("\n\n")[0].splitlines()[-1]
     assert "another card" not in told
     assert "| 2,000.0 |" in told
@@ -140,9 +135,8 @@ def test_without_packed_dots_products_of_bytes_have_no_tiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What engines run instead would say nothing of the feature alone."""
-    ablation = module("gpu_ablation")
     monkeypatch.setattr(ablation, "WARM_S", 0.0)
-    case = module("products").matmul("bytes", 64, 64, 64, bits=8)
+    case = products.matmul("bytes", 64, 64, 64, bits=8)
     schedules = ablation.tried(ablation.step_of(case), CLASSES["webgpu"], BYTES)
     subject = ablation.Subject("bytes", ablation.step_of(case), schedules[:2], 1)
     row = ablation.measure(Timed([2.0, 8.0], bare=3.0), subject, BYTES, tmp_path)
@@ -152,9 +146,8 @@ def test_without_packed_dots_products_of_bytes_have_no_tiles(
 
 @pytest.mark.parametrize("bits", [8, 16, 32])
 def test_what_walks_in_bands_has_a_twin_that_does_not(bits: int) -> None:
-    ablation = module("gpu_ablation")
     halves = "matrices" if bits == 16 else ""
-    case = module("products").matmul("K", 2048, 2048, 2048, bits=bits, halves=halves)
+    case = products.matmul("K", 2048, 2048, 2048, bits=bits, halves=halves)
     schedules = ablation.tried(ablation.step_of(case), CLASSES["webgpu-nvidia"], NVIDIA)
     banded = [s for s in schedules if s.to_json().get("band", 1) > 1]
     assert {s.form for s in banded} >= ({"matrix"} if bits < 32 else {"group", "shuffle"})
@@ -169,7 +162,6 @@ def ways(*uses: str) -> list[tuple[bool, ...]]:
 
 def test_what_needs_a_feature_is_withheld_from_both_sides() -> None:
     """Without f16 there are no matrices, so it is compared with the best that has none either."""
-    ablation = module("gpu_ablation")
     kinds = ways("fsmz", "fsm", "fz", "f", "z", "", "s")
     row = ablation.worth([1.0, 1.5, 5.0, 5.5, 7.0, 8.0, 9.0], kinds)
     assert row["without"] == {
@@ -183,7 +175,6 @@ def test_what_needs_a_feature_is_withheld_from_both_sides() -> None:
     assert ablation.worth([1.0, 1.5, 2.0], ways("sm", "", ""))["inseparable"] == {
         "subgroups": matrices
     }
-    report = module("benchmarks.report.webgpu")
     rows = [{"gpu": "A", "case": "K", "candidates": 7, "ms": 1.0, "default_ms": 1.0, "uses": []}]
     rows[0] |= row | {"inseparable": {"packed dot": ["tiles"]}}
     record = {"machine": {"gpu": "A"}, "rows": rows}
@@ -194,7 +185,7 @@ def test_what_needs_a_feature_is_withheld_from_both_sides() -> None:
 
 
 def test_later_rounds_run_what_may_be_the_best_of_its_kind() -> None:
-    found = module("gpu_ablation").close([9.0, 1.0, 1.2, 1.3, 5.0], ways("f", "f", "f", "f", ""))
+    found = ablation.close([9.0, 1.0, 1.2, 1.3, 5.0], ways("f", "f", "f", "f", ""))
     assert list(found) == [1, 2, 4]
 
 
@@ -220,7 +211,6 @@ class Loaded:
 def test_a_whole_model_is_loaded_without_each_feature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ablation = module("gpu_ablation")
     monkeypatch.setattr(ablation, "WARM_S", 0.0)
     monkeypatch.setattr(ablation, "write", lambda contents, folder: None)
     whole = ablation.Whole("a model", lambda folder: SimpleNamespace(contents=None))
@@ -233,7 +223,7 @@ def test_a_whole_model_is_loaded_without_each_feature(
 
 def test_whole_models_of_a_language_model_have_inputs_for_their_rows() -> None:
     """And what the ablation builds in halves uses f16 and matrices, if the device has them."""
-    models = {whole.name: whole for whole in module("gpu_ablation_models").wholes(small=True)}
+    models = {whole.name: whole for whole in wholes(small=True)}
     token = next(whole for name, whole in models.items() if name.endswith("a token"))
     assert token.inputs["input_ids"].shape == (1, 1)
     assert list(models)[:2] == ["RoBERTa-base", "RoBERTa-base, halves"]
@@ -241,8 +231,7 @@ def test_whole_models_of_a_language_model_have_inputs_for_their_rows() -> None:
 
 def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) -> None:
     """And withheld with them: then the best is one of the tiles."""
-    ablation = module("gpu_ablation")
-    case = module("products").matmul("K", 128, 128, 256)
+    case = products.matmul("K", 128, 128, 256)
     step, device = ablation.step_of(case), CLASSES["webgpu-nvidia"]
     features = ("subgroups", "subgroups-32")
     schedules = ablation.tried(step, device, features)
@@ -254,7 +243,7 @@ def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) ->
     straight = next(s for s in schedules if s.to_json()["band"] == 1)
     timed = [schedules[0], schedules[ours[0]], straight]
     subject = ablation.Subject("K", step, timed, case.flops)
-    readers = module("products").READERS
+    readers = products.READERS
     times = Timed([ms * readers for ms in (3.0, 2.0, 4.0)])
     row = ablation.measure(times, subject, features, tmp_path)
     assert (row["ms"], row["schedule"]["form"]) == (2.0, "shuffle")
@@ -265,14 +254,13 @@ def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) ->
 def test_introductions_name_the_card() -> None:
     machine = {"cpu": "A CPU", "cores": 2, "system": "Linux"}
     record = {"date": "today", "commit": "c", "machine": machine}
-    facts = module("benchmarks.report.page").facts
     assert facts(record).endswith("A CPU, 2 cores, Linux.")
     assert facts(record | {"machine": machine | {"gpu": "A GPU"}}).endswith("Linux, A GPU.")
 
 
 def test_figures() -> None:
-    case = module("products").matmul("x", 1, 1000, 500, layers=2)
-    found = module("products").figures(case, [0.1, 0.2, 0.3, 0.2, 0.2])
+    case = products.matmul("x", 1, 1000, 500, layers=2)
+    found = products.figures(case, [0.1, 0.2, 0.3, 0.2, 0.2])
     assert (found["ms"], found["n"]) == (0.2, 5)
     assert found["tflops"] == pytest.approx(2 * 1000 * 500 / 0.2 / 1e9, abs=1e-3)
     assert found["gb_per_s"] == pytest.approx(4 * 1000 * 500 / 0.2 / 1e6)
@@ -290,7 +278,6 @@ def test_report() -> None:
         "memory": {"bytes": 2**30, "copy": rate, "read": rate},
         "options": [],
     }
-    report = import_module("benchmarks.report.webgpu")
     table, where = report.gpu(record).split("\n\n")
     first, second = table.splitlines()[-2:]
     assert "| 50.0 | 9.06 | – | – | – | 25 | 1.0 % |" in first
@@ -299,20 +286,8 @@ def test_report() -> None:
     assert "1,024 MiB moves 3,170 GB/s" in where
 
 
-def test_tiles_by_matrix_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tile is timed if its output is right."""
-    tiles = module("nvidia_tiles")
-    monkeypatch.setattr(tiles, "RUN_MS", 1e-3)
-    product = tiles.Product(CpuDevice(), tiles.case_of("i8", 32, 64, 64), tmp_path)
-    schedule = MatrixSchedule("u8-i32", 16, 16, 32, 32, 1, 1, 2, 2, 1, stages=2)
-    assert tiles.row_of(product, "i8", schedule, 1, 0.0)["ms"] > 0
-    product.want = product.want + 1
-    assert tiles.row_of(product, "i8", schedule, 1, 0.0)["wrong"] > 0
-
-
 def test_products_of_bytes_start_with_the_tile_that_sweeps_found_best() -> None:
     """On an H100; halves have smaller ones (decision 48)."""
-    step_of, products = module("gpu_ablation").step_of, module("products")
-    kernel = step_of(products.matmul("bytes", 2048, 2048, 2048, bits=8)).kernel
+    kernel = ablation.step_of(products.matmul("bytes", 2048, 2048, 2048, bits=8)).kernel
     tiles = {(s.m, s.n): (s.x1, s.y1) for s in MATRICES.usual(kernel)[::-1]}
     assert tiles[16, 16] == (256, 128)

@@ -13,8 +13,6 @@ import numpy as np
 import onnxruntime
 import pytest
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
-
 
 def test_cases_on_gpus_are_distinct_and_have_small_forms() -> None:
     cases, models = module("benchmarks.peers.gpu_cases"), module("benchmarks.peers.models")

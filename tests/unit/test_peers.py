@@ -6,7 +6,6 @@ What is written of its records: test_peers_reports.py.
 from __future__ import annotations
 
 import json
-import sys
 from importlib import import_module as module
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-
-pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 def test_every_engine_has_its_adapter_title_and_pinned_package() -> None:
@@ -59,11 +56,7 @@ def test_cases_are_distinct_and_choosable() -> None:
 
 
 def kernel_names() -> list[str]:
-    sys.path.insert(0, str(ROOT))
-    try:
-        cases = module("benchmarks.peers.cases")
-    finally:
-        sys.path.remove(str(ROOT))
+    cases = module("benchmarks.peers.cases")
     found = [c for c in cases.CASES if c.group in ("kernel", "conv", "gemm")]
     return [c.name for c in found if c.flops < 1e8]
 
@@ -156,7 +149,7 @@ def test_partial_runs_merge_case_by_case(tmp_path: Path, monkeypatch: Any) -> No
 
 
 def test_engines_can_be_kept_to_one_thread() -> None:
-    lanes_of = module("benchmarks.peers.__main__").lanes_of
+    lanes_of = module("benchmarks.peers.browsers").lanes_of
     assert lanes_of("ort,jax:1", "1,2") == [("ort", 1), ("ort", 2), ("jax", 1)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-pytestmark = pytest.mark.usefixtures("benchmarks")
+from benchmarks.export import tfjs_recipe
 
 Array = np.ndarray[Any, Any]
 NAME = "made_up"
@@ -47,8 +46,7 @@ def save_model(folder: Path, tensors: dict[str, Array]) -> None:
 
 
 def run(command: str, models: Path, recipes: Path, *more: str) -> None:
-    main = import_module("benchmarks.export.tfjs_recipe").main
-    main([command, "--models", str(models), "--recipes", str(recipes), *more])
+    tfjs_recipe.main([command, "--models", str(models), "--recipes", str(recipes), *more])
 
 
 @pytest.fixture

@@ -8,30 +8,29 @@ Input: a GPU with its driver, the extra `cuda`.  Output: results/elastic.json.
   stream, after which comes a kernel that needs room on each: the time of both, beside the same on
   an idle GPU.
 
-    python benchmarks/elastic.py [--rounds 5] [--requests 300] [--sms 8] [--only AlexNet]
+    python -m benchmarks cuda.elastic [--rounds 5] [--requests 300] [--sms 8] [--only AlexNet]
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import random
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import common
 import numpy as np
-from cublas import WARM_MS
-from nvidia import CUDA, cases
-from products import RUN_MS, Case
+import typer
 
+from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.cuda.kernels import CUDA, cases
+from benchmarks.gpu.cublas import WARM_MS
+from benchmarks.gpu.products import RUN_MS, Case
+from benchmarks.options import Rounds, begins
+from benchmarks.timing import by_turns, spread
 from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.dtypes import DTYPES
@@ -60,7 +59,7 @@ def loaded(name: str, case: Case | None, sms: int, folder: Path) -> CudaHost:
     return CudaHost(folder, NvidiaDevice(Driver(0, None if case else sms)))
 
 
-def alone(name: str, host: CudaHost, rounds: int) -> dict[str, Any]:
+def alone(name: str, host: CudaHost, rounds: int) -> Row:
     device = host.device
     plan = ElasticPlan(host, Budget(device))
     rng = np.random.default_rng(0)
@@ -76,23 +75,16 @@ def alone(name: str, host: CudaHost, rounds: int) -> dict[str, Any]:
         assert got.tobytes() == want[key].tobytes(), (name, key)
     once = host.clock(3)[-1]
     times = max(1, min(500, round(RUN_MS / max(once, 1e-3))))
-    found: dict[str, list[float]] = {"plain": [], "elastic": []}
-
-    def plain() -> float:
-        return host.clock(1, repeat=times)[0]
-
     repeated = plan.recorded(times=times)
-
-    def elastic() -> float:
-        return device.milliseconds(repeated) / times
-
-    for timer in (plain, elastic):
+    timers: dict[str, Callable[[], list[float]]] = {
+        "plain": lambda: [host.clock(1, repeat=times)[0]],
+        "elastic": lambda: [device.milliseconds(repeated) / times],
+    }
+    for timer in timers.values():
         spent = 0.0
         while spent < WARM_MS:
-            spent += timer() * times
-    for _ in range(rounds * RUNS):
-        found["plain"].append(plain())
-        found["elastic"].append(elastic())
+            spent += timer()[0] * times
+    found = by_turns(timers, rounds * RUNS)
     ratios = [e / p for p, e in zip(found["plain"], found["elastic"], strict=True)]
     return {
         "case": name,
@@ -101,7 +93,7 @@ def alone(name: str, host: CudaHost, rounds: int) -> dict[str, Any]:
         "plain_ms": round(statistics.median(found["plain"]), 5),
         "elastic_ms": round(statistics.median(found["elastic"]), 5),
         "ratio": round(statistics.median(ratios), 4),
-        "spread": round(common.spread(ratios), 4),
+        "spread": round(spread(ratios), 4),
         "n": len(ratios),
     }
 
@@ -111,7 +103,7 @@ def quantiles(times: Sequence[float]) -> dict[str, float]:
     return {f"p{p}": round(1e3 * quantile(times, p / 100), 2) for p in (50, 99)}
 
 
-def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[dict[str, Any]]:
+def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[Row]:
     """Rows for a probe of one block, and of `blocks_each` for each multiprocessor."""
     driver = Driver(0)
     normal, urgent = NvidiaDevice(driver), NvidiaDevice(driver, urgent=True)
@@ -157,31 +149,23 @@ def room(case: Case, requests: int, folder: Path, blocks_each: int) -> Iterator[
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--only", action="append", default=[], help="cases that begin so, or room; other rows stay"
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=300)
-    parser.add_argument("--sms", type=int, default=8, help="for models")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
-    known = {case.name: case for case in cases(())}
-    rows: list[dict[str, Any]] = []
+def main(
+    run: Run,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Cases that begin so, or room; repeatable.")
+    ] = None,
+    rounds: Rounds = 5,
+    requests: Annotated[int, typer.Option(min=2, help="For room.")] = 300,
+    sms: Annotated[int, typer.Option(help="Multiprocessors for models.")] = 8,
+) -> None:
+    known = {case.name: case for case in cases()}
+    key, machine = ("what", "case", "blocks"), nvidia_machine()
     with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
         for number, name in enumerate((*known, *MODELS)):
-            if not args.only or any(name.startswith(o) for o in args.only):
-                host = loaded(name, known.get(name), args.sms, Path(folder, str(number)))
-                rows.append({"what": "alone", "blocks": None} | alone(name, host, args.rounds))
-                print(rows[-1], flush=True)
-        if not args.only or "room" in args.only:
-            for row in room(known["GEMM 4096"], args.requests, Path(folder, "room"), 1):
-                rows.append({"what": "room"} | row)
-                print(rows[-1], flush=True)
-    key = ("what", "case", "blocks")
-    print(common.merge("elastic", rows, key, **common.nvidia_facts(args.commit)))
-
-
-if __name__ == "__main__":
-    main()
+            if begins(name, only):
+                host = loaded(name, known.get(name), sms, Path(folder, str(number)))
+                row = {"what": "alone", "blocks": None} | alone(name, host, rounds)
+                run.keep("elastic", row, key, machine=machine)
+        if not only or "room" in only:
+            for row in room(known["GEMM 4096"], requests, Path(folder, "room"), 1):
+                run.keep("elastic", {"what": "room"} | row, key, machine=machine)

@@ -6,32 +6,31 @@ checked.  TF32 is off.  Timed by turns, from submission to the answer's end, inp
 the GPU: ours is a CUDA graph, PyTorch's both eager, as most call it, and captured as a CUDA graph,
 its best.
 
-    python benchmarks/nvidia_models.py [--only ResNet-50] [--rounds 5]
+    python -m benchmarks cuda.pytorch [--only ResNet-50] [--rounds 5]
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import common
 import numpy as np
 import onnx
 import torch
-from nvidia import CUDA, versions
 from torch import nn
 
+from benchmarks.common import Row, Run, nvidia_machine, versions
+from benchmarks.cuda.kernels import CUDA
 from benchmarks.models.nets import GROUPS, WIDTHS
+from benchmarks.options import Only, Rounds, chosen
+from benchmarks.timing import by_turns, spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.hosts.cuda import CudaHost
@@ -148,7 +147,7 @@ def captured(run: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    return graph.replay
+    return lambda: graph.replay()
 
 
 def waited(run: Callable[[], Any]) -> Callable[[int], list[float]]:
@@ -167,7 +166,7 @@ def waited(run: Callable[[], Any]) -> Callable[[int], list[float]]:
     return timer
 
 
-def measure(device: NvidiaDevice, name: str, rounds: int, folder: Path) -> dict[str, Any]:
+def measure(device: NvidiaDevice, name: str, rounds: int, folder: Path) -> Row:
     torch.manual_seed(0)
     model, x = MODELS[name]()
     model.eval()
@@ -187,20 +186,17 @@ def measure(device: NvidiaDevice, name: str, rounds: int, folder: Path) -> dict[
         if not error <= TOLERANCE:
             raise SystemExit(f"{name}: relative error {error}")
         timers = {
-            "ours": lambda runs: host.time(runs),
+            "ours": host.time,
             "eager": waited(lambda: model(there)),
             "graph": waited(captured(lambda: model(there))),
         }
-        found: dict[str, list[float]] = {key: [] for key in timers}
         for timer in timers.values():
             timer(WARM_RUNS)
-        for _ in range(rounds):
-            for key, timer in timers.items():
-                found[key] += timer(RUNS)
-    row: dict[str, Any] = {"model": name, "kernels": len(manifest.plans[0].steps)}
+        found = by_turns({key: partial(timer, RUNS) for key, timer in timers.items()}, rounds)
+    row: Row = {"model": name, "kernels": len(manifest.plans[0].steps)}
     for key, times in found.items():
         row |= {f"{key}_ms": round(statistics.median(times), 4)}
-        row |= {f"{key}_spread": round(common.spread(times), 4)}
+        row |= {f"{key}_spread": round(spread(times), 4)}
     clock = statistics.median(host.clock(RUNS))
     return row | {
         "clock_ms": round(clock, 4),
@@ -213,27 +209,12 @@ def measure(device: NvidiaDevice, name: str, rounds: int, folder: Path) -> dict[
     }
 
 
-def chosen(only: Sequence[str]) -> list[str]:
-    return [name for name in MODELS if not only or any(name.startswith(o) for o in only)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--only", action="append", default=[], help="models that begin so; other rows stay"
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
+def main(run: Run, only: Only = None, rounds: Rounds = 5) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     device, rows = NvidiaDevice(), []
     with tempfile.TemporaryDirectory(prefix="nvidia-") as folder:
-        for number, name in enumerate(chosen(args.only)):
-            rows.append(measure(device, name, args.rounds, Path(folder, str(number))))
-            print(rows[-1], flush=True)
-    facts = common.nvidia_facts(args.commit)
-    print(common.merge("nvidia_models", rows, ("model",), versions=versions(torch), **facts))
-
-
-if __name__ == "__main__":
-    main()
+        for number, name in enumerate(chosen(MODELS, only)):
+            rows.append(measure(device, name, rounds, Path(folder, str(number))))
+            run.show(rows[-1])
+    facts = {"machine": nvidia_machine(), "versions": versions(torch)}
+    run.merge("nvidia_models", rows, ("model",), **facts)

@@ -1,27 +1,31 @@
 """Products that are timed on GPUs: their bundles, their check against float64 and their figures.
 
 Input: sizes and how elements lie in memory.  Output: bundles, and rows of results beside cuBLAS.
-What runs them is a `Runner`: gpu.py has one for WebGPU, nvidia.py one for CUDA.
+What runs them is a `Runner`: gpu/kernels.py has one for WebGPU, cuda/kernels.py one for CUDA.
 """
 
 from __future__ import annotations
 
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, prod
-from typing import Any
+from types import ModuleType
 
-import common
 import numpy as np
-from cublas import KEPT_MS, WARM_MS, Cublas
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.common import Row
+from benchmarks.gpu.cublas import KEPT_MS, WARM_MS, Cublas
 from benchmarks.models.row_kernels import attention_graph
+from benchmarks.options import begins
+from benchmarks.timing import by_turns, spread
 from lab.subjects import BLOCK, Subject, alone, product, product_step, steps_of
 from lab.subjects import weight_of as random_weight
 from tilewright.base.dtypes import F32, I8, I16, U8
+from tilewright.base.numpy_scalars import Array
 from tilewright.compiler import Options, compile_model
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, Node, cast, contract, evaluate, graph_input, node
@@ -29,6 +33,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES
+from tilewright.targets.gpu.workgroup_limits import Group
 from tilewright.targets.protocol import Variant
 from tilewright.targets.schedule import Schedule
 
@@ -113,14 +118,14 @@ class Case:
             y = contract(self.equation, x, weight_node(self))
         return Graph("product", (("a", x),), (("y", y),))
 
-    def inputs(self, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+    def inputs(self, rng: np.random.Generator) -> list[Array]:
         """Random ones, in order."""
         shapes = (self.a,) if self.weight else (self.a, self.b)
         if self.bits == 8:
             return [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
         return [rng.standard_normal(shape, np.float32) for shape in shapes]
 
-    def wanted(self, inputs: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    def wanted(self, inputs: Sequence[Array]) -> Array:
         """The first product in float64; of a matrix the first rows."""
         a, *rest = (each.astype(np.float64) for each in inputs)
         b = rest[0] if rest else weight_of(self)
@@ -156,17 +161,17 @@ class Attention(Case):
         fused, *_ = steps_of(self.graph())
         return alone(fused, replace(options, halves=bool(self.halves)), times)
 
-    def inputs(self, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+    def inputs(self, rng: np.random.Generator) -> list[Array]:
         return [rng.standard_normal(shape, np.float32) for shape in (self.a, self.b, self.b)]
 
-    def wanted(self, inputs: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    def wanted(self, inputs: Sequence[Array]) -> Array:
         q, k, v = (
             each.astype(np.float64).reshape(len(each), self.heads, -1).swapaxes(0, 1)
             for each in inputs
         )
         scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
         weights = np.exp(scores - scores.max(-1, keepdims=True))
-        made: np.ndarray[Any, Any] = (weights / weights.sum(-1, keepdims=True)) @ v
+        made: Array = (weights / weights.sum(-1, keepdims=True)) @ v
         return made.swapaxes(0, 1)
 
     @property
@@ -180,6 +185,7 @@ def by_tiles(kernel: Kernel, variant: Variant) -> Schedule:
     if not HALVES_BY_TILES.suits(kernel):  # the copy of the rows as halves
         made: Schedule = target("wgsl").default(kernel, variant.name)
         return made
+    assert isinstance(device.machine, Group)
     return HALVES_BY_TILES.space(kernel, device.core, device.machine)[0][0]
 
 
@@ -215,6 +221,9 @@ def batched(name: str, batch: int, m: int, k: int, n: int) -> Case:
     return Case(name, "bmk,bkn->bmn", (batch, m, k), (batch, k, n), weight=False)
 
 
+#: Queries and keys of a layer of Llama 2 7B.
+WIDE = (512, 4096)
+
 CASES = (
     matmul("K0", 384, 768, 768),
     matmul("K1", 640, 768, 3072),
@@ -242,9 +251,9 @@ CASES = (
     ),
     matmul("GEMM 4096, bytes", 4096, 4096, 4096, bits=8),
     Attention("Attention, 512 rows", "", (512, 768), (512, 768)),
-    Attention("Attention 512x32x128", "", (512, 4096), (512, 4096), heads=32),
+    Attention("Attention 512x32x128", "", WIDE, WIDE, heads=32),
     replace(
-        Attention("Attention 512x32x128, halves by matrices", "", *[(512, 4096)] * 2, heads=32),
+        Attention("Attention 512x32x128, halves by matrices", "", WIDE, WIDE, heads=32),
         halves="matrices",
     ),
     Attention("Attention, 1 row of 2048 keys", "", (1, 768), (2048, 768)),
@@ -265,7 +274,7 @@ class Runner(ABC):
             self.times = min(MOST_REPEATS, wanted)
 
     @abstractmethod
-    def run(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         """The outputs of one run."""
 
     @abstractmethod
@@ -299,43 +308,39 @@ class Runner(ABC):
         return error
 
 
-def weight_of(case: Case) -> np.ndarray[Any, Any]:
+def weight_of(case: Case) -> Array:
     """The first weight of a case."""
     if case.bits == 8:
         return np.random.default_rng(0).integers(-128, 128, case.b, np.int8)
     return evaluate([weight_node(case)])[0]
 
 
-def measure(ours: Runner, torch: Any, case: Case, rounds: int) -> dict[str, Any]:
-    theirs = None
+def measure(ours: Runner, torch: ModuleType | None, case: Case, rounds: int) -> Row:
+    timers = {"": partial(ours.sample, RUNS)}
     if torch and case.on_cublas:
         times = ours.times * ours.layers
         theirs = Cublas(torch, case.a, case.b, case.layers or 1, case.kind, times)
-    found: dict[str, list[float]] = {"": [], "cublas_": []}
-    for _ in range(rounds):
-        found[""] += ours.sample(RUNS)
-        if theirs:
-            found["cublas_"] += theirs.sample(RUNS)
-    row: dict[str, Any] = {
+        timers["cublas_"] = partial(theirs.sample, RUNS)
+    found = by_turns(timers, rounds)
+    row: Row = {
         "case": case.name, "shape": [*case.a, *case.b], "repeats": ours.times,
         "features": ours.features, "waited_ms": round(ours.waited(), 4),
     }  # fmt: skip
-    for prefix, times in found.items():
-        if times:
-            row |= {prefix + key: value for key, value in figures(case, times).items()}
-    if theirs:
+    for prefix, samples in found.items():
+        row |= {prefix + key: value for key, value in figures(case, samples).items()}
+    if "cublas_" in found:
         row["share_of_cublas"] = round(row["cublas_ms"] / row["ms"], 4)
     return row | {"relative_error": ours.error}
 
 
-def figures(case: Case, times: Sequence[float]) -> dict[str, Any]:
+def figures(case: Case, times: Sequence[float]) -> Row:
     middle = statistics.median(times)
-    found: dict[str, Any] = {"ms": round(middle, 6), "tflops": round(case.flops / middle / 1e9, 3)}
+    found: Row = {"ms": round(middle, 6), "tflops": round(case.flops / middle / 1e9, 3)}
     if case.layers:
         scales = 32 / BLOCK if case.bits == 4 else 0
         found["gb_per_s"] = round((case.bits + scales) / 8 * prod(case.b) / middle / 1e6, 1)
-    return found | {"spread": round(common.spread(times), 4), "n": len(times)}
+    return found | {"spread": round(spread(times), 4), "n": len(times)}
 
 
-def chosen(only: Sequence[str], cases: Sequence[Case] = CASES) -> Iterator[Case]:
-    return (c for c in cases if not only or any(c.name.startswith(o) for o in only))
+def chosen_cases(only: Iterable[str] | None, cases: Iterable[Case] = CASES) -> list[Case]:
+    return [c for c in cases if begins(c.name, only)]

@@ -8,42 +8,42 @@ The kernels are those of tests/elastic_sources/samples.cu, on sizes that fill a 
 * what "padding": kernels whose shared arrays `--pad-shared` makes longer, in the elastic form with
   and without; ratio: with over without.
 
-    python benchmarks/foreign_gpu.py [--rounds 15] [--evictions 20] [--each 1 --each 4]
+    python -m benchmarks cuda.foreign_gpu [--rounds 15] [--evictions 20] [--each 1 --each 4]
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from math import ceil, prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import common
 import numpy as np
+import typer
+from numpy.typing import NDArray
 
+from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.options import Rounds
+from benchmarks.timing import spread
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial
 
-SOURCE = Path(__file__).parents[1] / "tests" / "elastic_sources" / "samples.cu"
+SOURCE = Path(__file__).parents[2] / "tests" / "elastic_sources" / "samples.cu"
 I = np.int32  # noqa: E741
 RNG = np.random.default_rng(0)
 #: The GPU's clock settles within so many milliseconds, and one measurement takes about as many.
 WARM_MS, RUN_MS = 200.0, 10.0
 
 
-def _f(*shape: int) -> Any:
+def _f(*shape: int) -> NDArray[np.float32]:
     return RNG.standard_normal(shape, np.float32)
 
 
-def _z(*shape: int) -> Any:
+def _z(*shape: int) -> NDArray[np.float32]:
     return np.zeros(shape, np.float32)
 
 
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[str, TrialLaunch]] = {
 Cost = Callable[[int], tuple[float, float]]
 
 
-def compared(cost: Cost, rounds: int) -> tuple[float, float, dict[str, Any]]:
+def compared(cost: Cost, rounds: int) -> tuple[float, float, Row]:
     """Medians of both, by turns on a warm GPU; the ratio of the second to the first."""
     once = cost(3)[0]
     times = max(1, min(200, round(RUN_MS / max(once, 1e-3))))
@@ -110,14 +110,14 @@ def compared(cost: Cost, rounds: int) -> tuple[float, float, dict[str, Any]]:
     ratios = [second / first for first, second in pairs]
     found = {
         "ratio": round(statistics.median(ratios), 4),
-        "spread": round(common.spread(ratios), 4),
+        "spread": round(spread(ratios), 4),
         "n": rounds,
     }
     first, second = (round(statistics.median(p[n] for p in pairs), 5) for n in range(2))
     return first, second, found
 
 
-def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> dict[str, Any]:
+def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> Row:
     launch = CASES[name][1]
     plain, rng, taken, away = copies(launch), random.Random(0), 0, 0
     trial.plain(name, plain)
@@ -129,7 +129,7 @@ def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> dict[st
         return rng.choice((0, 0, 1, 7))
 
     each = trial.tiles_of_task(name, launch)
-    row: dict[str, Any] = {"what": "forms", "kernel": name, "each": each}
+    row: Row = {"what": "forms", "kernel": name, "each": each}
     for _ in range(evictions):
         given = copies(launch)
         taken += 1
@@ -149,7 +149,7 @@ def padded_names(made: Transformed) -> Iterator[str]:
     return (name for name, (kernel, _) in CASES.items() if kernel.partition("<")[0] in longer)
 
 
-def padding(trial: GpuTrial, padded: GpuTrial, name: str, rounds: int) -> dict[str, Any]:
+def padding(trial: GpuTrial, padded: GpuTrial, name: str, rounds: int) -> Row:
     launch = CASES[name][1]
     plain, given = copies(launch), copies(launch)
     trial.plain(name, plain)
@@ -163,13 +163,12 @@ def padding(trial: GpuTrial, padded: GpuTrial, name: str, rounds: int) -> dict[s
     return {**row, "elastic_ms": elastic_ms, "padded_ms": padded_ms, **found}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--evictions", type=int, default=20)
-    parser.add_argument("--each", type=int, action="append", help="tiles of a task")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
+def main(
+    run: Run,
+    rounds: Rounds = 15,
+    evictions: Annotated[int, typer.Option(min=1, help="Runs from which workers go.")] = 20,
+    each: Annotated[list[int] | None, typer.Option(help="Tiles of a task; repeatable.")] = None,
+) -> None:
     source, names = SOURCE.read_text(), {name: kernel for name, (kernel, _) in CASES.items()}
     threads = dict[str, int]()
     for kernel, launch in CASES.values():
@@ -177,18 +176,14 @@ def main() -> None:
         threads[name] = max(threads.get(name, 1), prod(launch.block))
     text = transform(source, SOURCE.name, options=ElasticOptions(threads=threads)).text
     rows = []
-    for each in args.each or (None,):
-        trial = GpuTrial(text, names, each=each)
+    for tiles in each or (None,):
+        trial = GpuTrial(text, names, each=tiles)
         for name in CASES:
-            rows.append(measured(trial, name, args.rounds, args.evictions))
-            print(rows[-1], flush=True)
+            rows.append(measured(trial, name, rounds, evictions))
+            run.show(rows[-1])
     made = transform(source, SOURCE.name, options=ElasticOptions(pad=True, threads=threads))
     padded, plain = GpuTrial(made.text, names), GpuTrial(text, names)
     for name in padded_names(made):
-        rows.append(padding(plain, padded, name, args.rounds))
-        print(rows[-1], flush=True)
-    print(common.save("foreign_gpu", rows, **common.nvidia_facts(args.commit)))
-
-
-if __name__ == "__main__":
-    main()
+        rows.append(padding(plain, padded, name, rounds))
+        run.show(rows[-1])
+    run.save("foreign_gpu", rows, machine=nvidia_machine())

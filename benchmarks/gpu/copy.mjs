@@ -2,7 +2,7 @@
 // Input: the folder of the npm package `webgpu`, words for Dawn, bytes of the buffer.  Output: one line of JSON: the adapter, its
 // limits, milliseconds of each run.  gpu.py sets this beside kernels of Tilewright, whose engine is not used here.
 
-import { gpuOf } from '../tilewright/web/host/dawn_globals.mjs';
+import { gpuOf } from '../../tilewright/web/host/dawn_globals.mjs';
 
 const [folder, words, asked] = process.argv.slice(2);
 const GROUP = 256, EACH = 8, VECTOR = 16;

@@ -1,5 +1,5 @@
 // How long JavaScript works for a run on WebGPU in a browser, in the page and in the engine's worker.
-// Input: a JSON line {command, url, bundle, warm, runs}: the browser's command line; the server's worker imports gpu_js_worker.mjs.  Output: a JSON line:
+// Input: a JSON line {command, url, bundle, warm, runs}: the browser's command line; the server's worker imports js_worker.mjs.  Output: a JSON line:
 // the dispatches of a run, milliseconds of each: the worker's as it tells them, and `page`: from the call to its return, and from the answer to the end.
 
 import { createInterface } from 'node:readline';

@@ -3,13 +3,11 @@
 Input: names of cases or groups, engines, threads.  Output: results/peers.json, case by case; rows
 of other cases from earlier runs stay.  See README.md in this folder.
 
-    uv run python -m benchmarks.peers --only k0,mobilenet_v2 --engines tilewright,ort --threads 1,2
+    python -m benchmarks peers.browsers --only k0,mobilenet_v2 --engines tilewright,ort
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import signal
 import subprocess
 import sys
@@ -20,9 +18,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from benchmarks import common
+import typer
+
+from benchmarks.common import Row, Run
+from benchmarks.options import BROWSERS, Models, among
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_find import require
 
@@ -36,7 +37,6 @@ from .measure import QUICK as QUICK_PLAN
 from .measure import (
     Lane,
     Plan,
-    Row,
     about,
     attempt,
     finished,
@@ -199,86 +199,74 @@ def needs(engines: Sequence[str]) -> set[str]:
     return {ENGINES[engine].needs for engine in engines}
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
-    groups = ", ".join(GROUPS)
-    parser.add_argument("--only", default="", help=f"cases or groups ({groups}), with commas")
-    engines = "with commas; jax:1 runs on one thread only"
-    parser.add_argument("--engines", default=",".join(ENGINES), help=engines)
-    parser.add_argument("--threads", default="1,2", help="with commas")
-    parser.add_argument("--browser", default="chromium", choices=("chromium", "firefox"))
-    parser.add_argument("--models", type=Path, default=Path("dist/models"))
-    parser.add_argument("--seconds", type=float, help="for an engine on a case, loading aside")
-    parser.add_argument("--rounds", type=int, help="instead of the usual number")
-    parser.add_argument("--quick", action="store_true", help="few cases, few rounds, one visit")
-    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
-    parser.add_argument("--json", action="store_true", help="the rows on stdout as JSON")
-    parser.add_argument("--list", action="store_true", help="names of all cases")
-    parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
-    return parser.parse_args()
-
-
-def main() -> None:
+def main(
+    run: Run,
+    only: Annotated[
+        str, typer.Option(help=f"Cases or groups ({', '.join(GROUPS)}), with commas.")
+    ] = "",
+    engines: Annotated[
+        str, typer.Option(help="With commas; jax:1 runs on one thread only.")
+    ] = ",".join(ENGINES),
+    threads: Annotated[str, typer.Option(help="With commas.")] = "1,2",
+    browser: Annotated[str, among(BROWSERS, "The browser")] = "chromium",
+    models: Models = Path("dist/models"),
+    seconds: Annotated[
+        float | None, typer.Option(help="For an engine on a case, loading aside.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Instead of the usual number.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few cases and rounds, one visit.")
+    ] = False,
+    preparing: Annotated[
+        bool, typer.Option("--prepare", help="Make the files, measure nothing.")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Names of all cases.")] = False,
+) -> None:
     # a time limit around this command sends SIGTERM: the browsers must end then, too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    args = arguments()
-    if args.list:
+    if listed:
         print("\n".join(f"{case.group:8} {case.name}" for case in CASES))
         return
-    wanted = lanes_of(args.engines, args.threads)
-    engines = list(dict.fromkeys(engine for engine, _ in wanted))
-    if unknown := set(engines) - set(ENGINES):
+    wanted = lanes_of(engines, threads)
+    names = list(dict.fromkeys(engine for engine, _ in wanted))
+    if unknown := set(names) - set(ENGINES):
         raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ENGINES)}")
-    names = [name for name in args.only.split(",") if name]
-    plan = QUICK_PLAN if args.quick else Plan()
-    given = {"seconds": args.seconds, "rounds": args.rounds}
-    plan = replace(plan, **{key: value for key, value in given.items() if value})
-    cases = chosen(names or (QUICK if args.quick else ()))
-    if any(ENGINES[e].package for e in engines):
+    plan = QUICK_PLAN if quick else Plan()
+    plan = replace(plan, seconds=seconds or plan.seconds, rounds=rounds or plan.rounds)
+    cases = chosen([name for name in only.split(",") if name] or (QUICK if quick else ()))
+    if any(ENGINES[name].package for name in names):
         install()
-    if args.prepare:
-        prepare(cases, engines, args.models)
+    if preparing:
+        prepare(cases, names, models)
         return
-    rows = run(cases, wanted, plan, args)
-    if args.json:
-        print(json.dumps(rows, indent=1))
-
-
-def run(
-    cases: Sequence[Case],
-    wanted: Sequence[tuple[str, int]],
-    plan: Plan,
-    args: argparse.Namespace,
-) -> list[Row]:
-    """All cases, one after the other; each is saved as soon as it is done."""
-    facts: dict[str, Any] = {
+    facts: Row = {
         "run": uuid.uuid4().hex[:8],
-        "browser": args.browser,
-        "browser_version": require(args.browser).version(),
-        "quick": args.quick,
+        "browser": browser,
+        "browser_version": require(browser).version(),
+        "quick": quick,
     }
-    everything: list[Row] = []
-    with sessions(args.browser) as pool:
+    with sessions(browser) as pool:
         pool.start_limits(sorted({count for _, count in wanted}))
         for number, case in enumerate(cases, 1):
             say(f"[{number}/{len(cases)}] {case.name}")
-            try:
-                files = prepared(case, args.models, needs([engine for engine, _ in wanted]))
-            except Absent as error:
-                rows: list[Row] = [
-                    {"engine": "", "threads": 0, "status": "absent", "why": str(error)}
-                ]
-                say(f"  skipped: {error}")
-            else:
-                rows = measure(files, pool, wanted, plan)
-                for row in rows:
-                    say(f"  {row['engine']:10} ×{row['threads']}  {about(row)}")
+            rows = measured(case, models, pool, wanted, plan)
             rows = [{"case": case.name, "group": case.group, **facts, **row} for row in rows]
-            if not args.no_save:
-                common.merge("peers", rows, KEY)
-            everything += rows
-    return everything
+            for row in rows:
+                run.show(row)
+            # at once: the run may be ended before its last case
+            run.merge("peers", rows, KEY)
 
 
-if __name__ == "__main__":
-    main()
+def measured(
+    case: Case, models: Path, pool: Sessions, wanted: Sequence[tuple[str, int]], plan: Plan
+) -> list[Row]:
+    """A row for each engine, or one that says why there is none."""
+    try:
+        files = prepared(case, models, needs([engine for engine, _ in wanted]))
+    except Absent as error:
+        say(f"  skipped: {error}")
+        return [{"engine": "", "threads": 0, "status": "absent", "why": str(error)}]
+    rows = measure(files, pool, wanted, plan)
+    for row in rows:
+        say(f"  {row['engine']:10} ×{row['threads']}  {about(row)}")
+    return rows

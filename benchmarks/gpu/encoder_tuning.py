@@ -5,28 +5,26 @@ sizes, 384 tokens, random weights; the page's own tuner goes on from the compile
 it has nothing left to try or the time is over.  The gain is that of whole inferences by the GPU's
 own clock, by turns with the model as it was built.
 
-    python benchmarks/gpu_tuning.py [--seconds 20] [--small]
+    python -m benchmarks gpu.encoder_tuning [--seconds 20] [--smoke]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
+import typer
 
-import common
-from gpu import WGSL, facts
-from gpu_js_time import SMALL
-
+from benchmarks.common import Row, Run
+from benchmarks.gpu.dawn import WGSL, facts
+from benchmarks.gpu.js_time import SMALL
+from benchmarks.options import Smoke
 from benchmarks.peers.models import Text, roberta
+from benchmarks.timing import by_turns, spread
 from benchmarks.tuning.sessions import page, told, tuned
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
@@ -42,15 +40,14 @@ def by_clock(model: BrowserModel, repeats: int) -> list[float]:
     return model.time(RUNS, 1, repeat=repeats).milliseconds
 
 
-def measure(bundle: Path, seconds: float, repeats: int) -> dict[str, Any]:
+def measure(bundle: Path, seconds: float, repeats: int) -> Row:
     with page(HOST) as host:
         model, session, summary = tuned(host, bundle, seconds)
         plain = host.load(bundle)
         plain.time(3)
-        times: dict[str, list[float]] = {"built": [], "tuned": []}
-        for _ in range(ROUNDS):
-            times["built"] += by_clock(plain, repeats)
-            times["tuned"] += by_clock(model, repeats)
+        sides = {"built": plain, "tuned": model}
+        timers = {name: partial(by_clock, side, repeats) for name, side in sides.items()}
+        times = by_turns(timers, ROUNDS)
     tried = Counter(trial["spec"] for trial in session.trials)
     built, after = (statistics.median(times[key]) for key in ("built", "tuned"))
     return {
@@ -69,27 +66,21 @@ def measure(bundle: Path, seconds: float, repeats: int) -> dict[str, Any]:
         "built_ms": round(built, 4),
         "tuned_ms": round(after, 4),
         "gain": round(built / after, 4),
-        "spread": round(common.spread(times["tuned"]), 4),
+        "spread": round(spread(times["tuned"]), 4),
         **told(summary),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="most of the session")
-    parser.add_argument("--small", action="store_true", help="narrow layers; nothing is written")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
-    sizes, dawn = SMALL if args.small else Text(), require_dawn()
+def main(
+    run: Run,
+    seconds: Annotated[float, typer.Option(help="Most of the session.")] = 20.0,
+    smoke: Smoke = False,
+) -> None:
+    sizes, dawn = SMALL if smoke else Text(), require_dawn()
     with tempfile.TemporaryDirectory(prefix="gpu-tuning-") as folder:
         write(compile_model(roberta(sizes), WGSL).contents, Path(folder))
-        found = measure(Path(folder), args.seconds, 1 if args.small else REPEATS)
-    row = {"model": "RoBERTa-base", **vars(sizes), "most_seconds": args.seconds, **found}
-    print(json.dumps(row))
-    if args.small:
-        return
-    print(common.save("gpu_tuning", [row], **facts(dawn, args.commit)))
-
-
-if __name__ == "__main__":
-    main()
+        found = measure(Path(folder), seconds, 1 if smoke else REPEATS)
+    row = {"model": "RoBERTa-base", **vars(sizes), "most_seconds": seconds, **found}
+    run.show(row)
+    if not smoke:
+        run.save("gpu_tuning", [row], **facts(dawn))

@@ -7,6 +7,7 @@ GPU's own events.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 #: An idle card runs at a fraction of its clock; before further samples less is enough.
@@ -20,7 +21,13 @@ class Cublas:
     """
 
     def __init__(
-        self, torch: Any, a: Sequence[int], b: Sequence[int], weights: int, kind: str, times: int
+        self,
+        torch: ModuleType,
+        a: Sequence[int],
+        b: Sequence[int],
+        weights: int,
+        kind: str,
+        times: int,
     ) -> None:
         torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
         self.torch, self.times, self.warm = torch, times, 0.0
@@ -63,7 +70,7 @@ class Cublas:
         return float(begin.elapsed_time(end))
 
 
-def cuda() -> Any:
+def cuda() -> ModuleType | None:
     """PyTorch, if it sees a GPU; else None."""
     try:
         import torch

@@ -8,12 +8,11 @@ for each kernel with counts and reasons, none of its text.
 * bits: kernels with parameters of plain pointers and numbers run on the CPU on random data, plain
   and elastic, with workers sent away at each look.
 
-    python benchmarks/foreign.py FOLDER… [--include HEADERS] [--only NAME]
+    python -m benchmarks cuda.foreign FOLDER… [--include HEADERS] [--only NAME]
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import re
@@ -23,13 +22,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import typer
 
-import common
-from foreign_trial import Outcome, Parameter, judge, parameter
-
+from benchmarks.common import Row, Run
+from benchmarks.cuda.foreign_trial import Outcome, Parameter, judge, parameter
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform import (
     ElasticOptions,
@@ -169,13 +167,13 @@ def _names_of_types(text: str) -> dict[str, str]:
     return found
 
 
-def rows_of(file: File, only: str) -> Iterator[dict[str, Any]]:
+def rows_of(file: File, only: str) -> Iterator[Row]:
     kernels = [k for k in file.kernels if not only or k.name == only]
     # a broken function elsewhere in the file must not be held against a kernel
     before = file.compiles(file.made.plain) if kernels else ""
     after = file.compiles(file.made.text) if kernels and not before else ""
     for kernel in kernels:
-        row: dict[str, Any] = {"file": file.name, "kernel": kernel.name, "elastic": kernel.elastic}
+        row: Row = {"file": file.name, "kernel": kernel.name, "elastic": kernel.elastic}
         row["notes"] = list(kernel.notes)
         row["reasons"] = [r.why for r in kernel.reasons]
         row["nvrtc_before"], row["nvrtc_after"] = not before, None if before else not after
@@ -186,7 +184,7 @@ def rows_of(file: File, only: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _bits(file: File, kernel: KernelReport) -> dict[str, Any]:
+def _bits(file: File, kernel: KernelReport) -> Row:
     """What became of it, plain and elastic, on the CPU."""
     why = "no instance compiles for the CPU"
     for instance in file.instances(kernel):
@@ -224,7 +222,7 @@ def _bits(file: File, kernel: KernelReport) -> dict[str, Any]:
     return {"equal": None, "why": why}
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summary(rows: Sequence[Row]) -> Row:
     elastic = [r for r in rows if r["elastic"]]
     both = [r for r in elastic if r["nvrtc_before"]]
     run = [r for r in elastic if r.get("equal") is not None]
@@ -252,40 +250,42 @@ def files_of(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--include", action="append", default=[], help="headers of CUDA")
-    parser.add_argument("--headers", action="append", default=[], type=Path, help="the suites'")
-    parser.add_argument("--only", default="", help="a kernel's name")
-    parser.add_argument("--part", default="1/1", help="which of how many parts of the files")
-    parser.add_argument("--rows", type=Path, help="write rows there, one a line, and go on there")
-    args = parser.parse_args()
-    part, parts = map(int, args.part.split("/"))
-    rows: list[dict[str, Any]] = []
-    known = set()
-    if args.rows and args.rows.exists():
-        rows = [json.loads(line) for line in args.rows.read_text().splitlines()]
-        known = {(r["suite"], r["file"]) for r in rows}
-    for folder in args.folders:
+def main(
+    run: Run,
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER…", help="With sources.")],
+    include: Annotated[list[str] | None, typer.Option(help="Headers of CUDA; repeatable.")] = None,
+    headers: Annotated[
+        list[Path] | None, typer.Option(help="Headers of the suites; repeatable.")
+    ] = None,
+    only: Annotated[str, typer.Option(metavar="KERNEL", help="Its name.")] = "",
+    part: Annotated[
+        str, typer.Option(metavar="N/M", help="Which of how many parts of the files.")
+    ] = "1/1",
+    kept: Annotated[
+        Path | None,
+        typer.Option("--rows", metavar="FILE", help="Writes rows there, and goes on there."),
+    ] = None,
+) -> None:
+    place, parts = map(int, part.split("/"))
+    rows: list[Row] = []
+    if kept and kept.exists():
+        rows = [json.loads(line) for line in kept.read_text().splitlines()]
+    known = {(r["suite"], r["file"]) for r in rows}
+    for folder in folders:
         for number, path in enumerate(files_of(folder)):
             name = path.relative_to(folder).as_posix()
-            if number % parts != part - 1 or (folder.name, name) in known:
+            if number % parts != place - 1 or (folder.name, name) in known:
                 continue
             start = time.monotonic()
-            file = File(path, folder, args.include, args.headers)
-            new = [{"suite": folder.name} | row for row in rows_of(file, args.only)]
+            file = File(path, folder, include or (), headers or ())
+            new = [{"suite": folder.name} | row for row in rows_of(file, only)]
             rows += new
             for row in new:
-                print(json.dumps(row), flush=True)
-            if args.rows:
-                with args.rows.open("a") as out:
+                run.show(row)
+            if kept:
+                with kept.open("a") as out:
                     out.writelines(json.dumps(row) + "\n" for row in new)
             print(f"# {name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     print(json.dumps(summary(rows), indent=1))
-    if not args.only and part == parts == 1:
-        print(common.save("foreign", rows, summary=summary(rows)))
-
-
-if __name__ == "__main__":
-    main()
+    if not only and parts == 1:
+        run.save("foreign", rows, summary=summary(rows))

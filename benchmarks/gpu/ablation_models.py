@@ -1,4 +1,4 @@
-"""Whole models of gpu_ablation.py: an encoder in f32 and in halves, a token and a prompt of Llama.
+"""Whole models of ablation.py: an encoder in f32 and in halves, a token and a prompt of Llama.
 
 Input: whether they are to be small.  Output: names, what compiles them, inputs.  Llama has the
 sizes of Llama 2 7B's layers, but only two of them, and few words: a feature's share of a layer is
@@ -7,22 +7,18 @@ the same with 32.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 import onnx
-from gpu import WGSL
-from gpu_js_time import SMALL
-from helpers.llama import Sizes, llama
 
+from benchmarks.gpu.dawn import WGSL
+from benchmarks.gpu.js_time import SMALL
 from benchmarks.peers.models import Text, roberta
+from tests.helpers.llama import Sizes, llama
+from tilewright.base.numpy_scalars import Array
 from tilewright.compiler import Compiled, compile_model
 
 #: Two layers of 32; what chooses the token counts little.
@@ -38,7 +34,7 @@ class Whole:
 
     name: str
     make: Callable[[Path], Compiled]
-    inputs: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    inputs: Mapping[str, Array] = field(default_factory=dict)
 
 
 def wholes(small: bool) -> Iterator[Whole]:
@@ -67,7 +63,7 @@ def language_model(sizes: Sizes, rows: int) -> Callable[[Path], Compiled]:
     return make
 
 
-def inputs_of(rows: int, keys: int) -> dict[str, np.ndarray[Any, Any]]:
+def inputs_of(rows: int, keys: int) -> dict[str, Array]:
     """The last of these tokens sees so many keys."""
     return {
         "input_ids": np.ones((1, rows), np.int64),

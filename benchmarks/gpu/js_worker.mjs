@@ -1,9 +1,9 @@
-// What the engine's worker for WebGPU imports before anything else when its JavaScript is timed (gpu_js_time.py puts it there).
+// What the engine's worker for WebGPU imports before anything else when its JavaScript is timed (js_time.py puts it there).
 // Output: after each run's answer a message `spied`: milliseconds from the request to the last submission, from the device's
 // answer to the outputs' way to the page, of finish() and submit() among them, and of the device between the two; and `dispatches`
 // of a run.
 
-import { begin, seen, spy, uncount } from './gpu_js_spy.mjs';
+import { begin, seen, spy, uncount } from './js_spy.mjs';
 
 spy();
 let start = 0;

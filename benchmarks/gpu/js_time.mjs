@@ -4,16 +4,16 @@
 // the arrays of the one before.  Output: one line of JSON: the dispatches of a run, milliseconds of each, how much of them are Dawn's own finish() and submit(), which a browser does in another process, and
 // what the calls that record dispatches take by themselves (`bare`): in Node they are Dawn's work, too.
 
-import { become, gpuOf } from '../tilewright/web/host/dawn_globals.mjs';
-import { bare, begin, seen, spy, uncount } from './gpu_js_spy.mjs';
+import { become, gpuOf } from '../../tilewright/web/host/dawn_globals.mjs';
+import { bare, begin, seen, spy, uncount } from './js_spy.mjs';
 
 const [folder, words, address, warm, asked, given] = process.argv.slice(2);
 become(address, await gpuOf(folder, words.split(' ').filter(Boolean)));
 spy();
 
-const { loadBundle } = await import('../tilewright/web/engine/loader.js');
-const { load } = await import('../tilewright/web/engine/webgpu.js');
-const { checkInputs, checkOutputs, pickPlan } = await import('../tilewright/web/engine/tensors.js');
+const { loadBundle } = await import('../../tilewright/web/engine/loader.js');
+const { load } = await import('../../tilewright/web/engine/webgpu.js');
+const { checkInputs, checkOutputs, pickPlan } = await import('../../tilewright/web/engine/tensors.js');
 const bundle = await loadBundle(load, address, {}, { threads: 1 }, () => {});
 const { info, program } = bundle;
 const inputs = Object.fromEntries(info.inputs.map(({ name, shape }) => [name, { data: new Int32Array(shape[1]).fill(1), shape }]));

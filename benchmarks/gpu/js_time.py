@@ -5,7 +5,7 @@ results/gpu_js_time.json, a row per host.  In Chromium it is the engine as pages
 thread and the worker's, messages included.  In Node it is the engine's own code in one thread,
 with new arrays for the outputs and with those of the run before.
 
-    python benchmarks/gpu_js_time.py [--runs 200] [--narrow] [--host chromium] [--no-save]
+    python -m benchmarks gpu.js_time [--runs 200] [--narrow] [--host chromium]
 
 A software adapter takes seconds for a run of the whole model: `--narrow` has about as many
 dispatches and the same output, but layers with little work.
@@ -13,27 +13,26 @@ dispatches and the same output, but layers with little work.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from typing import Annotated
 
 import numpy as np
 import onnx
+import typer
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import common
-from benchmarks.gpu import WGSL, facts
+from benchmarks.common import Row, Run
+from benchmarks.gpu.dawn import WGSL, facts
+from benchmarks.options import Runs, among
 from benchmarks.peers.models import Text, roberta
+from benchmarks.timing import spread
 from tilewright.bundle import write
 from tilewright.compiler import compile_model
 from tilewright.hosts.browser_dawn import require_dawn
@@ -48,7 +47,7 @@ SMALL = Text(length=16, width=64, heads=2, hidden=128, words=1000)
 #: Runs before the counted ones: until then the compilers of JavaScript are at work.
 WARM = 100
 #: The engine's worker in Chromium, and what it imports first to be timed.
-WORKER, SPIES = "gpu_worker.js", ("gpu_js_worker.mjs", "gpu_js_spy.mjs")
+WORKER, SPIES = "gpu_worker.js", ("js_worker.mjs", "js_spy.mjs")
 
 
 def narrow() -> onnx.ModelProto:
@@ -63,7 +62,7 @@ def narrow() -> onnx.ModelProto:
     return model
 
 
-def told(command: Sequence[str], environment: Mapping[str, str], given: str = "") -> dict[str, Any]:
+def told(command: Sequence[str], environment: Mapping[str, str], given: str = "") -> Row:
     """The last line of JSON that a script prints."""
     done = subprocess.run(
         command, env={**os.environ, **environment}, input=given, capture_output=True, text=True,
@@ -71,19 +70,19 @@ def told(command: Sequence[str], environment: Mapping[str, str], given: str = ""
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{command} failed:\n{done.stdout}{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found: Row = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
 
-def in_node(bundle: Path, runs: int, *given: str) -> dict[str, Any]:
+def in_node(bundle: Path, runs: int, *given: str) -> Row:
     dawn = require_dawn()
     with BackgroundServer(create_app({NAME: bundle})) as server:
         words = (str(dawn.package), " ".join(dawn.options), f"{server.url}/bundles/{NAME}/")
-        node = (str(dawn.path), "--no-warnings", str(HERE / "gpu_js_time.mjs"))
+        node = (str(dawn.path), "--no-warnings", str(HERE / "js_time.mjs"))
         return told((*node, *words, str(WARM), str(runs), *given), dawn.environment)
 
 
-def in_chromium(bundle: Path, runs: int) -> dict[str, Any]:
+def in_chromium(bundle: Path, runs: int) -> Row:
     browser = program("chromium-webgpu")
     with tempfile.TemporaryDirectory(prefix="js-time-") as folder:
         web = shutil.copytree(WEB, Path(folder, "web"))
@@ -96,18 +95,18 @@ def in_chromium(bundle: Path, runs: int) -> dict[str, Any]:
                 "command": browser.command(Path(folder), ""), "url": f"{server.url}/host/host.html",
                 "bundle": f"/bundles/{NAME}/", "warm": WARM, "runs": runs,
             }  # fmt: skip
-            command = ("node", str(HERE / "gpu_js_page.mjs"))
+            command = ("node", str(HERE / "js_page.mjs"))
             return told(command, browser.environment, json.dumps(asked))
 
 
-HOSTS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
+HOSTS: Mapping[str, Callable[[Path, int], Row]] = {
     "node": in_node,
     "node, given arrays": lambda bundle, runs: in_node(bundle, runs, "given"),
     "chromium": in_chromium,
 }
 
 
-def figures(found: Mapping[str, Any]) -> dict[str, Any]:
+def figures(found: Row) -> Row:
     """Medians in milliseconds of the parts of a run: before the last submission, after the
     device's answer, and in Chromium in the page; `dawn`: of them in finish() and submit().
     `bare`: in Node, what the calls that record dispatches take by themselves;  `own`: without both
@@ -123,31 +122,23 @@ def figures(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "dispatches": found["dispatches"], **medians,
         "quiet_ms": round(statistics.quantiles(whole, n=10)[0], 4),
-        "spread": round(common.spread(whole), 4), "n": len(runs),
+        "spread": round(spread(whole), 4), "n": len(runs),
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--host", action="append", choices=HOSTS, help="by default all")
-    parser.add_argument("--narrow", action="store_true", help="layers with little work")
-    parser.add_argument("--no-save", action="store_true", help="nothing is written")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
-    sizes = SMALL if args.narrow else Text()
+def main(
+    run: Run,
+    runs: Runs = 200,
+    host: Annotated[list[str] | None, among(HOSTS, "By default all; repeatable")] = None,
+    narrowed: Annotated[bool, typer.Option("--narrow", help="Layers with little work.")] = False,
+) -> None:
+    sizes = SMALL if narrowed else Text()
     with tempfile.TemporaryDirectory(prefix="js-time-") as folder:
         bundle, rows = Path(folder), []
-        write(compile_model(narrow() if args.narrow else roberta(sizes), WGSL).contents, bundle)
-        for host in args.host or HOSTS:
-            found = HOSTS[host](bundle, args.runs)
-            about = {"host": host, "adapter": found["adapter"], "model": "RoBERTa-base"}
+        write(compile_model(narrow() if narrowed else roberta(sizes), WGSL).contents, bundle)
+        for name in host or HOSTS:
+            found = HOSTS[name](bundle, runs)
+            about = {"host": name, "adapter": found["adapter"], "model": "RoBERTa-base"}
             rows.append({**about, **vars(sizes), **figures(found)})
-            print(json.dumps(rows[-1]), flush=True)
-    if not args.no_save:
-        known = facts(require_dawn(), args.commit)
-        print(common.merge("gpu_js_time", rows, ("host", "width"), **known))
-
-
-if __name__ == "__main__":
-    main()
+            run.show(rows[-1])
+    run.merge("gpu_js_time", rows, ("host", "width"), **facts(require_dawn()))

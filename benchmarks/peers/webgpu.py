@@ -1,20 +1,17 @@
 """Tilewright, onnxruntime-web, jax-js and TF.js on a real GPU, by turns, each in a Node with Dawn.
 
-Input: a GPU, Node, the npm packages `webgpu` and those of peers/package.json; for cuBLAS, which
+Input: a GPU, Node, the npm packages `webgpu` and those of package.json; for cuBLAS, which
 joins in the products, PyTorch.  Output: results/gpu_peers.json.  Kernels are timed as many runs in
 a row whose outputs stay on the GPU; models so, too, and from the call to the outputs in JavaScript.
 Every answer is compared with onnxruntime's on the CPU first.  What runs in the pages, and the
-statistics, are peers/'s.
+statistics, are those of peers.browsers.
 
-    python benchmarks/gpu_peers.py [--only k0,model] [--engines tilewright,ort] [--seconds 1]
-    python benchmarks/gpu_peers.py --smoke
+    python -m benchmarks peers.webgpu [--only k0,model] [--engines tilewright,ort] [--seconds 1]
+    python -m benchmarks peers.webgpu --smoke
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -22,16 +19,17 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from typing import Annotated
 
 import onnx
+import typer
 
-from benchmarks import common
-from benchmarks.gpu import facts
+from benchmarks.common import Row, Run
+from benchmarks.gpu.dawn import facts
 from benchmarks.models import nets
+from benchmarks.options import Rounds, Smoke
 from benchmarks.peers import models
-from benchmarks.peers.__main__ import Sessions, install, say, sessions
+from benchmarks.peers.browsers import Sessions, install, say, sessions
 from benchmarks.peers.cases import Case, Model
 from benchmarks.peers.cublas_session import CublasSession, suits
 from benchmarks.peers.cublas_session import version as cublas_version
@@ -41,7 +39,6 @@ from benchmarks.peers.gpu_cases import chosen, small
 from benchmarks.peers.measure import (
     Lane,
     Plan,
-    Row,
     about,
     attempt,
     finished,
@@ -55,7 +52,7 @@ from tilewright.hosts.browser_dawn import require_dawn
 BROWSER = "dawn"
 TARGETS = ("wgsl",)
 #: By the source of what writes them.
-MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__) for m in (nets, models)))[:16]
+MODELS_FOLDER = BUILD / "models" / source(*(Path(m.__file__ or "") for m in (nets, models)))[:16]
 #: An idle card runs at a fraction of its clock.
 SETTLE_MS = 50.0
 KEY = ("case", "engine")
@@ -130,59 +127,48 @@ def timed(found: Sequence[Lane], plan: Plan) -> None:
         finished(lane)
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="cases or groups, with commas")
-    parser.add_argument("--engines", default=",".join(ON_GPUS), help="with commas")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for an engine on a case")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--smoke", action="store_true", help="small forms, for software adapters; nothing is stored"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="processes of --prepare")
-    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
-    parser.add_argument("--no-save", action="store_true", help="leave the results file alone")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = arguments()
-    engines = args.engines.split(",")
-    if unknown := set(engines) - set(ON_GPUS):
+def main(
+    run: Run,
+    only: Annotated[str, typer.Option(help="Cases or groups, with commas.")] = "",
+    engines: Annotated[str, typer.Option(help="With commas.")] = ",".join(ON_GPUS),
+    seconds: Annotated[float, typer.Option(help="For an engine on a case.")] = 1.0,
+    rounds: Rounds = 5,
+    smoke: Smoke = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes of --prepare.")] = 1,
+    preparing: Annotated[
+        bool, typer.Option("--prepare", help="Make the files, measure nothing.")
+    ] = False,
+) -> None:
+    names = engines.split(",")
+    if unknown := set(names) - set(ON_GPUS):
         raise SystemExit(f"Unknown engines: {unknown}. Known are {', '.join(ON_GPUS)}")
-    if CUBLAS.name in engines and not cublas_version():
+    if CUBLAS.name in names and not cublas_version():
         say("without cuBLAS: PyTorch sees no GPU")
-        engines.remove(CUBLAS.name)
-    install({name: ON_GPU[name] for name in engines if name in ON_GPU})
-    plan = Plan(args.seconds, args.rounds, visits=False, settle=0.0 if args.smoke else SETTLE_MS)
-    dawn = require_dawn()
-    known = facts(dawn, args.commit)
-    cases = chosen([name for name in args.only.split(",") if name])
-    cases = [small(case) for case in cases] if args.smoke else cases
-    kinds = [ON_GPUS[name].needs for name in engines]
-    run = uuid.uuid4().hex[:8]
-    if args.prepare:
+        names.remove(CUBLAS.name)
+    install({name: ON_GPU[name] for name in names if name in ON_GPU})
+    plan = Plan(seconds, rounds, visits=False, settle=0.0 if smoke else SETTLE_MS)
+    known = facts(require_dawn())
+    cases = chosen([name for name in only.split(",") if name])
+    cases = [small(case) for case in cases] if smoke else cases
+    kinds = [ON_GPUS[name].needs for name in names]
+    if preparing:
         say(f"models are in {MODELS_FOLDER}")
-        with ProcessPoolExecutor(args.jobs) as processes:
+        with ProcessPoolExecutor(jobs) as processes:
             for files in processes.map(partial(made, kinds=kinds), cases):
                 say(f"{files.case.name} {files.missing}")
         return
+    about_run: Row = {"run": uuid.uuid4().hex[:8]}
     with sessions(BROWSER, ON_GPU) as pool:
         for case in cases:
             say(case.name)
-            taking = [name for name in engines if name != CUBLAS.name or suits(case)]
+            taking = [name for name in names if name != CUBLAS.name or suits(case)]
             if not taking:
                 continue
             rows = measure(made(case, kinds), pool, taking, plan)
             for row in rows:
                 say(f"  {row['engine']:12} {about(row)} {row.get('stream_median_ms', '')}")
-            rows = [{"case": case.name, "group": case.group, "run": run, **row} for row in rows]
-            if args.smoke or args.no_save:
-                print(json.dumps(rows))
-            else:
-                common.merge("gpu_peers", rows, KEY, **known)
-
-
-if __name__ == "__main__":
-    main()
+            rows = [{"case": case.name, "group": case.group, **about_run, **row} for row in rows]
+            for row in rows:
+                run.show(row)
+            if not smoke:
+                run.merge("gpu_peers", rows, KEY, **known)

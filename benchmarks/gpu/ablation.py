@@ -4,7 +4,7 @@ Input: a GPU, Node, the npm package `webgpu`.  Output: results/gpu_ablation.json
 a kernel that the device runs lie beside each other in one bundle and are timed by turns, by the
 GPU's own clock; without a feature the best is that of the candidates that do not need it.  A whole
 model is loaded again without the feature instead.  Inputs of kernels are zeros.  It checks no
-results: gpu.py does, and the tuner for every candidate.
+results: gpu.kernels does, and the tuner for every candidate.
 
 A feature is withheld alone.  What walks in bands has a twin that differs in nothing else.  Where
 another feature needs it (matrices of halves need f16 and subgroups), both sides of the comparison
@@ -12,14 +12,13 @@ are without that one, too: `base` is then the time that `without` is over, `alon
 Two things cannot be withheld alone and have no number, but are named in `inseparable`: what serves
 another feature only, and packed dot products of products of bytes, which have no tiles without.
 
-    python benchmarks/gpu_ablation.py [--only GEMM] [--smoke] [--no-save]
+    python -m benchmarks gpu.ablation [--only GEMM] [--smoke] [--no-write]
 
 What --only leaves out keeps its rows.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -30,35 +29,31 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
-
-import common
-from gpu import WGSL, facts
-from gpu_ablation_models import Whole, wholes
-from products import CASES, READERS, Case
-
+from benchmarks.common import Row, Run
+from benchmarks.gpu.ablation_models import Whole, wholes
+from benchmarks.gpu.dawn import WGSL, facts
+from benchmarks.gpu.products import CASES, READERS, Case
 from benchmarks.models.row_kernels import subject_graph
+from benchmarks.options import Only, Smoke, begins
+from benchmarks.timing import turn
 from lab.subjects import CANDIDATE, candidates, product_step, steps_of
 from tilewright.bundle import open_bundle, write
 from tilewright.fusion.steps import KernelStep
 from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets import target as find_target
 from tilewright.targets.classes import CLASSES, DeviceClass
 from tilewright.targets.gpu.workgroup_limits import F16, MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
 
-Row = dict[str, Any]
 #: Of each feature, whether a kernel or a model uses it.
 Way = tuple[bool, ...]
 #: Whether a kernel needs the feature, by the names that it needs and its schedule's fields; none
 #: needs one that comes after it.
-FEATURES: Mapping[str, Callable[[Collection[str], Mapping[str, Any]], bool]] = {
+FEATURES: Mapping[str, Callable[[Collection[str], Row], bool]] = {
     "f16": lambda needs, _: F16 in needs,
     "packed dot": lambda needs, _: PACKED in needs,
     "subgroups": lambda needs, _: any(name.startswith(SUBGROUPS) for name in needs),
@@ -137,11 +132,12 @@ def tried(
 
 def straight(schedule: Schedule) -> Schedule:
     """The same but for the order of its tiles: not in bands."""
-    banded: Any = schedule  # of a type with the field
-    return replace(banded, band=1) if schedule.to_json().get("band", 1) > 1 else schedule
+    if getattr(schedule, "band", 1) <= 1:
+        return schedule
+    return replace(schedule, **{"band": 1})  # noqa: PIE804  (of a type with the field)
 
 
-def used(needs: Collection[str], schedule: Mapping[str, Any]) -> Way:
+def used(needs: Collection[str], schedule: Row) -> Way:
     """Of each feature, whether a kernel needs it."""
     return tuple(needed(needs, schedule) for needed in FEATURES.values())
 
@@ -160,7 +156,7 @@ def needs_of(bundle: Path, features: Collection[str]) -> list[list[str]]:
 
 
 def measure(host: BrowserHost, subject: Subject, features: Collection[str], folder: Path) -> Row:
-    # a copy of the rows as halves is shared, as in gpu.py
+    # a copy of the rows as halves is shared, as in gpu.kernels
     write(candidates(subject.step, subject.schedules, WGSL, READERS).contents, folder)
     needs, schedules = needs_of(folder, features), list(subject.schedules)
     usual = schedules[0]
@@ -190,9 +186,7 @@ def measure(host: BrowserHost, subject: Subject, features: Collection[str], fold
 
 def better(kernel: Kernel, needs: Collection[str]) -> Schedule:
     """What an engine takes instead of the default, by what it needs."""
-    wgsl: Any = find_target("wgsl")
-    ways: Sequence[Schedule] = wgsl.better(kernel)
-    return next(way for way in ways if way.features == set(needs))
+    return next(way for way in Wgsl().better(kernel) if way.features == set(needs))
 
 
 def named(way: Way) -> list[str]:
@@ -238,7 +232,7 @@ def by_turns(model: BrowserModel, kinds: Sequence[Way]) -> list[float]:
     warm(model, repeats[0], {CANDIDATE: 0})
     numbers = [*range(len(kinds))]
     for number in range(ROUNDS):
-        for n in numbers[:: -1 if number % 2 else 1]:
+        for n in turn(number, numbers):
             if not repeats[n]:
                 repeats[n] = repeats_of(model, {CANDIDATE: n})
             found[n] += model.time(RUNS, 1, {CANDIDATE: n}, repeat=repeats[n]).milliseconds
@@ -325,53 +319,28 @@ def adapter_features(host: BrowserHost, folder: Path) -> list[str]:
     return found
 
 
-class Clock:
-    """Prints rows, and to stderr the seconds that each took."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-
-    def tell(self, row: Row) -> None:
-        print(json.dumps(row), flush=True)
-        now = time.monotonic()
-        print(f"{row['case']}: {now - self.last:.1f} s", file=sys.stderr, flush=True)
-        self.last = now
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help="cases that begin so")
-    parser.add_argument("--smoke", action="store_true", help="little products; nothing is written")
-    parser.add_argument("--no-save", action="store_true", help="nothing is written")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
-    asked = tuple(args.only) or ("",)
-    dawn, clock = require_dawn(), Clock()
+def main(run: Run, only: Only = None, smoke: Smoke = False) -> None:
+    dawn = require_dawn()
     device = CLASSES.get(f"webgpu-{dawn.adapter['vendor']}", CLASSES["webgpu"])
-    known = {"device": device.id, **facts(dawn, args.commit)}
+    known = {"device": device.id, **facts(dawn)}
+    run = replace(run, writes=run.writes and not smoke)
+    last = time.monotonic()
 
     def keep(row: Row) -> None:
         """At once: a run on a lent GPU may be cut off."""
-        clock.tell(row)
-        if not (args.smoke or args.no_save):
-            common.merge(
-                "gpu_ablation",
-                [{"gpu": known["machine"].get("gpu"), **row}],
-                ("gpu", "case"),
-                **known,
-            )
+        nonlocal last
+        gpu = known["machine"].get("gpu")
+        run.keep("gpu_ablation", {"gpu": gpu, **row}, ("gpu", "case"), **known)
+        begun, last = last, time.monotonic()
+        print(f"{row['case']}: {last - begun:.1f} s", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="ablation-") as at, BrowserHost(dawn) as host:
         features = adapter_features(host, Path(at, "first"))
-        for number, (name, step, flops) in enumerate(steps(args.smoke)):
-            if name.startswith(asked):
-                same = 1 if args.smoke else SAME
-                subject = Subject(name, step, tried(step, device, features, same), flops)
+        for number, (name, step, flops) in enumerate(steps(smoke)):
+            if begins(name, only):
+                tries = tried(step, device, features, 1 if smoke else SAME)
+                subject = Subject(name, step, tries, flops)
                 keep(measure(host, subject, features, Path(at, str(number))))
-        for number, whole in enumerate(wholes(args.smoke)):
-            if whole.name.startswith(asked):
+        for number, whole in enumerate(wholes(smoke)):
+            if begins(whole.name, only):
                 keep(measure_whole(host, whole, features, Path(at, f"whole-{number}")))
-
-
-if __name__ == "__main__":
-    main()

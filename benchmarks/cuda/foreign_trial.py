@@ -14,10 +14,11 @@ import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
+from tilewright.base.numpy_scalars import Array
 from tilewright.elastic.transform.cpu_trial import (
     Extents,
     Trial,
@@ -30,8 +31,10 @@ from tilewright.elastic.transform.cpu_trial import (
 ELEMENTS, SECONDS = 1 << 18, 20
 #: Runs that must agree before a difference counts.
 TIMES = 8
+Argument = Array | np.generic
+Shape = tuple[Extents, Extents, int]
 #: What is tried in turn: grid, block, and what whole numbers are.
-SHAPES: tuple[tuple[Extents, Extents, int], ...] = (
+SHAPES: tuple[Shape, ...] = (
     ((3, 3, 1), (16, 16, 1), 48),
     ((5, 1, 1), (64, 1, 1), 300),
     ((3, 1, 1), (256, 1, 1), 600),
@@ -46,7 +49,7 @@ SHAPES: tuple[tuple[Extents, Extents, int], ...] = (
     ((2, 2, 1), (8, 4, 2), 64),
     ((2, 2, 1), (8, 4, 4), 64),
 )
-SCALARS: Mapping[str, Any] = {
+SCALARS: Mapping[str, type[np.number]] = {
     "float": np.float32, "double": np.float64, "int": np.int32, "unsigned": np.uint32,
     "unsigned int": np.uint32, "uint": np.uint32, "char": np.int8, "signed char": np.int8,
     "unsigned char": np.uint8, "uchar": np.uint8, "short": np.int16, "unsigned short": np.uint16,
@@ -63,7 +66,7 @@ _NOISE = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|restrict|regis
 class Parameter:
     """A number, or an array of them; lanes: numbers of an element"""
 
-    kind: Any
+    kind: type[np.number]
     lanes: int
     array: bool
 
@@ -85,19 +88,21 @@ def parameter(text: str, names: Mapping[str, str]) -> Parameter | None:
     return Parameter(base, int(vector[2]) if vector else 1, bool(stars))
 
 
-def arguments(parameters: Sequence[Parameter], number: int, seed: int) -> tuple[Any, ...]:
+def arguments(parameters: Sequence[Parameter], number: int, seed: int) -> tuple[Argument, ...]:
     """Random arrays of numbers that may be indices below `number`, and `number` itself."""
     rng = np.random.default_rng(seed)
-    found: list[Any] = []
+    found: list[Argument] = []
     for given in parameters:
-        floating = np.issubdtype(given.kind, np.floating)
+        floating = issubclass(given.kind, np.floating)
         if given.array:
             count = ELEMENTS * given.lanes
             values = rng.random(count) if floating else rng.integers(0, min(number, 127), count)
             found.append(values.astype(given.kind))
         else:
-            most = number if floating else min(number, np.iinfo(given.kind).max)
-            values = np.full(given.lanes, 0.5 if floating else most, given.kind)
+            most = 0.5
+            if issubclass(given.kind, np.integer):
+                most = min(number, np.iinfo(given.kind).max)
+            values = np.full(given.lanes, most, given.kind)
             found.append(values[0] if given.lanes == 1 else np.void(values.tobytes()))
     return tuple(found)
 
@@ -154,7 +159,7 @@ class Outcome:
     why: str = ""
     order: bool = False
     runs: int = 0
-    shape: Any = None
+    shape: Shape | None = None
 
 
 def judge(
@@ -180,7 +185,7 @@ def judge(
             continue
         elif first != Run(launch, plain):
             why = "the original does not repeat itself"
-        elif first != Run(launch, lambda launch=launch: _backwards(trial, name, launch)):
+        elif first != Run(launch, partial(_backwards, trial, name, launch)):
             later.append((launch, first, shape, True))
         else:
             later.insert(0, (launch, first, shape, False))
@@ -211,15 +216,19 @@ def unsteady(trial: Trial, control: Trial, name: str, launch: TrialLaunch, first
     return ""
 
 
+def _first(look: int, round_: int) -> int:
+    """Workers leave in the first round only."""
+    return 0 if round_ else look
+
+
 def _compared(
-    trial: Trial, name: str, launch: TrialLaunch, plain: Run, shape: Any, order: bool
+    trial: Trial, name: str, launch: TrialLaunch, plain: Run, shape: Shape, order: bool
 ) -> Outcome:
     forces = [
-        (f"{workers} workers, look {look}",
-         TrialWorkers(workers, looks=lambda n, look=look: 0 if n else look))
+        (f"{workers} workers, look {look}", TrialWorkers(workers, looks=partial(_first, look)))
         for workers in ((1,) if order else (1, 3))
         for look in (0, *range(2, budget_checks(launch, workers) + 1))
-    ]  # fmt: skip
+    ]
     if not order:
         away = TrialWorkers(4, processors=2, looks=lambda n: 3 if n < 2 else 0)
         forces.append(("two processors", away))
