@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 
 from tilewright.base.quantiles import quantile
-from tilewright.elastic.costs import RUN_US
 from tilewright.elastic.measure_curves import Background
+from tilewright.elastic.plans import RUN_US
 from tilewright.elastic.policy import Gpu, Scheduler, design
-from tilewright.elastic.policy.curves import gaps
+from tilewright.elastic.policy.budgets import gaps
 
 #: Normal models, and how many run at once (0: all).
 CASES = ((1, 0), (2, 0), (5, 0), (5, 2))

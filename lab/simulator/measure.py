@@ -20,7 +20,7 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
+from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering, gaps, levels_of
 from tilewright.elastic.policy.designs import ALL, SETTLE_US, Design
 
 #: From one request to the next on average, as a multiple of about what they take.

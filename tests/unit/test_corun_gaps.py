@@ -6,7 +6,7 @@ from itertools import accumulate, islice
 
 import pytest
 
-from tilewright.elastic.policy.curves import GAPS, REQUESTS, gaps
+from tilewright.elastic.policy.budgets import GAPS, REQUESTS, gaps
 
 
 def test_gaps_are_of_all_lengths_and_of_the_mean() -> None:

@@ -16,8 +16,8 @@ from test_corun_broker import served as served
 from tilewright.base.budget import ALIVE, EVERYBODY, WORD
 from tilewright.elastic.broker import RemoteCoordinator, file_of
 from tilewright.elastic.coordinator import now_us
-from tilewright.elastic.policy import Arrived, Ended, Enqueue, Gone, Recount, Tick, recounts
-from tilewright.elastic.policy.recounts import DEAD_US, PAUSE_US
+from tilewright.elastic.policy import Arrived, Ended, Enqueue, Gone, Recount, Tick, feedback
+from tilewright.elastic.policy.feedback import DEAD_US, PAUSE_US
 
 
 def two() -> Run:
@@ -73,7 +73,7 @@ def test_nobody_is_counted_anew_who_left_or_ran_no_workers(gone: Gone) -> None:
 def test_a_broker_counts_anew_when_a_client_has_died(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recounts, "DEAD_US", 1e4)
+    monkeypatch.setattr(feedback, "DEAD_US", 1e4)
     with RemoteCoordinator(served.path) as one:
         one.join(CRITICAL, lambda action: None)
         with RemoteCoordinator(served.path) as other:

@@ -10,8 +10,7 @@ import pytest
 from test_corun_agents import bundles as bundles
 
 from tilewright.base.budget import EVERYBODY
-from tilewright.elastic.costs import run_ends
-from tilewright.elastic.plans import ElasticKernels, ElasticRuns
+from tilewright.elastic.plans import ElasticKernels, ElasticRuns, run_ends
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_elastic import Budget, ElasticPlan

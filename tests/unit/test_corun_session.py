@@ -24,12 +24,11 @@ from tilewright.bundle import open_bundle
 from tilewright.cli.corun import view
 from tilewright.elastic import measure_curves
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
-from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.measure_curves import Measured, identity
 from tilewright.elastic.policy import Critical, Curve, Phase
 from tilewright.elastic.result import CorunResult
-from tilewright.elastic.settings import CPU_SMS, CriticalSettings, Settings
+from tilewright.elastic.settings import CPU_SMS, Concurrency, CriticalSettings, Settings
 
 #: No request takes so long, however busy the machine is.
 LEASE_US = 6e7

@@ -26,7 +26,7 @@ from tilewright.base.dtypes import DTYPES, F32, I32
 from tilewright.base.errors import BundleVersion, HostError
 from tilewright.bundle import Contents, write
 from tilewright.compiler import Options, compile_model
-from tilewright.elastic.transform.arguments import Turn
+from tilewright.elastic.transform.cpu_trial import Turn
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, elementwise, graph_input, node
 from tilewright.hosts.cuda import CudaHost

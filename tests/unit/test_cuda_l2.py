@@ -18,8 +18,7 @@ from test_corun_agents import bundles as bundles
 
 from tilewright.base.errors import HostError
 from tilewright.bundle.widening import tensors_of
-from tilewright.elastic.critical import CriticalModel
-from tilewright.elastic.l2_residency import PersistentWeights
+from tilewright.elastic.critical import CriticalModel, PersistentWeights
 from tilewright.elastic.policy import Curve, Phase
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice, NvidiaDevice

@@ -11,7 +11,7 @@ from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
-from tilewright.elastic.transform.arguments import each_of, shard, tasks_of
+from tilewright.elastic.transform.cpu_trial import each_of, shard, tasks_of
 from tilewright.elastic.transform.forms import PRELUDE
 
 SOURCES = Path(__file__).parents[1] / "elastic_sources"

@@ -19,12 +19,9 @@ from tilewright.base.budget import EVERYBODY
 from tilewright.base.errors import UsageError
 from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import Arrival, ClosedLoop
-from tilewright.elastic.concurrency import Concurrency, choices
 from tilewright.elastic.coordinator import Coordinator, joined
-from tilewright.elastic.costs import kernel_costs, run_cost
-from tilewright.elastic.critical import CriticalModel, critical_task
+from tilewright.elastic.critical import CriticalModel, PersistentWeights, critical_task
 from tilewright.elastic.gates import pass_gates
-from tilewright.elastic.l2_residency import PersistentWeights
 from tilewright.elastic.load_generator import CriticalLoad, NormalLoad, check_all
 from tilewright.elastic.measure_curves import (
     Background,
@@ -35,11 +32,12 @@ from tilewright.elastic.measure_curves import (
     measure,
 )
 from tilewright.elastic.normal import NormalModels, parts_of
+from tilewright.elastic.plans import kernel_costs, run_cost
 from tilewright.elastic.policy import Critical, Gpu, Normal, Scheduler, design
 from tilewright.elastic.policy.admission import least
 from tilewright.elastic.policy.tasks import MOST_PHASES
 from tilewright.elastic.result import CorunResult, CriticalResult
-from tilewright.elastic.settings import CriticalSettings, Settings, devices
+from tilewright.elastic.settings import Concurrency, CriticalSettings, Settings, choices, devices
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_tasks import SetWord

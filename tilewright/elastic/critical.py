@@ -1,20 +1,24 @@
 """A critical model on a device: one call starts its kernels, in phases with a budget each.
 
 Input: a loaded bundle (`CudaHost`), the budget word.  Output: requests that the GPU computes, and
-the end of each.  The policy decides the budgets of a request.
+the end of each.  The policy decides the budgets of a request.  On request the models' weights stay
+in the GPU's L2 cache (the driver's calls are in hosts/cuda_l2.py).
 """
 
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.budget import EVERYBODY, WORD
+from tilewright.base.errors import HostError
 from tilewright.elastic.gil_priority import REST_S, SPIN_S
 from tilewright.elastic.policy import Critical, Hold, KernelCost, Phase, holds
 from tilewright.hosts.cuda import CudaHost
-from tilewright.hosts.cuda_devices import CudaDevice, HostWords
+from tilewright.hosts.cuda_devices import CudaDevice, HostWords, NvidiaDevice
+from tilewright.hosts.cuda_driver import Driver
 from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_l2 import Window
 from tilewright.hosts.cuda_tasks import TOLD, Release, Task
@@ -199,3 +203,31 @@ def critical_task(
         lease_us=lease_ms * 1e3,
         gap_us=gap_ms * 1e3,
     )
+
+
+class PersistentWeights:
+    """A part of the cache that is reserved until `release`, or until nothing refers to this object.
+
+    windows: in the order of the hosts; None: a model has no weights
+    share:   the share of all weights' bytes that stays
+
+    Raises HostError if the device cannot reserve cache.
+    """
+
+    def __init__(self, device: CudaDevice, hosts: Sequence[CudaHost]) -> None:
+        if not isinstance(device, NvidiaDevice):
+            raise HostError(
+                f"{device.name} has no L2 cache that can be set aside",
+                hint="Leave out L2 persistence, or use an NVIDIA GPU",
+            )
+        self.release = weakref.finalize(self, _release, device.driver)
+        self.release.atexit = False  # at the process's end the driver releases it
+        self.windows = device.driver.l2.keep([host.weights for host in hosts])
+        total = sum(size for _, size in (host.weights for host in hosts))
+        stays = sum(window.size * window.share for window in self.windows if window is not None)
+        self.share = stays / total if total else 0.0
+
+
+def _release(driver: Driver) -> None:
+    driver.use()
+    driver.l2.release()

@@ -1,17 +1,29 @@
-"""A device whose kernels begin with more code: a watch (block_trace.py) or a flag (entry_flag.py).
+"""A device whose kernels begin with more code: a record of their blocks, or a check of a flag.
 
 Input: a device, text for the start of each kernel's body, and parameters before the kernel's own.
 Output: a device that hosts use like any other.
+
+`Watch` records where and when blocks run, for pictures and for occupancy: the SM's number, and
+times of the device's own clock.  It costs a few writes per block, so it is off when times are
+measured.  With `Flag`, blocks end at once while the budget is 0, as in REEF, a design for
+comparison; `EntryKernels` starts such a kernel again.  It is for timing only: a kernel that
+overwrites its own input gives another result the second time.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tilewright.base.errors import CompilerBug
+from tilewright.elastic.timeline import BlockSpan
+from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CudaDevice, DeviceEvent, DeviceMemory, HostWords
+from tilewright.hosts.cuda_elastic import Budget
 from tilewright.hosts.cuda_tasks import CScalar, Launch, Task
 from tilewright.hosts.tensors import Array
 
@@ -99,3 +111,138 @@ class InstrumentedDevice:
 
     def milliseconds(self, run: Callable[[], None]) -> float:
         return self._device.milliseconds(run)
+
+
+#: The most spans until the next reset; later ones are dropped.
+MOST_SPANS = 1 << 16
+#: Words of a span: SM and threads, start and end in nanoseconds.
+FIELDS = 3
+TEXT = """
+#ifdef CUDA_ON_CPU
+#include <chrono>
+__device__ inline unsigned long long watch_clock() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+__device__ inline unsigned watch_sm() { return cuda_cpu::now->block->processor; }
+#else
+__device__ inline unsigned long long watch_clock() {
+  unsigned long long found;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(found));
+  return found;
+}
+__device__ inline unsigned watch_sm() {
+  unsigned found;
+  asm volatile("mov.u32 %0, %smid;" : "=r"(found));
+  return found;
+}
+#endif
+struct Watched {  // lives as long as its block's first thread
+  unsigned long long *to, begin;
+  __device__ Watched(unsigned long long *to) : to(to), begin(watch_clock()) {}
+  __device__ ~Watched() {
+    if (threadIdx.x != 0) return;
+    const unsigned n = atomicAdd((unsigned *)to, 1u);
+    if (n >= MOST_SPANS) return;
+    unsigned long long *at = to + 1 + 3ull * n;
+    at[0] = (unsigned long long)blockDim.x << 32 | watch_sm(), at[1] = begin, at[2] = watch_clock();
+  }
+};
+""".replace("MOST_SPANS", str(MOST_SPANS))
+
+
+class BlockTrace:
+    """The memory to which the kernels of one task write their spans."""
+
+    def __init__(self, device: CudaDevice, task: str, critical: bool) -> None:
+        self._device, self._task, self._critical = device, task, critical
+        self._memory = device.memory(8 * (1 + FIELDS * MOST_SPANS))
+
+    @property
+    def address(self) -> int:
+        return self._memory.address
+
+    def reset(self) -> None:
+        self._device.write(self.address, np.zeros(1, np.uint64))
+
+    def spans(self) -> list[BlockSpan]:
+        """The spans, in microseconds of the device's clock."""
+        (found,) = np.frombuffer(self._device.read(self.address, 8), np.uint64)
+        count = min(int(found), MOST_SPANS)
+        raw = self._device.read(self.address + 8, 8 * FIELDS * count)
+        return [
+            BlockSpan(
+                int(place) & 0xFFFFFFFF,
+                begin / 1e3,
+                end / 1e3,
+                self._task,
+                self._critical,
+                int(place) >> 32,
+            )
+            for place, begin, end in np.frombuffer(raw, np.uint64).reshape(-1, FIELDS).tolist()
+        ]
+
+
+def traced(device: CudaDevice, watch: BlockTrace) -> InstrumentedDevice:
+    """A device whose kernels all write spans."""
+    added = Instrumentation(TEXT, "unsigned long long *watch", "const Watched watched(watch);")
+    return InstrumentedDevice(device, added, lambda: (ctypes.c_void_p(watch.address),))
+
+
+#: Launches whose answers have their own words: more than are ever in flight.
+WORDS = 8
+FLAG_CHECK = Instrumentation(
+    "",
+    "const volatile unsigned *entry_flag, volatile unsigned *entry_told, unsigned entry_launch",
+    "__shared__ bool entry_goes;"
+    " if (threadIdx.x == 0 && (entry_goes = *entry_flag == 0)) *entry_told = entry_launch;"
+    " __syncthreads(); if (entry_goes) return;",
+)
+
+
+class Flag:
+    """A device for a host, and a record of launches of which some block ended at once."""
+
+    def __init__(self, device: CudaDevice, budget: Budget) -> None:
+        self._budget, self._launches = budget, 0
+        self._told: list[HostWords] = [device.words() for _ in range(WORDS)]
+        self.device = InstrumentedDevice(device, FLAG_CHECK, self._args)
+
+    def _args(self) -> tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]:
+        self._launches += 1
+        return (
+            ctypes.c_void_p(self._budget.address),
+            ctypes.c_void_p(self._told[self._launches % WORDS].address),
+            ctypes.c_uint(self._launches),
+        )
+
+    @property
+    def launches(self) -> int:
+        return self._launches
+
+    def dropped(self, launch: int) -> bool:
+        return int(self._told[launch % WORDS].value[0]) == launch
+
+
+class EntryKernels:
+    """A plan in which a kernel is complete if no block of its launch ended at once."""
+
+    def __init__(self, host: CudaHost, launches: Sequence[Launch], flag: Flag) -> None:
+        self._host, self._launches, self._flag = host, launches, flag
+        self.ends, self._complete = range(1, 1 + len(launches)), 0
+        self._started: list[tuple[int, int]] = []
+
+    def begin(self) -> None:
+        self._complete = 0
+        self._started.clear()
+
+    def start(self, number: int, workers: int, plain: bool = False) -> None:
+        self._host.device.start(self._launches[number])
+        self._started.append((number, self._flag.launches))
+
+    def complete_after(self, number: int) -> int:
+        """The number of complete kernels; launches end in order."""
+        kernel, launch = self._started.pop(0)
+        # A kernel after a dropped one has read values that were not computed yet.
+        if kernel == self._complete and not self._flag.dropped(launch):
+            self._complete += 1
+        return self._complete

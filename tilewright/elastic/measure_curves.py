@@ -23,7 +23,6 @@ from tilewright.base.errors import InputError, UsageError
 from tilewright.bundle import Bundle
 from tilewright.bundle.format import MALFORMED, digest
 from tilewright.elastic.agents import NormalAgent
-from tilewright.elastic.concurrency import Concurrency
 from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import CriticalModel
 from tilewright.elastic.gil_priority import InterpreterPriority
@@ -39,9 +38,9 @@ from tilewright.elastic.policy import (
     Phase,
     Scheduler,
 )
-from tilewright.elastic.policy.curves import LEVELS, REQUESTS, covering, gaps, levels_of
-from tilewright.elastic.policy.designs import ALL, Design
-from tilewright.elastic.policy.selection import most_concurrent
+from tilewright.elastic.policy.budgets import LEVELS, REQUESTS, covering, gaps, levels_of
+from tilewright.elastic.policy.designs import ALL, Design, most_concurrent
+from tilewright.elastic.settings import Concurrency
 from tilewright.hosts.cuda import TARGET
 from tilewright.hosts.cuda_devices import CudaDevice
 from tilewright.hosts.cuda_tasks import Launch

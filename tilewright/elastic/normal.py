@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tilewright.elastic.costs import kernel_costs, run_ends
-from tilewright.elastic.entry_flag import EntryKernels, Flag
 from tilewright.elastic.gates import gates_of
+from tilewright.elastic.instrumented import EntryKernels, Flag
 from tilewright.elastic.measure_curves import PlacedPlan, kernel_times, repeated
 from tilewright.elastic.plans import (
     ElasticKernels,
@@ -21,6 +20,8 @@ from tilewright.elastic.plans import (
     NormalPlan,
     PlainKernels,
     WholePlain,
+    kernel_costs,
+    run_ends,
 )
 from tilewright.elastic.policy.designs import Design
 from tilewright.hosts.cuda import CudaHost

@@ -1,19 +1,23 @@
-"""How a normal model is launched: kernel by kernel or in runs, elastic or plain.
+"""How a normal model is launched: kernel by kernel or in runs, elastic or plain; and its costs.
 
-Input: a loaded bundle (`CudaHost`) or its elastic plan.  Output: launches, and how many kernels of
-the inference are complete.  The policy decides when each is launched.
+Input: a loaded bundle (`CudaHost`) or its elastic plan; measured microseconds of its kernels.
+Output: launches, and how many kernels of the inference are complete; `KernelCost`s for the policy,
+ends of runs.  The policy decides when each is launched; measure_curves.py measures.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
 
+from tilewright.elastic.policy import KernelCost
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_elastic import ElasticPlan
 from tilewright.hosts.cuda_tasks import Launch
+from tilewright.hosts.tensors import largest_extents
 
 
 class NormalPlan(Protocol):
@@ -117,3 +121,44 @@ class WholePlain:
 
     def complete_after(self, number: int) -> int:
         return 1
+
+
+#: The least microseconds of the kernels that one call starts.
+RUN_US = 300.0
+
+
+def kernel_costs(host: CudaHost, microseconds: Sequence[float]) -> tuple[KernelCost, ...]:
+    """Costs of the kernels of a host's largest plan at its largest extents, for designs that decide
+    by kernels.
+
+    microseconds: the measured time of each kernel alone
+    """
+    found = []
+    steps = host.steps(-1, largest_extents(host.bundle.manifest))
+    for (slot, launch), took in zip(steps, microseconds, strict=True):
+        tile = took / -(-launch.blocks // host.residents(slot, launch))
+        chunk = tile / max(1, host.forms[slot].chunks)
+        found.append(KernelCost(launch.blocks, launch.group, tile, chunk, whole_us=took))
+    return tuple(found)
+
+
+def run_ends(microseconds: Sequence[float], least: float = RUN_US) -> list[int]:
+    """For each run the number of the first kernel after it.  All runs but the last take at least
+    `least` microseconds."""
+    ends, spent = list[int](), 0.0
+    for number, took in enumerate(microseconds, 1):
+        spent += took
+        if spent >= least or number == len(microseconds):
+            ends.append(number)
+            spent = 0.0
+    return ends
+
+
+def run_cost(kernels: Sequence[KernelCost]) -> KernelCost:
+    """The cost of a run, which the policy sees as one kernel."""
+    return replace(
+        kernels[0],
+        tile_us=sum(kernel.tile_us for kernel in kernels),
+        chunk_us=max(kernel.chunk_us for kernel in kernels),
+        whole_us=sum(kernel.whole_us for kernel in kernels),
+    )

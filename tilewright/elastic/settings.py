@@ -1,19 +1,21 @@
 """Settings of a run, and the devices that they need: a stream for each model.
 
-Input: settings, names of critical tasks, the number of normal ones.  Output: devices.  No model is
-loaded here, and nothing is decided while requests come.
+Input: settings, names of critical tasks, the number of normal ones.  Output: devices; and the
+choices of how many normal models run at once, and whether their runs have gates, in the order in
+which they are tried.  No model is loaded here, and nothing is decided while requests come;
+corun.py measures how much each choice slows critical models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from tilewright.elastic.block_trace import BlockTrace, traced
+from tilewright.elastic.instrumented import BlockTrace, traced
 from tilewright.elastic.policy import Design, design
-from tilewright.elastic.policy.curves import LEVELS
+from tilewright.elastic.policy.budgets import LEVELS
 from tilewright.hosts.cuda_devices import CpuDevice, CudaDevice, NvidiaDevice
 from tilewright.hosts.cuda_driver import Driver
 
@@ -113,3 +115,36 @@ def _drivers(settings: Settings, chosen: Design) -> tuple[Driver, Driver]:
     first = max(2, round(sms * chosen.split / 2) * 2)
     own, rest = Driver.parts(0, [first, sms - first])
     return own, rest
+
+
+#: Numbers of normal models at once that are tried if a bound cannot be kept beside all of them.
+FEWER = (2, 1)
+
+
+class Concurrency(NamedTuple):
+    """together: the most normal models that run at once
+    gated: True if their runs have gates (gates.py)
+    """
+
+    together: int
+    gated: bool = False
+
+
+def choices(
+    every: int, asked: int | None, promises: bool, may_wait: Callable[[], bool]
+) -> Iterator[Concurrency]:
+    """Choices in the order in which they are tried: more normal work first (decision 59).
+
+    every: normal models;  asked: of them at once, 0: all; None: as many as bounds allow
+    promises: True if the policy has bounds; otherwise only the first choice is tried
+    may_wait: whether gates are possible; called only if the first choice breaks a bound
+    """
+    most = min(asked or every, every)
+    yield Concurrency(most)
+    if not promises:
+        return
+    gated = may_wait()
+    if gated:
+        yield Concurrency(most, True)
+    if asked is None:
+        yield from (Concurrency(number, gated) for number in FEWER if number < every)

@@ -1,6 +1,6 @@
 """Pictures of when each block was resident on a multiprocessor.
 
-Input: spans, from the simulator or from instrumented kernels (block_trace.py).  Output: SMs over
+Input: spans, from the simulator or from instrumented kernels (instrumented.py).  Output: SMs over
 time as SVG, and the same as a trace for Perfetto.  Critical blocks have one colour, each normal
 task another.
 """

@@ -1,7 +1,8 @@
 """Arithmetic on graph nodes, for the formulas of operator functions: numbers become constants.
 
 Input: nodes and Python numbers.  Output: nodes.  Shorthand over graph/node.py; it adds no op and
-knows nothing of ONNX.
+knows nothing of ONNX.  Elements at known positions become views where positions follow a pattern:
+slices, flips and repeats take no memory, where a table of positions would.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ from tilewright.base.model_limits import within
 from tilewright.base.scalars import SCALARS
 from tilewright.graph import ops
 from tilewright.graph.node import (
+    FOLD_LIMIT,
     Node,
     broadcast,
+    concat,
     constant,
     costs,
     elementwise,
     evaluate,
     fact,
+    flip,
+    gather,
     reduce,
     reshape,
     scalar_like,
@@ -263,3 +268,46 @@ def known_number(x: Node, what: str) -> Number:
 def ints(values: Sequence[int] | Array) -> Node:
     """A constant i64 vector: a shape, for example."""
     return constant(np.asarray(values, dtype=np.int64).reshape(-1), I64)
+
+
+#: The most pieces that longer axes are made of.
+PIECES = 8
+
+
+def picked(x: Node, places: Array, axis: int) -> Node:
+    """x at these positions along an axis; few of them by a table, which one kernel reads."""
+    ends = [] if places.size <= FOLD_LIMIT else _pieces(places)
+    if not 0 < len(ends) <= PIECES:
+        return gather(x, constant(places.astype(np.int32)), axis)
+    starts = [0, *ends[:-1]]
+    return concat([_piece(x, places[a:b], axis) for a, b in zip(starts, ends, strict=True)], axis)
+
+
+def _pieces(places: Array) -> list[int]:
+    """Where each run with one distance ends; no more of them than one too many."""
+    steps, at = np.diff(places), 0
+    ends: list[int] = []
+    while at < places.size and len(ends) <= PIECES:
+        other = np.flatnonzero(steps[at:] != steps[at]) if at < steps.size else np.array([])
+        at = at + int(other[0]) + 1 if other.size else places.size
+        ends.append(at)
+    return ends
+
+
+def _piece(x: Node, places: Array, axis: int) -> Node:
+    """A run of positions: all alike, or every n-th forwards or backwards."""
+    first, step = int(places[0]), int(places[1] - places[0]) if places.size > 1 else 1
+    if not step:
+        shape = (*x.shape[:axis], places.size, *x.shape[axis + 1 :])
+        return broadcast(take(x, axis, first, 1), shape)
+    if step > 0:
+        return take(x, axis, first, places.size, step)
+    return take(flip(x, (axis,)), axis, x.shape[axis] - 1 - first, places.size, -step)
+
+
+def repeated(x: Node, times: int, axis: int) -> Node:
+    """Each element `times` times, one after the other."""
+    wide = unsqueeze(x, (axis + 1,))
+    shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+    made = (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :])
+    return reshape(broadcast(wide, shape), made)

@@ -1,14 +1,17 @@
 """Reads a model file without its weights.
 
 Input: a path or an `onnx.ModelProto`.  Output: a `Model` whose functions are inlined, or
-InvalidModel.  It gives no dimension a value (see shapes.py).
+InvalidModel.  It gives no dimension a value (see shapes.py).  Nodes of all graphs are sorted, in
+the file's order as far as possible: each reads only results of earlier nodes.  InvalidModel says if
+nothing makes a tensor, if two nodes make it, or if there is a cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 import onnx
@@ -34,9 +37,8 @@ from tilewright.frontend.initializers import (
 )
 from tilewright.frontend.inline_functions import write_out
 from tilewright.frontend.opsets import OLDEST
-from tilewright.frontend.structure_checks import check_bounds, domain_of, subgraphs
+from tilewright.frontend.structure_checks import check_bounds, describe, domain_of, subgraphs
 from tilewright.frontend.subgraphs import names_read
-from tilewright.frontend.topological_order import put_in_order
 from tilewright.graph.node import Node
 
 Dim = int | str | None
@@ -248,3 +250,85 @@ def _drop_unread(graph: GraphProto, version: int, read: Collection[str]) -> None
         for i, (name, output) in enumerate(zip(node.output, declared, strict=False)):
             if name not in read and output.option == OpSchema.FormalParameterOption.Optional:
                 node.output[i] = ""
+
+
+def put_in_order(graph: GraphProto, around: Collection[str] = frozenset()) -> None:
+    """around: what the graphs around this one have.  A sorted graph stays as it is."""
+    given = {x.name for x in (*graph.input, *graph.initializer)}
+    makers: dict[str, int] = {}
+    for at, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in makers or name in given:
+                raise InvalidModel(
+                    f"tensor {name!r} is made twice",
+                    hint="the file is damaged: export the model again",
+                    node=describe(node), op=node.op_type,
+                )  # fmt: skip
+            makers[name] = at
+    visible = {*around, *given, *makers}
+    for node in graph.node:
+        for body in subgraphs(node):
+            put_in_order(body, visible)
+    needed = [[*_made_here(node, makers, visible)] for node in graph.node]
+    for output in graph.output:
+        if output.name not in visible:
+            raise InvalidModel(
+                f"no node makes the output {output.name!r}",
+                hint="the file is damaged, or its nodes were renamed: export the model again",
+                output=output.name,
+            )
+    if any(before >= at for at, makes in enumerate(needed) for before in makes):
+        nodes = [graph.node[at] for at in _order(graph.node, needed)]
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(copies)
+
+
+def _made_here(node: NodeProto, makers: dict[str, int], visible: Collection[str]) -> Iterator[int]:
+    """The positions of the nodes whose results a node reads."""
+    for name in _read(node):
+        if name in makers:
+            yield makers[name]
+        elif name not in visible:
+            raise InvalidModel(
+                f"nothing makes the tensor {name!r}, which a node reads",
+                hint="the file is damaged, or its nodes were renamed: export the model again",
+                node=describe(node), op=node.op_type,
+            )  # fmt: skip
+
+
+def _read(node: NodeProto) -> Iterator[str]:
+    """The tensors that a node reads from the graph around it, also inside its subgraphs."""
+    yield from filter(None, node.input)
+    for body in subgraphs(node):
+        own = {x.name for x in (*body.input, *body.initializer)}
+        own |= {name for inner in body.node for name in inner.output}
+        reads = [*(n for inner in body.node for n in _read(inner)), *(o.name for o in body.output)]
+        yield from (name for name in reads if name not in own)
+
+
+def _order(nodes: Sequence[NodeProto], needed: Sequence[Sequence[int]]) -> list[int]:
+    """Positions in an order that satisfies `needed`; the earlier of two goes first if it can."""
+    readers: list[list[int]] = [[] for _ in nodes]
+    missing = [len(set(before)) for before in needed]
+    for at, before in enumerate(needed):
+        for maker in set(before):
+            readers[maker].append(at)
+    ready = [at for at, count in enumerate(missing) if not count]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        at = heappop(ready)
+        order.append(at)
+        for reader in readers[at]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready, reader)
+    if len(order) < len(nodes):
+        stuck = nodes[next(at for at, count in enumerate(missing) if count)]
+        raise InvalidModel(
+            "nodes need each other's results in a cycle",
+            hint="the file is damaged: export the model again",
+            node=describe(stuck), op=stuck.op_type,
+        )  # fmt: skip
+    return order

@@ -4,6 +4,7 @@
 function from events to actions, and `designs.py` the designs: ours, and common ones.
 """
 
+from tilewright.elastic.policy.budgets import Hold, holds
 from tilewright.elastic.policy.designs import DESIGNS, Design, design
 from tilewright.elastic.policy.events import (
     Action,
@@ -26,7 +27,6 @@ from tilewright.elastic.policy.events import (
     Tick,
     Withdraw,
 )
-from tilewright.elastic.policy.holds import Hold, holds
 from tilewright.elastic.policy.scheduler import Scheduler
 from tilewright.elastic.policy.state import SchedulerState
 from tilewright.elastic.policy.tasks import (

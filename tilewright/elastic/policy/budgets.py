@@ -2,16 +2,63 @@
 
 Input: phases with slowdown curves, a bound.  Output: for each phase the number of workers that
 normal kernels may keep, such that the predicted slowdown of the whole request stays under the
-bound.  Pure functions.
+bound; the parts of a request with their budgets (`Hold`).  Pure functions.
+
+How curves are measured, on a device and in the simulator alike, is here too: the budgets to try,
+the gaps between requests, and the time that represents many (measure_curves.py and
+lab/simulator/measure.py measure).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from math import exp, log
 
+from tilewright.base.budget import EVERYBODY
+from tilewright.base.quantiles import quantile
 from tilewright.elastic.policy.tasks import Critical, Phase
+
+#: The share of requests that a curve's slowdown covers; it exceeds the promised 99 %.
+COVERED = 0.995
+#: The number of requests from which that share is estimated.
+REQUESTS = 200
+#: Points of a curve besides 0.
+LEVELS = 6
+#: The shortest and the longest gap before a request, relative to their mean.
+GAPS = (1 / 3, 5 / 3)
+#: The golden ratio.  The fractional parts of its multiples fill [0, 1) evenly (Weyl), in an order
+#: that no periodic kernel can stay in step with.
+GOLDEN = (5**0.5 - 1) / 2
+
+
+def covering(times: Sequence[float]) -> float:
+    """The time that covers the share COVERED of requests; the longest if they are few."""
+    return quantile(times, COVERED)
+
+
+def gaps(mean: float) -> Iterator[float]:
+    """Gaps between requests, without end; the same sequence each time.
+
+    They are long enough for normal kernels to fill the device again, and irregular enough for
+    requests to meet them at all stages.
+    """
+    least, most = GAPS
+    for number in count(1):
+        yield mean * (least + (most - least) * (number * number * GOLDEN % 1))
+
+
+def levels_of(workers: int, steps: int) -> tuple[int, ...]:
+    """Budgets to try besides 0: all workers, halved repeatedly.
+
+    The first few workers matter most: one on each multiprocessor slows the critical model nearly as
+    much as eight do (decision 55).
+    """
+    parts = (max(1, workers >> n) for n in range(steps, 1, -1))
+    return tuple(dict.fromkeys((*parts, EVERYBODY)))
+
 
 #: The share of requests over their bound that the correction aims at; the promise is 1 %.
 OVER = 0.005
@@ -90,3 +137,31 @@ def corrected(margin: float, over: bool) -> float:
     # It may exceed the largest margin by one step, so that each request over its bound counts in
     # full.
     return min(MOST_MARGIN * exp(STEP), max(1.0, margin * factor))
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Kernels [first, last) of a critical model under a budget.
+
+    waits: True if they begin when the workers beyond the budget have left, or after the `settle_us`
+           of the request's `Begin`
+    """
+
+    budget: int
+    first: int
+    last: int
+    waits: bool = False
+
+
+def holds(phases: Sequence[Phase], budgets: Sequence[int], settle_us: float) -> list[Hold]:
+    """A `Hold` for each phase.  Kernels wait only where the budget falls, since else no worker
+    leaves.
+
+    settle_us: as in `Begin`
+    """
+    found, first, before = list[Hold](), 0, EVERYBODY
+    for phase, budget in zip(phases, budgets, strict=True):
+        last = first + phase.kernels
+        found.append(Hold(budget, first, last, settle_us > 0 and budget < before))
+        first, before = last, budget
+    return found

@@ -19,7 +19,16 @@ from tilewright.base.fast_records import changed
 from tilewright.elastic.policy.admission import admit, disturbing, late
 from tilewright.elastic.policy.baseline import Baseline
 from tilewright.elastic.policy.budgets import corrected
-from tilewright.elastic.policy.designs import ALL, Allotment, Design, LaunchContext
+from tilewright.elastic.policy.designs import (
+    ALL,
+    Allotment,
+    Design,
+    LaunchContext,
+    eligible,
+    may_begin,
+    most_concurrent,
+    passed_on,
+)
 from tilewright.elastic.policy.events import (
     Allow,
     Arrived,
@@ -38,12 +47,13 @@ from tilewright.elastic.policy.events import (
 from tilewright.elastic.policy.feedback import (
     Answer,
     answered,
+    left,
+    paused,
     probes_ended,
     probing,
+    recounted,
     runs_though_late,
 )
-from tilewright.elastic.policy.recounts import left, paused, recounted
-from tilewright.elastic.policy.selection import eligible, may_begin, most_concurrent, passed_on
 from tilewright.elastic.policy.state import (
     Flight,
     Progress,

@@ -18,8 +18,7 @@ from dataclasses import replace
 from math import exp, log
 
 from tilewright.base.fast_records import slotted
-from tilewright.elastic.policy.budgets import predicted
-from tilewright.elastic.policy.curves import COVERED
+from tilewright.elastic.policy.budgets import COVERED, predicted
 from tilewright.elastic.policy.tasks import Critical, Curve, Phase
 
 #: The share of requests that may exceed a bound: by the curve, and by our promise.

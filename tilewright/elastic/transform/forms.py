@@ -1,7 +1,7 @@
 """Writes the elastic forms of a kernel: a tile function, workers that draw tiles, and a slice.
 
 Input: a kernel with its verdict.  Output: text of CUDA C++.  The extra parameters of the forms are
-`tilewright::TileRange` and `tilewright::Turn`; arguments.py has them for Python.
+`tilewright::TileRange` and `tilewright::Turn`; cpu_trial.py has them for Python.
 """
 
 from __future__ import annotations

@@ -14,8 +14,14 @@ import numpy as np
 
 from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
-from tilewright.elastic.transform.arguments import alone, each_of, shard, tasks_of
-from tilewright.elastic.transform.cpu_trial import TrialLaunch, names_of_forms
+from tilewright.elastic.transform.cpu_trial import (
+    TrialLaunch,
+    alone,
+    each_of,
+    names_of_forms,
+    shard,
+    tasks_of,
+)
 from tilewright.hosts.cuda_devices import DeviceMemory, HostWords, NvidiaDevice
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
 from tilewright.hosts.cuda_tasks import CValue, Zeroes

@@ -1,7 +1,9 @@
 """Adds elastic forms to a CUDA source, next to each kernel that can have them.
 
 Input: text of a file.  Output: the same text with additions, and a report on each kernel.  The
-source is not run or preprocessed, and its own kernels are not changed.
+source is not run or preprocessed, and its own kernels are not changed.  What only the host's
+compiler needs is removed for NVRTC and for kernels on the CPU (`device_part`); headers that were
+not found are included where they exist.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform.copies import Copier
@@ -20,18 +23,21 @@ from tilewright.elastic.transform.cuda_source import (
     Source,
     SourceLine,
     headers,
+    included,
     inside,
     read,
 )
-from tilewright.elastic.transform.definitions import CudaSource, modules
+from tilewright.elastic.transform.definitions import CudaSource, modules, whole
 from tilewright.elastic.transform.eligibility import Reason, Verdict, rulebooks
 from tilewright.elastic.transform.forms import MARK, PRELUDE, forms
-from tilewright.elastic.transform.host_code import device_part
 from tilewright.elastic.transform.identity import Identity
 from tilewright.elastic.transform.padding import Padding, padding
 from tilewright.elastic.transform.proof import Proof
 from tilewright.elastic.transform.refusals import WITHIN_WHY, Refusals, missing_names
 from tilewright.elastic.transform.word_index import COPIED, SourceUnit, index
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 #: The most threads of a block, on every device.
 MOST_THREADS = 1024
@@ -291,3 +297,68 @@ def _notes(found: CudaSource, verdict: Verdict) -> list[str]:
     if _CLOCK.search(text):
         notes.append("clocks and the number of the multiprocessor are the worker's")
     return notes
+
+
+#: Headers that device code needs and that its compiler has.
+_KEPT = re.compile(r"cuda_fp16|cuda_bf16|cooperative_groups|mma\.h|cuda/|cub/|crt/|cuda_pipeline")
+_SCOPES = frozenset({"function_definition", "lambda_expression", "compound_statement"})
+#: Definitions other than functions, and the places where they may be removed.
+_OTHERS = ("declaration", "expression_statement", "using_declaration", "struct_specifier",
+           "class_specifier", "type_definition", "alias_declaration",
+           "template_instantiation")  # fmt: skip
+_PLACES = ("translation_unit", "preproc_if", "preproc_ifdef", "preproc_else", "declaration_list",
+           "namespace_definition", "linkage_specification")  # fmt: skip
+#: Text of declarations that the device may need.
+_NEEDED = re.compile(
+    r"__device__|__constant__|__managed__|__global__|__shared__|\bconst\b|\bconstexpr\b"
+    r"|\bstruct\b|\bclass\b|\benum\b|\bunion\b|\btypedef\b|\busing \w+\s*=|cooperative_groups"
+    r"|nvcuda"
+)
+#: Text of declarations that only the host's library has.
+_HOST = re.compile(r"\bstd::(?!(?:numeric_limits|is_|enable_if|conditional)\b)")
+
+
+def device_part(module: CudaSource, headers: Headers) -> list[Edit]:
+    edits = [Edit(node.start_byte, node.end_byte, _lines(module, node)) for node in _hosts(module)]
+    for source, directive in headers.missing:
+        name = included(directive.tokens)
+        if source is module.source and name and not _KEPT.search(name):
+            text = module.source.between(directive.start, directive.end)
+            quoted = (
+                directive.tokens[0].text if directive.tokens[0].kind == "string" else f"<{name}>"
+            )
+            guard = f"#if __has_include({quoted})"
+            edits.append(Edit(directive.start, directive.end, f"{guard}\n{text}\n#endif"))
+    return edits
+
+
+def _lines(module: CudaSource, node: Node) -> str:
+    """The line breaks of a removed part, so that line numbers stay the same."""
+    return "\n" * module.source.of(node).count("\n")
+
+
+def _hosts(module: CudaSource) -> Iterator[Node]:
+    of = module.source.of
+    for node in inside(module.source.root, skip=_SCOPES):
+        if node.type == "function_definition" and not _inside_type(node):
+            if not (module.is_marked(node) or module.is_made(node)):
+                yield whole(node)
+        elif node.type in _OTHERS:
+            outer = whole(node)
+            parent = outer.parent
+            if parent is not None and parent.type in _PLACES and not _needed(of(outer)):
+                yield outer
+
+
+def _needed(text: str) -> bool:
+    """True if the device may need a declaration; it does not need those of the host's library."""
+    return bool(_NEEDED.search(text)) and not _HOST.search(text)
+
+
+def _inside_type(node: Node) -> bool:
+    parent = node.parent
+    while parent is not None:
+        if parent.type == "field_declaration_list":
+            return True
+        parent = parent.parent
+    return False

@@ -1,41 +1,18 @@
 """The ONNX operators, by kind: importing this package fills the operator table."""
 
-from tilewright.frontend.operators import (
+from tilewright.frontend.operators import (  # noqa: F401
     activation,
-    convolution,
     elementwise,
     fused,
     indexing,
     matmul,
-    matmul_nbits,
     movement,
     normalization,
-    pooling,
     quantization,
     recurrent,
     reduction,
     resize,
     shape,
-    top_k,
     transformer,
+    windows,
 )
-
-__all__ = [
-    "activation",
-    "convolution",
-    "elementwise",
-    "fused",
-    "indexing",
-    "matmul",
-    "matmul_nbits",
-    "movement",
-    "normalization",
-    "pooling",
-    "quantization",
-    "recurrent",
-    "reduction",
-    "resize",
-    "shape",
-    "top_k",
-    "transformer",
-]

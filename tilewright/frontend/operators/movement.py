@@ -16,8 +16,8 @@ from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.base.model_limits import within
 from tilewright.frontend import arithmetic as al
+from tilewright.frontend.arithmetic import picked
 from tilewright.frontend.operator_table import operator
-from tilewright.frontend.static_gather import picked
 from tilewright.graph import node as gr
 from tilewright.graph.node import Node
 

@@ -18,8 +18,8 @@ from tilewright.base.dtypes import F32, I8, I32, U8, DType
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.base.model_limits import within
 from tilewright.frontend import arithmetic as al
+from tilewright.frontend.arithmetic import picked, repeated
 from tilewright.frontend.operator_table import operator
-from tilewright.frontend.static_gather import picked, repeated
 from tilewright.graph import ops
 from tilewright.graph.node import (
     Node,
