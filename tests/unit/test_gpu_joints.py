@@ -39,7 +39,6 @@ from tilewright.kernel.loops import TileFn
 from tilewright.plan.arena import lasting
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.joined.side_by_side import together
-from tilewright.targets.gpu.product.chains import for_chain
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
 from tilewright.targets.gpu.vectors import vectors
@@ -127,11 +126,10 @@ def lowered(joint: Joint, pick: Callable[[], FewRowsSchedule]) -> TileFn:
     WGSL no two may write to one vector.
     """
     assert joint.chain
-    while not (schedule := for_chain(joint.chain, pick())):
+    while not (found := lower_chain(joint.chain, pick())):
         pass
-    found = lower_chain(joint.chain, schedule)
-    assert found is not None
-    made, _ = found
+    made, schedule = found
+    assert isinstance(schedule, FewRowsSchedule)
     if joint.chain.norm:
         assert len(made.buffers) not in vectors(made.body)
         assert made.scratch[0].size == schedule.threads
