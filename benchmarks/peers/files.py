@@ -92,12 +92,12 @@ def prepared(
         _link(served, path)
     made = Files(case, folder, path, inputs, {}, {}, case.flops, dims=dims)
     made.expected = _expected(path, inputs)
-    _stamped(made, "bundle", _compiler(), partial(_write_bundle, targets))
+    stamped(made, "bundle", _compiler(), partial(_write_bundle, targets))
     if "bundle" not in made.missing:
         plan = open_bundle(folder / "bundle").manifest.plans[-1]
         made.flops = case.flops or sum(step.flops for step in plan.steps)
     if isinstance(work, Model) and "fixed.onnx" in kinds:
-        _stamped(made, "fixed.onnx", source(Path(fixed.__file__)), _write_fixed)
+        stamped(made, "fixed.onnx", source(Path(fixed.__file__)), _write_fixed)
     if isinstance(work, Model):
         _links(made, "tfjs", {n: models / "tfjs" / work.stem / n for n in TFJS_FILES})
     name = f"{work.stem if isinstance(work, Model) else case.name}.tflite"
@@ -171,7 +171,7 @@ def _compiler() -> str:
     return source(*sorted(Path(tilewright.__file__).parent.rglob("*.py")))
 
 
-def _stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
+def stamped(made: Files, name: str, by: str, make: Callable[[Files, Path], None]) -> None:
     """A file or folder of the case, made again if model, sizes or maker `by` has changed."""
     target, stamp = made.folder / name, made.folder / f"{name}.stamp"
     status = made.onnx.stat()

@@ -111,14 +111,14 @@ def measure(host: str, report: Show) -> Device:
     engine = engine_of(host)
     report(host, 0, 1)
     with tempfile.TemporaryDirectory(prefix="tilewright-primitives-") as folder:
-        paths, places = _bundles(Path(folder))
+        paths, places = bundles(Path(folder))
         with open_timers(host, paths, 1) as timers:
             found = _timed(host, timers, places, report)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Device(host, host in KINDS, engine, cpu(), today, __version__, found)
 
 
-def _bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], TimedPlan]]:
+def bundles(folder: Path) -> tuple[list[Path], dict[tuple[str, bool], TimedPlan]]:
     """One bundle per way, one plan per schedule; and where each (primitive, tuned) is."""
     ways: dict[BundleKind, list[Setup]] = {}
     places: dict[tuple[str, bool], TimedPlan] = {}
@@ -153,7 +153,7 @@ def _timed(
     found = {}
     for done, primitive in enumerate(MEASURED, 1):
         report(f"{host}: {primitive.name}", done, total)
-        found[primitive.name] = _finding(partial(run, primitive.name))
+        found[primitive.name] = comparison(partial(run, primitive.name))
     return found
 
 
@@ -168,7 +168,7 @@ def warm_up(runs: Sequence[Callable[[], float]]) -> None:
         best = [min(pair) for pair in zip(times, best, strict=True)]
 
 
-def _finding(run: Callable[[bool], float]) -> Finding:
+def comparison(run: Callable[[bool], float]) -> Finding:
     """Untuned over tuned, by turns, each first in every other round."""
     ratios: list[float] = []
     while len(ratios) < ROUNDS:

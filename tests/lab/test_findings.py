@@ -136,12 +136,12 @@ def test_rounds_swap_sides_and_end_early_where_settings_lie_far_apart() -> None:
         asked.append(tuned)
         return 1.0 if tuned else 2.0
 
-    found = command._finding(run)
+    found = command.comparison(run)
     assert found == Finding(2.0, 2.0, 2.0, command.FEW_ROUNDS)
     assert asked[:4] == [False, True, True, False]
-    assert command._finding(lambda tuned: 1.0).n == command.ROUNDS
+    assert command.comparison(lambda tuned: 1.0).n == command.ROUNDS
     with pytest.raises(UsageError, match="clock"):
-        command._finding(lambda tuned: 0.0)
+        command.comparison(lambda tuned: 0.0)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_warm_up_ends_when_nothing_becomes_faster(times: list[float], passes: in
 def test_a_way_per_kind_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal passes, features and columns share a bundle; equal schedules a plan."""
     monkeypatch.setattr(command, "MATMUL", (16, 16, 16))
-    paths, places = command._bundles(tmp_path)
+    paths, places = command.bundles(tmp_path)
     assert len(paths) == 3 + len(wasm.PASSES)
     assert set(places) == {(p.name, tuned) for p in MEASURED for tuned in (False, True)}
     assert places["unroll", True] == places["fma", True] != places["unroll", False]

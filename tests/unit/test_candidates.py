@@ -27,7 +27,7 @@ from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.strategies import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning import catalogue, offers
-from tilewright.tuning.candidates import _mixed, build, space_of
+from tilewright.tuning.candidates import build, mixed, space_of
 from tilewright.tuning.catalogue import kernels_of
 
 X86 = CLASSES["wasm-x86-relaxed-32k"]
@@ -114,7 +114,7 @@ def test_the_best_of_every_family_comes_early() -> None:
             Candidate(None, "extended", cost, 0, 0.0, family)
             for cost, family in zip(some, families, strict=True)
         ]
-        return "".join(families[n] for n in _mixed(range(len(found)), found))
+        return "".join(families[n] for n in mixed(range(len(found)), found))
 
     assert order("aaaaabbc") == "abacabaa"
     assert order("aaaa") == "aaaa"

@@ -78,6 +78,7 @@ def test_table(capsys: Capture, bundle: Path) -> None:
     assert lines[0].split() == " ".join(heads).split()
     assert lines[1].split() == ["matmul", "16x384x384", "60.0%", "#7", "1.25×", "25.0", "3"]
     assert lines[2].split()[:5] == ["rows", "16x384", "10.0%", "default", "–"]
+    assert "Not tuned: kernels with 30% of the time" in called.out
     assert lines[-1].startswith("3 rounds in 0.5 s on a device of class wasm-x86-relaxed-32k")
     assert lines[-1].endswith(
         "; 1.14× as fast as with the bundle's own kernels (…): 10.00 → 8.80 ms"
@@ -106,13 +107,14 @@ def test_kernels_that_cannot_be_tuned_say_why(
     assert "; kernels that end at run time are not tuned" in lines[-1]
 
 
-@pytest.mark.parametrize("gain", [1.25, None])
-def test_what_nobody_measured_is_no_number(gain: float | None) -> None:
-    """As of a kernel that took a wrong one's place."""
-    told = {"kind": "k", "shape": "s", "fixed": "", "tried": 1, "gain": gain}
-    kernel = told | {"default": {"candidate": 0}, "current": {"candidate": 7, "gflops": None}}
-    words = "not measured" if gain is None else "1.25×"
-    assert command._row(kernel) == ("k", "s", "", "#7", words, "", "1")
+def test_what_nobody_measured_is_no_number(
+    capsys: Capture, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a kernel that took a wrong one's place; of all the time nothing is left out."""
+    monkeypatch.setenv("FAKE_MODE", "replaced")
+    out = Called(capsys, "tune", bundle).out
+    assert out.splitlines()[1].split()[2:6] == ["90.0%", "#7", "not", "measured"]
+    assert "Not tuned" not in out
 
 
 def test_progress_says_what_changed_so_far() -> None:
@@ -312,10 +314,3 @@ def test_winners_for_relink(
         back = {"spec": 0, "default": {"candidate": own}, "current": {"candidate": 0}}
         found = command.winners({"class": "wasm-x86-relaxed-32k", "kernels": [back]}, kernels)
         assert found["schedules"] == {"0": schedules[0].to_json()}
-
-
-def test_what_is_not_tuned_is_said() -> None:
-    shares = [{"share": 0.3}, {"share": 0.2}, {"share": None}]
-    assert command._left_out(shares).startswith("Not tuned: kernels with 50% of the time")
-    assert command._left_out([{"share": 0.97}]) == ""
-    assert command._left_out([{}]) == ""

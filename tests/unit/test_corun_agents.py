@@ -6,7 +6,7 @@ Kernels run by threads of the CPU; nothing here is timed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tilewright.elastic.agents import CriticalAgent, NormalAgent
 from tilewright.elastic.arrivals import ClosedLoop
 from tilewright.elastic.coordinator import Coordinator, joined, now_us
 from tilewright.elastic.corun import Corun
-from tilewright.elastic.critical import CriticalModel, Recording, critical_task
+from tilewright.elastic.critical import CriticalModel, critical_task
 from tilewright.elastic.plans import ElasticKernels
 from tilewright.elastic.policy import (
     Action,
@@ -73,8 +73,23 @@ def inputs_of(host: CudaHost, seed: int) -> dict[str, Any]:
     }
 
 
+class Heard(Coordinator):
+    """Keeps what each task is told by."""
+
+    def __init__(self, *given: Any) -> None:
+        self.sinks: dict[str, Callable[[Action], None]] = {}
+        super().__init__(*given)
+
+    def join(self, task: Critical | Normal, sink: Callable[[Action], None]) -> None:
+        self.sinks[task.name] = sink
+        super().join(task, sink)
+
+
 class Pair:
-    """A critical and a normal model with a coordinator between them."""
+    """A critical and a normal model with a coordinator between them.
+
+    allow, recount, after: what its coordinator and its normal agent call; tests may change them
+    """
 
     def __init__(self, bundles: tuple[Path, Path], task: Critical) -> None:
         self.hosts = [CudaHost(path, CpuDevice(1)) for path in bundles]
@@ -84,7 +99,14 @@ class Pair:
         normal.give(self.inputs[1])
         budget = Budget(critical.device)
         self.budget = budget
-        self.coordinator = Coordinator(Scheduler(design("tilewright"), Gpu(2)), budget.set)
+        self.allow: Callable[[int], None] = budget.set
+        self.recount: Callable[[], None] = lambda: None
+        self.after: Callable[[int], None] = self.check
+        self.coordinator = Heard(
+            Scheduler(design("tilewright"), Gpu(2)),
+            lambda workers: self.allow(workers),
+            lambda: self.recount(),
+        )
         self.task = task
         self.model = CriticalModel(critical, budget)
         self.agent = CriticalAgent(self.coordinator, task, self.model, False)
@@ -92,7 +114,7 @@ class Pair:
         self.wrong: list[int] = []
         self.normal = NormalAgent(
             self.coordinator, Normal("normal", (COST,) * len(self.plan.ends)), self.plan,
-            normal.device, self.check,
+            normal.device, lambda count: self.after(count),
         )  # fmt: skip
 
     def check(self, count: int) -> None:
@@ -182,7 +204,7 @@ def test_a_refused_request_is_an_error(bundles: tuple[Path, Path]) -> None:
 def test_nothing_normal_is_started_in_the_quiet(pair: Pair) -> None:
     with pair.coordinator.interpreter:
         pair.normal.ask()
-        until(lambda: pair.coordinator.interpreter.waiting_to_start > 0)
+        until(lambda: pair.coordinator.interpreter.waiting > 0)
         assert not pair.normal.launches
     while not pair.normal.inferences:
         pair.normal.check()
@@ -241,7 +263,7 @@ def test_a_watchdog_outlives_an_error_and_all_actions_are_carried_out() -> None:
         raise HostError("the word is gone", hint="Report this")
 
     with Coordinator(Scheduler(design("tilewright"), Gpu(2)), fails) as coordinator:
-        coordinator.join(task(lease_ms=2000.0), told.append)
+        coordinator.join(task(lease_ms=500.0), told.append)
         coordinator.join(Normal("normal", (COST,)), told.append)
         coordinator.post(Arrived(now_us(), "critical", 0))
         coordinator.post(Arrived(now_us(), "normal", 1))
@@ -252,11 +274,12 @@ def test_a_watchdog_outlives_an_error_and_all_actions_are_carried_out() -> None:
         coordinator.post(Ended(now_us(), "normal", 1))
         assert not coordinator.state.normal[0].backlog
         coordinator.post(Finished(now_us(), 0, 1.0))
-        assert coordinator._watchdog.is_alive()
         coordinator.post(Arrived(now_us(), "normal", 2))
+        told.clear()
         # the budget was to be set because of this task's overdue request
         with pytest.raises(HostError, match="the word is gone"):
             coordinator.post(Arrived(now_us(), "critical", 3))
+        until(lambda: any(isinstance(action, Overdue) for action in told))
 
 
 def test_a_thread_that_does_not_end_is_an_error() -> None:
@@ -278,7 +301,7 @@ def test_a_start_that_fails_lets_everybody_stay(
     host = CudaHost(bundles[0], CpuDevice(1))
     budget = Budget(host.device)
     model = CriticalModel(host, budget)
-    monkeypatch.setattr(model, "_run", lambda parts: Recording(fails, host.device.words(4)))
+    monkeypatch.setattr(host.device, "record_after", lambda words, tasks: fails)
     seen: list[int] = []
     monkeypatch.setattr(host.device, "start", lambda work: seen.append(work.value))
     with pytest.raises(HostError):

@@ -143,7 +143,7 @@ def test_an_error_of_its_own_task_ends_a_request_after_its_kernels(
 
 def test_each_inference_is_counted_once_however_late_the_host_looks(pair: Pair) -> None:
     """On this device both launches have ended before the first one is looked at."""
-    pair.normal._between = lambda count: None
+    pair.after = lambda count: None
     begun: list[None] = []
     begin = pair.plan.begin
     pair.plan.begin = lambda: begun.append(None) or begin()  # type: ignore[method-assign, func-returns-value]

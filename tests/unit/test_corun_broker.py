@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from tilewright.elastic.broker import (
     server,
 )
 from tilewright.elastic.broker.messages import MOST_BYTES, BrokerWelcome, decoded, encoded
-from tilewright.elastic.coordinator import now_us
+from tilewright.elastic.coordinator import Coordinator, now_us
 from tilewright.elastic.critical import critical_task
 from tilewright.elastic.policy import (
     Action,
@@ -67,8 +67,17 @@ CRITICAL = critical_task("critical", (Phase(1, 100.0, Curve(((0, 1.0), (4, 1.02)
 NORMAL = Normal("normal", (KernelCost(4, 32, 1.0, 1.0, 0.5),) * 2, priority=2)
 
 
+class Word(FileWord):
+    """allow: instead of what it does when it is set"""
+
+    allow: Callable[[int], None] | None = None
+
+    def set(self, workers: int) -> None:
+        (self.allow or super().set)(workers)
+
+
 def broker_at(path: Path) -> Broker:
-    made = partial(FileWord, file_of(path), create=True)
+    made = partial(Word, file_of(path), create=True)
     return Broker(path, Scheduler(design("tilewright"), Gpu(2)), made)
 
 
@@ -78,6 +87,11 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "broker.sock"
         self.broker = broker_at(self.path)
+
+    @property
+    def word(self) -> Word:
+        assert isinstance(self.broker.word, Word)
+        return self.broker.word
 
 
 def ask(remote: RemoteCoordinator, told: Told, times: int, took_us: float) -> None:
@@ -157,8 +171,10 @@ def test_nobody_speaks_for_another(served: Served) -> None:
         number = one.request()
         one.post(Arrived(now_us(), "critical", number))
         assert isinstance(told.next(), Begin)
+        heard = Told()
+        other.join(NORMAL, heard.append)
         other.post(Finished(now_us(), number, 1.0))
-        until(lambda: other._ended is not None)
+        assert isinstance(heard.next(), Refuse)  # the end of its connection
         assert served.broker.coordinator.state.running is not None
 
 
@@ -248,29 +264,17 @@ def test_files_of_the_user_are_kept(tmp_path: Path) -> None:
     assert file_of(other).read_text() == "mine"
 
 
-class Failing:
-    """A listener whose first calls of `accept` fail."""
-
-    def __init__(self, listener: socket.socket, errors: list[int]) -> None:
-        self.listener, self.errors = listener, errors
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        if self.errors:
-            raise OSError(self.errors.pop(), "injected")
-        return self.listener.accept()
-
-    def shutdown(self, how: int) -> None:
-        self.listener.shutdown(how)
-
-    def close(self) -> None:
-        self.listener.close()
-
-
 def test_a_broker_takes_clients_after_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors, listening = [errno.ECONNABORTED, errno.EMFILE, errno.ENFILE], server._listening
-    monkeypatch.setattr(server, "_listening", lambda path: Failing(listening(path), errors))
+    errors, accept = [errno.ECONNABORTED, errno.EMFILE, errno.ENFILE], socket.socket.accept
+
+    def failing(listener: socket.socket) -> tuple[socket.socket, Any]:
+        if errors:
+            raise OSError(errors.pop(), "injected")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
     path = tmp_path / "broker.sock"
     with broker_at(path), RemoteCoordinator(path) as remote:
         assert not errors
@@ -283,13 +287,13 @@ def test_a_client_without_a_thread_leaves_room_for_others(
     def fails(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(server, "MOST_CLIENTS", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(server._Client, "start", fails)
+        patch.setattr(threading.Thread, "start", fails)
         with socket.socket(socket.AF_UNIX) as link:
             link.connect(str(served.path))
             while link.recv(1 << 16):  # the welcome, then the end
                 pass
-    until(lambda: not served.broker._clients)
     with RemoteCoordinator(served.path) as remote:
         remote.join(NORMAL, lambda action: None)
 
@@ -298,10 +302,12 @@ def test_a_broker_that_does_not_answer_is_an_error(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tilewright.elastic.broker.remote.ANSWERS_S", 0.01)
-    monkeypatch.setattr(server._Client, "_join", lambda *_: None)
+    ended = threading.Event()
+    monkeypatch.setattr(served.broker.coordinator, "join", lambda *_: ended.wait(PATIENCE))
     answers = pytest.raises(HostError, match="did not answer")
     with RemoteCoordinator(served.path) as remote, answers:
         remote.join(NORMAL, lambda action: None)
+    ended.set()
 
 
 @pytest.mark.parametrize("taken", [NORMAL, CRITICAL])
@@ -345,25 +351,28 @@ def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
         with contextlib.suppress(OSError):  # it is cut off in the middle of this
             for _ in range(20_000):
                 link.sendall(encoded(NORMAL))
-        until(lambda: not served.broker._clients)
-        assert not served.broker.coordinator.state.normal
+        until(lambda: not served.broker.coordinator.state.normal)
 
 
 def test_nothing_is_kept_of_normal_requests_and_of_who_left(served: Served) -> None:
-    with RemoteCoordinator(served.path) as remote:
-        told = Told()
-        remote.join(NORMAL, lambda action: None)
-        remote.join(CRITICAL, told.append)
-        for _ in range(5):
-            remote.post(Arrived(now_us(), "normal", remote.request()))
-        remote.post(Arrived(now_us(), "critical", remote.request()))
-        assert isinstance(told.next(), Begin)
-        tables = remote._tasks, served.broker.coordinator._tasks
-        assert [len(table) for table in tables] == [1, 1]
-        remote.post(Gone(now_us(), "critical"))
-        until(lambda: not served.broker.coordinator.state.critical)
-        assert not remote._tasks
-        assert not served.broker.coordinator._tasks
+    """Neither here nor by a coordinator of this process."""
+    with (
+        RemoteCoordinator(served.path) as remote,
+        Coordinator(Scheduler(design("tilewright"), Gpu(2)), lambda _: None) as here,
+    ):
+        for each in (remote, here):
+            told = Told()
+            each.join(NORMAL, lambda action: None)
+            each.join(CRITICAL, told.append)
+            number = each.request() or 1 << 32  # an object of its own
+            before = sys.getrefcount(number)
+            for _ in range(5):
+                each.post(Arrived(now_us(), "normal", number))
+            assert sys.getrefcount(number) == before
+            each.post(Arrived(now_us(), "critical", number))
+            assert isinstance(told.next(), Begin)
+            each.post(Gone(now_us(), "critical"))
+            assert sys.getrefcount(number) == before
 
 
 def test_who_left_cannot_speak_for_the_next_of_its_name(served: Served) -> None:
@@ -372,8 +381,10 @@ def test_who_left_cannot_speak_for_the_next_of_its_name(served: Served) -> None:
         one.post(Gone(now_us(), "normal"))
         until(lambda: not served.broker.coordinator.state.normal)
         other.join(NORMAL, lambda action: None)
+        told = Told()
+        one.join(replace(NORMAL, name="another"), told.append)
         one.post(Gone(now_us(), "normal"))
-        until(lambda: one._ended is not None)
+        assert isinstance(told.next(), Refuse)  # the end of its connection
         assert served.broker.coordinator.state.normal
 
 
@@ -411,9 +422,8 @@ def test_a_broker_that_ends_refuses_what_is_open(tmp_path: Path) -> None:
     refusal = told.next()
     assert isinstance(refusal, Refuse)
     assert isinstance(refusal.error, HostError)
-    agent._thread.join(PATIENCE)
     with pytest.raises(HostError, match="broker"):
-        agent.check()
+        until(agent.check)
     remote.close()
 
 

@@ -180,20 +180,25 @@ def test_an_arrival_that_waits_for_another_request_is_refused_with_its_own_error
     failing_policy: set[tuple[type, object]], cause: str
 ) -> None:
     """The request that began first is answered, and nobody waits for ever."""
-    heard = list[Action]()
+    heard, fails = list[Action](), cause != "policy"
 
     def sink(action: Action) -> None:
         heard.append(action)
-        if cause == "sink" and isinstance(action, Begin):
+        if fails and isinstance(action, Begin):
             broken(action)
 
     several = Several(two=sink)
+    if cause == "earlier":  # its turn came with the answer of another one
+        several.arrive("one", 5)
+        several.arrive("two", 6)
+        several.answer(5)
+        several.answer(6)
+        fails = False
+        heard.clear()
     assert several.coordinator.at_once("one", 1) is not None
     several.arrive("two", 2)
     if cause == "policy":
         failing_policy.add((Arrived, "two"))
-    if cause == "earlier":
-        several.coordinator._failed.keep("two", HostError("an earlier one", hint="Report this"))
     several.arrive("one", 1)
     several.answer(1)
     if cause == "sink":  # its turn comes with the answer of the other one
@@ -212,21 +217,19 @@ def test_an_arrival_that_waits_for_another_request_is_refused_with_its_own_error
 
 
 def test_an_action_of_another_kind_is_an_error_of_the_agent_that_hears_it(pair: Pair) -> None:
+    sinks = pair.coordinator.sinks
     with pytest.raises(HostError, match="Enqueue is not an action for critical"):
-        pair.agent._sink(Enqueue("critical", 0, 1))
+        sinks["critical"](Enqueue("critical", 0, 1))
     with pytest.raises(HostError, match="Begin is not an action for normal"):
-        pair.normal._sink(Begin(1, "normal", (0,)))
+        sinks["normal"](Begin(1, "normal", (0,)))
     assert pair.agent.request().took_us > 0
     pair.normal.ask()
     until(lambda: pair.normal.inferences)
 
 
-def test_a_request_is_answered_whatever_fails_of_others(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_is_answered_whatever_fails_of_others(pair: Pair) -> None:
     """Requests that begin at once, and requests that wait for the policy."""
-    monkeypatch.setattr(pair.coordinator, "_allow", broken)
-    monkeypatch.setattr(pair.coordinator, "_recount", lambda: broken(None))
+    pair.allow, pair.recount = broken, lambda: broken(None)
     pair.coordinator.join(Normal("another", (COST,)), broken)
     pair.coordinator.join(critical_task("second", (Phase(2, 1e6),)), broken)
     with pytest.raises(HostError, match="this one"):
@@ -241,11 +244,11 @@ def test_a_request_is_answered_whatever_fails_of_others(
         pair.coordinator.check()
 
 
-def test_a_source_of_normal_work_that_fails_is_told(pair: Pair) -> None:
-    pair.coordinator._failed.keep("normal", HostError("its launch failed", hint="Report this"))
-    asking = NormalLoad(pair.normal, [0.0, 0.0], threading.Event())
+def test_a_source_of_normal_work_that_fails_is_told() -> None:
+    agent: Any = SimpleNamespace(ask=lambda: broken(None))
+    asking = NormalLoad(agent, [0.0, 0.0], threading.Event())
     asking.join(PATIENCE)
-    with pytest.raises(HostError, match="its launch failed"):
+    with pytest.raises(HostError, match="this one"):
         asking.check()
 
 
@@ -283,7 +286,6 @@ def test_a_sink_of_a_client_that_fails_stops_no_other_task(remote: RemoteCoordin
     remote.join(CRITICAL, told.append)
     remote.post(Arrived(now_us(), "normal", remote.request()))
     posted.set()
-    until(lambda: "normal" in remote._failed)
     number = remote.request()
     remote.post(Arrived(now_us(), "critical", number))
     assert isinstance(told.next(), Begin)
@@ -337,7 +339,7 @@ def test_a_normal_task_that_fails_at_the_broker_is_withdrawn_and_keeps_the_clien
 
 
 def test_a_client_is_not_cut_off_for_what_failed_of_another(served: Served) -> None:
-    served.broker.coordinator._allow = broken
+    served.word.allow = broken
     with RemoteCoordinator(served.path) as one, RemoteCoordinator(served.path) as other:
         told, more = Told(), Told()
         one.join(CRITICAL, told.append)
@@ -353,15 +355,21 @@ def test_a_client_is_not_cut_off_for_what_failed_of_another(served: Served) -> N
 
 
 def test_errors_of_a_client_that_is_gone_end_with_it(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served,
+    failing_policy: set[tuple[type, object]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    crashed = list[object]()
+    crashed, before = list[object](), threading.active_count()
     monkeypatch.setattr(threading, "excepthook", crashed.append)
     with RemoteCoordinator(served.path) as remote:
-        remote.join(CRITICAL, lambda action: None)
-        served.broker.coordinator._failed.keep("critical", HostError("untold", hint="Report this"))
-        (client,) = served.broker._clients.values()
-    client._thread.join(PATIENCE)
+        told = Told()
+        remote.join(CRITICAL, told.append)
+        number = remote.request()
+        remote.post(Arrived(now_us(), "critical", number))
+        assert isinstance(told.next(), Begin)
+        failing_policy.add((Finished, number))  # the request has its answer: nobody is told
+        remote.post(Finished(now_us(), number, 100.0))
+    until(lambda: threading.active_count() <= before)
     assert not served.broker.coordinator.state.critical
     assert not crashed
     served.broker.check()

@@ -168,7 +168,8 @@ def test_streams_of_a_few_models_do_not_stop_each_other(sms: int | None) -> None
 def test_a_session_takes_gates_where_the_bound_needs_them(
     bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(_: Corun, __: object, models: Any, choice: Concurrency) -> Measured:
+    def measured(*given: Any, models: Any, gated: bool, **_: Any) -> Measured:
+        choice = Concurrency(given[-1].together, gated)
         phase = Phase(2, 1e4, Curve(((0, 1.0 if choice.gated else 3e7), (EVERYBODY, 9e7))))
         return curves_of(models, phases=(phase,), concurrency=choice)
 
@@ -177,7 +178,7 @@ def test_a_session_takes_gates_where_the_bound_needs_them(
         start(device, task)
 
     passed, start = list[bool](), CpuDevice.start
-    monkeypatch.setattr(Corun, "_measure", measured)
+    monkeypatch.setattr("tilewright.elastic.corun.measure", measured)
     critical, normal = bundles
     with Corun(critical, [normal] * 2, replace(SETTINGS, max_slowdown=1e7)) as session:
         assert session.concurrency == Concurrency(2, True)

@@ -8,34 +8,14 @@ import time
 from collections import Counter
 
 import pytest
-from helpers.waiting import PATIENCE, until
+from helpers.waiting import PATIENCE, a_while, until
 from test_corun_agents import Pair
 from test_corun_agents import bundles as bundles
 from test_corun_agents import pair as pair
 
+from tilewright.base.errors import AdmissionRefused
 from tilewright.elastic.gil_priority import InterpreterPriority
-
-
-def look_again(priority: InterpreterPriority) -> None:
-    """Wakes all who wait; returns once each of them has looked, and waits again."""
-    for line in (priority._starting, priority._polling):
-        changed, again = line.changed, threading.Semaphore(0)
-
-        def wait(
-            timeout: float | None = None,
-            changed: threading.Condition = changed,
-            again: threading.Semaphore = again,
-        ) -> bool:
-            again.release()
-            return threading.Condition.wait(changed, timeout)
-
-        with changed:
-            waiting = line.waiting
-            changed.wait = wait  # type: ignore[method-assign]
-            changed.notify_all()
-        for _ in range(waiting):
-            assert again.acquire(timeout=PATIENCE), "one of them went on"
-        del changed.wait
+from tilewright.elastic.policy import Withdraw
 
 
 class Waiting:
@@ -46,15 +26,14 @@ class Waiting:
         self._threads = list[threading.Thread]()
 
     def more(self, to_start: bool = False) -> None:
-        queue = self.priority._starting if to_start else self.priority._polling
-        before = queue.waiting
+        before = self.priority.waiting
 
         def waits() -> None:
             self.told.append((to_start, self.priority.wait(to_start)))
 
         self._threads.append(threading.Thread(target=waits, daemon=True))
         self._threads[-1].start()
-        until(lambda: queue.waiting > before)
+        until(lambda: self.priority.waiting > before)
 
     def all(self) -> list[tuple[bool, bool]]:
         for thread in self._threads:
@@ -70,11 +49,11 @@ def test_a_turn_lets_one_go_on_who_waits() -> None:
         for count in (1, 2):
             priority.let_one_go_on()
             until(lambda count=count: len(waiting.told) == count)  # type: ignore[misc]
-            look_again(priority)
+            a_while()
             assert len(waiting.told) == count
         # who comes later waits for the next turn, or for the end
         waiting.more()
-        look_again(priority)
+        a_while()
         assert len(waiting.told) == 2
     assert waiting.all() == [(False, False)] * 2 + [(False, True)] * 2
 
@@ -87,7 +66,7 @@ def test_kernels_are_started_in_turns_for_that_and_at_the_end() -> None:
         priority.let_one_go_on()
         until(lambda: waiting.told == [(False, False)])
         priority.let_one_go_on()
-        look_again(priority)
+        a_while()
         assert len(waiting.told) == 1
         priority.let_one_go_on(starts=True)
         until(lambda: len(waiting.told) == 2)
@@ -117,7 +96,7 @@ def test_it_is_over_when_nobody_is_in_any_more() -> None:
         waiting.more(to_start=True)
         with priority:
             pass
-        look_again(priority)
+        a_while()
         assert not waiting.told
     assert waiting.all() == [(True, True)]
 
@@ -155,10 +134,10 @@ def test_nobody_is_kept_out_for_good(seed: int) -> None:
 def test_nothing_is_started_in_vain_in_a_request_that_lets_nobody_stay(pair: Pair) -> None:
     with (priority := pair.coordinator.interpreter):
         pair.normal.ask()
-        until(lambda: priority.waiting_to_start > 0)
+        until(lambda: priority.waiting > 0)
         for _ in range(20):
             priority.let_one_go_on()
-            look_again(priority)
+        a_while()
         assert not pair.normal.launches
         priority.let_one_go_on(starts=True)
         until(lambda: pair.normal.launches > 0)
@@ -168,10 +147,8 @@ def test_nothing_is_started_in_vain_in_a_request_that_lets_nobody_stay(pair: Pai
 def test_what_was_wanted_of_a_task_that_leaves_is_not_started(pair: Pair) -> None:
     with (priority := pair.coordinator.interpreter):
         pair.normal.ask()
-        until(lambda: priority.waiting_to_start > 0)
-        leaving = threading.Thread(target=pair.normal.close, daemon=True)
-        leaving.start()
-        until(lambda: pair.normal._closing)
-    leaving.join(PATIENCE)
-    assert not leaving.is_alive()
+        until(lambda: priority.waiting > 0)
+        leave = Withdraw("normal", AdmissionRefused("it may not run", hint="Leave it out"))
+        pair.coordinator.sinks["normal"](leave)
+    pair.normal.close()
     assert not pair.normal.launches

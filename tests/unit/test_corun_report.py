@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.report import bounds, charts, corun, cuda
-from benchmarks.report.bounds import OURS
+from benchmarks.report import charts, corun
 from tilewright.elastic.agents import Answered
 from tilewright.elastic.policy import Noticed
 from tilewright.elastic.result import CriticalResult
@@ -77,51 +75,6 @@ def test_the_best_points() -> None:
     assert best([(1.2, 0.5), (1.1, 0.4), (1.3, 0.45), (1.1, 0.3), (2.0, 0.9)]) == [
         (1.1, 0.4), (1.2, 0.5), (2.0, 0.9),
     ]  # fmt: skip
-
-
-def test_a_picture_for_each_setting_with_several_bounds() -> None:
-    pictures = dict(corun.charts({"rows": ROWS}))
-    assert pictures.keys() == {"corun-mdtb-a-8-sms.svg"}
-    svg = "{http://www.w3.org/2000/svg}"
-    root = ElementTree.fromstring(pictures["corun-mdtb-a-8-sms.svg"])
-    assert sum(c.find(f"{svg}title") is not None for c in root.iter(f"{svg}circle")) == 4
-    # inside, and further right where the critical model is slower
-    at = {
-        (c.find(f"{svg}title").text or "").split(": ")[1].split(",")[0]: float(c.get("cx") or 0)  # type: ignore[union-attr]
-        for c in root.iter(f"{svg}circle")
-        if c.find(f"{svg}title") is not None
-    }
-    assert list(at) == sorted(at, key=lambda k: at[k])
-    assert all(60 <= x <= 640 for x in at.values())
-
-
-def test_causes_of_exceeded_bounds_stand_apart() -> None:
-    kept = {
-        "workload": "w", "variant": OURS, "max_slowdown": 1.3, "least": 1.04, "refused": False,
-        "n": 900, "over": 0.002, "waited": 0.17, "waited_alone": 0.16, "p99": 1.04,
-        "normal_share": 0.9, "later": 0.001, "ended": 2,
-    }  # fmt: skip
-    refused = {k: kept[k] for k in ("workload", "variant", "max_slowdown")}
-    rows = [kept, refused | {"least": 1.7, "refused": True}, {**kept, "variant": "another"}]
-    text = bounds.bound({"rows": rows})
-    assert f"| {OURS} | 2 | 1 | 0.2 % | 0.1 % | 1.04 | 2 | 900 |" in text
-    assert "| w | 1.3 | 1.04 | 0.2 % | 17.0 % | 16.0 % | 1.04 | 0.90 | 900 |" in text
-    assert "| w | 1.3 | 1.70 | refused |" in text
-
-
-def test_how_soon_there_is_room() -> None:
-    times = {"p50": 4.0, "p99": 9.0}
-    rows = [
-        {"what": "alone", "case": "K0", "ratio": 1.02, "spread": 0.01, "n": 25},
-        {"what": "room", "case": "GEMM", "blocks": 1, "idle_us": times, "busy_us": times,
-         "more_us": {"p50": 1.5, "p99": 3.0}, "n": 300},
-    ]  # fmt: skip
-    text = cuda.elastic({"rows": rows})
-    assert "| K0 | 1.02 | 1.0 % | 25 |" in text
-    assert "| GEMM | 1 | 4.0 | 9.0 | 4.0 | 9.0 | 1.5 | 3.0 | 300 |" in text
-    ((name, svg),) = cuda.latencies({"rows": rows})
-    assert name == "elastic-room.svg"
-    assert "GEMM" in "".join(ElementTree.fromstring(svg).itertext())
 
 
 @pytest.mark.parametrize(("over", "kept"), [(0, True), (2, True), (3, False), (200, False)])

@@ -24,6 +24,7 @@ from tilewright.bundle import open_bundle
 from tilewright.cli.corun import view
 from tilewright.elastic import measure_curves
 from tilewright.elastic.arrivals import ClosedLoop, Poisson
+from tilewright.elastic.coordinator import Coordinator
 from tilewright.elastic.corun import Corun
 from tilewright.elastic.measure_curves import Measured, identity
 from tilewright.elastic.policy import Critical, Curve, Phase
@@ -53,11 +54,23 @@ def session(bundles: tuple[Path, Path]) -> Iterator[Corun]:
         yield made
 
 
-def test_several_critical_models_have_bounds_of_their_own(session: Corun) -> None:
+def test_several_critical_models_have_bounds_of_their_own(
+    session: Corun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And priorities."""
+    tasks, join = dict[str, Any](), Coordinator.join
+
+    def heard(coordinator: Coordinator, task: Any, sink: Any) -> None:
+        tasks[task.name] = task
+        join(coordinator, task, sink)
+
+    monkeypatch.setattr(Coordinator, "join", heard)
     result = run_until(all_answered, session.run, [ClosedLoop(), Poisson(20)])
     first, second = result.critical
     assert (first.max_slowdown, second.max_slowdown) == (1e7, 2e7)
     assert (first.deadline_us, second.deadline_us) == (None, DEADLINE_MS * 1000)
+    assert [tasks[each.name].priority for each in result.critical] == [0, 1]
+    assert tasks[second.name].deadline_us == DEADLINE_MS * 1000
     assert first.answered
     assert second.answered
     assert first.over_bound == second.missed == 0
@@ -86,15 +99,18 @@ class Beside:
     def __init__(self, patch: pytest.MonkeyPatch, slowdowns: dict[int, float]) -> None:
         self.asked = list[Concurrency]()
 
-        def measured(_: Corun, __: object, models: Any, choice: Concurrency) -> Measured:
+        def measured(*given: Any, models: Any, gated: bool, **_: Any) -> Measured:
+            choice = Concurrency(given[-1].together, gated)
             self.asked.append(choice)
             phase = Phase(2, 10.0, Curve(((0, slowdowns[choice.together] - 0.1 * choice.gated),)))
             return curves_of(models, phases=(phase,), concurrency=choice)
 
-        place = "tilewright.elastic.normal"
-        patch.setattr(f"{place}.kernel_times", lambda _, launches, __: [10.0] * len(launches))
-        patch.setattr(f"{place}.NormalModels._rate", staticmethod(lambda *_: 1.0))
-        patch.setattr(Corun, "_measure", measured)
+        place = "tilewright.elastic"
+        patch.setattr(
+            f"{place}.normal.kernel_times", lambda _, launches, __: [10.0] * len(launches)
+        )
+        patch.setattr(f"{place}.normal.repeated", lambda *_: [1.0])
+        patch.setattr(f"{place}.corun.measure", measured)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +137,6 @@ def test_as_many_normal_models_run_at_once_as_the_bound_allows(
     with Corun(critical, [normal] * 3, settings) as session:
         assert len(beside.asked) == len(set(beside.asked)) == tried
         assert session.concurrency == chosen
-        assert session._scheduler.together == chosen.together
         if bound < 1.0:
             with pytest.raises(AdmissionRefused):
                 session.run(ClosedLoop(), 0.1)
@@ -184,12 +199,6 @@ def test_a_number_that_is_none_is_refused(bundles: tuple[Path, Path]) -> None:
         Corun(critical, [normal], replace(SETTINGS, together=-1))
 
 
-def test_their_tasks_go_by_priority(session: Corun) -> None:
-    low, high = (session._task(n, ClosedLoop()) for n in range(2))
-    assert (low.priority, high.priority, high.deadline_us) == (0, 1, DEADLINE_MS * 1000)
-    assert low.name != high.name
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -245,11 +254,6 @@ def test_curves_of_another_device_on_the_command_line(
     called = Called(capsys, "corun", *bundles, "--device", "cpu", "--json", "--curves", curves)
     assert called.code == 2, called.out
     assert "multiprocessors" in called.json["error"]["message"]
-
-
-def test_settings_stay_where_a_model_says_nothing(session: Corun) -> None:
-    assert session._bound(0) == (1e7, None)
-    assert session._bound(1) == (2e7, DEADLINE_MS)
 
 
 def test_a_bound_that_nothing_keeps_ends_normal_work_and_is_told(

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+import uvicorn
 from cli_call import Called, LabCalled
 from helpers.llama import llama
 from onnx import helper
 
 from tilewright.base.errors import TilewrightError
 from tilewright.hosts.browser_find import find
-from tilewright.server.run import _Server
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -104,7 +104,7 @@ def test_command_runs(
     if PROGRAMS[program] is LabCalled:
         assert LabCalled(capsys, *words).code == 0
     elif words[0] in LONG:
-        monkeypatch.setattr(_Server, "startup", started)
+        monkeypatch.setattr(uvicorn.Server, "startup", started)
         assert "http://" in run(capsys, [*words, "--port", "0"])
     else:
         run(capsys, words)
@@ -116,10 +116,10 @@ def run(capsys: Capture, words: list[str]) -> str:
     return called.out
 
 
-startup = _Server.startup
+startup = uvicorn.Server.startup
 
 
-async def started(server: _Server, sockets: list[socket.socket] | None = None) -> None:
+async def started(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
     """Ends the server once it says where it is; that a signal does so is tested elsewhere."""
     await startup(server, sockets)
     server.should_exit = True

@@ -14,7 +14,6 @@ from benchmarks.cuda import kernels
 from benchmarks.gpu import ablation, products
 from benchmarks.gpu.ablation_models import wholes
 from benchmarks.report import webgpu as report
-from benchmarks.report.page import facts
 from tilewright.bundle import open_bundle, write
 from tilewright.hosts.cuda import CudaHost
 from tilewright.hosts.cuda_devices import CpuDevice
@@ -251,39 +250,12 @@ def test_products_by_subgroups_are_timed_where_there_are_some(tmp_path: Path) ->
     assert row["without"]["subgroups"] == 3.0
 
 
-def test_introductions_name_the_card() -> None:
-    machine = {"cpu": "A CPU", "cores": 2, "system": "Linux"}
-    record = {"date": "today", "commit": "c", "machine": machine}
-    assert facts(record).endswith("A CPU, 2 cores, Linux.")
-    assert facts(record | {"machine": machine | {"gpu": "A GPU"}}).endswith("Linux, A GPU.")
-
-
 def test_figures() -> None:
     case = products.matmul("x", 1, 1000, 500, layers=2)
     found = products.figures(case, [0.1, 0.2, 0.3, 0.2, 0.2])
     assert (found["ms"], found["n"]) == (0.2, 5)
     assert found["tflops"] == pytest.approx(2 * 1000 * 500 / 0.2 / 1e9, abs=1e-3)
     assert found["gb_per_s"] == pytest.approx(4 * 1000 * 500 / 0.2 / 1e6)
-
-
-def test_report() -> None:
-    row = {"case": "K0", "shape": [384, 768, 768, 768], "ms": 0.05, "tflops": 9.06}
-    row |= {"n": 25, "spread": 0.01}
-    beside = row | {"gb_per_s": 47.2, "cublas_tflops": 22.5, "share_of_cublas": 0.4027}
-    rate = {"gb_per_s": 3170.0}
-    record = {
-        "rows": [row, beside],
-        "machine": {"gpu": "A GPU", "driver": "1.2"},
-        "versions": {"webgpu": "0.6.2"},
-        "memory": {"bytes": 2**30, "copy": rate, "read": rate},
-        "options": [],
-    }
-    table, where = report.gpu(record).split("\n\n")
-    first, second = table.splitlines()[-2:]
-    assert "| 50.0 | 9.06 | – | – | – | 25 | 1.0 % |" in first
-    assert "| 47 | 22.50 | 0.403 |" in second
-    assert "A GPU, driver 1.2" in where
-    assert "1,024 MiB moves 3,170 GB/s" in where
 
 
 def test_products_of_bytes_start_with_the_tile_that_sweeps_found_best() -> None:

@@ -52,15 +52,6 @@ def test_any_schedule_gives_the_same_sums(layer: int, seed: int) -> None:
         np.testing.assert_array_equal(one, wanted)
 
 
-@pytest.mark.parametrize("layer", LAYERS[:8])
-def test_texts_multiply_words(layer: int) -> None:
-    for kernel in products(layer):
-        code = WGSL.code(kernel, WGSL.default(kernel, "core"))
-        assert code.needs == {PACKED}
-        assert str(code.body).startswith(f"requires {PACKED};\n")
-        assert "dot4I8Packed(" in code.body
-
-
 def test_the_space_has_the_default_and_others_of_its_type() -> None:
     (kernel,) = products(LAYERS[0])
     space = space_of(kernel, CLASSES["webgpu"])

@@ -149,17 +149,6 @@ def test_the_first_choice_in_warps_of_32(sizes: tuple[int, int, int, int], past:
     assert_same(got, want)
 
 
-def test_it_waits_three_times() -> None:
-    """And once more for the number of keys, which all threads share."""
-    (schedule,) = ONE.usual(kernel_of())
-    assert schedule == HeadRowSchedule(256, 32, 16, 16, 4)
-    text = WGSL.code(kernel_of(), schedule).body
-    assert text.count("workgroupBarrier()") == 3
-    assert text.count("workgroupUniformLoad(") == 1
-    # 16 keys of a thread; sums of 4 columns over 4 slices; a maximum and a sum of 32 threads
-    assert text.count("subgroupShuffleXor(") == (8 + 4 + 2 + 1 + 1) + 4 * 2 + 5 + 5
-
-
 def test_devices_without_subgroups_keep_what_they_had() -> None:
     kernel = kernel_of()
     code = WGSL.code(kernel, WGSL.default(kernel, "core"))

@@ -7,14 +7,6 @@ import pytest
 from tilewright.base.errors import CompilerBug, ensure, of_kind, required
 
 
-def test_what_holds_comes_back_as_it_is() -> None:
-    value = [1]
-    assert required(value, "nothing") is value
-    assert required(0, "nothing") == 0
-    assert of_kind(value, list, "no list") is value
-    ensure(True, "nothing")
-
-
 def test_what_does_not_hold_is_a_bug_of_ours_with_its_facts() -> None:
     with pytest.raises(CompilerBug, match="it is no product") as missing:
         required(None, "it is no product", kernel="k")

@@ -47,12 +47,6 @@ def test_report_of_a_small_record() -> None:
     assert "91 %" in details  # 22 ms inside: 45.5 of 50 GFLOP/s
 
 
-def test_charts_of_a_small_record() -> None:
-    found = dict(engines.charts(FIXTURE))
-    assert list(found) == ["peers-kernel-1.svg", "peers-model-1.svg", "peers-roofline-1.svg"]
-    assert all(text.startswith("<svg") and "nan" not in text for text in found.values())
-
-
 ON_GPU: dict[str, Any] = {
     "rows": [
         row("gemm", "gemm", "tilewright", 1.0),
@@ -81,13 +75,6 @@ def test_report_of_engines_on_a_gpu() -> None:
     assert "… has 16 bits" in missing
     found = dict(gpu_engines.charts(ON_GPU))
     assert list(found) == ["gpu-peers-kernel.svg", "gpu-peers-model.svg"]
-
-
-def test_report_of_cublas_where_it_ran() -> None:
-    record = {"rows": [*ON_GPU["rows"], row("gemm", "gemm", "cublas", 0.5)]}
-    products = gpu_engines.peers(record).split("\n\n")[0].splitlines()
-    assert products[0].endswith("over cuBLAS |")
-    assert products[2].endswith("| 4.00× | 0.50× |")
 
 
 def targets(**rows: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -43,4 +43,3 @@ def test_a_property_is_computed_once_per_object_and_is_no_field() -> None:
     assert hash(one) == hash(other)
     assert other.total == 6
     assert asked == [3, 3]
-    assert Sum.total.__doc__ == "The value."

@@ -18,7 +18,6 @@ from benchmarks.tuning import sweep as sweeps
 from lab.primitives.table import untuned
 from lab.subjects import matmul_step
 from tilewright.targets.classes import find
-from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.strategies import default_schedule, schedule_from_json
 from tilewright.tuning.candidates import Space, space_of
@@ -91,12 +90,6 @@ def test_long_runs_take_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timed.rounds[1:] == [sweeps.FEWEST - sweeps.WARM_ROUNDS, 2, 2]
 
 
-def test_powers_of_two() -> None:
-    whole = ContractionSchedule(x0=4, y0=8, r0=4, x1=64, y1=64, r1=128)
-    assert sweeps.powers_of_two(whole)
-    assert not sweeps.powers_of_two(ContractionSchedule(x0=6, y0=8))
-
-
 def test_a_row_tells_ranks_and_shares() -> None:
     rows = record()["rows"]
     for number, row in enumerate(rows):
@@ -105,16 +98,6 @@ def test_a_row_tells_ranks_and_shares() -> None:
         assert row["default"]["candidate"] == row["default"]["trial"] == 0
         assert row["rounds"] == row["optimum"]["trial"] == row["rounds_without_default"]
         assert 0 < row["default"]["share"] <= 0.5
-
-
-def test_tables_and_pictures() -> None:
-    found = record()
-    text = report.space(found)
-    assert text.splitlines()[2].startswith(f"| {DEVICE.id} | x | 1 |")
-    assert "less than 97 % of the fastest (2 of 2)" in text
-    assert "not a power of two" in text
-    pictures = dict(report.charts(found))
-    assert set(pictures) == {"space-x.svg", "space-y.svg"}
 
 
 def test_classes_of_devices_have_tables_of_their_own() -> None:

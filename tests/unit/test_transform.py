@@ -12,7 +12,6 @@ from test_cuda import nvrtc as nvrtc
 from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.cpu_trial import each_of, shard, tasks_of
-from tilewright.elastic.transform.forms import PRELUDE
 
 SOURCES = Path(__file__).parents[1] / "elastic_sources"
 Nvrtc = Callable[[str, str], bytes]
@@ -285,12 +284,6 @@ def test_headers_stay_and_what_they_read_is_told(tmp_path: Path) -> None:
     assert "int place()" not in found.text
     unknown = begin + "__global__ void k(int *p) { p[blockIdx.x] = M; }\n"
     assert "not found" in transform(unknown, "k.cu").kernels[0].reasons[0].why
-
-
-def test_the_text() -> None:
-    """Golden: what users get, after the part that is the same for all."""
-    found = made((SOURCES / "golden.cu").read_text()).text
-    assert found == PRELUDE + (SOURCES / "golden.elastic.cu").read_text()
 
 
 def test_padding_only_where_it_is_safe_and_pays() -> None:

@@ -152,13 +152,6 @@ def test_every_other_turn_begins_beside_the_tuner(monkeypatch: pytest.MonkeyPatc
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def test_tuning_tables() -> None:
-    """Rows of before, which lack some of the fields, have dashes."""
-    rows = [{"part": "p95", "subject": "m", "host": "x", "ratio": 1.05}]
-    rows.append(rows[0] | {"subject": "n", "tuning_ms": 2.5})
-    assert "| m | x | – | 1.05 |" in report.tuning({"rows": rows})
-
-
 def test_without_an_exchange_a_model_has_no_speed_to_tell() -> None:
     """Both sides were the same model."""
     row = {"part": "model", "subject": "m", "start": "good", "swaps": 0, "gain": 1.027}
@@ -173,13 +166,3 @@ def test_what_a_session_told_is_kept() -> None:
     found = page_tuner.told({"gain": {"verdict": "none", "text": "…"}})
     assert found.pop("told") == "none"
     assert set(found.values()) == {None}
-
-
-def test_rows_say_where_they_come_from_if_they_differ() -> None:
-    rows = [{"part": "model", "subject": "m", "device": "a", "commit": "1"}]
-    assert "defaults (class a, commit 1):" in report.tuning({"rows": rows})
-    rows.append(rows[0] | {"commit": "2"})
-    text = report.tuning({"rows": rows})
-    assert "defaults (class a):" in text
-    assert "| model | commit |" in text
-    assert report.origin([{}]) == ("", [])

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from wasm_machine import engine
 
 from tilewright.base.errors import CompilerBug
-from tilewright.targets.wasm import isa
-from tilewright.targets.wasm import validate as checker
 from tilewright.targets.wasm.emit import FuncCode
 from tilewright.targets.wasm.encode import (
     FnType,
@@ -96,14 +94,6 @@ def test_the_assembler_agrees_with_the_table(row: Row) -> None:
     check(fn, Names())
     assert decode_one(Reader(encode(ins))) == ins
     assert show(ins).startswith(row.name)
-
-
-def test_no_instruction_is_listed_twice() -> None:
-    assert len(isa.ISA) == len(isa._ROWS)
-
-
-def test_what_the_table_gives_no_operands_has_a_check_of_its_own() -> None:
-    assert {*checker._PLACED, *checker._LOCAL} == {r.name for r in ISA.values() if r.pops is None}
 
 
 def test_every_row_is_checked_encoded_and_decoded() -> None:

@@ -10,23 +10,33 @@ from typing import Any
 
 import pytest
 
-import tilewright
+from lab.subjects import matmul
 from tilewright.base.errors import BundleCorrupt, HostError, MemoryLimit
+from tilewright.bundle import write
 from tilewright.bundle.format import parse
 from tilewright.cli.tune_local import facts
+from tilewright.compiler import Options
 from tilewright.hosts import browser_find, wgpu, wgpu_calls, wgpu_features
 from tilewright.kernel.extents import Count
 from tilewright.targets.classes import match
 
 
-def adapters(monkeypatch: pytest.MonkeyPatch, *known: tuple[str, str]) -> None:
+class GpuError(Exception):
+    """Of the package."""
+
+
+def adapters(monkeypatch: pytest.MonkeyPatch, *known: tuple[str, str]) -> list[Any]:
     """What the package finds: kinds of adapters and of their drivers."""
-    infos = [{"adapter_type": t, "backend_type": b, "device": f"{t} {b}"} for t, b in known]
+    infos: list[dict[str, Any]] = [
+        {"adapter_type": t, "backend_type": b, "device": f"{t} {b}", "description": ""}
+        for t, b in known
+    ]
     found = [SimpleNamespace(info=info) for info in infos]
     gpu = SimpleNamespace(enumerate_adapters_sync=lambda: found)
-    monkeypatch.setitem(sys.modules, "wgpu", SimpleNamespace(gpu=gpu))  # type: ignore[misc]
+    monkeypatch.setitem(sys.modules, "wgpu", SimpleNamespace(gpu=gpu, GPUError=GpuError))  # type: ignore[misc]
     for name in ("vulkan_loader", "vulkan_software"):
         monkeypatch.setattr(browser_find, name, lambda: None)
+    return found
 
 
 def test_the_fastest_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +111,16 @@ def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
         steps = parse(
             json.dumps([CALL | wrong]).encode(), list[wgpu_calls.WgpuCall], "a plan for WGSL"
         )
-        made = wgpu._Dispatches(host, None, {0: None}, steps)
+        made = wgpu.Dispatches(host, None, {0: None}, steps)
         made.resize([5])
-        return made._groups
+        groups: list[Any] = []
+        run: Any = SimpleNamespace(
+            set_pipeline=lambda *_: None,
+            set_bind_group=lambda *_: None,
+            dispatch_workgroups=lambda *found: groups.append(found),
+        )
+        made.put(run, 0)
+        return groups
 
     if wrong:
         with pytest.raises(BundleCorrupt):
@@ -112,22 +129,18 @@ def test_a_step_that_no_device_can_run_is_a_damaged_bundle(
         assert dispatched() == [(1, 1)]
 
 
-@pytest.mark.parametrize("limits", [(2**27, 2**26), (2**26, 2**27)])
+@pytest.mark.parametrize("limits", [(2**11, 2**10), (2**10, 2**11)])
 def test_the_smaller_limit_is_the_one_that_is_named(
-    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: tuple[int, int]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wgpu", SimpleNamespace())  # type: ignore[misc]
+    write(matmul(16, 16, 16, Options(targets=("wgsl",))).contents, tmp_path)
+    (found,) = adapters(monkeypatch, ("DiscreteGPU", "Vulkan"))
     names = ("max-storage-buffer-binding-size", "max-buffer-size")
-    found = SimpleNamespace(limits=dict(zip(names, limits, strict=True)))
-    section: Any = SimpleNamespace(
-        builds=(SimpleNamespace(plans=()),), plans=(), facts={"memory": {"bytes": 2**26 + 4}}
-    )
-    host = wgpu.WgpuHost.__new__(wgpu.WgpuHost)
-    host.bundle = SimpleNamespace(manifest=SimpleNamespace(plans=()))  # type: ignore[assignment]
+    found.limits = dict(zip(names, limits, strict=True))
     with pytest.raises(MemoryLimit) as caught:
-        host._load(found, section)
-    assert caught.value.facts["limit"] == 2**26
-    assert f"--bank {2**26}" in caught.value.hint
+        wgpu.WgpuHost(tmp_path)
+    assert caught.value.facts["limit"] == 2**10
+    assert f"--bank {2**10}" in caught.value.hint
 
 
 TWO = {"slot": 0, "tiles": 8, "group": 64, "words": [64], "scalars": []}
@@ -210,17 +223,6 @@ def test_features_are_those_that_texts_can_use() -> None:
     found = wgpu_features.opened(adapter_of("none", "subgroup", vendor=0x10DE), {})
     assert found.features == ("subgroups", packed, "subgroups-32")
     assert not found.clock
-
-
-def test_what_is_lost_is_told_in_the_words_of_the_engine() -> None:
-    """One of the two must not change alone."""
-    found = wgpu_features.lost("A B", True, [{"b", "a"}, set(), {"b"}])
-    engine = (Path(tilewright.__file__).parent / "web" / "engine" / "webgpu.js").read_text()
-    for said in found:
-        told = said.replace("A B", "${adapter.name}").replace("a, b", "${lack.names.join(', ')}")
-        assert f"`{told}`" in engine
-    assert len(found) == 2
-    assert wgpu_features.lost("A B", False, []) == []
 
 
 def test_the_vendor_names_the_class() -> None:

@@ -6,8 +6,6 @@ Who writes to an element of a vector may touch all of it.  The interpreter count
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from helpers.graphs import interpret, results, run_steps, steps_of
@@ -60,14 +58,3 @@ def test_memory_consists_of_vectors_where_nobody_shares_one(
     assert f"memory: array<{element}>" in text
     # rows of many are read in vectors, which are put together of words
     assert ("bitcast<vec4<f32>>(four(" in text) == (rows > 4 and not in_vectors)
-
-
-def test_the_end_of_a_single_row_is_stored_by_who_has_it() -> None:
-    """All of it in vectors but the last: of 21 columns its thread stores one."""
-    graph, _ = product(1, 21)
-    (step,) = steps_of(optimise(graph, PACKING))
-    text = WGSL.emit(step.kernel, WGSL.lower(step.kernel, WGSL.default(step.kernel, "")))
-    stores = [line for line in text.splitlines() if line.strip().startswith("memory[")]
-    assert len(stores) == 2
-    assert "bitcast<vec4<u32>>(vec4<f32>(o0, o1, o2, o3))" in stores[0]
-    assert re.search(r"\) & 3u\] = bitcast<u32>\(o0\);$", stores[1])

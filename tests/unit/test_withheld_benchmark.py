@@ -85,31 +85,3 @@ def test_sessions_that_never_arrive_are_told() -> None:
     assert "| 90 % |" in summary
     never = report.withheld({"rows": [r | {"rounds": None} for r in rows()]}).splitlines()[2]
     assert "| 0 of 3 | never |" in never
-
-
-def test_a_picture_of_the_longest_session_of_each_model() -> None:
-    same = {"part": "session", "model": "m", "host": "firefox"}
-    found = [
-        same | {"seconds": 5.0, "gain": 1.5, "headroom": 1.6},
-        same | {"seconds": 30.0, "gain": 1.04, "headroom": 1.05},
-        same | {"part": "model", "seconds": 0, "headroom": 1.9},
-    ]
-    ((name, svg),) = report.charts({"rows": found})
-    assert name == "sessions.svg"
-    assert "m firefox 30 s" in svg
-    assert "4.0 %" in svg
-    assert "50" not in [word.strip("%") for word in svg.split()]
-    assert list(report.charts({"rows": found[2:]})) == []
-
-
-def test_poor_defaults_and_what_sessions_made_of_them() -> None:
-    same = {"part": "session", "model": "m", "host": "node 20", "seconds": 30.0}
-    same |= dict.fromkeys(("gain", "least", "headroom"), 1.0)
-    kernels = [
-        {"default": 0.5, "share": 0.98},
-        {"default": 0.5, "share": 0.6},
-        {"default": 0.95, "share": 0.95},
-    ]
-    text = report.headroom({"rows": [same | {"below": kernels}, same | {"model": "other"}]})
-    assert "| node 20 | 30 | m | 2 | 50 % | 77 % | 1 (50 %) |" in text
-    assert "timed again" not in report.headroom({"rows": [same]})

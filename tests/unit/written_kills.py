@@ -17,7 +17,7 @@ from tilewright.base.errors import BundleCorrupt
 from tilewright.bundle import Contents, open_bundle, write
 from tilewright.bundle.format import POINTER
 from tilewright.bundle.owned_files import RECORD
-from tilewright.server.static import _put
+from tilewright.server.static import put
 
 #: Calls of the system at which a writer may be killed, as Python's audit events name them.
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "fcntl.flock"}
@@ -43,7 +43,7 @@ def writer(folder: Path, contents: Contents, number: int, kill_at: int | None) -
         if kill_at is not None:
             sys.addaudithook(hook)
         write(contents, folder)
-        _put(folder, "page", PAGES[number % len(PAGES)])
+        put(folder, "page", PAGES[number % len(PAGES)])
         os._exit(0)
     except BaseException as error:
         print(f"writer {number}: {error!r}", file=sys.stderr, flush=True)

@@ -56,9 +56,9 @@ class InterpreterPriority:
         return bool(self._entered)
 
     @property
-    def waiting_to_start(self) -> int:
-        """The number of threads that wait to start kernels."""
-        return self._starting.waiting
+    def waiting(self) -> int:
+        """Threads that wait, to start kernels or to poll."""
+        return self._starting.waiting + self._polling.waiting
 
     def __enter__(self) -> None:
         with self._lock:

@@ -190,12 +190,12 @@ class WgpuHost(DeviceMemoryHost):
         """The text of a slot's kernel."""
         return self._texts[slot]
 
-    def dispatches(self, calls: Sequence[WgpuCall]) -> _Dispatches:
+    def dispatches(self, calls: Sequence[WgpuCall]) -> Dispatches:
         """The dispatches of these steps; steps of a joint are one dispatch."""
         run = together(calls)
         for slot in {call.slot for call in run} - self._pipelines.keys():
             self._pipelines[slot] = self._pipeline(self._layouts[1], self._texts[slot])
-        return _Dispatches(self, self._layouts[0], self._pipelines, run)
+        return Dispatches(self, self._layouts[0], self._pipelines, run)
 
     def _pipeline(self, layout: object, text: str) -> object:
         try:
@@ -232,7 +232,7 @@ class WgpuHost(DeviceMemoryHost):
         return np.frombuffer(data, words).astype(kind)
 
 
-class _Dispatches:
+class Dispatches:
     """A plan's steps with their uniform blocks: the number of invocations, the first word of each
     buffer, and run-time scalars."""
 

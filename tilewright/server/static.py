@@ -36,7 +36,7 @@ def compiler_files() -> tuple[str, ...]:
 
 def write_pages(folder: Path, web: Path = WEB) -> int:
     """Writes engine, tuner and page; returns their bytes.  Raises as `written.check`."""
-    return _put(folder, "page", {name: p.read_bytes() for name, p in page_files(web).items()})
+    return put(folder, "page", {name: p.read_bytes() for name, p in page_files(web).items()})
 
 
 def write_compiler(folder: Path, core: Path) -> int:
@@ -45,10 +45,10 @@ def write_compiler(folder: Path, core: Path) -> int:
     Raises as `written.check`.
     """
     files = {f"{COMPILER}/{name}": (core / name).read_bytes() for name in FILES}
-    return _put(folder, COMPILER, files | {f"{COMPILER}/{SOURCE}": source_zip()})
+    return put(folder, COMPILER, files | {f"{COMPILER}/{SOURCE}": source_zip()})
 
 
-def _put(folder: Path, name: str, files: Mapping[str, bytes]) -> int:
+def put(folder: Path, name: str, files: Mapping[str, bytes]) -> int:
     check(folder, files)
     with FolderPart(folder, name) as section:
         section.put_all(files)

@@ -169,7 +169,7 @@ _KEYS: Mapping[Objective, Callable[[Candidate], float]] = {
 def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int, ...], int]:
     """All numbers but the default's, and how many of them need less than it does."""
     by_cost = sorted(range(1, len(found)), key=lambda n: (_amount(found[n].cost), found[n].cost, n))
-    order = _mixed(by_cost, found)
+    order = mixed(by_cost, found)
     if objective == "latency":
         return order, len(order)
     needs = [_amount(_KEYS[objective](c)) for c in found]
@@ -181,7 +181,7 @@ def _order(found: Sequence[Candidate], objective: Objective) -> tuple[tuple[int,
 MIXED_EVERY, MIXED_WORSE = 2, 2.0
 
 
-def _mixed(order: Sequence[int], found: Sequence[Candidate]) -> tuple[int, ...]:
+def mixed(order: Sequence[int], found: Sequence[Candidate]) -> tuple[int, ...]:
     """An order with the best of all families early, since a model's error is similar within a
     family.
 
@@ -193,18 +193,18 @@ def _mixed(order: Sequence[int], found: Sequence[Candidate]) -> tuple[int, ...]:
     rank = {number: place for place, number in enumerate(order)}
     taken = dict.fromkeys(waiting, 0)
     limit = MIXED_WORSE * found[order[0]].cost if order else 0.0
-    mixed: list[int] = []
-    while len(mixed) < len(order):
+    result: list[int] = []
+    while len(result) < len(order):
         heads = [numbers[-1] for numbers in waiting.values() if numbers]
-        turn = len(mixed) % MIXED_EVERY == MIXED_EVERY - 1
+        turn = len(result) % MIXED_EVERY == MIXED_EVERY - 1
         worth = [n for n in heads if found[n].cost <= limit] if turn else []
         chosen = min(
             worth or heads, key=lambda n: (taken[found[n].family] if worth else 0, rank[n])
         )
         family = found[chosen].family
-        mixed.append(waiting[family].pop())
+        result.append(waiting[family].pop())
         taken[family] += 1
-    return tuple(mixed)
+    return tuple(result)
 
 
 def _amount(value: float) -> float:

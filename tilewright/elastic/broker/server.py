@@ -188,7 +188,7 @@ class _Client:
                     leaving.callback(self._leave, task)
 
     def _leave(self, task: str) -> None:
-        with contextlib.suppress(TilewrightError):  # the task has no agent any more
+        with contextlib.suppress(Exception):  # the task has no agent any more
             self._coordinator.post(Gone(now_us(), task, died=True))
 
     def _hear(self, message: Message) -> None:
