@@ -23,9 +23,8 @@ from tilewright.targets.classes import CLASSES
 from tilewright.targets.gpu.product.schedule import GroupSchedule
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.classes import VARIANT
-from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.candidates import build, plans_of, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.offers import plans_of
 
 Sent = dict[str, Any]
 

@@ -23,9 +23,8 @@ from tilewright.targets.wasm import TARGETS, CompiledKernel, WasmTarget, link
 from tilewright.targets.wasm.emit import assemble, flatten
 from tilewright.targets.wasm.ir import BrIf, Func, Local, Loop, Stmt, Trap, const
 from tilewright.targets.wasm.isa import uleb
-from tilewright.tuning.candidates import build, space_of
+from tilewright.tuning.candidates import build, plans_of, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.offers import plans_of
 
 Sent = dict[str, Any]
 

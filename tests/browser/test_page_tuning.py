@@ -15,7 +15,7 @@ import pytest
 
 from tilewright.cli.workers import makers
 from tilewright.server import Tuning
-from tilewright.tuning.message_fields import FIELDS
+from tilewright.tuning.messages import FIELDS
 
 from .bundles import Library
 from .conftest import Visit

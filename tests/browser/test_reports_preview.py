@@ -13,8 +13,7 @@ from tilewright.cli.reports import preview
 from tilewright.cli.tune import tune
 from tilewright.hosts.browser_find import Browser
 from tilewright.server import session
-from tilewright.tuning.message_fields import FIELDS, KEPT, SHARED
-from tilewright.tuning.messages import FromClient, decode_from_client
+from tilewright.tuning.messages import FIELDS, KEPT, SHARED, FromClient, decode_from_client
 
 from .bundles import Library
 

@@ -26,7 +26,7 @@ from tilewright.targets.sharing import Work, share
 from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.strategies import default_schedule, objection
 from tilewright.targets.wasm import TARGETS
-from tilewright.tuning import catalogue, offers
+from tilewright.tuning import candidates, catalogue
 from tilewright.tuning.candidates import build, mixed, space_of
 from tilewright.tuning.catalogue import kernels_of
 
@@ -165,7 +165,7 @@ def test_a_space_of_one_says_why(tmp_path: Path) -> None:
         assert space.fixed == ("extents" if kernel.extents else "")
         assert not space.fixed or space.trial == ()
         asked = catalogue.offer(number, space, 0, asked=space.gold)
-        assert asked.fixed == offers.ordered(number, space, 0, ())["fixed"] == space.fixed
+        assert asked.fixed == candidates.ordered(number, space, 0, ())["fixed"] == space.fixed
     assert space_of(product_kernel("mk,kn->mn", (8, 8), (8, 8), weight=True), X86).fixed == ""
 
 

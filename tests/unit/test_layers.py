@@ -438,7 +438,7 @@ def test_functions_of_scripts_are_short() -> None:
 
 
 #: Folders and modules that also run where there is nothing but Python itself.
-PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/offers", "tuning/page_compiler"]
+PORTABLE = ["kernel", "targets", "tuning/candidates", "tuning/page_compiler"]
 
 
 def modules(name: str) -> list[str]:

@@ -34,7 +34,7 @@ from tilewright.server.connection_limits import (
     Wait,
     within_descriptors,
 )
-from tilewright.server.connections import HttpConnection
+from tilewright.server.run import HttpConnection
 
 #: Seconds in which something must happen, however busy the machine is.
 PATIENCE = 300.0

@@ -14,7 +14,7 @@ from tuning_site import app as tuning_app
 
 from tilewright.base.errors import UsageError
 from tilewright.server import BackgroundServer, create_app
-from tilewright.server.allowed_hosts import host_names
+from tilewright.server.headers import host_names
 
 NAMES = ("tuner.example", "203.0.113.5", "[2001:db8::1]")
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tilewright.server.logs import RepeatFilter, deduplicated_log
+from tilewright.server.run import RepeatFilter, deduplicated_log
 
 
 def record(line: int, number: int) -> logging.LogRecord:

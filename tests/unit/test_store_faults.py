@@ -256,10 +256,10 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 def test_an_old_schema_names_the_command(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it will be after the next migration."""
-    from tilewright.store import migrate
+    from tilewright.store import schema
 
-    monkeypatch.setattr(migrate, "REVISIONS", (*migrate.REVISIONS, "9999"))
-    monkeypatch.setattr(migrate, "HEAD", "9999")
+    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "9999"))
+    monkeypatch.setattr(schema, "HEAD", "9999")
     with pytest.raises(StoreVersion, match="db upgrade") as raised:
         KernelStore.open(f"sqlite:///{path}")
     says_the_way_out(raised.value)

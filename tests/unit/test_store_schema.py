@@ -12,8 +12,7 @@ from helpers.reports import report
 from tilewright.base.errors import StoreVersion, UsageError
 from tilewright.store import KernelStore
 from tilewright.store.database import Database
-from tilewright.store.migrate import MIGRATIONS, upgrade
-from tilewright.store.schema import HEAD, REVISIONS, metadata
+from tilewright.store.schema import HEAD, MIGRATIONS, REVISIONS, metadata, upgrade
 
 
 def test_migrations_make_what_the_tables_say(url: str) -> None:

@@ -6,8 +6,7 @@ from typing import get_args
 
 from tilewright.store.queries import KEY
 from tilewright.store.schema import reports
-from tilewright.tuning.message_fields import FIELDS, KEPT, SHARED
-from tilewright.tuning.messages import FromClient
+from tilewright.tuning.messages import FIELDS, KEPT, SHARED, FromClient
 
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(FromClient)}
 

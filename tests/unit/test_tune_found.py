@@ -20,7 +20,7 @@ from tuning_votes import agree, site, space, vote, who
 from tilewright.base.errors import CompilerBug
 from tilewright.bundle import open_bundle
 from tilewright.cli.workers import makers
-from tilewright.server import async_store, standing
+from tilewright.server import async_store
 from tilewright.store import KernelStore
 from tilewright.store import StoredReport as Filed
 from tilewright.targets.classes import CLASSES
@@ -149,7 +149,7 @@ def test_what_is_known_can_be_read(url: str) -> None:
 
 def test_what_is_known_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is cut off, and a store of any size is asked once for all who want the same."""
-    monkeypatch.setattr(standing, "ROWS", 2)
+    monkeypatch.setattr(async_store, "ROWS", 2)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     asked = []
 

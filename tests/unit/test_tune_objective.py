@@ -14,8 +14,7 @@ from tuned_page import PAGE
 from lab.subjects import product_kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.lite_space import Objective
-from tilewright.tuning.candidates import space_of
-from tilewright.tuning.offers import needs_of, ordered
+from tilewright.tuning.candidates import needs_of, ordered, space_of
 
 X86 = CLASSES["wasm-x86-relaxed-32k"]
 OBJECTIVES = get_args(Objective)

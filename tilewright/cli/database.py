@@ -36,12 +36,12 @@ DEFAULT = "tilewright.db"
 def upgrade(db: Db = DEFAULT, as_json: Json = False) -> Answer:
     """Make the tables, or bring them up to date."""
     del as_json
-    from tilewright.store import migrate
+    from tilewright.store import schema
     from tilewright.store.database import Database
 
     database = Database(database_url(db))
     try:
-        before, after = migrate.upgrade(database)
+        before, after = schema.upgrade(database)
     finally:
         database.close()
     return _told({"database": database.shown, "before": before, "after": after})

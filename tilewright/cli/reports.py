@@ -25,7 +25,7 @@ from tilewright.cli.hosts import targets_of
 from tilewright.cli.options import Json, database_url
 from tilewright.cli.output import Answer, pairs, progress, table
 from tilewright.cli.tune import CANCELLED, PAGES, TuningLog, check_tuner
-from tilewright.tuning.message_fields import FIELDS, KEPT, NEVER, SHARED
+from tilewright.tuning.messages import FIELDS, KEPT, NEVER, SHARED
 
 app = typer.Typer(name="reports", help="What devices report to a site's kernel database.")
 Plain = dict[str, object]

@@ -26,10 +26,16 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 import tilewright
 from tilewright.base.errors import TilewrightError, of_kind
 from tilewright.bundle import POINTER, open_bundle
-from tilewright.server.allowed_hosts import KnownHosts, host_names
 from tilewright.server.corun import CorunFiles
 from tilewright.server.file_responses import Folder, send_path
-from tilewright.server.headers import COMMON, ISOLATION, REVALIDATE, WithHeaders
+from tilewright.server.headers import (
+    COMMON,
+    ISOLATION,
+    REVALIDATE,
+    KnownHosts,
+    WithHeaders,
+    host_names,
+)
 from tilewright.server.pyodide import compiler_routes
 from tilewright.server.rate_limits import trusted
 from tilewright.server.tune import Tuner, Tuning
@@ -61,7 +67,7 @@ def create_app(
     isolation:   False leaves out the isolation headers, to test pages without threads
     web:         folder of the engine and pages
     pyodide:     folder of Pyodide's core, so that pages can run the compiler themselves
-    names:       host names of the site, beside those of allowed_hosts.py
+    names:       host names of the site, beside those of headers.py
     corun:       files with results of co-running (corun.py)
 
     Raises UsageError if a name, a proxy's address in `tuning`, its cache folder or a file with

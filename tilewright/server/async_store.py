@@ -12,17 +12,22 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+import msgspec
+
+from tilewright.base.compiler_digest import compiler_name
 from tilewright.base.errors import InvalidReport, TilewrightError
 from tilewright.server.client import Page
 from tilewright.server.single_flight import SingleFlight
-from tilewright.server.standing import Settled, page, settled
 from tilewright.store import KernelStore, Key, Ranked, Receipt, Standing, StoredReport
 from tilewright.tuning.messages import Browser
+
+if TYPE_CHECKING:
+    from tilewright.store import KernelStore, KeyStanding
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -220,3 +225,39 @@ class AsyncStore:
         """On SQLite one after the other: writers that wait by looking now and then may starve."""
         with self._writing if store.database.sqlite else nullcontext():
             return store.submit(report, source)
+
+
+#: The default candidate, by digest of the kernel and checksum of the space.
+Settled: TypeAlias = Mapping[str, Mapping[str, int]]
+
+#: Keys per page.
+ROWS = 2000
+#: Limit of pages per query.
+MOST_PAGES = 1000
+
+
+def page(store: KernelStore, device: str | None, number: int) -> Page:
+    entries = store.overview(device, start=number * ROWS, limit=ROWS + 1)
+    data = msgspec.json.encode([plain(entry) for entry in entries[:ROWS]])
+    return Page(data, more=len(entries) > ROWS and number + 1 < MOST_PAGES)
+
+
+def settled(store: KernelStore, device: str, browser: Browser) -> Settled:
+    """The defaults of this class and browser that are not the compiler's own."""
+    found: dict[str, dict[str, int]] = {}
+    for entry in store.overview(device, settled=True):
+        key, default = entry.key, entry.standing.default
+        if default and (key.browser, key.compiler) == (browser, compiler_name()):
+            found.setdefault(key.kernel, {})[key.space] = default
+    return found
+
+
+def plain(entry: KeyStanding) -> dict[str, object]:
+    """A key and its standing in one flat record; `current`: of the compiler that serves it."""
+    ranked = [
+        {k: v for k, v in vars(one).items() if k not in ("device", "space", "browser")}
+        for one in entry.standing.ranked
+    ]
+    own = {"current": entry.key.compiler == compiler_name(), "ranked": ranked, "day": entry.day}
+    # not `asdict`: its copies took a third of the time of a page
+    return vars(entry.key) | vars(entry.standing) | own

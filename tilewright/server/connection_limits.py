@@ -1,6 +1,6 @@
 """The front: bounds on connections and on how long a client may keep one without using it.
 
-Input: the connections of a server (connections.py), as they come and go.  Output: some are ended:
+Input: the connections of a server (run.py), as they come and go.  Output: some are ended:
 those whose time is over, and the one that waited longest where a network or the server has too
 many. It knows no routes and reads no messages.
 """

@@ -1,11 +1,16 @@
-"""The tables of the store, and the schema revision of this program.
+"""The tables of the store, the schema revision of this program, and upgrades of databases to it.
 
-Input: nothing.  Output: SQLAlchemy tables, the same on SQLite and PostgreSQL.  migrations/ creates
-them (a test compares the two).
+Input: a `Database`.  Output: SQLAlchemy tables, the same on SQLite and PostgreSQL; the database's
+revision, and after `upgrade` the newest schema.  Several processes may upgrade at once: the first
+does the work, the others find it done.  migrations/ creates the tables (a test compares the two).
 """
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
+import sqlalchemy as sa
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -21,6 +26,9 @@ from sqlalchemy import (
     false,
     text,
 )
+
+from tilewright.base.errors import StoreCorrupt, StoreVersion
+from tilewright.store.database import REVISION_TABLE, Database
 
 #: Revisions in order; the last one is what this program reads and writes.
 REVISIONS = ("0001", "0002")
@@ -81,3 +89,69 @@ reports = Table(
 
 #: Alembic's own table.
 VERSION = text("SELECT version_num FROM alembic_version")
+
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+#: An arbitrary number, the same in all processes.
+ADVISORY_LOCK = 0x7113
+#: Alembic keeps its state in module variables, so it is not safe in several threads.
+ONE_AT_A_TIME = threading.Lock()
+
+
+def revision(connection: sa.Connection) -> str | None:
+    """The revision of the database; None if it is empty.
+
+    Raises StoreCorrupt if it has tables, but not of Tilewright.
+    """
+    names = sa.inspect(connection).get_table_names()
+    if not names:
+        return None
+    if REVISION_TABLE not in names:
+        raise StoreCorrupt(
+            "The database has tables of another program",
+            hint="Give Tilewright a database of its own",
+            tables=names[:5],
+        )
+    return connection.execute(VERSION).scalar()
+
+
+def check(connection: sa.Connection, database: Database) -> None:
+    """Raises StoreVersion unless the schema is the one of this program."""
+    found = revision(connection)
+    if found == HEAD:
+        return
+    if found is None or found in REVISIONS:
+        raise StoreVersion(
+            "The database has an old schema",
+            hint=f"tilewright db upgrade --store {database.shown}",
+            found=found or "none",
+            needed=HEAD,
+        )
+    raise StoreVersion(
+        "The database was made by a newer Tilewright",
+        hint="Upgrade this one: pip install --upgrade tilewright",
+        database=database.shown,
+        found=found,
+        needed=HEAD,
+    )
+
+
+def upgrade(database: Database) -> tuple[str | None, str]:
+    """Brings the schema up to date, in one transaction; returns the revision before and after.
+
+    Raises StoreCorrupt, or StoreVersion for a schema of a newer Tilewright.
+    """
+    from alembic import command
+    from alembic.config import Config
+
+    with ONE_AT_A_TIME, database.write() as connection:
+        if not database.sqlite:
+            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
+        before = revision(connection)
+        if before not in (None, *REVISIONS):
+            check(connection, database)
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    return before, HEAD

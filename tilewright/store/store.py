@@ -16,7 +16,7 @@ from typing import IO
 import sqlalchemy as sa
 
 from tilewright.base.errors import StoreClock
-from tilewright.store import migrate, records, t4
+from tilewright.store import records, schema, t4
 from tilewright.store.database import Database
 from tilewright.store.queries import (
     HAS_NONCE,
@@ -90,11 +90,11 @@ class KernelStore:
         database = Database(url, create)
         try:
             with database.read() as connection:
-                empty = migrate.revision(connection) is None
+                empty = schema.revision(connection) is None
             if empty and create:
-                migrate.upgrade(database)
+                schema.upgrade(database)
             with database.read() as connection:
-                migrate.check(connection, database)
+                schema.check(connection, database)
         except BaseException:
             database.close()
             raise

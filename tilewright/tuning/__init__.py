@@ -1,8 +1,8 @@
 """The part of tuning that needs no device: candidates, their order, the messages about them.
 
 The package has the candidates of a kernel (`candidates.py`), their order (`candidate_order.py`),
-the offers to a device (`offers.py`, `catalogue.py`), messages and their meaning (`messages.py`,
-`message_fields.py`), bundles with other schedules (`relink.py`), and tuning without a server
-(`folder.py`, `page_compiler.py`, `source_zip.py`).  Measurements, connections and votes are in
+the offers to a device (`catalogue.py`), messages and their meaning (`messages.py`), bundles with
+other schedules (`relink.py`), and tuning without a server (`folder.py`, `page_compiler.py`,
+`source_zip.py`).  Measurements, connections and votes are in
 `web/tune/`, `server/` and `store/`. Schedules and spaces belong to the targets.
 """

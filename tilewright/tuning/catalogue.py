@@ -23,7 +23,7 @@ from tilewright.targets import TARGETS, Target, classes
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning import offers
+from tilewright.tuning import candidates
 from tilewright.tuning.candidates import Built, Needs, Space, key_of, number_of
 from tilewright.tuning.messages import Gold, KernelMessage, Offer, Unknown
 
@@ -62,13 +62,13 @@ class OpenedBundle:
         slots = self.slots.get(space.device.target)
         if slots is None:
             return None
-        return offers.default_of(slots[spec].builds, variant, space, features)
+        return candidates.default_of(slots[spec].builds, variant, space, features)
 
 
 def opened(bundle: Bundle) -> OpenedBundle:
     """Reads all kernel specifications and schedules.  Raises BundleCorrupt."""
     kernels = kernels_of(bundle)
-    plans = offers.plans_of([[step.spec for step in p.steps] for p in bundle.manifest.plans])
+    plans = candidates.plans_of([[step.spec for step in p.steps] for p in bundle.manifest.plans])
     slots = {name: slots_of(bundle, name, kernels) for name in bundle.manifest.targets}
     return OpenedBundle(bundle, kernels, tuple(map(key_of, kernels)), slots, plans)
 
@@ -154,7 +154,7 @@ def offer(spec: int, space: Space, default: int | None, *, asked: int | None) ->
     """A kernel's part of `welcome`.  asked: a candidate to measure against the compiler's
     default"""
     question = None if asked is None else Gold(a=0, b=asked)
-    return Offer(**_typed(offers.offer(spec, space, default)) | {"gold": question})
+    return Offer(**_typed(candidates.offer(spec, space, default)) | {"gold": question})
 
 
 def message(
@@ -167,12 +167,12 @@ def message(
 ) -> KernelMessage:
     """The header that accompanies a module."""
     about = {"spec": spec, "candidate": candidate, "checksum": space.checksum}
-    about |= offers.described(space, candidate, built, opened.plans.get(spec, ()))
+    about |= candidates.described(space, candidate, built, opened.plans.get(spec, ()))
     if signer:
         about["signature"] = signer.candidate(opened.digest, about)
     return KernelMessage(**_typed(about))
 
 
-def _typed(data: offers.Data) -> offers.Data:
+def _typed(data: candidates.Data) -> candidates.Data:
     needs = data["needs"]
     return data | {"needs": needs and Needs(**needs)}

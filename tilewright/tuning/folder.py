@@ -28,9 +28,17 @@ from tilewright.targets import target as find_target
 from tilewright.targets.device_class import DeviceClass
 from tilewright.targets.lite_space import Objective
 from tilewright.targets.schedule import Schedule
-from tilewright.tuning.candidates import Built, Space, build, space_of
+from tilewright.tuning.candidates import (
+    Built,
+    Data,
+    Space,
+    build,
+    default_of,
+    described,
+    ordered,
+    space_of,
+)
 from tilewright.tuning.catalogue import opened
-from tilewright.tuning.offers import Data, default_of, described, ordered
 
 FORMAT = 1
 FOLDER = "tuning"

@@ -17,8 +17,15 @@ from tilewright import TOOL as TOOL  # the worker under Pyodide asks for it
 from tilewright.base.errors import NoSpace, TilewrightError
 from tilewright.kernel.serial import kernel_from_data
 from tilewright.targets import classes as devices
-from tilewright.tuning.candidates import Space, build, space_of
-from tilewright.tuning.offers import default_of, described, ordered, plans_of
+from tilewright.tuning.candidates import (
+    Space,
+    build,
+    default_of,
+    described,
+    ordered,
+    plans_of,
+    space_of,
+)
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that migrate.py hands over, inside its transaction."""
+"""Runs migrations on the connection that schema.py hands over, inside its transaction."""
 
 from alembic import context
 
