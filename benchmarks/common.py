@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks import records
-from benchmarks.timing import spread, warm_up, warmed  # noqa: F401  (until all are in folders)
 from tilewright import __version__
 from tilewright.cli.tools import cpu
 
@@ -43,27 +42,61 @@ class Run:
     def show(self, row: Row) -> None:
         print(json.dumps(row), flush=True)
 
-    def save(self, name: str, rows: list[Row], **facts: object) -> None:
-        """Writes results/NAME.json anew."""
-        if self.writes:
-            print(save(name, rows, **self._told(facts)))
+    def save(self, name: str, rows: Sequence[Row], **facts: object) -> None:
+        """Writes results/NAME.json anew, with everything needed to read the rows later."""
+        if not self.writes:
+            return
+        record = {
+            "name": name,
+            "date": today(),
+            "commit": self.commit or commit(),
+            "machine": machine(),
+            "versions": versions(),
+            **facts,
+            "rows": list(rows),
+        }
+        RESULTS.mkdir(exist_ok=True)
+        records.write(RESULTS / f"{name}.json", record)
 
-    def merge(self, name: str, rows: list[Row], key: Sequence[str], **facts: object) -> None:
-        """Replaces the rows of results/NAME.json with the same `key`; the others stay."""
-        if self.writes:
-            print(merge(name, rows, key, **self._told(facts)))
+    def merge(self, name: str, rows: Sequence[Row], key: Sequence[str], **facts: object) -> None:
+        """Replaces the rows of results/NAME.json with the same `key`; the others stay.
+
+        Rows may come from different runs, so each has its date, commit and processor.  Parts of the
+        key that an older row lacks count as equal.
+        """
+        own = {"date": today(), "commit": self.commit or commit(), "cpu": cpu()}
+        new = [{**row, **own} for row in rows]
+        kept = [old for old in rows_of(name) if not any(_replaces(row, old, key) for row in new)]
+        self.save(name, kept + new, **facts)
 
     def keep(self, name: str, row: Row, key: Sequence[str], **facts: object) -> None:
         """Shows a row and merges it at once: the run may be ended before its last row."""
         self.show(row)
-        if self.writes:
-            merge(name, [row], key, **self._told(facts))
-
-    def _told(self, facts: dict[str, object]) -> dict[str, object]:
-        return facts | ({"commit": self.commit} if self.commit else {})
+        self.merge(name, [row], key, **facts)
 
 
-def machine() -> dict[str, Any]:
+def _replaces(row: Row, old: Row, key: Sequence[str]) -> bool:
+    return all(old.get(k, row[k]) == row[k] for k in key)
+
+
+def rows_of(name: str) -> list[Row]:
+    """The rows of results/NAME.json, each with its date, commit and processor; none without it."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return []
+    record = json.loads(path.read_text())
+    own = {"date": record["date"], "commit": record["commit"], "cpu": record["machine"]["cpu"]}
+    return [{**own, **row} for row in record["rows"]]
+
+
+# ---- facts ---------------------------------------------------------------------------------------
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def machine() -> Row:
     """CPU, cores, system; no names of hosts or users."""
     return {
         "cpu": cpu(),
@@ -84,14 +117,8 @@ def nvidia_driver() -> dict[str, str]:
     return {"gpu": name, "driver": number}
 
 
-def nvidia_machine() -> dict[str, Any]:
+def nvidia_machine() -> Row:
     return machine() | nvidia_driver()
-
-
-def nvidia_facts(measured: str) -> dict[str, Any]:
-    """What a record says of a run on an NVIDIA card; `measured` is the commit where there is no
-    git."""
-    return {"machine": machine() | nvidia_driver(), "commit": measured or commit()}
 
 
 def versions(torch: ModuleType | None = None) -> dict[str, str]:
@@ -118,48 +145,3 @@ def commit(root: Path = Path(__file__).parents[1]) -> str:
 
     changed = git("status", "--porcelain", "--", "tilewright", "lab")
     return (git("rev-parse", "--short=12", "HEAD") or "none") + ("+changes" if changed else "")
-
-
-def save(name: str, rows: list[dict[str, Any]], **facts: Any) -> Path:
-    """Write `rows` to results/NAME.json with everything needed to read them later."""
-    record = {
-        "name": name,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
-        "machine": machine(),
-        "versions": versions(),
-        **facts,
-        "rows": rows,
-    }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    records.write(path, record)
-    return path
-
-
-def rows_of(name: str) -> list[dict[str, Any]]:
-    """The rows of results/NAME.json, each with its date, commit and processor; none without it."""
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        return []
-    record = json.loads(path.read_text())
-    own = {"date": record["date"], "commit": record["commit"], "cpu": record["machine"]["cpu"]}
-    return [{**own, **row} for row in record["rows"]]
-
-
-def merge(name: str, rows: list[dict[str, Any]], key: Sequence[str], **facts: Any) -> Path:
-    """Replaces the rows of results/NAME.json with the same `key`; the others stay.
-
-    Rows may come from different runs, so each has its date, commit and processor.  Parts of the
-    key that an older row lacks count as equal.  `facts` are those of `save`.
-    """
-    before = rows_of(name)
-    when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    own = {"date": when, "commit": facts.get("commit") or commit(), "cpu": cpu()}
-    new = [{**row, **own} for row in rows]
-    kept = [old for old in before if not any(_replaces(row, old, key) for row in new)]
-    return save(name, kept + new, **facts)
-
-
-def _replaces(row: dict[str, Any], old: dict[str, Any], key: Sequence[str]) -> bool:
-    return all(old.get(k, row[k]) == row[k] for k in key)

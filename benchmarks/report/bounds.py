@@ -1,6 +1,6 @@
 """Page: what stands between a critical request and its bound: the floor, the host, the design.
 
-Input: the records of corun_floor.py, corun_turns.py and bound.py.  Output: the page.
+Input: the records of corun/: floor, host_turns and bound.  Output: the page.
 """
 
 from __future__ import annotations

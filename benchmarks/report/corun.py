@@ -1,12 +1,12 @@
 """Page: models that share one GPU, and how far a critical model's bound is kept.
 
-Input: the record of corun.py.  Output: the page, SVG frontiers.  A row is one run of a pair of
-models under a policy: pair, policy, sms, seed, max_slowdown (None: the policy takes no bound), p99
-(latency of the critical model with waiting, over its latency alone), service_p99 (from its begin),
-normal_share (of what is possible), bound_kept, n (critical requests); also kernels ("tuned",
-"naive"), clients, l2_persistence (the critical weights stay in the L2 cache), rate (critical
-requests a second; 0: the workload's own) and load (the share of the device that open arrivals ask
-for; None: what their rates make), where they vary.
+Input: the record of corun.policies.  Output: the page, SVG frontiers.  A row is one run of a pair
+of models under a policy: pair, policy, sms, seed, max_slowdown (None: the policy takes no bound),
+p99 (latency of the critical model with waiting, over its latency alone), service_p99 (from its
+begin), normal_share (of what is possible), bound_kept, n (critical requests); also kernels
+("tuned", "naive"), clients, l2_persistence (the critical weights stay in the L2 cache), rate
+(critical requests a second; 0: the workload's own) and load (the share of the device that open
+arrivals ask for; None: what their rates make), where they vary.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Databases for the tests of the store: each test runs on a SQLite file and on PostgreSQL.
 
-And a server that tunes without a store, for the tests of its socket; and the way to the benchmarks.
+And a server that tunes without a store, for the tests of its socket.
 What only some machines have is imported by the fixtures that need it.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,12 +40,3 @@ def site() -> Iterator[str]:
 
     with BackgroundServer(app()) as server:
         yield server.url
-
-
-@pytest.fixture(scope="module")
-def benchmarks() -> Iterator[None]:
-    """Where the benchmarks find each other, as scripts and as a package."""
-    before = list(sys.path)
-    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-    yield
-    sys.path[:] = before

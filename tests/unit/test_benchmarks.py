@@ -4,7 +4,7 @@ and is run."""
 from __future__ import annotations
 
 import json
-from importlib import import_module
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -15,17 +15,6 @@ from benchmarks import records
 from benchmarks.tuning import forecast
 
 FOLDER = PACKAGE.parent / "benchmarks"
-
-
-@pytest.mark.usefixtures("benchmarks")
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
-def test_a_benchmark_can_be_imported(name: str) -> None:
-    try:
-        import_module(name)
-    except ModuleNotFoundError as error:
-        if (FOLDER / f"{error.name}.py").exists() or str(error.name).startswith("tilewright"):
-            raise
-        pytest.skip(f"{error.name} is not installed")
 
 
 LISTED = runner.benchmarks()
@@ -52,9 +41,21 @@ def test_benchmarks_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[st
     runner.main(["--list"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(LISTED)
-    readme = (FOLDER / "README.md").read_text()
-    missing = [name for name in LISTED if f"python -m benchmarks {name}" not in readme]
-    assert not missing
+
+
+def test_documents_name_benchmarks_that_there_are() -> None:
+    """The page of the benchmarks has a row for each."""
+    listed = re.findall(
+        r"^\| `(\w+\.(?!py\b)\w+)[ `]", (FOLDER / "README.md").read_text(), re.MULTILINE
+    )
+    assert sorted(listed) == list(LISTED)
+    root = FOLDER.parent
+    for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md"), *FOLDER.glob("**/README.md")):
+        text = page.read_text()
+        named = set(re.findall(r"python -m benchmarks (\w+\.\w+)", text))
+        assert named <= set(LISTED), page
+        files = re.findall(r"\bbenchmarks/[\w/]+\.(?:py|mjs|json|svg)\b", text)
+        assert not [name for name in files if not (root / name).exists()], page
 
 
 def test_an_unknown_name_is_refused_with_one_that_is_near() -> None:

@@ -133,9 +133,11 @@ def test_partial_runs_merge_case_by_case(tmp_path: Path, monkeypatch: Any) -> No
     common = module("benchmarks.common")
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     key = ("case", "engine")
-    common.merge("peers", [{"case": "a", "engine": "x", "ms": 1}], key)
-    common.merge("peers", [{"case": "b", "engine": "x", "ms": 2}], key)
-    path = common.merge("peers", [{"case": "a", "engine": "x", "ms": 3}], key)
+    run = common.Run()
+    run.merge("peers", [{"case": "a", "engine": "x", "ms": 1}], key)
+    run.merge("peers", [{"case": "b", "engine": "x", "ms": 2}], key)
+    run.merge("peers", [{"case": "a", "engine": "x", "ms": 3}], key)
+    path = tmp_path / "peers.json"
     rows = json.loads(path.read_text())["rows"]
     assert [(r["case"], r["ms"]) for r in rows] == [("b", 2), ("a", 3)]
     assert all(r["commit"] and r["date"] for r in rows)

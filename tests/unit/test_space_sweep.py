@@ -150,7 +150,8 @@ def test_sweeps_of_several_classes_lie_beside_each_other(
     for device in (None, "a", "b", "a"):
         told = {} if device is None else {"device": device}
         key = sweeps.KEY if told else sweeps.KEY[:2]
-        path = common.merge("space", [{"host": "x", "kernel": "K", **told}], key)
+        common.Run().merge("space", [{"host": "x", "kernel": "K", **told}], key)
+    path = tmp_path / "space.json"
     assert [r["device"] for r in json.loads(path.read_text())["rows"]] == ["b", "a"]
 
 

@@ -101,7 +101,7 @@ def serve(
         typer.Option(
             metavar="FILE",
             help="Results for the page /corun: output of `corun --json` or `corun --trace`, or a "
-            "record of benchmarks/corun.py; repeatable.",
+            "record of the benchmark corun.policies; repeatable.",
         ),
     ] = None,
     client: Client = False,

@@ -1,7 +1,8 @@
 """Results of co-running that were given to the server: listed, and sent as they are.
 
-Input: JSON files of `tilewright corun` (--json, --trace) or of benchmarks/corun.py.  Output: their
-list at /api/corun and each at /api/corun/NUMBER.  web/page/corun_results.js reads them.
+Input: JSON files of `tilewright corun` (--json, --trace) or of the benchmark corun.policies.
+Output: their list at /api/corun and each at /api/corun/NUMBER, which web/page/corun_results.js
+reads.
 """
 
 from __future__ import annotations
@@ -60,13 +61,14 @@ def _check(path: Path) -> None:
     except (OSError, *MALFORMED) as error:
         raise UsageError(
             f"{path} cannot be read as JSON: {error}",
-            hint="Give what `tilewright corun --json` printed, or benchmarks/corun.py wrote",
+            hint="Give what `tilewright corun --json` or the benchmark corun.policies wrote",
             path=str(path),
         ) from error
     if not found or not all(isinstance(d, dict) and set(KINDS) & d.keys() for d in found):
         raise UsageError(
             f"{path} has no results of co-running",
-            hint="Give output of `tilewright corun` (--json, --trace) or of benchmarks/corun.py",
+            hint="Give what `tilewright corun` (--json, --trace) or the benchmark corun.policies "
+            "wrote",
             path=str(path),
         )
 

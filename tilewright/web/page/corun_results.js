@@ -1,5 +1,5 @@
 // Results of co-running as rows of one kind, points of a frontier, and spans of a timeline.
-// Input: text of files: output of `tilewright corun` (--json, --trace), records of benchmarks/corun.py.  Output: plain data.
+// Input: text of files: output of `tilewright corun` (--json, --trace), records of the benchmark corun.policies.  Output: plain data.
 // It touches no element and asks no server.
 
 /**

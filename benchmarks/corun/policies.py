@@ -1,9 +1,9 @@
-"""A critical model beside a normal one on an NVIDIA GPU, by every policy: results/corun.json.
+"""A critical model beside a normal one on an NVIDIA GPU, by every policy.
 
-Input: a GPU with its driver, the extra `cuda`; names of workloads (lab/workloads),
-or two ONNX files.  Output: a row for each pair, policy, bound, number of SMs and seed.  Each row
-has a fixed time, and rows are saved as they come, so a run may be ended early; rows of other
-settings and cards stay.  What was refused is a row with an `error`.
+Input: a GPU with its driver, the extra `cuda`; names of workloads (lab/workloads), or two ONNX
+files.  Output: results/corun.json, a row for each pair, policy, bound, number of SMs and seed.
+Each row has a fixed time, and rows are saved as they come, so a run may be ended early; rows of
+other settings and cards stay.  What was refused is a row with an `error`.
 
 * p50, p99, p999: the critical model's latency, waiting included, over its time alone;
   `service_p50`, ...: from its begin, which a bound is on;
@@ -14,27 +14,26 @@ settings and cards stay.  What was refused is a row with an `error`.
 * total_over_sequential: all requests per second, over what turns would give;
 * occupancy: of resident warps, by watched kernels in a short run of its own (`--occupancy`).
 
-    python benchmarks/corun.py [--pair MDTB-A] [--sms 8] [--seconds 3] [--seed 0] [--policy ...]
-    python benchmarks/corun.py --kernels naive --paper-load --clients 4
-    python benchmarks/corun.py --models critical.onnx normal.onnx --rate 50
+    python -m benchmarks corun.policies [--pair MDTB-A] [--sms 8] [--seconds 3] [--seed 0]
+    python -m benchmarks corun.policies --kernels naive --paper-load --clients 4
+    python -m benchmarks corun.policies --model critical.onnx --model normal.onnx --rate 50
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import onnx
+import typer
 
-import common
-
+from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.options import among
 from lab.designs import DESIGNS
 from lab.naive import naive
 from lab.workloads import PAPER_LOADS, WORKLOADS, Stream, Workload, workload
@@ -67,6 +66,29 @@ WATCHED = 0.2
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The options, as `main` describes them."""
+
+    pairs: Sequence[str]
+    models: Sequence[str]
+    rate: float
+    paper_load: bool
+    policies: Sequence[str]
+    bounds: Sequence[float]
+    seconds: float
+    measure: float
+    seeds: Sequence[int]
+    clients: int
+    phases: int
+    l2_persistence: bool
+    any_time: bool
+    kernels: str
+    together: int | None
+    ahead: int
+    kind: Literal["gpu", "cpu"]
+
+
+@dataclass(frozen=True)
 class Pair:
     """A workload, and the bundles of its streams in their order: the critical ones first."""
 
@@ -81,29 +103,30 @@ class Pair:
         return [CriticalSettings(path) for path in self.bundles[:count]], list(self.bundles[count:])
 
 
-def pairs_of(args: argparse.Namespace, folder: Path) -> Iterator[Pair]:
+def pairs_of(asked: Asked, folder: Path) -> Iterator[Pair]:
     """Models are compiled once each."""
-    if args.models:
-        names = [Path(m).stem for m in args.models]
-        arrival: Arrival = Poisson(args.rate) if args.rate else ClosedLoop()
+    if asked.models:
+        names = [Path(m).stem for m in asked.models]
+        arrival: Arrival = Poisson(asked.rate) if asked.rate else ClosedLoop()
         found = Workload(
             (Stream(names[0], arrival),), tuple(Stream(n, ClosedLoop()) for n in names[1:])
         )
         paths = [
-            built(n, Path(m), folder, args.kernels) for n, m in zip(names, args.models, strict=True)
+            built(n, Path(m), folder, asked.kernels)
+            for n, m in zip(names, asked.models, strict=True)
         ]
-        yield Pair(" + ".join(names), found.with_clients(args.clients), tuple(paths))
+        yield Pair(" + ".join(names), found.with_clients(asked.clients), tuple(paths))
         return
-    for name in args.pair or list(WORKLOADS):
-        found = workload(name).with_clients(args.clients)
+    for name in asked.pairs:
+        found = workload(name).with_clients(asked.clients)
         rate = found.critical[0].arrival.rate
-        if args.rate and rate:
-            found = found.scaled(args.rate / rate)
-        bundles = (built(s.model, model(s.model), folder, args.kernels) for s in found.streams)
+        if asked.rate and rate:
+            found = found.scaled(asked.rate / rate)
+        bundles = (built(s.model, model(s.model), folder, asked.kernels) for s in found.streams)
         yield Pair(name, found, tuple(bundles))
 
 
-def built(name: str, source: Any, folder: Path, kernels: str = TUNED) -> Path:
+def built(name: str, source: Path | onnx.ModelProto, folder: Path, kernels: str = TUNED) -> Path:
     """A model's bundle, compiled once."""
     path = folder / name
     if not path.exists():
@@ -113,9 +136,9 @@ def built(name: str, source: Any, folder: Path, kernels: str = TUNED) -> Path:
     return path
 
 
-def at_paper_load(pair: Pair, args: argparse.Namespace, sms: int | None) -> Pair:
+def at_paper_load(pair: Pair, asked: Asked, sms: int | None) -> Pair:
     """Rates such that open arrivals ask for as much of this device as of the paper's boards."""
-    settings = Settings("sequential", args.device, sms, measure_seconds=args.measure)
+    settings = Settings("sequential", asked.kind, sms, measure_seconds=asked.measure)
     with Corun(*pair.parted, settings) as session:
         solo = solos(pair.workload, [m.solo_us for m in session.measured], session.normal.alone)
     return replace(pair, workload=pair.workload.at_load(PAPER_LOADS[pair.name], solo))
@@ -130,61 +153,61 @@ def solos(
     return {s.model: us / 1e6 for s, us in critical} | {s.model: 1 / rate for s, rate in normal}
 
 
-def rows_of(pair: Pair, args: argparse.Namespace, sms: int | None) -> Iterator[dict[str, Any]]:
+def rows_of(pair: Pair, asked: Asked, sms: int | None) -> Iterator[Row]:
     """One policy after the other; curves are measured once."""
     curves: Sequence[Measured] = ()
     critical, normal = pair.parted
-    if args.paper_load and pair.name in PAPER_LOADS:
-        pair = at_paper_load(pair, args, sms)
+    if asked.paper_load and pair.name in PAPER_LOADS:
+        pair = at_paper_load(pair, asked, sms)
     arrivals = [stream.arrival for stream in pair.workload.critical]
-    for name in args.policy or list(DESIGNS):
+    for name in asked.policies:
         promises = DESIGNS[name].promises
-        for bound in args.bound or BOUNDS if promises else (None,):
+        for bound in asked.bounds if promises else (None,):
             settings = Settings(
                 DESIGNS[name],
-                args.device,
+                asked.kind,
                 sms,
                 max_slowdown=bound or NO_BOUND,
-                phases=args.phases,
-                ahead=args.ahead,
-                together=args.together,
-                l2_persistence=args.l2_persistence,
+                phases=asked.phases,
+                ahead=asked.ahead,
+                together=asked.together,
+                l2_persistence=asked.l2_persistence,
                 gap_s=min(arrival.mean_gap for arrival in arrivals),
-                gaps=not args.any_time,
-                measure_seconds=args.measure,
+                gaps=not asked.any_time,
+                measure_seconds=asked.measure,
             )
             try:
                 with Corun(critical, normal, settings, curves) as session:
                     curves = session.curves if promises else curves
-                    for seed in args.seed or (0,):
-                        yield row(pair, args, session, bound, seed)
+                    for seed in asked.seeds:
+                        yield row(pair, asked, session, bound, seed)
             except TilewrightError as error:
-                for seed in args.seed or (0,):
+                for seed in asked.seeds:
                     said = {"error": error.to_json()}
-                    yield setting(pair, args, name, sms, bound, seed) | said
+                    yield setting(pair, asked, name, sms, bound, seed) | said
 
 
 def setting(
     pair: Pair,
-    args: argparse.Namespace,
+    asked: Asked,
     policy: str,
     sms: int | None,
     bound: float | None,
     seed: int,
-) -> dict[str, Any]:
+) -> Row:
     return {
         "pair": pair.name,
         "policy": policy,
         "sms": sms,
-        "kernels": args.kernels,
-        "clients": args.clients,
-        "l2_persistence": args.l2_persistence,
-        "rate": args.rate,
-        "load": PAPER_LOADS.get(pair.name) if args.paper_load else None,
+        "kernels": asked.kernels,
+        "clients": asked.clients,
+        "l2_persistence": asked.l2_persistence,
+        "rate": asked.rate,
+        "load": PAPER_LOADS.get(pair.name) if asked.paper_load else None,
         "seed": seed,
         "max_slowdown": bound,
-        "together": args.together,
-        "gaps": not args.any_time
+        "together": asked.together,
+        "gaps": not asked.any_time
         and DESIGNS[policy].plain
         and all(s.arrival.least_gap for s in pair.workload.critical),
     }
@@ -192,17 +215,17 @@ def setting(
 
 def row(
     pair: Pair,
-    args: argparse.Namespace,
+    asked: Asked,
     session: Corun,
     bound: float | None,
     seed: int,
-) -> dict[str, Any]:
+) -> Row:
     """The deadline is only counted: no policy refuses for it.  Of several critical models all
     requests count together, each over its own model's time alone."""
     streams = pair.workload
     result = session.run(
         [s.arrival for s in streams.critical],
-        args.seconds, seed, [s.arrival for s in streams.normal],
+        asked.seconds, seed, [s.arrival for s in streams.normal],
     )  # fmt: skip
     critical = list(zip(streams.critical, result.critical, strict=True))
     solo = solos(streams, [one.solo_us for one in result.critical], session.normal.alone)
@@ -214,7 +237,7 @@ def row(
     service = tail([a.slowdown for _, a in answered])
     missed = [s.due is not None and a.latency_us > 1e6 * s.due for s, a in answered]
     used = session.settings
-    found: dict[str, Any] = setting(pair, args, used.policy, used.sms, bound, seed) | {
+    found: Row = setting(pair, asked, session.design.name, used.sms, bound, seed) | {
         "l2_kept": session.persistent.share if session.persistent else None,
         "p50": waited.p50,
         "p99": waited.p99,
@@ -246,85 +269,92 @@ def row(
     return {k: round(v, 5) if isinstance(v, float) else v for k, v in found.items()}
 
 
-def occupancy_of(pair: Pair, args: argparse.Namespace, sms: int | None, name: str) -> float:
+def occupancy_of(pair: Pair, asked: Asked, sms: int | None, name: str) -> float:
     """Resident warps over all that there is room for, by watched kernels."""
     settings = Settings(
-        name, args.device, sms, max_slowdown=NO_BOUND, watched=True,
-        l2_persistence=args.l2_persistence, measure_seconds=args.measure / 4,
+        name, asked.kind, sms, max_slowdown=NO_BOUND, watched=True,
+        l2_persistence=asked.l2_persistence, measure_seconds=asked.measure / 4,
     )  # fmt: skip
     streams = pair.workload
     with Corun(*pair.parted, settings) as session:
         result = session.run(
-            [s.arrival for s in streams.critical], WATCHED * args.seconds, 0,
+            [s.arrival for s in streams.critical], WATCHED * asked.seconds, 0,
             [s.arrival for s in streams.normal],
         )  # fmt: skip
     return achieved_occupancy(result.spans)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pair", action="append", help="a workload's name; default: all")
-    parser.add_argument("--models", nargs="+", help="ONNX files, the critical one first")
-    parser.add_argument("--rate", type=float, default=0.0, help="critical requests per second")
-    parser.add_argument(
-        "--paper-load", action="store_true",
-        help="rates that take as much of this device as Miriam's took of its boards",
-    )  # fmt: skip
-    parser.add_argument("--policy", action="append", choices=sorted(DESIGNS))
-    parser.add_argument("--bound", action="append", type=float, help="for ours; repeatable")
-    parser.add_argument("--sms", action="append", type=int, help="default: the whole GPU")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each row")
-    parser.add_argument("--measure", type=float, default=2.0, help="seconds for curves")
-    parser.add_argument("--budget", type=float, default=480.0, help="seconds of the whole run")
-    parser.add_argument("--seed", action="append", type=int)
-    parser.add_argument("--clients", type=int, default=1, help="of each normal model")
-    parser.add_argument("--phases", type=int, default=1)
-    parser.add_argument(
-        "--l2-persistence", action="store_true", help="critical weights stay in the L2 cache"
-    )
-    parser.add_argument("--any-time", action="store_true", help="nobody knows least gaps")
-    parser.add_argument("--occupancy", action="store_true", help="also a short watched run")
-    parser.add_argument("--kernels", choices=(TUNED, NAIVE), default=TUNED)
-    parser.add_argument("--together", type=int, help="normal models that run at once; 0: all")
-    parser.add_argument("--ahead", type=int, default=2, help="launches of a normal model in flight")
-    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--out", default="corun", help="results/NAME.json")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
-    if args.models and len(args.models) < 2:
-        raise UsageError("--models needs two at least", hint="The critical one comes first")
-    if args.paper_load and (args.models or args.rate):
+def main(
+    run: Run,
+    pair: Annotated[
+        list[str] | None, typer.Option(help="A workload's name, by default all; repeatable.")
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="FILE", help="ONNX, the critical one first; repeatable."),
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Critical requests per second.")] = 0.0,
+    paper_load: Annotated[
+        bool,
+        typer.Option("--paper-load", help="Rates that ask as much as Miriam's of its boards."),
+    ] = False,
+    policy: Annotated[list[str] | None, among(sorted(DESIGNS), "Repeatable")] = None,
+    bound: Annotated[list[float] | None, typer.Option(help="For ours; repeatable.")] = None,
+    sms: Annotated[
+        list[int] | None, typer.Option(help="By default the whole GPU; repeatable.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Of each row.")] = 3.0,
+    measure: Annotated[float, typer.Option(help="Seconds for curves.")] = 2.0,
+    budget: Annotated[float, typer.Option(help="Seconds of the whole run.")] = 480.0,
+    seed: Annotated[list[int] | None, typer.Option(help="By default 0; repeatable.")] = None,
+    clients: Annotated[int, typer.Option(min=1, help="Of each normal model.")] = 1,
+    phases: Annotated[int, typer.Option(min=1, help="Of the critical model.")] = 1,
+    l2_persistence: Annotated[
+        bool, typer.Option("--l2-persistence", help="Critical weights stay in the L2 cache.")
+    ] = False,
+    any_time: Annotated[bool, typer.Option("--any-time", help="Nobody knows least gaps.")] = False,
+    occupancy: Annotated[
+        bool, typer.Option("--occupancy", help="Also a short watched run.")
+    ] = False,
+    kernels: Annotated[str, among((TUNED, NAIVE), "Of all models")] = TUNED,
+    together: Annotated[
+        int | None, typer.Option(help="Normal models that run at once; 0: all.")
+    ] = None,
+    ahead: Annotated[int, typer.Option(min=1, help="Launches of a normal model in flight.")] = 2,
+    on_cpu: Annotated[bool, typer.Option("--on-cpu", help="To see that it works.")] = False,
+    out: Annotated[str, typer.Option(metavar="NAME", help="results/NAME.json.")] = "corun",
+) -> None:
+    if models and len(models) < 2:
+        raise UsageError("--model is needed twice at least", hint="The critical one comes first")
+    if paper_load and (models or rate):
         raise UsageError(
             "--paper-load sets the rates of the paper's workloads",
-            hint="Leave out --models and --rate",
+            hint="Leave out --model and --rate",
         )
-    stop = time.monotonic() + args.budget
-    rows = list[dict[str, Any]]()
+    asked = Asked(
+        pair or list(WORKLOADS), models or (), rate, paper_load, policy or list(DESIGNS),
+        bound or BOUNDS, seconds, measure, seed or (0,), clients, phases, l2_persistence, any_time,
+        kernels, together, ahead, "cpu" if on_cpu else "gpu",
+    )  # fmt: skip
+    machine, stop = nvidia_machine(), time.monotonic() + budget
+
+    def keep(rows: Sequence[Row]) -> None:
+        gpu = {"gpu": machine.get("gpu")}
+        run.merge(out, [gpu | row for row in rows], KEY, machine=machine)
+
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:
-        for pair in pairs_of(args, Path(folder)):
-            for sms in args.sms or (None,):
-                for found in rows_of(pair, args, sms):
+        for each in pairs_of(asked, Path(folder)):
+            for number in sms or (None,):
+                rows = list[Row]()
+                for found in rows_of(each, asked, number):
                     rows.append(found)
-                    print(found, flush=True)
-                    saved(args, rows)
+                    run.show(found)
+                    keep([found])
                     if time.monotonic() > stop:
                         print("the time is over", flush=True)
                         return
-                for policy in OCCUPIED if args.occupancy else ():
-                    share = round(occupancy_of(pair, args, sms, policy), 4)
-                    for found in rows:
-                        told = found["pair"], found["policy"], found["sms"]
-                        if told == (pair.name, policy, sms) and "error" not in found:
-                            found["occupancy"] = share
-                    print(pair.name, policy, "occupancy", share, flush=True)
-                    saved(args, rows)
-
-
-def saved(args: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> None:
-    facts = common.nvidia_facts(args.commit)
-    gpu = facts["machine"].get("gpu")
-    common.merge(args.out, [{"gpu": gpu, **row} for row in rows], KEY, **facts)
-
-
-if __name__ == "__main__":
-    main()
+                for name in OCCUPIED if occupancy else ():
+                    share = round(occupancy_of(each, asked, number, name), 4)
+                    print(each.name, name, "occupancy", share, flush=True)
+                    watched = [r for r in rows if r["policy"] == name and "error" not in r]
+                    keep([row | {"occupancy": share} for row in watched])

@@ -1,5 +1,6 @@
-"""What threads of normal models do to a critical request on the host, with a GPU that is only a
-clock: the coordinator, the agents of normal models and their turns are real, kernels are times.
+"""What threads of normal models do to a critical request on the host, with a clock for a GPU.
+
+The coordinator, the agents of normal models and their turns are real, kernels are times.
 
 Input: none.  Output: results/corun_turns.json; a row is a number of normal models, and of those
 that run at once.  Nobody may stay beside a request:
@@ -9,25 +10,21 @@ that run at once.  Nobody may stay beside a request:
 * runs: of normal kernels, for each request;
 * decision_us: processor time of a decision, of all events alike.
 
-    python benchmarks/corun_turns.py [--seconds 5]
+    python -m benchmarks corun.host_turns [--seconds 5]
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Annotated, cast
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import typer
 
-import common
-
+from benchmarks.common import Row, Run
 from tilewright.base.quantiles import quantile
-from tilewright.elastic.measure_curves import Background
+from tilewright.elastic.measure_curves import Background, PlacedPlan
 from tilewright.elastic.plans import RUN_US
 from tilewright.elastic.policy import Gpu, Scheduler, design
 from tilewright.elastic.policy.budgets import gaps
@@ -98,10 +95,10 @@ class Stream:
         return At(self.free)
 
 
-def row(models: int, together: int, seconds: float) -> dict[str, Any]:
+def row(models: int, together: int, seconds: float) -> Row:
     clock, took = Clock(), list[float]()
     streams = [Stream(clock) for _ in range(models)]
-    running: Any = [(stream, stream) for stream in streams]
+    running = cast("list[PlacedPlan]", [(stream, stream) for stream in streams])
     scheduler = Scheduler(design("tilewright"), Gpu(132), together=together)
 
     def begin() -> At:
@@ -134,15 +131,6 @@ def row(models: int, together: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each row")
-    args = parser.parse_args()
+def main(run: Run, seconds: Annotated[float, typer.Option(help="Of each row.")] = 5.0) -> None:
     for models, together in CASES:
-        found = row(models, together, args.seconds)
-        print(found, flush=True)
-        common.merge("corun_turns", [found], KEY)
-
-
-if __name__ == "__main__":
-    main()
+        run.keep("corun_turns", row(models, together, seconds), KEY)

@@ -1,5 +1,4 @@
-"""How much longer a critical request takes beside normal work that must leave completely: the floor
-of every bound.
+"""How much longer a critical request takes if normal work must leave completely: a bound's floor.
 
 Input: a GPU with its driver, the extra `cuda`; names of workloads.  Output:
 results/corun_floor.json: requests of a workload's first critical model, over the median of those
@@ -16,27 +15,24 @@ By the host's clock, from the call to the answer, and by the GPU's, from the fir
 kernel of the model.  What the GPU's clock tells is kernels that are started in vain and caches; the
 rest is workers that leave, and the host.
 
-    python benchmarks/corun_floor.py [--pair MDTB-A] [--sms 8] [--seconds 3]
+    python -m benchmarks corun.floor [--pair MDTB-A] [--sms 8] [--seconds 3]
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import typer
 
-import common
-from corun import built
-
+from benchmarks.common import Row, Run, nvidia_machine
+from benchmarks.corun.policies import built
 from lab.workloads import workload
 from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY
@@ -129,14 +125,14 @@ def measured(
         yield KEPT, beside(session, Stamped(session.models[0]), seconds, expected_us)
 
 
-def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[dict[str, Any]]:
+def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[Row]:
     streams = workload(pair)
     names = [stream.model for stream in (streams.critical[0], *streams.normal)]
     critical, *normal = (built(name, model(name), folder) for name in names)
     middle: list[float] = []
     for name, found in measured(critical, normal, sms, seconds):
         middle = middle or [statistics.median(times) for times in zip(*found, strict=True)]
-        row: dict[str, Any] = {"pair": pair, "sms": sms, "beside": name, "n": len(found)}
+        row: Row = {"pair": pair, "sms": sms, "beside": name, "n": len(found)}
         for clock, times, unit in zip(
             ("host", "gpu"), zip(*found, strict=True), middle, strict=True
         ):
@@ -145,22 +141,18 @@ def rows_of(pair: str, sms: int, seconds: float, folder: Path) -> Iterator[dict[
         yield row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pair", action="append", help="default: MDTB-A to D")
-    parser.add_argument("--sms", action="append", type=int, help="default: 8 and 30")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each row")
-    parser.add_argument("--commit", default="", help="what was measured, where there is no git")
-    args = parser.parse_args()
-    facts = common.nvidia_facts(args.commit)
-    gpu = facts["machine"].get("gpu")
+def main(
+    run: Run,
+    pair: Annotated[
+        list[str] | None, typer.Option(help="By default MDTB-A to D; repeatable.")
+    ] = None,
+    sms: Annotated[list[int] | None, typer.Option(help="By default 8 and 30; repeatable.")] = None,
+    seconds: Annotated[float, typer.Option(help="Of each row.")] = 3.0,
+) -> None:
+    machine = nvidia_machine()
+    gpu = {"gpu": machine.get("gpu")}
     with tempfile.TemporaryDirectory(prefix="corun-") as folder:
-        for pair in args.pair or [f"MDTB-{letter}" for letter in "ABCD"]:
-            for sms in args.sms or (8, 30):
-                for row in rows_of(pair, sms, args.seconds, Path(folder)):
-                    print(row, flush=True)
-                    common.merge("corun_floor", [{"gpu": gpu, **row}], KEY, **facts)
-
-
-if __name__ == "__main__":
-    main()
+        for name in pair or [f"MDTB-{letter}" for letter in "ABCD"]:
+            for number in sms or (8, 30):
+                for row in rows_of(name, number, seconds, Path(folder)):
+                    run.keep("corun_floor", gpu | row, KEY, machine=machine)

@@ -1,4 +1,4 @@
-"""Whether a bound on the slowdown is kept, on the simulated GPU: designs of holding back compared.
+"""Whether a bound on the slowdown is kept on the simulated GPU, with several ways to hold back.
 
 Input: workloads below, variants of our policy.  Output: results/bound.json; a row is a variant of a
 workload under a bound, all arrivals and seeds together:
@@ -11,24 +11,21 @@ workload under a bound, all arrivals and seeds together:
 * corrected: how often a curve was, of all runs;  ended: runs in which nothing kept the bound, so
   normal work ended.
 
-    python benchmarks/bound.py [--requests 20000] [--variant "waits 10 us"]
+    python -m benchmarks corun.bound [--requests 20000] [--variant "waits 10 us"]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import typer
 
-import common
-
+from benchmarks.common import Row, Run
+from benchmarks.options import among
 from lab.simulator import levels, phases, simulate, solo_us
 from lab.workloads.metrics import above, queued
 from tilewright.base.errors import AdmissionRefused
@@ -137,7 +134,7 @@ def rate_alone(name: str) -> float:
 
 
 @dataclass(frozen=True)
-class Run:
+class Outcome:
     """Of one arrival and seed: what requests took, their latencies, those of a queue of nothing
     else, all over the time alone; normal work over what is possible; of curves that were found
     wrong, whether the bound could be kept."""
@@ -150,16 +147,16 @@ class Run:
 
 
 @lru_cache
-def runs(name: str, variant: Variant, bound: float, requests: int) -> list[Run]:
+def runs(name: str, variant: Variant, bound: float, requests: int) -> list[Outcome]:
     """Raises AdmissionRefused."""
     subject, phase = SUBJECTS[name], phase_of(name, variant)
-    solo, gpu, found = phase.solo_us, subject.gpu, list[Run]()
+    solo, gpu, found = phase.solo_us, subject.gpu, list[Outcome]()
     scheduler = Scheduler(replace(design("tilewright"), settle_us=variant.settle_us), gpu)
     kinds = list(arrivals(solo))
     for arrival, rate in kinds:
         for seed in SEEDS:
             seconds = requests / (len(kinds) * len(SEEDS)) / rate
-            outcome = simulate(
+            simulated = simulate(
                 scheduler,
                 [
                     (Critical("critical", (phase,), subject.critical, bound), arrival),
@@ -168,27 +165,27 @@ def runs(name: str, variant: Variant, bound: float, requests: int) -> list[Run]:
                 seconds,
                 seed,
             )
-            took = tuple(s.took_us / solo for s in outcome.served)
+            took = tuple(s.took_us / solo for s in simulated.served)
             each = 1 + gpu.submit_us / solo
             came = [1e6 * at / solo for at in arrival.times(seconds, seed)]
             possible = seconds - len(took) * solo / 1e6
             found.append(
-                Run(
+                Outcome(
                     took,
-                    tuple(s.latency_us / solo for s in outcome.served),
+                    tuple(s.latency_us / solo for s in simulated.served),
                     tuple(queued(came, [each] * len(came))) if came else (each,) * len(took),
                     None
                     if arrival.clients
-                    else outcome.inferences["normal"] / (rate_alone(name) * possible),
-                    tuple(notice.attainable for _, notice in outcome.noticed),
+                    else simulated.inferences["normal"] / (rate_alone(name) * possible),
+                    tuple(notice.attainable for _, notice in simulated.noticed),
                 )
             )
     return found
 
 
-def row(name: str, label: str, bound: float, requests: int) -> dict[str, Any]:
+def row(name: str, label: str, bound: float, requests: int) -> Row:
     variant = VARIANTS[label]
-    found: dict[str, Any] = {
+    found: Row = {
         "workload": name, "variant": label, "max_slowdown": bound,
         "least": phase_of(name, variant).curve.at(0),
     }  # fmt: skip
@@ -222,20 +219,14 @@ def row(name: str, label: str, bound: float, requests: int) -> dict[str, Any]:
 KEY = ("workload", "variant", "max_slowdown")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=20_000, help="of each row, about")
-    parser.add_argument("--variant", action="append", choices=sorted(VARIANTS))
-    parser.add_argument("--workload", action="append", choices=sorted(SUBJECTS))
-    parser.add_argument("--bound", action="append", type=float)
-    args = parser.parse_args()
-    for label in args.variant or VARIANTS:
-        for name in args.workload or SUBJECTS:
-            for bound in args.bound or BOUNDS:
-                found = row(name, label, bound, args.requests)
-                print(found, flush=True)
-                common.merge("bound", [found], KEY)
-
-
-if __name__ == "__main__":
-    main()
+def main(
+    run: Run,
+    requests: Annotated[int, typer.Option(help="Of each row, about.")] = 20_000,
+    variant: Annotated[list[str] | None, among(VARIANTS, "Repeatable")] = None,
+    workload: Annotated[list[str] | None, among(SUBJECTS, "Repeatable")] = None,
+    bound: Annotated[list[float] | None, typer.Option(help="Repeatable.")] = None,
+) -> None:
+    for label in variant or VARIANTS:
+        for name in workload or SUBJECTS:
+            for most in bound or BOUNDS:
+                run.keep("bound", row(name, label, most, requests), KEY)
