@@ -44,7 +44,7 @@ from tilewright.hosts.browser import BrowserHost, BrowserModel
 from tilewright.hosts.browser_dawn import require_dawn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES, DeviceClass
-from tilewright.targets.gpu.workgroup_limits import F16, MATRIX, PACKED, SUBGROUPS
+from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, MATRIX, PACKED, SUBGROUPS
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
@@ -54,7 +54,7 @@ Way = tuple[bool, ...]
 #: Whether a kernel needs the feature, by the names that it needs and its schedule's fields; none
 #: needs one that comes after it.
 FEATURES: Mapping[str, Callable[[Collection[str], Row], bool]] = {
-    "f16": lambda needs, _: F16 in needs,
+    "f16": lambda needs, _: F16_FEATURE in needs,
     "packed dot": lambda needs, _: PACKED in needs,
     "subgroups": lambda needs, _: any(name.startswith(SUBGROUPS) for name in needs),
     "subgroup matrices": lambda needs, _: MATRIX in needs,
@@ -186,7 +186,7 @@ def measure(host: BrowserHost, subject: Subject, features: Collection[str], fold
 
 def better(kernel: Kernel, needs: Collection[str]) -> Schedule:
     """What an engine takes instead of the default, by what it needs."""
-    return next(way for way in Wgsl().better(kernel) if way.features == set(needs))
+    return next(way for way in Wgsl().defaults_with_features(kernel) if way.features == set(needs))
 
 
 def named(way: Way) -> list[str]:

@@ -65,7 +65,7 @@ def built(root: Path, host_name: str) -> Built:
 def _rounded(kernel: Kernel, variant: Any) -> Schedule:
     """Rows in bytes wherever that is allowed."""
     if ROUNDED.suits(kernel):
-        return ROUNDED.first(kernel)
+        return ROUNDED.default(kernel)
     return target("cuda").default(kernel, variant.name)
 
 

@@ -22,7 +22,7 @@ from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedule, SubgroupSchedule
 from tilewright.targets.gpu.strategy import GroupAlternative
-from tilewright.targets.gpu.workgroup_limits import FEATURES, UNITS
+from tilewright.targets.gpu.workgroup_limits import FEATURES, MATRIX_UNITS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Code
 from tilewright.targets.schedule import Schedule
@@ -72,7 +72,7 @@ def some_for_each_unit(space: Space, kernel: Kernel, kind: type[Schedule], types
     """Of a kind of schedules a space has some for each unit, all of which WGSL can have."""
     wgsl = Wgsl()
     found: list[Any] = [s for s in space.schedules if isinstance(s, kind)]
-    assert {(s.m, s.n, s.k, s.width) for s in found} == set(UNITS[types])
+    assert {(s.m, s.n, s.k, s.width) for s in found} == set(MATRIX_UNITS[types])
     for schedule in found:
         assert schedule.features <= FEATURES
         assert not wgsl.objection(kernel, schedule)
@@ -121,7 +121,7 @@ def random_shuffles(rng: Random, least: int = 1) -> SubgroupSchedule:
 
 def random_matrices(rng: Random, types: str = "i8-i32") -> MatrixSchedule:
     """Any schedule by matrix units of these types."""
-    m, n, k, width = rng.choice([*UNITS[types], (8, 8, 8, 32)])
+    m, n, k, width = rng.choice([*MATRIX_UNITS[types], (8, 8, 8, 32)])
     *one_or_two, r1 = (rng.choice([1, 2]) for _ in range(5))
     slices = rng.choice([1, 1, 2])
     return MatrixSchedule(

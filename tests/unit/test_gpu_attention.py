@@ -95,7 +95,7 @@ def test_a_default_fits_any_length(rows: int, keys: int) -> None:
     graph = m.finish(mixed(softmax(scored(q, k)), v))
     (kernel,) = attentions(compiled(graph)[1])
     assert SOME.suits(kernel)
-    schedule = SOME.first(kernel)
+    schedule = SOME.default(kernel)
     assert not schedule.objection(kernel)
     assert schedule.x1 == (1 if rows == 1 else 4)
 

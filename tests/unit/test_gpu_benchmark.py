@@ -261,5 +261,5 @@ def test_figures() -> None:
 def test_products_of_bytes_start_with_the_tile_that_sweeps_found_best() -> None:
     """On an H100; halves have smaller ones (decision 48)."""
     kernel = ablation.step_of(products.matmul("bytes", 2048, 2048, 2048, bits=8)).kernel
-    tiles = {(s.m, s.n): (s.x1, s.y1) for s in MATRICES.usual(kernel)[::-1]}
+    tiles = {(s.m, s.n): (s.x1, s.y1) for s in MATRICES.defaults_with_features(kernel)[::-1]}
     assert tiles[16, 16] == (256, 128)

@@ -24,7 +24,7 @@ def matmul(m: int, k: int, n: int) -> Kernel:
 def test_every_choice_can_be_made_on_any_device(seed: int) -> None:
     rng = Random(seed)
     kernel = matmul(rng.randint(4, 500), rng.randint(1, 900), rng.randint(4, 900))
-    schedule = REGISTERS.first(kernel)
+    schedule = REGISTERS.default(kernel)
     assert schedule.objection(kernel) == ""
     assert schedule.threads <= MOST_THREADS
     assert schedule.shared <= MOST_SHARED
@@ -32,7 +32,10 @@ def test_every_choice_can_be_made_on_any_device(seed: int) -> None:
 
 
 def test_large_products_have_large_tiles_and_small_ones_fill_the_device() -> None:
-    large, small = REGISTERS.first(matmul(4096, 4096, 4096)), REGISTERS.first(matmul(128, 768, 768))
+    large, small = (
+        REGISTERS.default(matmul(4096, 4096, 4096)),
+        REGISTERS.default(matmul(128, 768, 768)),
+    )
     assert large.x1 * large.y1 >= 128 * 64
     assert large.slices == 1
     assert 4 * small.x1 * small.y1 <= large.x1 * large.y1
@@ -49,7 +52,7 @@ def test_tiles_of_a_large_product_are_tall_on_cuda_alone(name: str, tile: tuple[
 
 
 def test_the_model_counts_whole_rounds_of_tiles() -> None:
-    schedule = REGISTERS.first(matmul(4096, 4096, 4096))
+    schedule = REGISTERS.default(matmul(4096, 4096, 4096))
     cores = CORES
     one, full, more = (
         cycles(schedule, Sizes(batch, schedule.x1, schedule.y1, 512))
@@ -66,7 +69,7 @@ def test_few_rows(rows: int, steps: int, fits: bool) -> None:
     assert FEW_ROWS.suits(kernel) == fits
     assert not (fits and REGISTERS.suits(kernel))
     if fits:
-        schedule = FEW_ROWS.first(kernel)
+        schedule = FEW_ROWS.default(kernel)
         assert schedule.objection(kernel) == ""
         assert steps >= LEAST_STEPS * schedule.slices
 

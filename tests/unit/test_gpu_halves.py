@@ -35,7 +35,7 @@ from tilewright.targets.gpu.matrix.strategies import MATRICES
 from tilewright.targets.gpu.product.schedule import F16Schedule, GroupSchedule
 from tilewright.targets.gpu.product.strategies import HALVES_BY_TILES, REGISTERS
 from tilewright.targets.gpu.tile.addressing import operands
-from tilewright.targets.gpu.workgroup_limits import F16, FEATURES
+from tilewright.targets.gpu.workgroup_limits import F16_FEATURE, FEATURES
 from tilewright.targets.packing import PACKING
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
@@ -190,10 +190,10 @@ def test_the_space_has_both_kinds(bits: int) -> None:
     assert {s.form for s in found} == {"matrix", "half"}
     for schedule in found:
         assert schedule.features <= FEATURES
-        assert F16 in schedule.features
+        assert F16_FEATURE in schedule.features
         assert not WGSL.objection(kernel, schedule)
         assert WGSL.schedule(schedule.to_json()) == schedule
-    able = [space.schedules[n] for n in space.trial_on({F16})]
+    able = [space.schedules[n] for n in space.trial_on({F16_FEATURE})]
     assert any(isinstance(s, F16Schedule) for s in able)
     assert not any(isinstance(s, MatrixSchedule) for s in able)
     texts = [WGSL.code(kernel, s).body for s in found[:: len(found) - 1]]

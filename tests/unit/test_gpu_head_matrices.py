@@ -41,7 +41,7 @@ from tilewright.targets.gpu.attention.schedule import (
 )
 from tilewright.targets.gpu.attention.strategies import MANY, ONE, SOME
 from tilewright.targets.gpu.strategy import GroupAlternative
-from tilewright.targets.gpu.workgroup_limits import UNITS
+from tilewright.targets.gpu.workgroup_limits import MATRIX_UNITS
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.wgsl.api import Wgsl
 from tilewright.tuning.candidates import space_of
@@ -170,7 +170,7 @@ def kernel_of(rows: int = 512, keys: int = 1024, depth: int = 128, width: int = 
 def test_only_where_operands_may_be_rounded() -> None:
     kernel = kernel_of()
     assert not MANY.suits(kernel)
-    assert not WGSL.better(kernel)
+    assert not WGSL.defaults_with_features(kernel)
     schedules = space_of(kernel, CLASSES["webgpu"]).schedules
     assert not any(isinstance(s, HeadMatrixSchedule) for s in schedules)
     assert "may be rounded to halves" in HeadMatrixSchedule().objection(kernel)
@@ -180,7 +180,11 @@ def test_only_where_operands_may_be_rounded() -> None:
 
 def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
     kernel = loosened(kernel_of())
-    found = [s for s in WGSL.better(kernel) if isinstance(s, HeadMatrixSchedule) and s.m == 16]
+    found = [
+        s
+        for s in WGSL.defaults_with_features(kernel)
+        if isinstance(s, HeadMatrixSchedule) and s.m == 16
+    ]
     assert [(s.x1, s.y1, s.threads, s.room) for s in found] == [
         (64, 64, 256, 49152), (64, 32, 256, 32768)
     ]  # fmt: skip
@@ -205,7 +209,7 @@ def test_the_space_has_some_for_each_unit() -> None:
 
 def test_no_text_assigns_to_what_does_not_change() -> None:
     kernel = loosened(kernel_of(40, 70, 16, 32))
-    for unit in UNITS["f16-f32"]:
+    for unit in MATRIX_UNITS["f16-f32"]:
         schedule = HeadMatrixSchedule(*unit, down=1, along=1, y1=32)
         text = str(WGSL.code(kernel, schedule).body)
         fixed = set(re.findall(r"\blet (\w+)", text))

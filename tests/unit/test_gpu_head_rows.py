@@ -141,7 +141,7 @@ def test_the_first_choice_in_warps_of_32(sizes: tuple[int, int, int, int], past:
     (want,) = results(graph, values)
 
     def execute(kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        (schedule,) = ONE.usual(kernel)
+        (schedule,) = ONE.defaults_with_features(kernel)
         on_cpu(CUDA.code(kernel, schedule), buffers)
 
     packed, steps = compiled(graph)
@@ -152,14 +152,14 @@ def test_the_first_choice_in_warps_of_32(sizes: tuple[int, int, int, int], past:
 def test_devices_without_subgroups_keep_what_they_had() -> None:
     kernel = kernel_of()
     code = WGSL.code(kernel, WGSL.default(kernel, "core"))
-    able = WGSL.able(code, lambda _: True, frozenset())
+    able = WGSL.usable_codes(code, lambda _: True, frozenset())
     assert [type(each.schedule) for each in able] == [HeadRowSchedule, HeadSchedule]
     assert able[0].needs == {"subgroups", "subgroups-32"}
     assert not able[1].needs
     on_cuda = Cuda()
     code = on_cuda.code(kernel, on_cuda.default(kernel, "core"))
     assert HeadRowSchedule in {
-        type(each.schedule) for each in on_cuda.able(code, bool, frozenset())
+        type(each.schedule) for each in on_cuda.usable_codes(code, bool, frozenset())
     }
 
 
@@ -167,7 +167,7 @@ def test_devices_without_subgroups_keep_what_they_had() -> None:
     ("keys", "depth", "found"), [(1024, 128, 1), (3072, 64, 1), (4096, 64, 0), (100_000, 64, 0)]
 )
 def test_scores_that_do_not_fit_are_for_the_other_form(keys: int, depth: int, found: int) -> None:
-    assert len(ONE.usual(kernel_of(8, keys, depth))) == found
+    assert len(ONE.defaults_with_features(kernel_of(8, keys, depth))) == found
 
 
 def test_the_space_has_a_few_for_each_size_of_subgroups() -> None:

@@ -147,7 +147,7 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
     x[0, :16] = number
     got = by_groups(ROUNDED, graph, {"x": x}, ROUNDED.first)
     if np.isfinite(number):
-        want = -(in_bytes(x, ROUNDED.first(kernel_of(case)).unit) @ values)
+        want = -(in_bytes(x, ROUNDED.default(kernel_of(case)).unit) @ values)
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
     else:
         assert not np.isfinite(got).any()
@@ -157,7 +157,7 @@ def test_numbers_that_have_no_bytes(number: float) -> None:
 def test_nobody_rounds_unasked(loose: str) -> None:
     kernel = kernel_of(replace(CASES["one row"], loose=loose))
     assert "may not be rounded" in FewRowsInt8Schedule().objection(kernel)
-    assert not ROUNDED.usual(kernel)
+    assert not ROUNDED.defaults_with_features(kernel)
     space = space_of(kernel, CLASSES["webgpu"])
     assert not any(isinstance(s, FewRowsInt8Schedule) for s in space.schedules)
 
@@ -191,7 +191,7 @@ def test_what_is_no_schedule(schedule: Schedule, said: str) -> None:
 
 def test_long_rows_lie_in_shared_memory_by_parts() -> None:
     kernel = kernel_of(Case(3, 8192, 16, 32))
-    schedule = ROUNDED.first(kernel)
+    schedule = ROUNDED.default(kernel)
     assert schedule.r1
     assert not schedule.objection(kernel)
 
@@ -216,5 +216,7 @@ def test_the_model_or_the_user_says_so() -> None:
 def test_a_step_has_the_rounded_kernel_first() -> None:
     """A device without packed dot products takes the next one, which rounds nothing."""
     kernel = kernel_of(CASES["one row"])
-    ways = WGSL.able(WGSL.code(kernel, WGSL.default(kernel, "")), lambda _: True, frozenset())
+    ways = WGSL.usable_codes(
+        WGSL.code(kernel, WGSL.default(kernel, "")), lambda _: True, frozenset()
+    )
     assert [c.schedule.form for c in ways] == ["rounded", "thin"]

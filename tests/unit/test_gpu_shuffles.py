@@ -125,9 +125,11 @@ def test_what_runs_untuned_is_what_it_was() -> None:
     kernel = product()
     assert isinstance(WGSL.default(kernel, "core"), GroupSchedule)
     code = WGSL.code(kernel, WGSL.default(kernel, "core"))
-    assert [c.schedule.form for c in WGSL.able(code, lambda _: True, frozenset())] == ["group"]
+    assert [c.schedule.form for c in WGSL.usable_codes(code, lambda _: True, frozenset())] == [
+        "group"
+    ]
     winner = WGSL.code(kernel, SubgroupSchedule())
-    able = WGSL.able(winner, lambda _: True, frozenset())
+    able = WGSL.usable_codes(winner, lambda _: True, frozenset())
     assert [c.schedule.form for c in able] == ["shuffle", "group"]
 
 

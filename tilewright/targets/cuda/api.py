@@ -26,7 +26,7 @@ from tilewright.targets.cuda.features import EVERY, FEATURES, ONLY, least
 from tilewright.targets.cuda.prelude import prelude
 from tilewright.targets.cuda.strategies import TALL, WARPS
 from tilewright.targets.gpu.attention.strategies import ONE
-from tilewright.targets.gpu.gpu_target import GROUP, STRATEGIES, GroupTarget, group_of
+from tilewright.targets.gpu.gpu_target import GROUP_THREADS, STRATEGIES, GroupTarget, group_of
 from tilewright.targets.gpu.matrix.schedule import WARPGROUP
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, lay_out
 from tilewright.targets.gpu.pointwise.strategies import SINGLE
@@ -54,7 +54,7 @@ class Cuda(GroupTarget):
         dtypes=frozenset(TYPES),
         packing=PACKING,
         features=FEATURES,
-        group=GROUP,
+        group=GROUP_THREADS,
         halves=True,
     )
     classes = CLASSES
@@ -95,13 +95,13 @@ class Cuda(GroupTarget):
         made = {c.body: c.loops for c in listed}
 
         @cache
-        def able(number: int, begins: tuple[int, ...]) -> tuple[Code, ...]:
+        def usable_codes(number: int, begins: tuple[int, ...]) -> tuple[Code, ...]:
             """The codes that can run if the buffers begin at these bytes, each modulo `WHOLE`."""
 
             def fits(fn: TileFn) -> bool:
                 return not any(begins[n] % by for n, by in alignments(fn).items())
 
-            return self.able(listed[number], fits, EVERY)
+            return self.usable_codes(listed[number], fits, EVERY)
 
         def call(code: Code, place: int) -> dict[str, object]:
             """Those fields of step number `place` that depend on the code."""
@@ -128,8 +128,8 @@ class Cuda(GroupTarget):
             buffers = zip(arena.plan.steps, layout.buffers(arena, places), strict=True)
             for place, (step, own) in enumerate(buffers):
                 begins = [at.begin for at in own]
-                ways = able(step.kernel, tuple(at % WHOLE for at in begins))
-                *better, usual = (call(way, place) for way in ways)
+                found = usable_codes(step.kernel, tuple(at % WHOLE for at in begins))
+                *better, usual = (call(code, place) for code in found)
                 more = {"better": better} if better else {}
                 calls.append(usual | {"bytes": begins} | more)
             files.append(File(json.dumps(calls, separators=(",", ":")).encode(), "json"))

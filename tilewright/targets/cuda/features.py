@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from tilewright.targets.gpu.workgroup_limits import (
     COPIES,
     EVERYWHERE,
-    F16,
+    F16_FEATURE,
     LARGER_SIZES,
     MATRIX,
     MORE_SHARED,
@@ -32,9 +32,9 @@ CONFIGURATIONS = {
 }
 
 #: Threads of a warp group.  Only capability 9.0 has matrix instructions for it.
-GROUP = 128
+WARPGROUP = 128
 OF_GROUPS = ("64x64x16", "64x128x16", "64x256x16")
-ONLY = frozenset((size_of(GROUP), *(f"subgroup-matrix-f16-f32-{size}" for size in OF_GROUPS)))
+ONLY = frozenset((size_of(WARPGROUP), *(f"subgroup-matrix-f16-f32-{size}" for size in OF_GROUPS)))
 HOPPER = (9, 0)
 
 Capability = tuple[int, int]
@@ -44,7 +44,7 @@ EVERY = frozenset((SUBGROUPS, size_of(WARP), PACKED, *MORE_SHARED))
 #: The lowest capability with each feature.
 FIRST: Mapping[str, Capability] = {
     **dict.fromkeys(EVERY, (7, 0)),
-    **dict.fromkeys((MATRIX, F16), (7, 5)),
+    **dict.fromkeys((MATRIX, F16_FEATURE), (7, 5)),
     COPIES: (8, 0),
     **dict.fromkeys(ONLY, HOPPER),
     **{

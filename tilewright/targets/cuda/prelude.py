@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from tilewright.targets.c_family import rules
-from tilewright.targets.cuda.units import UNITS
+from tilewright.targets.cuda.units import UNIT_FUNCTIONS
 from tilewright.targets.cuda.warpgroups import WARPGROUPS
 
 _HEAD = """\
@@ -97,4 +97,4 @@ __device__ inline vec4<unsigned> halves_of(vec4<float> a, vec4<float> b) {
 @cache
 def prelude() -> str:
     """The shared text; it is the same for all kernels."""
-    return _HEAD + UNITS + WARPGROUPS + "\n".join(rules("__device__ inline")) + "\n"
+    return _HEAD + UNIT_FUNCTIONS + WARPGROUPS + "\n".join(rules("__device__ inline")) + "\n"

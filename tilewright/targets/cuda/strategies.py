@@ -17,9 +17,9 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.cuda.classes import CudaGroup
 from tilewright.targets.cuda.features import (
     CONFIGURATIONS,
-    GROUP,
     OF_GROUPS,
     WARP,
+    WARPGROUP,
     features_of,
 )
 from tilewright.targets.gpu.matrix.operands import LINE, STAGES
@@ -68,8 +68,8 @@ class TransposedTile(RegisterGemm):
     WGSL does not try it first (decision 61).
     """
 
-    def first(self, kernel: Kernel) -> GroupSchedule:
-        usual = super().first(kernel)
+    def default(self, kernel: Kernel) -> GroupSchedule:
+        usual = super().default(kernel)
         wide = (usual.x1, usual.y1, usual.threads) == WIDE
         return replace(usual, x1=usual.y1, y1=usual.x1) if wide else usual
 
@@ -95,7 +95,7 @@ class TensorCores(Matrices):
                 found += [(s, cost(s, kernel)) for s in able[:EACH]]
         return tuple(found)
 
-    def usual(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
         """Default schedules, best expected first: one for warp groups, then for each type and each
         size of shared memory the best one with asynchronous copies; those without such copies come
         last."""
@@ -142,7 +142,7 @@ def _of_groups(types: str, sizes: Sizes) -> Iterator[MatrixSchedule]:
     choices = every(map(tuple, units), GROUP_RESULTS, GROUPS, STAGES)
     for (m, n, k), (rows, columns), (down, along), stages in choices:
         r1 = LINE // (k * TYPES[types].operand.size)
-        s = MatrixSchedule(types, m, n, k, GROUP, rows, columns, down, along, r1, stages=stages)
+        s = MatrixSchedule(types, m, n, k, WARPGROUP, rows, columns, down, along, r1, stages=stages)
         yield from worth_trying(s, sizes)
 
 

@@ -1,8 +1,9 @@
 """Tensor cores of a warp (mma.sync), and asynchronous copies to shared memory, as CUDA C++.
 
-Input: statements of the loop IR.  Output: their text, and `UNITS`, the functions that this text
-calls, which follow the head of prelude.py.  The instructions are inline PTX (mma.sync, ldmatrix,
-cp.async), which needs no header.  hosts/cuda_on_cpu/matrices.h has the same functions for a CPU.
+Input: statements of the loop IR.  Output: their text, and `UNIT_FUNCTIONS`, the functions that this
+text calls, which follow the head of prelude.py.  The instructions are inline PTX (mma.sync,
+ldmatrix, cp.async), which needs no header.  hosts/cuda_on_cpu/matrices.h has the same functions
+for a CPU.
 
 A thread's fragment of an operand has one word for each 8 rows (or columns) and 16 bytes of the
 depth.  Its fragment of a result has four numbers for each 16 by 8, as in mma.m16n8 (PTX ISA).  So
@@ -77,7 +78,7 @@ def _check(unit: MatrixUnit) -> None:
 
 
 #: Functions on fragments of matrices; their argument `kind` is the operands' type.
-UNITS = """
+UNIT_FUNCTIONS = """
 template <class T, int N> struct alignas(N < 4 ? 8 : 16) Part { T x[N]; };
 enum { F16, TF32, S8, U8 };
 #ifdef CUDA_ON_CPU

@@ -25,8 +25,8 @@ from tilewright.targets.scalar_lowering import Plain, PlainTarget
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.strategy import Search, kinds_by_form, schedule_of
 
-#: Threads of a group where a kernel does not need another number.
-GROUP = 64
+#: Threads of a group, where a kernel does not need another number.
+GROUP_THREADS = 64
 
 #: Strategies that use groups of threads.  A kernel gets the default of the first one that suits it.
 STRATEGIES: tuple[AnyStrategy, ...] = (
@@ -50,7 +50,7 @@ ALTERNATIVES: tuple[AnyAlternative, ...] = (
 
 def group_of(fn: TileFn) -> int:
     """Threads of a group: those of one tile, or one for each of several tiles."""
-    return fn.threads if fn.thread else GROUP
+    return fn.threads if fn.thread else GROUP_THREADS
 
 
 class GroupTarget(PlainTarget):
@@ -78,14 +78,16 @@ class GroupTarget(PlainTarget):
 
     def default(self, kernel: Kernel, variant: str) -> Schedule:
         strategy = self.strategy_of(kernel)
-        schedule: Schedule = Plain() if strategy is None else strategy.first(kernel)
+        schedule: Schedule = Plain() if strategy is None else strategy.default(kernel)
         return schedule
 
-    def better(self, kernel: Kernel) -> tuple[Schedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[Schedule, ...]:
         """Schedules to use instead of the default on devices with their features, best first."""
-        return tuple(s for strategy in self.alternatives for s in strategy.usual(kernel))
+        return tuple(
+            s for strategy in self.alternatives for s in strategy.defaults_with_features(kernel)
+        )
 
-    def able(
+    def usable_codes(
         self, code: Code, fits: Callable[[TileFn], bool], everywhere: frozenset[str]
     ) -> tuple[Code, ...]:
         """Codes for a kernel's step, best first.  The last needs only features that are
@@ -94,15 +96,15 @@ class GroupTarget(PlainTarget):
         fits: true if the step's buffers have the alignment that the loops need
         """
         usual = self.default(code.kernel, self.variant.name)
-        further = self.better(code.kernel) if code.schedule == usual else ()
+        further = self.defaults_with_features(code.kernel) if code.schedule == usual else ()
         others = dict.fromkeys((usual, Plain()))
         others.pop(code.schedule, None)
         made = (self.code(code.kernel, s) for s in others)
         found = []
-        for way in chain((self.code(code.kernel, s) for s in further), [code], made):
-            if fits(way.loops):
-                found.append(way)
-                if way.needs <= everywhere:
+        for usable in chain((self.code(code.kernel, s) for s in further), [code], made):
+            if fits(usable.loops):
+                found.append(usable)
+                if usable.needs <= everywhere:
                     break
         return tuple(found)
 
@@ -114,7 +116,7 @@ class GroupTarget(PlainTarget):
         if strategy is None:
             return super().objection(kernel, schedule)
         if not strategy.suits(kernel):
-            return f"{kernel.name} is no kernel for schedules of the form {schedule.form!r}"
+            return f"the schedule form {schedule.form!r} cannot compute {kernel.name}"
         if getattr(schedule, "threads", 0) == 1:
             return "a group has at least two threads, which wait for each other"
         if objection := strategy.objection(kernel, schedule):

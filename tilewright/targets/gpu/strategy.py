@@ -21,7 +21,7 @@ from tilewright.targets.gpu.workgroup_limits import Group
 from tilewright.targets.lite_space import Core
 from tilewright.targets.protocol import Candidate
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.strategy import Alternative, Search, Strategy
+from tilewright.targets.strategy import Alternative, Search
 
 S = TypeVar("S", bound=Schedule)
 
@@ -56,8 +56,8 @@ class GroupAlternative(Alternative[S, Group], ABC):
     def lower(self, kernel: Kernel, schedule: S) -> TileFn:
         """The loop nest of one tile.  It stores nothing beyond the ends of a kernel."""
 
-    def usual(self, kernel: Kernel) -> tuple[S, ...]:
-        """Defaults for untuned kernels, best expected first; () if the strategy does not suit."""
+    def defaults_with_features(self, kernel: Kernel) -> tuple[S, ...]:
+        """Defaults for devices with their features, best first; () if it does not suit."""
         return ()
 
     def objection(self, kernel: Kernel, schedule: S) -> str:
@@ -86,15 +86,12 @@ AnyAlternative: TypeAlias = "GroupAlternative[Any]"
 AnyStrategy: TypeAlias = "GroupStrategy[Any]"
 
 
-class GroupStrategy(GroupAlternative[S], Strategy[S, Group]):
-    """A strategy that uses workgroups."""
+class GroupStrategy(GroupAlternative[S], ABC):
+    """A strategy that uses workgroups and gives a default."""
 
     @abstractmethod
-    def first(self, kernel: Kernel) -> S:
+    def default(self, kernel: Kernel) -> S:
         """The default schedule of a kernel, the same for every device."""
-
-    def default(self, kernel: Kernel, machine: Group) -> S:
-        return self.first(kernel)
 
 
 def nearby(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-F16 = "shader-f16"
+F16_FEATURE = "shader-f16"
 
 SUBGROUPS = "subgroups"
 
@@ -63,7 +63,7 @@ CONFIGURATIONS = tuple(
 )
 
 FEATURES = frozenset(
-    (F16, SUBGROUPS, PACKED, MATRIX, *MORE_SHARED, *map(size_of, SIZES), *CONFIGURATIONS)
+    (F16_FEATURE, SUBGROUPS, PACKED, MATRIX, *MORE_SHARED, *map(size_of, SIZES), *CONFIGURATIONS)
 )
 
 WORD = 4
@@ -106,7 +106,7 @@ MOST_SUMS = 128
 
 #: Matrix units that are tried, by types: (m, n, k, threads), of Mesa's software driver, Apple,
 #: Intel and NVIDIA.
-UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
+MATRIX_UNITS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "i8-i32": ((8, 8, 8, 8), (8, 16, 32, 16), (16, 16, 32, 32), (16, 8, 32, 32)),
     "f16-f32": ((8, 8, 8, 8), (8, 8, 8, 32), (8, 16, 16, 16), (16, 16, 16, 32), (16, 8, 16, 32)),
 }

@@ -17,7 +17,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import walk
 from tilewright.plan import Program
-from tilewright.targets.gpu.gpu_target import GROUP, GroupTarget
+from tilewright.targets.gpu.gpu_target import GROUP_THREADS, GroupTarget
 from tilewright.targets.gpu.joined.joints import Joint, joints
 from tilewright.targets.gpu.memory.gpu_memory import MemoryKind, MemoryLayout, lay_out, layout_of
 from tilewright.targets.gpu.vectors import in_vectors
@@ -52,7 +52,7 @@ class Wgsl(GroupTarget):
         dtypes=frozenset(WORDS),
         packing=PACKING,
         features=FEATURES,
-        group=GROUP,
+        group=GROUP_THREADS,
         halves=True,
         banks=True,
         subnormals=False,
@@ -96,11 +96,11 @@ class Wgsl(GroupTarget):
         ((variant, listed),) = codes.items()
         texts = list(dict.fromkeys(str(code.body) for code in listed))
 
-        def able(number: int, whole: bool) -> tuple[Code, ...]:
+        def usable_codes(number: int, whole: bool) -> tuple[Code, ...]:
             fits = (lambda _: True) if whole else (lambda loops: not in_vectors(loops))
-            return self.able(listed[number], fits, frozenset())
+            return self.usable_codes(listed[number], fits, frozenset())
 
-        steps = Steps(texts, able)
+        steps = Steps(texts, usable_codes)
         plans, files = [], []
         for arena, own in zip(layout.arenas, joints_of_plans, strict=True):
             places = layout.places(arena)

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.targets.gpu.workgroup_limits import F16, MATRIX, PACKED, SIZES, SUBGROUPS, size_of
+from tilewright.targets.gpu.workgroup_limits import (
+    F16_FEATURE,
+    MATRIX,
+    PACKED,
+    SIZES,
+    SUBGROUPS,
+    size_of,
+)
 
 #: The line for each feature; engines reject any other `enable` line.
 LINES = {
-    F16: "enable f16;\n",
+    F16_FEATURE: "enable f16;\n",
     SUBGROUPS: "enable subgroups;\n",
     PACKED: "requires packed_4x8_integer_dot_product;\n",
     # A matrix may be loaded from an address with the subgroup's number: it is the same in all

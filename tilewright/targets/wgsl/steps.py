@@ -25,7 +25,7 @@ from tilewright.targets.wgsl.emit import module
 
 #: Gives the codes of a kernel, best first, from its number and whether its buffers are aligned to
 #: vectors.
-Able = Callable[[int, bool], tuple[Code, ...]]
+UsableCodes = Callable[[int, bool], tuple[Code, ...]]
 
 
 class Bindings:
@@ -66,11 +66,11 @@ class Steps:
     slots: the slot of each text;  needs: the features that each slot requires
     """
 
-    def __init__(self, texts: Sequence[str], able: Able) -> None:
+    def __init__(self, texts: Sequence[str], usable_codes: UsableCodes) -> None:
         """texts: of the first slots"""
         self.slots = {text: slot for slot, text in enumerate(texts)}
         self.needs: dict[int, list[str]] = {}
-        self._able = cache(able)
+        self._usable_codes = cache(usable_codes)
         self._joined = cache(_joined)
 
     def of(
@@ -93,8 +93,8 @@ class Steps:
                     buffers=len(bound.annexes),
                     limit=MOST,
                 )
-            ways = self._able(step.kernel, bound.whole)
-            *better, usual = (self._way(code, bound, len(found)) for code in ways)
+            codes = self._usable_codes(step.kernel, bound.whole)
+            *better, usual = (self._way(code, bound, len(found)) for code in codes)
             found.append(usual | bound.fields | ({"better": better} if better else {}))
         for joint in joints:
             steps = slice(joint.steps.start, joint.steps.stop)
@@ -110,8 +110,8 @@ class Steps:
         """The codes with which one dispatch runs a joint; [] if it cannot bind all buffers."""
         if not bound.possible:
             return []
-        ways = tuple(self._able(step.kernel, True) for step in steps)
-        codes = self._joined(replace(joint, first=0, last=len(steps) - 1), ways)
+        each = tuple(self._usable_codes(step.kernel, True) for step in steps)
+        codes = self._joined(replace(joint, first=0, last=len(steps) - 1), each)
         usable = (code for code in codes if bound.whole or not in_vectors(code.loops))
         return [self._way(code, bound, joint.first) for code in usable]
 
@@ -125,10 +125,10 @@ class Steps:
         return {"slot": slot, "tiles": count, "group": group_of(code.loops), "scalars": scalars}
 
 
-def _joined(joint: Joint, ways: tuple[tuple[Code, ...], ...]) -> list[Code]:
-    """Codes for a joint in one dispatch, best first.  ways: the codes of each step by itself"""
-    last = ways[-1][-1].kernel
+def _joined(joint: Joint, codes: tuple[tuple[Code, ...], ...]) -> list[Code]:
+    """Codes for a joint in one dispatch, best first.  codes: of each step by itself"""
+    last = codes[-1][-1].kernel
     return [
         Code(last, s, fn, 0, s.features, module(fn, s.features))
-        for fn, s in joint_alternatives(joint, ways)
+        for fn, s in joint_alternatives(joint, codes)
     ]

@@ -18,6 +18,7 @@ from tilewright.targets.gpu.tile.addressing import may_trap
 from tilewright.targets.gpu.tile.staging import LANES, PAD, in_vectors
 from tilewright.targets.gpu.workgroup_limits import (
     EVERYWHERE,
+    F16_FEATURE,
     MATRIX,
     MOST_SUMS,
     MOST_THREADS,
@@ -31,7 +32,6 @@ from tilewright.targets.gpu.workgroup_limits import (
     shared_of,
     size_of,
 )
-from tilewright.targets.gpu.workgroup_limits import F16 as HALVES
 from tilewright.targets.schedule import Schedule
 
 #: The default number of threads in a group.
@@ -260,7 +260,7 @@ class HeadMatrixSchedule(Schedule):
     @property
     def features(self) -> frozenset[str]:
         sizes = f"subgroup-matrix-{TYPES}-{self.m}x{self.n}x{self.k}"
-        own = {MATRIX, SUBGROUPS, HALVES, size_of(self.width), sizes}
+        own = {MATRIX, SUBGROUPS, F16_FEATURE, size_of(self.width), sizes}
         return frozenset(own | shared_of(self.room))
 
     @property

@@ -32,10 +32,10 @@ from tilewright.targets.gpu.strategy import GroupAlternative, GroupStrategy, nea
 from tilewright.targets.gpu.tile.staging import LANES
 from tilewright.targets.gpu.workgroup_limits import (
     CORES,
+    MATRIX_UNITS,
     MOST_THREADS,
     SHARED_SIZES,
     SIZES,
-    UNITS,
     USUAL,
     WARP,
     Group,
@@ -83,7 +83,7 @@ TILE_ROWS, ROWS, ALONG, BLOCK_KEYS = (64, 32, 16, 128, 8), (1, 2), (2, 1, 4), (6
 OWN_ROWS = 16
 
 #: Values that are tried.
-MANY_ROWS = {
+MATRIX_SETTINGS = {
     "rows": ROWS, "down": (1, 2, 4, 8), "along": ALONG, "y1": BLOCK_KEYS, "room": SHARED_SIZES
 }  # fmt: skip
 
@@ -99,7 +99,7 @@ class SomeRows(GroupStrategy[HeadSchedule]):
     def suits(self, kernel: Kernel) -> bool:
         return computed(kernel)
 
-    def first(self, kernel: Kernel) -> HeadSchedule:
+    def default(self, kernel: Kernel) -> HeadSchedule:
         """The default: one vector of rows, or two where heads are wide, and a small group.
 
         Many small groups run at once, while threads of a large group wait at its barriers.  A
@@ -127,7 +127,7 @@ class SomeRows(GroupStrategy[HeadSchedule]):
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[HeadSchedule, float], ...]:
         """At most `MOST` schedules: the default, then those nearest to it."""
-        form, usual = form_as(kernel, Attention), self.first(kernel)
+        form, usual = form_as(kernel, Attention), self.default(kernel)
 
         def fits(s: HeadSchedule) -> bool:
             if s.x1 >= 2 * max(form.m.extent, LANES) or s.y1 >= 2 * max(
@@ -161,7 +161,7 @@ class OneRow(GroupAlternative[HeadRowSchedule]):
         """True for attention of fixed size and few rows that cannot trap."""
         return computed(kernel) and form_as(kernel, Attention).m.extent <= FEW_ROWS
 
-    def usual(self, kernel: Kernel) -> tuple[HeadRowSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[HeadRowSchedule, ...]:
         """Defaults for untuned kernels, for the subgroup size that most GPUs have."""
         return _first_of_row(kernel, WARP) if self.suits(kernel) else ()
 
@@ -201,11 +201,11 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
     def suits(self, kernel: Kernel) -> bool:
         return in_matrices(kernel)
 
-    def usual(self, kernel: Kernel) -> tuple[HeadMatrixSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[HeadMatrixSchedule, ...]:
         """Defaults for untuned kernels: for common units, one for each size of shared memory."""
         if not self.suits(kernel):
             return ()
-        units = [unit for unit in UNITS[TYPES] if unit in USUAL]
+        units = [unit for unit in MATRIX_UNITS[TYPES] if unit in USUAL]
         rooms = SHARED_SIZES[::-1]
         first = (next(_of_unit(kernel, unit, room), None) for unit, room in every(units, rooms))
         return tuple(s for s in first if s is not None)
@@ -219,10 +219,10 @@ class ManyRows(GroupAlternative[HeadMatrixSchedule]):
         def fits(s: HeadMatrixSchedule) -> bool:
             return s.threads <= group.threads and not s.objection(kernel)
 
-        for unit in UNITS[TYPES]:
+        for unit in MATRIX_UNITS[TYPES]:
             rooms = (next(_of_unit(kernel, unit, room), None) for room in SHARED_SIZES[::-1])
             best = next((s for s in rooms if s is not None), None)
-            found += nearby(best, MANY_ROWS, fits)[:MATRIX_EACH] if best else ()
+            found += nearby(best, MATRIX_SETTINGS, fits)[:MATRIX_EACH] if best else ()
         return tuple((s, cost / MATRIX_PACE) for s, cost in found)
 
     def traffic(self, kernel: Kernel, schedule: HeadMatrixSchedule) -> tuple[int, float]:

@@ -70,7 +70,7 @@ def joint_alternatives(
     codes: the codes of each step, best first
     """
     if joint.chain is None:
-        usual = [ways[-1] for ways in codes]
+        usual = [each[-1] for each in codes]
         if not all(side_by_side.suits(code.loops) for code in usual):
             return []
         return [(side_by_side.together([code.loops for code in usual]), usual[0].schedule)]
@@ -134,7 +134,7 @@ class _Linked:
         if self.steps[-1].write.value in {read.value for step in early for read in step.reads}:
             return None
         found = chained(products, self.kernels[0] if self.norms else None, given)
-        return found if for_chain(found, FEW_ROWS.first(products[-1])) else None
+        return found if for_chain(found, FEW_ROWS.default(products[-1])) else None
 
     def _is_hidden(self, step: Step, kernel: Kernel, last: int) -> bool:
         """True for results that only steps of the chain read."""

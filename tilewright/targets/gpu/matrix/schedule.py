@@ -19,8 +19,8 @@ from tilewright.kernel.form import BlockContraction, classify, in_tf32
 from tilewright.kernel.loops import MatrixUnit
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu import workgroup_limits
-from tilewright.targets.gpu.matrix.operands import LINE, STAGES, most_bytes, operand_layouts
-from tilewright.targets.gpu.product.schedule import GROUP, of_bytes, of_floats, of_halves
+from tilewright.targets.gpu.matrix.operands import COPIED, LINE, STAGES, most_bytes, operand_layouts
+from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, of_bytes, of_floats, of_halves
 from tilewright.targets.gpu.tile.staging import LANES, PAD
 from tilewright.targets.gpu.workgroup_limits import (
     LARGER_SIZES,
@@ -66,9 +66,9 @@ def _of_tf32(kernel: Kernel) -> bool:
 
 #: By `MatrixSchedule.types`, which is also the middle of a feature's name.
 TYPES = {
-    "i8-i32": Types(I8, I32, GROUP, workgroup_limits.PACKED, of_bytes, staged=True),
-    "f16-f32": Types(F16, F32, 1, workgroup_limits.F16, of_halves, staged=True),
-    "u8-i32": Types(U8, I32, GROUP, workgroup_limits.PACKED, of_bytes),
+    "i8-i32": Types(I8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, of_bytes, staged=True),
+    "f16-f32": Types(F16, F32, 1, workgroup_limits.F16_FEATURE, of_halves, staged=True),
+    "u8-i32": Types(U8, I32, BYTES_PER_STEP, workgroup_limits.PACKED, of_bytes),
     "tf32-f32": Types(F32, F32, 1, workgroup_limits.COPIES, _of_tf32, fraction=10),
 }
 
@@ -192,18 +192,18 @@ class MatrixSchedule(Schedule):
             return found
         if found := none_of("width", self.width, SIZES):
             return found
-        if self.m % LANES or self.n % LANES or self.k % (LANES * GROUP // 2):
-            return f"m and n are multiples of {LANES}, k of {LANES * GROUP // 2}"
+        if self.m % LANES or self.n % LANES or self.k % (LANES * BYTES_PER_STEP // 2):
+            return f"m and n are multiples of {LANES}, k of {LANES * BYTES_PER_STEP // 2}"
         if self.rows * self.columns * self.m * self.n > MOST_SUMS * self.width:
             return f"a thread has at most {MOST_SUMS} sums"
         if self.r1 % self.slices:
             return "r1 is a multiple of slices"
         if not TYPES[self.types].suits(kernel):
-            return f"the operands of {kernel.name} are no {self.types}"
+            return f"the operands of {kernel.name} cannot be {self.types}"
         if self.stages > STAGES[-1] or (not TYPES[self.types].staged and self.stages == 1):
             return f"{self.types} has {STAGES[0]} to {STAGES[-1]} stages"
         if self.stages > 1 and not copied_as(self.types, kernel):
-            return f"the operands of {kernel.name} cannot be copied as they lie"
+            return f"the operands of {kernel.name} are not contiguous in {COPIED}-byte pieces"
         if self.detached and (
             self.stages == 1 or self.depth * TYPES[self.types].operand.size != LINE
         ):

@@ -29,7 +29,7 @@ from tilewright.targets.gpu.product.schedule import BANDS, Sizes
 from tilewright.targets.gpu.strategy import UNUSUAL, GroupAlternative
 from tilewright.targets.gpu.tile.addressing import operands, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
-from tilewright.targets.gpu.workgroup_limits import CORES, SHARED_SIZES, UNITS, USUAL, Group
+from tilewright.targets.gpu.workgroup_limits import CORES, MATRIX_UNITS, SHARED_SIZES, USUAL, Group
 from tilewright.targets.lite_space import Core
 
 #: The unit that is faster on NVIDIA's GPUs for weights of few bits where tiles have no slices.
@@ -82,7 +82,7 @@ class Matrices(GroupAlternative[MatrixSchedule]):
             found += able[:EACH]
         return tuple(found)
 
-    def usual(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
+    def defaults_with_features(self, kernel: Kernel) -> tuple[MatrixSchedule, ...]:
         """Defaults for untuned kernels: the best expected schedule of each unit in `USUAL`."""
         if not self.suits(kernel):
             return ()
@@ -121,7 +121,7 @@ def _unit(s: MatrixSchedule) -> tuple[int, int, int, int]:
 def each_unit(kernel: Kernel) -> Iterator[list[tuple[MatrixSchedule, float]]]:
     """For each unit all schedules that may be tried with their costs, best expected first."""
     types, sizes = types_of(kernel), Sizes.of(kernel)
-    for unit in UNITS[types]:
+    for unit in MATRIX_UNITS[types]:
         able = (s for s in _of_unit(types, *unit, sizes) if not s.objection(kernel))
         costs = ((s, _cost(s, sizes) * (1.0 if s.ahead else UNUSUAL)) for s in able)
         yield sorted(costs, key=lambda pair: (pair[1], str(pair[0])))

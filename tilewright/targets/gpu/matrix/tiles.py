@@ -34,7 +34,7 @@ from tilewright.kernel.loops import (
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.vector_staging import side_in_lines
 from tilewright.targets.gpu.product.integer_gemm import Bytes, ColumnCounts, sides_of_bytes
-from tilewright.targets.gpu.product.schedule import GROUP
+from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP
 from tilewright.targets.gpu.tile.addressing import Placed, Sums, sides
 from tilewright.targets.gpu.tile.staging import LANES, PAD, Side, own, shared_out, staged
 
@@ -205,11 +205,11 @@ class _Words(Bytes):
 
     def place(self, place: Index, step: Index) -> Index:
         """The byte offset of a group in shared memory."""
-        return self.where(place, step) * GROUP
+        return self.where(place, step) * BYTES_PER_STEP
 
     def scratch(self, depth: int) -> Scratch:
         groups = Side.scratch(self, depth)
-        return Scratch(I8, groups.size * GROUP, groups.part * GROUP)
+        return Scratch(I8, groups.size * BYTES_PER_STEP, groups.part * BYTES_PER_STEP)
 
     def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
         """Number, row (or column) and step of each of this thread's groups; neighbours' are
@@ -234,9 +234,11 @@ class ByteTile(PartsTile):
 
     def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
         side, s = self.sides[right], self.s
-        place = side.within(index(number * (s.n if right else s.m)), index(step * s.k // GROUP))
-        at = (self.parts[right] * side.size(s.own) + place) * GROUP
-        return LoadMatrix(name, right, side.piece.area, at, side.stride * GROUP)
+        place = side.within(
+            index(number * (s.n if right else s.m)), index(step * s.k // BYTES_PER_STEP)
+        )
+        at = (self.parts[right] * side.size(s.own) + place) * BYTES_PER_STEP
+        return LoadMatrix(name, right, side.piece.area, at, side.stride * BYTES_PER_STEP)
 
     def count(self) -> None:
         cols = self.sides[1]

@@ -45,12 +45,12 @@ class Maps(GroupStrategy[Schedule]):
     def suits(self, kernel: Kernel) -> bool:
         return maps.suits(kernel)
 
-    def first(self, kernel: Kernel) -> Schedule:
+    def default(self, kernel: Kernel) -> Schedule:
         return VectorMapSchedule()
 
     def space(self, kernel: Kernel, core: Core, group: Group) -> Sequence[tuple[Schedule, float]]:
         """Vectors, and a thread for each element."""
-        return (self.first(kernel), 1.0), (Plain(), PACE)
+        return (self.default(kernel), 1.0), (Plain(), PACE)
 
     def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
         """Scratch bytes, none, and words moved, which are the same for both schedules."""
@@ -70,7 +70,7 @@ class Reductions(GroupStrategy[Schedule]):
         """True for kernels of fixed size whose reductions several threads can share."""
         return not kernel.extents and lower_rows(kernel, LEAST_THREADS) is not None
 
-    def first(self, kernel: Kernel) -> Schedule:
+    def default(self, kernel: Kernel) -> Schedule:
         """The schedule that leaves the number of threads to `lower_rows`."""
         return Plain()
 
@@ -99,7 +99,7 @@ class Reductions(GroupStrategy[Schedule]):
             ((s, cost(s)) for s in every_one if not self.objection(kernel, s)),
             key=lambda pair: (pair[1], str(pair[0])),
         )
-        return (self.first(kernel), 1.0), *found
+        return (self.default(kernel), 1.0), *found
 
     def traffic(self, kernel: Kernel, schedule: Schedule) -> tuple[int, float]:
         """Bytes of shared memory, and words moved, which are the same for all schedules."""

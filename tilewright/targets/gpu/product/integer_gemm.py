@@ -35,7 +35,7 @@ from tilewright.kernel.layout import Groups
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
-from tilewright.targets.gpu.product.schedule import GROUP, DotSchedule
+from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, DotSchedule
 from tilewright.targets.gpu.tile.addressing import Placed
 from tilewright.targets.gpu.tile.staging import (
     LANES,
@@ -90,10 +90,12 @@ class Bytes(Side):
 
     def write(self, depth: int) -> None:
         for n, place, step in self._units(depth):
-            self.b.store(self.piece.area, (self.offset(step) + place) * GROUP, self.taken(n, 0))
+            self.b.store(
+                self.piece.area, (self.offset(step) + place) * BYTES_PER_STEP, self.taken(n, 0)
+            )
 
     def scratch(self, depth: int) -> Scratch:
-        return Scratch(I8, self.size(depth) * GROUP)
+        return Scratch(I8, self.size(depth) * BYTES_PER_STEP)
 
     def _word(self, place: Index, step: Index) -> Expr:
         """A group of one row or column as signed bytes; 0 beyond the ends."""
@@ -101,16 +103,18 @@ class Bytes(Side):
         values: Values = self.piece.point(place, step) | {self.group: Index()}
         at = load.index.substitute(values)
         if multiple(at):
-            word: Expr = Load(load.buffer, at, load.dtype, GROUP)
+            word: Expr = Load(load.buffer, at, load.dtype, BYTES_PER_STEP)
         else:
-            word = Lanes(tuple(Load(load.buffer, at + g, load.dtype) for g in range(GROUP)))
+            word = Lanes(
+                tuple(Load(load.buffer, at + g, load.dtype) for g in range(BYTES_PER_STEP))
+            )
         return guarded(_signed(word) if load.dtype == U8 else word, ends)
 
 
 def _signed(word: Expr) -> Expr:
     """u8 minus `SHIFT`, as i8."""
-    less = Call("sub", (word, Const(SHIFT, U8, GROUP)), U8, GROUP)
-    return Call("cast", (less,), I8, GROUP)
+    less = Call("sub", (word, Const(SHIFT, U8, BYTES_PER_STEP)), U8, BYTES_PER_STEP)
+    return Call("cast", (less,), I8, BYTES_PER_STEP)
 
 
 B = TypeVar("B", bound=Bytes)
@@ -145,12 +149,12 @@ class ColumnCounts:
     def add(self, area: int, depth: int, place: Callable[[Index, Index], Index]) -> None:
         """Adds the groups of a block to each column's sum.  place: byte offset of a column and a
         step"""
-        b, ones, unrolled = self.b, Const(1, I8, GROUP), gcd(depth, LANES)
+        b, ones, unrolled = self.b, Const(1, I8, BYTES_PER_STEP), gcd(depth, LANES)
         for n, reg in enumerate(self.regs):
             steps = b.loop("step", Index(), index(depth), unrolled, depth)
             with own(b, b.thread + n * b.threads, self.columns) as col, steps as first:
                 for step in (first + u for u in range(unrolled)):
-                    word = Load(area, place(col, step), I8, GROUP)
+                    word = Load(area, place(col, step), I8, BYTES_PER_STEP)
                     b.set(reg.name, Dot(reg, ones, word))
 
     def put(self, area: int) -> None:
@@ -181,16 +185,16 @@ class _Dots(ProductTile):
         super()._multiply()
         cols = self.sides[1]
         self.counts.add(
-            cols.piece.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * GROUP
+            cols.piece.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * BYTES_PER_STEP
         )
 
     def _held(self, side: Side, at: Index) -> Load:
-        return Load(side.piece.area, at * GROUP, I8, LANES * GROUP)
+        return Load(side.piece.area, at * BYTES_PER_STEP, I8, LANES * BYTES_PER_STEP)
 
     def _more(self, i: int, v: int) -> tuple[str, Expr]:
-        total, left = self.total(i, v), Reg(f"left{i // LANES}", I8, LANES * GROUP)
-        row = Subvector(left, i % LANES * GROUP, GROUP)
-        return total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * GROUP))
+        total, left = self.total(i, v), Reg(f"left{i // LANES}", I8, LANES * BYTES_PER_STEP)
+        row = Subvector(left, i % LANES * BYTES_PER_STEP, BYTES_PER_STEP)
+        return total.name, Dot(total, row, Reg(f"right{v}", I8, LANES * BYTES_PER_STEP))
 
     def _settle(self, area: int) -> list[Scratch]:
         """Adds the corrections to the sums."""

@@ -17,8 +17,8 @@ from tilewright.kernel.form import BlockContraction, ByteContraction, classify, 
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import fixed_product, may_trap, operands, sides, tile_of
 from tilewright.targets.gpu.tile.staging import LANES, MOST_GAP
-from tilewright.targets.gpu.workgroup_limits import F16 as HALVES
 from tilewright.targets.gpu.workgroup_limits import (
+    F16_FEATURE,
     MOST_SHARED,
     MOST_SUMS,
     PACKED,
@@ -143,8 +143,8 @@ class Sizes:
 #: Bands that are tried.
 BANDS = (1, 8)
 
-#: Bytes of a group of a packed depth: one word.
-GROUP = WORD
+#: Bytes of one step of a packed depth: a word.
+BYTES_PER_STEP = WORD
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class DotSchedule(GroupSchedule):
 def of_bytes(kernel: Kernel) -> bool:
     """True for products of bytes whose extents are fixed and which cannot trap."""
     form = classify(kernel)
-    if not isinstance(form, ByteContraction) or form.group != GROUP or kernel.extents:
+    if not isinstance(form, ByteContraction) or form.group != BYTES_PER_STEP or kernel.extents:
         return False
     return form.operands.n.extent >= LANES and not may_trap(kernel)
 
@@ -179,7 +179,7 @@ class F16Schedule(GroupSchedule):
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({HALVES})
+        return frozenset({F16_FEATURE})
 
     @property
     def shared(self) -> int:
@@ -189,7 +189,7 @@ class F16Schedule(GroupSchedule):
 
     def objection(self, kernel: Kernel) -> str:
         if not of_halves(kernel):
-            return f"the operands of {kernel.name} are no halves"
+            return f"the operands of {kernel.name} may not be rounded to f16"
         return super().objection(kernel)
 
 
@@ -244,7 +244,7 @@ WEIGHTS, VECTOR = 8, 16
 
 #: Steps that are rounded together.  With 32, neighbouring threads read too far apart, which takes
 #: 1.3 times as long.
-UNITS = (8, 16)
+ROUNDED_STEPS = (8, 16)
 
 #: Numbers in shared memory for each unit of a row, beside its bytes: scale and sum.
 NUMBERS = 2
@@ -285,7 +285,7 @@ class FewRowsInt8Schedule(FewRowsSchedule):
     def objection(self, kernel: Kernel) -> str:
         if not may_round(kernel):
             return f"the rows of {kernel.name} may not be rounded to bytes"
-        if found := none_of("unit", self.unit, UNITS):
+        if found := none_of("unit", self.unit, ROUNDED_STEPS):
             return found
         if self.r1 % self.unit:
             return f"r1 is a multiple of {self.unit}"
@@ -299,7 +299,7 @@ def may_round(kernel: Kernel) -> bool:
         return False
     weights = form.weights
     loose = bool(weights.scales) and all(kernel.buffers[n].loose == "i8" for n in weights.scales)
-    return loose and weights.word == WEIGHTS and weights.size % max(UNITS) == 0
+    return loose and weights.word == WEIGHTS and weights.size % max(ROUNDED_STEPS) == 0
 
 
 #: The most vector multiply-adds in a text.  Drivers take long to compile more, and pages refuse it.

@@ -33,8 +33,8 @@ from tilewright.targets.gpu.product.cost_model import (
 from tilewright.targets.gpu.product.few_rows import columns_alone
 from tilewright.targets.gpu.product.schedule import (
     BANDS,
-    GROUP,
-    UNITS,
+    BYTES_PER_STEP,
+    ROUNDED_STEPS,
     DotSchedule,
     F16Schedule,
     FewRowsInt8Schedule,
@@ -88,13 +88,13 @@ class RegisterGemm(GroupStrategy[GroupSchedule]):
             return False
         return ops.n.extent >= (LANES if ops.m.extent < MANY_ROWS else 2)
 
-    def first(self, kernel: Kernel) -> GroupSchedule:
+    def default(self, kernel: Kernel) -> GroupSchedule:
         return fastest(kernel, GroupSchedule)
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> Sequence[tuple[GroupSchedule, float]]:
-        return tiles_of(kernel, self.first(kernel), core, group)
+        return tiles_of(kernel, self.default(kernel), core, group)
 
     def traffic(self, kernel: Kernel, schedule: GroupSchedule) -> tuple[int, float]:
         return schedule.shared, Sizes.of(kernel).words(schedule)
@@ -145,14 +145,14 @@ class FewRows(GroupStrategy[FewRowsSchedule]):
     def suits(self, kernel: Kernel) -> bool:
         return _has_few_rows(kernel)
 
-    def first(self, kernel: Kernel) -> FewRowsSchedule:
+    def default(self, kernel: Kernel) -> FewRowsSchedule:
         return _usual_of_few_rows(kernel)
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[FewRowsSchedule, float], ...]:
         """At most `MOST` schedules: the default, then those nearest to it."""
-        return nearby(self.first(kernel), FEW_ROWS_SETTINGS, partial(_fits, kernel, group))
+        return nearby(self.default(kernel), FEW_ROWS_SETTINGS, partial(_fits, kernel, group))
 
     def traffic(self, kernel: Kernel, schedule: FewRowsSchedule) -> tuple[int, float]:
         sizes = Sizes.of(kernel)
@@ -172,7 +172,7 @@ class IntegerGemm(GroupStrategy[DotSchedule]):
     def suits(self, kernel: Kernel) -> bool:
         return of_bytes(kernel)
 
-    def first(self, kernel: Kernel) -> DotSchedule:
+    def default(self, kernel: Kernel) -> DotSchedule:
         """The default of an f32 product with a quarter of the steps."""
         return fastest(kernel, DotSchedule)
 
@@ -180,13 +180,13 @@ class IntegerGemm(GroupStrategy[DotSchedule]):
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[DotSchedule, float], ...]:
         """The space of such an f32 product."""
-        return tiles_around(kernel, self.first(kernel), core, group)
+        return tiles_around(kernel, self.default(kernel), core, group)
 
     def traffic(self, kernel: Kernel, schedule: DotSchedule) -> tuple[int, float]:
         """Scratch bytes, and words moved; beyond shared memory each byte counts as a word."""
         sizes = Sizes.of(kernel)
         loaded = sizes.words(schedule) - sizes.stored
-        return schedule.shared, GROUP * loaded + sizes.stored
+        return schedule.shared, BYTES_PER_STEP * loaded + sizes.stored
 
     def lower(self, kernel: Kernel, schedule: DotSchedule) -> TileFn:
         return integer_gemm.lower(kernel, schedule)
@@ -230,7 +230,7 @@ MANY_COLUMNS = 256
 #: For rounded rows: the values that are tried; the number of candidates; their expected speed over
 #: f32 products.
 ROUNDED_SETTINGS = {
-    "unit": UNITS, "r0": (1, 2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)
+    "unit": ROUNDED_STEPS, "r0": (1, 2, 4), "y1": (8, 16, 32, 64), "slices": (16, 32, 64, 128)
 }  # fmt: skip
 ROUNDED_EACH, ROUNDED_PACE = 16, 2.0
 
@@ -243,12 +243,12 @@ class FewRowsInt8(GroupAlternative[FewRowsInt8Schedule]):
     def suits(self, kernel: Kernel) -> bool:
         return FEW_ROWS.suits(kernel) and may_round(kernel)
 
-    def first(self, kernel: Kernel) -> FewRowsInt8Schedule:
+    def default(self, kernel: Kernel) -> FewRowsInt8Schedule:
         """The default: a whole group of threads; each has more columns if the product has many."""
         ops = operands(kernel)
         y1 = next((y for y in (32, 16) if ops.n.extent >= MANY_COLUMNS * y), 8)
         # With many slices, small units give more threads work.
-        unit = max(UNITS) if y1 == 32 else min(UNITS)
+        unit = max(ROUNDED_STEPS) if y1 == 32 else min(ROUNDED_STEPS)
         slices = MOST_THREADS * LANES // y1
         parts = 1
         while slices > 1 and slices * LEAST_STEPS * unit > ops.steps:
@@ -259,14 +259,14 @@ class FewRowsInt8(GroupAlternative[FewRowsInt8Schedule]):
             made = replace(made, r1=unit * ceil(ops.steps / unit / parts))
         return made
 
-    def usual(self, kernel: Kernel) -> tuple[FewRowsInt8Schedule, ...]:
-        return (self.first(kernel),) if self.suits(kernel) else ()
+    def defaults_with_features(self, kernel: Kernel) -> tuple[FewRowsInt8Schedule, ...]:
+        return (self.default(kernel),) if self.suits(kernel) else ()
 
     def space(
         self, kernel: Kernel, core: Core, group: Group
     ) -> tuple[tuple[FewRowsInt8Schedule, float], ...]:
         """The default, then the schedules nearest to it."""
-        found = nearby(self.first(kernel), ROUNDED_SETTINGS, partial(_fits, kernel, group))
+        found = nearby(self.default(kernel), ROUNDED_SETTINGS, partial(_fits, kernel, group))
         return tuple((s, cost / ROUNDED_PACE) for s, cost in found[:ROUNDED_EACH])
 
     def traffic(self, kernel: Kernel, schedule: FewRowsInt8Schedule) -> tuple[int, float]:
