@@ -140,7 +140,7 @@ class RowWise(Form):
 
 @dataclass(frozen=True)
 class Reduction(Form):
-    """Any other reduction: results lie side by side along `axis`, what is reduced does not."""
+    """Any other reduction: results, not summed elements, are contiguous along `axis`."""
 
     axis: Var
 

@@ -203,7 +203,7 @@ class ZeroMatrix(MatrixStmt):
 class LoadMatrix(MatrixStmt):
     """Loads a left operand's rows, or a right one's columns, `stride` elements apart.
 
-    across: instead, steps of the depth are `stride` apart, each with all rows or columns
+    across: `stride` separates depth steps; each step holds all rows or columns
     group:  elements of the depth that are then contiguous in each row or column
     run:    rows or columns in a line then, the next ones `apart` elements further; 0: all
     """

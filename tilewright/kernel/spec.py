@@ -40,8 +40,7 @@ class Buffer:
 
     limit:  no element is larger in magnitude, where that is known (weights); 0 if not
     layout: how a packed operand lies in it
-    halves: every number is one of f16 (weights), or is rounded by all who read it anyway, so that a
-            target may let them lie as such
+    halves: every value fits f16, or every reader rounds it to f16, so a target may store it as f16
     loose:  what products may round to what they multiply with it: "f16" where it has halves,
             "i8", "tf32" (f32 with 10 bits of fraction), or "" for nothing
     """
@@ -58,8 +57,8 @@ class Buffer:
 class Stage:
     """One reduction: `op` ("sum", "max", "min", "prod") over `axes` of `value`.
 
-    Or `op` is "order": the places of the smallest values, integers, along the one axis, as many as
-    the one axis that it keeps has (I32; the smallest first, and of equal ones the first).
+    Or `op` is "order": it returns the indices of the k smallest values as I32, ascending, ties by
+    first index; k is the length of the kept axis.
 
     `value` may use the results of earlier stages (`Acc`).  The result has one element for each
     point of the rows and of `keep`; an `Acc` reads the element at the current point.

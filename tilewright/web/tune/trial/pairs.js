@@ -24,7 +24,7 @@ const POOR = [0, 0.99, 1.005, 1.01];
 const MANY = 30;
 /** A kernel whose ratio is below the margin, and whose interval ends below this, is not measured further. */
 const WORTH = 1.03;
-/** A short kernel that seems slower is measured further while its interval reaches this. */
+/** A short kernel that seems slower is measured until its interval's upper end falls below this. */
 const HOPE = 1.06;
 /** Multiple of the time limit after which it gives up even without an interval: other work keeps the core busy. */
 const HOPELESS = 6;
@@ -39,7 +39,7 @@ const SOME = [0, 3, 6, 9, 2, 5, 8, 1, 4, 7];
 const FEW = 4;
 /** Factor by which the kernels must differ in this sample to decide: single parts of equally fast schedules differ less. */
 const WIDE = 2;
-/** The same factor for the first FEW parts. */
+/** The factor that is required after only FEW parts. */
 const WIDER = 4;
 /** The lowest ratio of a kernel that need not be faster. */
 const EVEN = 0.99;
