@@ -1,4 +1,4 @@
-"""The pipeline: ONNX model to bundle.  Read `compile_model`; nothing else calls a stage.
+"""The pipeline: model to bundle.  Read `compile_model`; nothing else calls a stage.
 
 Input: a model file and `Options`.  Output: `Compiled`: the bundle's contents, every intermediate
 stage for `tilewright show`, and how long each stage took.
@@ -19,6 +19,7 @@ from tilewright.base.errors import InvalidModel, ShapeError, TilewrightError, Us
 from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
+from tilewright.frontend.gguf import GgufModel
 from tilewright.fusion.f16_operands import loosened
 from tilewright.fusion.fuse import fuse
 from tilewright.fusion.program import Planned, States, program_of
@@ -119,30 +120,23 @@ def paused() -> Iterator[None]:
 
 @paused()
 def compile_model(
-    source: Path | Model, options: Options | None = None, progress: Progress | None = None
+    source: Path | Model | GgufModel,
+    options: Options | None = None,
+    progress: Progress | None = None,
 ) -> Compiled:
-    """ONNX → graph → kernels → plan → per target schedules, code, section → bundle."""
+    """A model → graph → kernels → plan → per target schedules, code, section → bundle."""
     options = options or Options()
     clock = _Clock(progress)
     with clock.stage("read"):
-        model = load(source)
-        if options.tf32 and options.bytes:
-            raise UsageError(
-                "Products cannot round their operands both to TF32 and to bytes",
-                hint="Choose one of --tf32 and --bytes",
-            )
-        if options.halves or options.bytes or options.tf32:
-            model = replace(
-                model, halves=options.halves, bytes=options.bytes, tf32=options.tf32, _constants={}
-            )
-    options = replace(options, states=_all_states(model, options.states))
-    narrow = narrow_of(model)
+        read = _read(source, options)
+    importer, narrow, rounded = read.importer, read.narrow, read.in_f16
+    options = replace(options, states=_all_states(read.inputs, options.states))
     _check_states(options.states, narrow)
     # what all combinations share is imported, rewritten, packed and fused once
-    importer, passes, known = Importer(model), Passes(_packing(options.targets)), Known()
+    passes, known = Passes(_packing(options.targets)), Known()
     plans: list[Planned] = []
     _check_extents(options)
-    choices, rounded = combinations(options.dims), nodes_in_f16(model)
+    choices = combinations(options.dims)
     for number, dims in enumerate(choices):
         with clock.stage("graph", number, len(choices)):
             graph = passes.run(_imported(importer, dims, options))
@@ -152,7 +146,39 @@ def compile_model(
             plans.append(_rounding(Planned(dims, graph, steps, extents), rounded))
     with clock.stage("graph"):
         probes = tuple(_probes(importer, options))
-    return assemble(model.name, plans, options, clock, probes, narrow)
+    return assemble(read.name, plans, options, clock, probes, narrow)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the pipeline asks of a model's file, whatever its format is.
+
+    inputs: their names;  narrow: as of `ModelFacts`;  in_f16: names of nodes whose results are f16
+    """
+
+    importer: Importer | GgufModel
+    name: str
+    inputs: tuple[str, ...]
+    narrow: Mapping[str, str] = field(default_factory=dict)
+    in_f16: frozenset[str] = frozenset()
+
+
+def _read(source: Path | Model | GgufModel, options: Options) -> _Read:
+    """The file's header, checked; it reads no weights."""
+    if options.tf32 and options.bytes:
+        raise UsageError(
+            "Products cannot round their operands both to TF32 and to bytes",
+            hint="Choose one of --tf32 and --bytes",
+        )
+    if isinstance(source, GgufModel):
+        return _Read(source, source.name, source.inputs)
+    model = load(source)
+    if options.halves or options.bytes or options.tf32:
+        model = replace(
+            model, halves=options.halves, bytes=options.bytes, tf32=options.tf32, _constants={}
+        )
+    names = tuple(i.name for i in model.inputs)
+    return _Read(Importer(model), model.name, names, narrow_of(model), nodes_in_f16(model))
 
 
 def _rounding(plan: Planned, nodes: Collection[str] | None = None) -> Planned:
@@ -167,7 +193,7 @@ def _rounding(plan: Planned, nodes: Collection[str] | None = None) -> Planned:
     return replace(plan, steps=steps)
 
 
-def _all_states(model: Model, given: States) -> States:
+def _all_states(inputs: Sequence[str], given: States) -> States:
     """The states by name, where `past.*` = `present.*` stands for as many as the model has."""
     found: dict[str, str] = {}
     for old, new in given.items():
@@ -176,15 +202,15 @@ def _all_states(model: Model, given: States) -> States:
             continue
         before, _, behind = old.partition("*")
         matching = [
-            i.name for i in model.inputs
-            if i.name.startswith(before) and i.name.endswith(behind)
-            and len(i.name) >= len(before) + len(behind)
+            name for name in inputs
+            if name.startswith(before) and name.endswith(behind)
+            and len(name) >= len(before) + len(behind)
         ]  # fmt: skip
         if not matching or new.count("*") != 1:
             raise UsageError(
                 f"The model has no states {old}={new}",
                 hint="A pattern has one * on both sides, which stands for the same text",
-                inputs=[i.name for i in model.inputs],
+                inputs=list(inputs),
             )
         for name in matching:
             found[name] = new.replace("*", name[len(before) : len(name) - len(behind)])
@@ -215,7 +241,7 @@ def _packing(names: Sequence[str]) -> Packing:
     return wanted[names[0]]
 
 
-def _imported(importer: Importer, dims: dict[str, int], options: Options) -> Graph:
+def _imported(importer: Importer | GgufModel, dims: dict[str, int], options: Options) -> Graph:
     """The model at one combination of buckets; an error says which."""
     try:
         return importer.graph(dims, options.shapes)
@@ -246,7 +272,7 @@ def _check_extents(options: Options) -> None:
 
 
 def _sizes(
-    importer: Importer, passes: Passes, dims: dict[str, int], options: Options
+    importer: Importer | GgufModel, passes: Passes, dims: dict[str, int], options: Options
 ) -> Iterator[Probe]:
     """The model at smaller sizes of each extent, which show what follows it."""
     for number, (name, bound) in enumerate(options.extents.items()):
@@ -260,7 +286,9 @@ def _sizes(
             yield Probe(name, number, bound, size, passes.run(graph))
 
 
-def _probes(importer: Importer, options: Options) -> Iterator[tuple[dict[str, int], Graph]]:
+def _probes(
+    importer: Importer | GgufModel, options: Options
+) -> Iterator[tuple[dict[str, int], Graph]]:
     """The model at further sizes of each dimension, beside the largest buckets of the others.
 
     Buckets alone do not tell n from n rounded up to a multiple of 8.
