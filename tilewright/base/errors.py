@@ -49,7 +49,7 @@ def _plain(value: object) -> object:
 
 
 class InvalidModel(TilewrightError):
-    """The file is not a readable ONNX model: wrong format, truncated, or without its data."""
+    """The file is not a readable model: wrong format, truncated, or without its data."""
 
     code = "invalid-model"
     exit_code = 3
@@ -95,6 +95,12 @@ class InputError(TilewrightError):
 
     code = "input"
     exit_code = 5
+
+
+class ContextFull(InputError):
+    """A language model's caches have no free row for the next token, or too few for a prompt."""
+
+    code = "context-full"
 
 
 class UsageError(TilewrightError):

@@ -14,7 +14,17 @@ import typer
 
 from tilewright import TOOL, __version__
 from tilewright.base.errors import TilewrightError, UsageError
-from tilewright.cli import corun, database, elastic, models, reports, serving, tools, tune
+from tilewright.cli import (
+    corun,
+    database,
+    elastic,
+    language,
+    models,
+    reports,
+    serving,
+    tools,
+    tune,
+)
 from tilewright.cli.options import Json
 from tilewright.cli.output import Answer, print_answer, print_error
 
@@ -29,6 +39,8 @@ for _command in (
     models.build,
     models.check,
     models.run,
+    language.generate,
+    language.chat,
     serving.serve,
     models.show,
     corun.corun,

@@ -46,14 +46,17 @@ IGNORED_ENDS = (".attn_rot_embd", ".rope_freqs.weight")
 class GgufModel:
     """A file as a source of graphs; weights are made once for all of them.
 
-    room:  tokens that the caches hold;  loose: what products may round their other operand to
+    room:  tokens that the caches hold; by default those it was trained for, or `most` of these
+    loose: what products may round their other operand to
     """
 
-    def __init__(self, source: Path | GgufFile, room: int = 0, loose: str = "") -> None:
+    def __init__(
+        self, source: Path | GgufFile, room: int = 0, loose: str = "", most: int = 0
+    ) -> None:
         """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError."""
         self.file = source if isinstance(source, GgufFile) else read_gguf(source)
         self.sizes = sizes_of(self.file)
-        self.room = room or self.sizes.trained
+        self.room = room or min(self.sizes.trained, most or self.sizes.trained)
         if not 0 < self.room <= self.sizes.trained:
             raise UsageError(
                 f"the model was trained for {self.sizes.trained} tokens, not for {room}",

@@ -1,0 +1,95 @@
+"""Which token comes next: greedy, or drawn at random from the likeliest ones.
+
+Input: logits, the ids so far.  Output: an id.  Random numbers come from a small generator that is
+easily written in any language, so that a seed means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.base.errors import UsageError
+from tilewright.base.numpy_scalars import Array
+
+
+@dataclass(frozen=True)
+class Choice:
+    """temperature: 0 takes the likeliest;  top_k: so many of the likeliest, 0: all
+    top_p: of these the likeliest that have this probability together
+    min_p: of these the ones that have so much of the likeliest one's probability
+    penalty, recent: logits of ids among the last `recent` are divided by it, negative ones times it
+    """
+
+    temperature: float = 0.0
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    penalty: float = 1.0
+    recent: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        shares = 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
+        if self.temperature < 0 or self.top_k < 0 or self.penalty <= 0 or not shares:
+            raise UsageError(
+                "these settings choose no token",
+                hint="temperature and top-k are 0 or more, the penalty is above 0, top-p and min-p "
+                "are probabilities",
+            )
+
+
+@dataclass
+class Chooser:
+    """Chooses one id after the other."""
+
+    choice: Choice
+    _random: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.choice.seed)
+
+    def __call__(self, logits: Array, ids: Sequence[int]) -> int:
+        c = self.choice
+        values = _penalised(
+            logits.astype(np.float64), ids[-c.recent :] if c.recent else (), c.penalty
+        )
+        if c.temperature == 0:
+            return int(np.argmax(values))
+        order = np.argsort(-values, kind="stable")[: c.top_k or None]
+        shares = _softmax(values[order])
+        kept = max(1, int(np.searchsorted(np.cumsum(shares), c.top_p)) + 1)
+        order, shares = order[:kept], shares[:kept]
+        order = order[shares >= c.min_p * shares[0]]
+        sums = np.cumsum(_softmax(values[order] / c.temperature))
+        place = int(np.searchsorted(sums, self._random.next() * sums[-1], side="right"))
+        return int(order[min(place, len(order) - 1)])
+
+
+class Random:
+    """mulberry32: a number in [0, 1) from 32 bits of state."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & 0xFFFFFFFF
+
+    def next(self) -> float:
+        self._state = (self._state + 0x6D2B79F5) & 0xFFFFFFFF
+        t = self._state
+        t = ((t ^ t >> 15) * (t | 1)) & 0xFFFFFFFF
+        t ^= (t + ((t ^ t >> 7) * (t | 61) & 0xFFFFFFFF)) & 0xFFFFFFFF
+        return ((t ^ t >> 14) & 0xFFFFFFFF) / 2**32
+
+
+def _penalised(values: Array, ids: Sequence[int], penalty: float) -> Array:
+    if penalty != 1 and len(ids):
+        at = np.unique(np.asarray(ids))
+        values[at] = np.where(values[at] > 0, values[at] / penalty, values[at] * penalty)
+    return values
+
+
+def _softmax(values: Array) -> Array:
+    powers = np.exp(values - values.max())
+    return np.asarray(powers / powers.sum())
