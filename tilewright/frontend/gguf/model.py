@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from tilewright.base.dtypes import F32, I32, I64
+from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.base.errors import InvalidModel, UnsupportedOp, UsageError
 from tilewright.frontend import algebra as al
 from tilewright.frontend.gguf.file import GgufFile, read_gguf
@@ -64,6 +64,7 @@ class GgufModel:
             )  # fmt: skip
         self.name = self.file.path.stem
         self.weights = WeightTable(self.file, loose)
+        self._inputs: dict[tuple[str, ops.Shape], Node] = {}
         self._tables: dict[bool, tuple[Node, Node]] = {}
         embedding = self.file.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
@@ -94,8 +95,8 @@ class GgufModel:
             raise UsageError(f"{rows} new tokens do not fit the context of {self.room}")
         s = self.sizes
         shape = (1, s.kv_heads, self.room, s.head)
-        ids, last = graph_input(IDS, (1, rows), I64), graph_input(LAST, (1,), I32)
-        caches = {name: graph_input(name, shape, F32) for name in self.states}
+        ids, last = self._input(IDS, (1, rows), I64), self._input(LAST, (1,), I32)
+        caches = {name: self._input(name, shape, F32) for name in self.states}
         results: dict[str, Node] = {}
         with sourced(ModelNode("token_embd", "Gather")):
             x = self.weights.matrix("token_embd.weight", (self.words, s.width)).rows(
@@ -112,6 +113,12 @@ class GgufModel:
         self._check_all_used()
         inputs = ((IDS, ids), (LAST, last), *caches.items())
         return Graph(self.name, inputs, ((LOGITS, logits), *results.items()))
+
+    def _input(self, name: str, shape: ops.Shape, dtype: DType) -> Node:
+        """The same node in all graphs, which share what is made of it."""
+        if (name, shape) not in self._inputs:
+            self._inputs[name, shape] = graph_input(name, shape, dtype)
+        return self._inputs[name, shape]
 
     # ---- parts -----------------------------------------------------------------------------------
 
