@@ -31,8 +31,9 @@ TYPES = (
 
 @dataclass(frozen=True)
 class Tiny:
-    """A model.  keys: further metadata, without the architecture's name;  biases, norms: of q, k, v;
-    fused: q, k, v in one tensor, and the gated part's;  posts: norms behind both parts
+    """A model.  keys: further metadata, without the architecture's name
+    biases, norms: of q, k, v;  fused: q, k, v in one tensor, and the gated part's
+    posts: norms behind both parts
     """
 
     name: str = "llama"
@@ -71,7 +72,8 @@ MODELS = {
     "phi3": Tiny("phi3", fused=True, kv_heads=4, keys={"rope.dimension_count": 8}),
     "gemma": Tiny("gemma", tied=True, kv_heads=1),
     "gemma2": Tiny("gemma2", tied=True, posts=True, keys={
-        "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 4,
+        "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0,
+        "attention.sliding_window": 4,
     }),
     "gemma3": Tiny("gemma3", tied=True, posts=True, norms=True, layers=3, keys={
         "attention.sliding_window": 4, "attention.sliding_window_pattern": 3,
