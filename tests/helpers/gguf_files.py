@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ TYPES = (
     "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
     "Q6_K",
 )  # fmt: skip
+#: A model whose tensors have all these types by turns.
+MIXED = "mixed"
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,10 @@ def write_tiny(path: Path, tiny: Tiny, seed: int = 0) -> Path:
         add[type(value)](f"{tiny.name}.{key}", value)
     if tiny.text is not None:
         tiny.text(writer)
-    kind = Kind[tiny.type]
+    kinds = cycle(Kind[name] for name in (TYPES if tiny.type == MIXED else [tiny.type]))
 
     def matrix(name: str, rows: int, columns: int) -> None:
+        kind = next(kinds)
         whole = rng.standard_normal((rows, columns)).astype(np.float32) * columns**-0.5
         writer.add_tensor(name, _quantised(whole, kind, rng), raw_dtype=kind)
 
@@ -152,6 +156,10 @@ def _quantised(whole: Array, kind: Kind, rng: np.random.Generator) -> Array:
         scale = (1e-4 * (0.5 + rng.random(blocks.shape[:2]))).astype(np.float16)
         blocks[..., at : at + 2] = scale[..., None].view(np.uint8)
     return blocks.reshape(len(whole), -1)
+
+
+#: Of all types; blocks of 256 weights fit its rows.
+ALL_TYPES = Tiny(type=MIXED, width=256, heads=2, kv_heads=1, head=128, hidden=256, room=24)
 
 
 # ---- what it computes ----------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """A model's chat template, which turns messages into the text of a prompt.
 
 Input: the template of the file (Jinja2), messages.  Output: text, or a typed error.  A template is
-code from somebody else: it runs in Jinja2's sandbox, with a limit on its steps and on the size of
-what it makes.
+code from somebody else: it runs in Jinja2's sandbox, with limits on its steps, on what it makes and
+on the sums and products in it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 from tilewright.base.errors import InputError, InvalidModel
+from tilewright.base.invariants import of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,8 @@ Message = Mapping[str, str]
 
 #: Lines of the compiled template that one prompt may take, and characters that it may have.
 MOST_STEPS, MOST_TEXT = 2_000_000, 1 << 24
+#: Bits of a whole number.
+MOST_BITS = 1 << 12
 
 
 class _Refused(Exception):
@@ -39,18 +43,42 @@ class _TooMuch(Exception):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Without products and powers that fill the memory."""
+    """Without sums, products and powers that fill the memory."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"+", "*", "**"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length()
+            if (bits * abs(right) if operator == "**" else bits + right.bit_length()) > MOST_BITS:
+                raise _TooMuch
+        elif operator == "+":
+            _check_size(sum(len(x) for x in (left, right) if isinstance(x, (str, list, tuple))))
+        else:
             for text, times in ((left, right), (right, left)):
                 if isinstance(text, (str, list, tuple)) and isinstance(times, int):
                     _check_size(len(text) * times)
-        elif isinstance(right, int) and abs(right) > 64:
-            raise _TooMuch
         return super().call_binop(context, operator, left, right)
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        made = _Joins().visit(super()._parse(source, name, filename))
+        return of_kind(made, nodes.Template, "no template")
+
+
+class _Joins(NodeTransformer):
+    """`a ~ b` as a filter, which looks at the sizes."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        parts = [self.visit(part) for part in node.nodes]
+        return nodes.Filter(
+            nodes.List(parts), "concatenated", [], [], None, None, lineno=node.lineno
+        )
+
+
+def _concatenated(parts: Sequence[object]) -> str:
+    texts = [str(part) for part in parts]
+    _check_size(sum(map(len, texts)))
+    return "".join(texts)
 
 
 class ChatTemplate:
@@ -60,7 +88,7 @@ class ChatTemplate:
         """texts: of tokens that templates name, such as `bos_token`"""
         environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
-        environment.filters["tojson"] = _json
+        environment.filters |= {"tojson": _json, "concatenated": _concatenated}
         self._texts = dict(texts)
         try:
             self._template = environment.from_string(source)

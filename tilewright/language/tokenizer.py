@@ -233,6 +233,12 @@ def _tokenizer(
     texts: Sequence[str], merges: Sequence[tuple[str, str]], **more: object
 ) -> Tokenizer:
     vocab = {text: number for number, text in enumerate(texts)}
+    for left, right in merges:  # the package would end the process's thread in a panic
+        if not {left, right, left + right} <= vocab.keys():
+            raise InvalidModel(
+                f"the vocabulary merges {left!r} and {right!r}, which make no token of it",
+                hint="The file is damaged, or its converter is wrong",
+            )
     try:
         return Tokenizer(models.BPE(vocab=vocab, merges=merges, **more))
     except Exception as cause:  # the package raises nothing narrower

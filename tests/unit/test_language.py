@@ -1,0 +1,356 @@
+"""Words of language models: vocabularies, templates, choices, streams, caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+from helpers.gguf_files import Tiny, write_tiny
+from helpers.vocabularies import TEMPLATE, merges, pieces
+
+from tilewright.base.errors import (
+    ContextFull,
+    InputError,
+    InvalidModel,
+    UnsupportedOp,
+    UsageError,
+)
+from tilewright.bundle import Manifest, StateEntry, TensorInfo, Weights
+from tilewright.bundle.format import FileRef
+from tilewright.frontend.gguf import GgufModel
+from tilewright.language import Choice, Language, LanguageModel, Session
+from tilewright.language.choosing import Chooser, Random
+from tilewright.language.stream import TextStream
+from tilewright.language.template import ChatTemplate
+from tilewright.language.tokenizer import PATTERNS
+
+SMALL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32}
+ALPHABET = "the cat sat on a mat that is  hello nation 1 2345 's 're ,.!? \n\n\t é 漢字 🦊 x_y"
+
+
+def model_of(path: Path, write: Any, words: int = 400, **more: Any) -> GgufModel:
+    return GgufModel(write_tiny(path / "a.gguf", Tiny(words=words, text=write, **SMALL, **more)))
+
+
+def texts(seed: int, count: int) -> list[str]:
+    """Random rows of words and letters."""
+    rng = np.random.default_rng(seed)
+    parts = [*ALPHABET.split(" "), " ", "  ", *ALPHABET]
+    return ["".join(rng.choice(parts, rng.integers(1, 30))) for _ in range(count)]
+
+
+# ---- vocabularies --------------------------------------------------------------------------------
+
+
+def test_sentence_pieces_as_the_definition_says(tmp_path: Path) -> None:
+    own = pieces()
+    found = Language(model_of(tmp_path, own.write)).vocabulary
+    for text in texts(1, 300):
+        ids = found.encode(text)
+        assert ids == own.ids(text), text
+        assert found.decode(ids) == " " + text
+
+
+def test_merges_of_bytes_as_the_definition_says(tmp_path: Path) -> None:
+    own = merges()
+    found = Language(model_of(tmp_path, own.write)).vocabulary
+    for text in texts(2, 300):
+        ids = found.encode(text)
+        assert ids == own.ids(text), text
+        assert found.decode(ids) == text
+
+
+def test_names_of_control_tokens_mean_them_only_where_allowed(tmp_path: Path) -> None:
+    own = merges()
+    found = Language(model_of(tmp_path, own.write)).vocabulary
+    end = len(own.texts) - 1
+    assert found.encode("hello<|im_end|>")[-1] == end
+    assert end not in found.encode("hello<|im_end|>", special=False)
+    assert found.ends == {end}
+    assert found.decode([end]) == ""
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_way_to_cut_keeps_the_text(tmp_path: Path, name: str) -> None:
+    found = Language(model_of(tmp_path, merges(name).write)).vocabulary
+    for text in texts(3, 20):
+        ids = found.encode(text)
+        assert found.decode(ids if found.begin is None else ids[1:]) == text
+
+
+def test_vocabularies_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match="the model 48"):
+        Language(model_of(tmp_path, merges().write, words=48))
+    with pytest.raises(UnsupportedOp, match="'rwkv'"):
+        Language(model_of(tmp_path, merges("rwkv").write))
+    with pytest.raises(InvalidModel, match="0 tokens"):
+        Language(model_of(tmp_path, None))
+
+    def unigram(writer: GGUFWriter) -> None:
+        writer.add_tokenizer_model("t5")
+        writer.add_token_list(["a"])
+
+    with pytest.raises(UnsupportedOp, match="'t5'"):
+        Language(model_of(tmp_path, unigram))
+
+
+def test_a_merge_of_what_is_no_token(tmp_path: Path) -> None:
+    def wrong(writer: GGUFWriter) -> None:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(["a", "b"])
+        writer.add_token_merges(["a b"])
+
+    with pytest.raises(InvalidModel, match="which make no token"):
+        Language(model_of(tmp_path, wrong))
+
+
+# ---- templates -----------------------------------------------------------------------------------
+
+
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_template() -> None:
+    made = ChatTemplate("{{ bos_token }}" + TEMPLATE, {"bos_token": "<s>"}).render(user("Hi"))
+    assert made == "<s><|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_template_may_refuse_messages() -> None:
+    with pytest.raises(InputError, match="no system"):
+        ChatTemplate("{{ raise_exception('no system') }}", {}).render(user("Hi"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 'x' * 10 ** 10 }}",
+        "{{ 9 ** 10 ** 9 ** 9 ** 9 ** 9 }}",
+        *(
+            f"{{% set n = namespace(x={x}) %}}{{% for a in range(99) %}}"
+            f"{{% set n.x = n.x {op} n.x %}}{{% endfor %}}"
+            for x, op in (("'ab'", "+"), ("'ab'", "~"), ("9", "*"))
+        ),
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages[7].content + 1 }}",
+        "{{ range(10 ** 9) | list }}",
+        "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}",
+    ],
+)
+def test_a_template_that_loops_or_breaks_out_ends_soon(source: str) -> None:
+    start = time.process_time()
+    with pytest.raises(InvalidModel, match="chat template fails"):
+        ChatTemplate(source, {}).render(user("Hi"))
+    assert time.process_time() - start < 10
+
+
+def test_no_template_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match="cannot be read"):
+        ChatTemplate("{% if %}", {})
+    language = Language(model_of(tmp_path, pieces().write))
+    with pytest.raises(UsageError, match="no chat template"):
+        language.prompt(user("Hi"))
+
+
+# ---- choices -------------------------------------------------------------------------------------
+
+LOGITS = np.log(np.array([0.05, 0.4, 0.3, 0.2, 0.05], "f4"))
+
+
+def shares(choice: Choice, count: int = 4000) -> list[float]:
+    choose = Chooser(choice)
+    found = [choose(LOGITS, ()) for _ in range(count)]
+    return [found.count(i) / count for i in range(len(LOGITS))]
+
+
+def test_greedy_takes_the_likeliest_and_the_first_of_equals() -> None:
+    assert Chooser(Choice())(LOGITS, ()) == 1
+    assert Chooser(Choice())(np.zeros(3, "f4"), ()) == 0
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (Choice(1, 0, 1, 0), [0.05, 0.4, 0.3, 0.2, 0.05]),
+        (Choice(0.5, 0, 1, 0), [0.0085, 0.5424, 0.3051, 0.1356, 0.0085]),
+        (Choice(1, 2, 1, 0), [0, 4 / 7, 3 / 7, 0, 0]),
+        (Choice(1, 0, 0.65, 0), [0, 4 / 7, 3 / 7, 0, 0]),
+        (Choice(1, 0, 1, 0.45), [0, 4 / 9, 3 / 9, 2 / 9, 0]),
+    ],
+)
+def test_shares(choice: Choice, expected: Sequence[float]) -> None:
+    """4000 draws: a share of p differs by less than 4 sqrt(p (1 - p) / 4000) < 0.032."""
+    assert np.abs(np.array(shares(choice)) - expected).max() < 0.032
+
+
+def test_a_seed_repeats_the_choice() -> None:
+    one, same, other = (
+        [Chooser(Choice(1, seed=s))(LOGITS, ()) for _ in range(1)] + shares(Choice(1, seed=s), 50)
+        for s in (1, 1, 2)
+    )
+    assert one == same
+    assert one != other
+
+
+def test_random_numbers_are_those_of_mulberry32() -> None:
+    """The generator in JavaScript gives these for the seed 1."""
+    random = Random(1)
+    assert [random.next() for _ in range(3)] == pytest.approx(
+        [0.6270739405881613, 0.002735721180215478, 0.5274470399599522], abs=1e-15
+    )
+
+
+def test_penalty() -> None:
+    assert Chooser(Choice(penalty=1.5))(np.array([2.0, 1.9, -1], "f4"), [0]) == 1
+    assert Chooser(Choice(penalty=1.5))(np.array([-1.0, -1.2], "f4"), [0]) == 1
+    assert Chooser(Choice(penalty=1.5, recent=1))(np.array([2.0, 1.9], "f4"), [0, 1]) == 0
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"penalty": 0}])
+def test_settings_that_choose_nothing(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        Choice(**wrong)  # type: ignore[arg-type]
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+def test_a_character_is_never_split() -> None:
+    stream = TextStream()
+    shown = [stream.add(bytes([b])) for b in "aé漢🦊".encode()]
+    assert [s for s in shown if s] == ["a", "é", "漢", "🦊"]
+    assert stream.add("🦊".encode()[:2]) == ""
+    assert stream.add(b"", last=True) == "�"
+
+
+def test_stop_strings_are_not_shown_not_even_in_part() -> None:
+    stream = TextStream(["STOP", "\n\n"])
+    assert [stream.add(p) for p in (b"go S", b"TO", b"RE S", b"TOP after")] == [
+        "go ", "", "STORE ", ""
+    ]  # fmt: skip
+    assert stream.stopped
+    assert stream.add(b"more", last=True) == ""
+    held = TextStream(["STOP"])
+    assert held.add(b"ST") + held.add(b"", last=True) == "ST"
+    assert not held.stopped
+
+
+# ---- caches --------------------------------------------------------------------------------------
+
+WORDS = 300
+
+
+class Echo:
+    """A model that says the last id plus one; `runs`: the ids of each run and the last key."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[list[int], int]] = []
+
+    def __call__(self, inputs: Any) -> dict[str, Any]:
+        ids, last = inputs["input_ids"][0].tolist(), int(inputs["seqlens_k"][0])
+        self.runs.append((ids, last))
+        logits = np.zeros((1, 1, WORDS), "f4")
+        logits[0, 0, (ids[-1] + 1) % WORDS] = 1
+        return {"logits": logits}
+
+
+def session(run: Any, sizes: Sequence[int] = (1, 4, 8), room: int = 32) -> Session:
+    empty = FileRef(file="", digest="", bytes=0)
+    info = [TensorInfo(name=n, dtype="i64", shape=()) for n in ("input_ids", "seqlens_k")]
+    state = StateEntry(name="k", dtype="f32", shape=(1, 1, room, 2))
+    manifest = Manifest(
+        tool="", name="", dims={"n": tuple(sizes)}, extents=(), inputs=tuple(info), outputs=(),
+        states=(state,), weights=Weights(bytes=0), kernels=empty, plans=(), targets={}, assets=(),
+    )  # fmt: skip
+    return Session(run, manifest)
+
+
+def test_prompts_in_parts_that_fit() -> None:
+    """Only the first part of an empty cache is padded."""
+    echo = Echo()
+    own = session(echo)
+    own.read(range(11))
+    own.read(range(24))
+    assert [(len(ids), last) for ids, last in echo.runs] == [
+        (3, 2), (8, 10), (8, 18), (4, 22), (1, 23)
+    ]  # fmt: skip
+
+
+def test_what_the_caches_hold_is_not_computed_again() -> None:
+    echo = Echo()
+    own = session(echo)
+    own.read([1, 2, 3, 4, 5, 6])
+    own.read([1, 2, 3, 9])
+    own.read([1, 2, 3, 9])
+    assert [ids for ids, _ in echo.runs] == [[1, 2, 3, 4, 5, 6], [9], [9]]
+
+
+def lm_of(tmp_path: Path, run: Any, room: int = 32) -> LanguageModel:
+    return LanguageModel(Language(model_of(tmp_path, merges().write)), session(run, room=room))
+
+
+def test_an_answer(tmp_path: Path) -> None:
+    """After `a` come `b`, `c`, …"""
+    echo = Echo()
+    lm = lm_of(tmp_path, echo)
+    answer = lm.complete("a", 4)
+    assert list(answer) == ["b", "c", "d", "e"]
+    assert (answer.text, answer.ended, len(answer.ids)) == ("bcde", "most", 4)
+    again = lm.complete("ab", 2)
+    assert ("".join(again), again.reused) == ("cd", 2)
+
+
+def test_an_answer_that_is_stopped_by_text_or_by_hand(tmp_path: Path) -> None:
+    lm = lm_of(tmp_path, Echo())
+    answer = lm.complete("a", 10, stops=["de"])
+    assert ("".join(answer), answer.ended) == ("bc", "stop")
+    count = 0
+
+    def over() -> bool:
+        nonlocal count
+        count += 1
+        return count > 3
+
+    answer = lm.complete("a", 10, stopped=over)
+    assert ("".join(answer), answer.ended, answer.text) == ("bcd", "stopped", "bcd")
+    assert "".join(lm.complete("abcd", 2)) == "ef"
+
+
+def test_an_answer_ends_at_its_token(tmp_path: Path) -> None:
+    lm = lm_of(tmp_path, Echo())
+    end = next(iter(lm.vocabulary.ends))
+    answer = lm.complete("<|im_start|>", 10)
+    assert ("".join(answer), answer.ids, answer.ended) == ("", [end], "end")
+
+
+def test_a_full_context_is_an_error_behind_the_text(tmp_path: Path) -> None:
+    lm = lm_of(tmp_path, Echo(), room=5)
+    answer, shown = lm.complete("abc", 9), []
+    with pytest.raises(ContextFull) as caught:
+        shown.extend(answer)
+    assert ("".join(shown), answer.ended, caught.value.facts["context"]) == ("def", "context", 5)
+    with pytest.raises(ContextFull, match="6 tokens"):
+        list(lm.complete("abcdef", 1))
+
+
+def test_an_empty_prompt(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="empty"):
+        list(lm_of(tmp_path, Echo()).complete("", 1))
+
+
+def test_a_chat_goes_on_where_it_was(tmp_path: Path) -> None:
+    echo = Echo()
+    lm = lm_of(tmp_path, echo, room=300)
+    messages = user("ab")
+    list(answer := lm.chat(messages, 3))
+    before = len(lm.session.ids)
+    messages += [{"role": "assistant", "content": answer.text}, *user("cd")]
+    list(answer := lm.chat(messages, 3))
+    assert answer.reused >= before
