@@ -17,7 +17,7 @@ from helpers.once import made_once
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import compile_model
 from tilewright.frontend.gguf import GgufModel
-from tilewright.language.session import Session
+from tilewright.language.cache_session import CacheSession
 
 pytestmark = [
     pytest.mark.by_turns,
@@ -43,7 +43,7 @@ def test_logits(name: str, root: Path, host_name: str, open_host: Callable[[Path
     folder = made_once(root / "gguf" / target / name, put)
     want = Forward(folder / "model.gguf")
     host = open_host(folder / "bundle")
-    session = Session(
+    session = CacheSession(
         lambda inputs: host.run(inputs).outputs, open_bundle(folder / "bundle").manifest
     )
     for count in (5, 13, 14, 19):

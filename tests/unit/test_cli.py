@@ -27,7 +27,7 @@ from tilewright.cli.options import bundle_names, sizes
 from tilewright.cli.output import Answer, pairs, print_answer, print_error, progress, size, table
 
 COMMANDS = (
-    "build", "check", "run", "serve", "show", "relink", "tune", "doctor",
+    "build", "check", "run", "serve", "show", "relink", "tune", "doctor", "generate",
 )  # fmt: skip
 
 

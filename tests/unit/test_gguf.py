@@ -23,7 +23,7 @@ from tilewright.base.errors import (
     UsageError,
 )
 from tilewright.frontend.gguf import LOGITS, GgufModel, read_gguf
-from tilewright.frontend.gguf.blocks import BLOCKS
+from tilewright.frontend.gguf.tensor_types import TENSOR_TYPES
 from tilewright.graph.node import evaluate
 
 #: What sums in f32 may differ from those in f64, of logits around 1.
@@ -72,10 +72,10 @@ def test_type(tmp_path: Path, kind: str) -> None:
     check(write_tiny(tmp_path / "tiny.gguf", tiny))
 
 
-@pytest.mark.parametrize("number", BLOCKS)
+@pytest.mark.parametrize("number", TENSOR_TYPES)
 def test_weights_are_exactly_those_of_the_gguf_package(number: int) -> None:
     """Of any bytes, bit by bit: repacking has no error."""
-    block = BLOCKS[number]
+    block = TENSOR_TYPES[number]
     rows = np.random.default_rng(number).integers(0, 256, (4, 3 * block.bytes), np.uint8)
     with np.errstate(all="ignore"):
         want, found = dequantize(rows, GGMLQuantizationType(number)), block.values(rows)

@@ -23,8 +23,8 @@ from tilewright.base.errors import (
 from tilewright.bundle import Manifest, StateEntry, TensorInfo, Weights
 from tilewright.bundle.format import FileRef
 from tilewright.frontend.gguf import GgufModel
-from tilewright.language import Choice, Language, LanguageModel, Session
-from tilewright.language.choosing import Chooser, Random
+from tilewright.language import CacheSession, Language, LanguageModel, Sampling
+from tilewright.language.sampling import Mulberry32, Sampler
 from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate
 from tilewright.language.tokenizer import PATTERNS
@@ -38,7 +38,7 @@ def model_of(path: Path, write: Any, words: int = 400, **more: Any) -> GgufModel
 
 
 def texts(seed: int, count: int) -> list[str]:
-    """Random rows of words and letters."""
+    """Mulberry32 rows of words and letters."""
     rng = np.random.default_rng(seed)
     parts = [*ALPHABET.split(" "), " ", "  ", *ALPHABET]
     return ["".join(rng.choice(parts, rng.integers(1, 30))) for _ in range(count)]
@@ -164,35 +164,36 @@ def test_no_template_at_all(tmp_path: Path) -> None:
 LOGITS = np.log(np.array([0.05, 0.4, 0.3, 0.2, 0.05], "f4"))
 
 
-def shares(choice: Choice, count: int = 4000) -> list[float]:
-    choose = Chooser(choice)
+def shares(choice: Sampling, count: int = 4000) -> list[float]:
+    choose = Sampler(choice)
     found = [choose(LOGITS, ()) for _ in range(count)]
     return [found.count(i) / count for i in range(len(LOGITS))]
 
 
 def test_greedy_takes_the_likeliest_and_the_first_of_equals() -> None:
-    assert Chooser(Choice())(LOGITS, ()) == 1
-    assert Chooser(Choice())(np.zeros(3, "f4"), ()) == 0
+    assert Sampler(Sampling())(LOGITS, ()) == 1
+    assert Sampler(Sampling())(np.zeros(3, "f4"), ()) == 0
 
 
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        (Choice(1, 0, 1, 0), [0.05, 0.4, 0.3, 0.2, 0.05]),
-        (Choice(0.5, 0, 1, 0), [0.0085, 0.5424, 0.3051, 0.1356, 0.0085]),
-        (Choice(1, 2, 1, 0), [0, 4 / 7, 3 / 7, 0, 0]),
-        (Choice(1, 0, 0.65, 0), [0, 4 / 7, 3 / 7, 0, 0]),
-        (Choice(1, 0, 1, 0.45), [0, 4 / 9, 3 / 9, 2 / 9, 0]),
+        (Sampling(1, 0, 1, 0), [0.05, 0.4, 0.3, 0.2, 0.05]),
+        (Sampling(0.5, 0, 1, 0), [0.0085, 0.5424, 0.3051, 0.1356, 0.0085]),
+        (Sampling(1, 2, 1, 0), [0, 4 / 7, 3 / 7, 0, 0]),
+        (Sampling(1, 0, 0.65, 0), [0, 4 / 7, 3 / 7, 0, 0]),
+        (Sampling(1, 0, 1, 0.45), [0, 4 / 9, 3 / 9, 2 / 9, 0]),
     ],
 )
-def test_shares(choice: Choice, expected: Sequence[float]) -> None:
+def test_shares(choice: Sampling, expected: Sequence[float]) -> None:
     """4000 draws: a share of p differs by less than 4 sqrt(p (1 - p) / 4000) < 0.032."""
     assert np.abs(np.array(shares(choice)) - expected).max() < 0.032
 
 
 def test_a_seed_repeats_the_choice() -> None:
     one, same, other = (
-        [Chooser(Choice(1, seed=s))(LOGITS, ()) for _ in range(1)] + shares(Choice(1, seed=s), 50)
+        [Sampler(Sampling(1, seed=s))(LOGITS, ()) for _ in range(1)]
+        + shares(Sampling(1, seed=s), 50)
         for s in (1, 1, 2)
     )
     assert one == same
@@ -201,22 +202,22 @@ def test_a_seed_repeats_the_choice() -> None:
 
 def test_random_numbers_are_those_of_mulberry32() -> None:
     """The generator in JavaScript gives these for the seed 1."""
-    random = Random(1)
+    random = Mulberry32(1)
     assert [random.next() for _ in range(3)] == pytest.approx(
         [0.6270739405881613, 0.002735721180215478, 0.5274470399599522], abs=1e-15
     )
 
 
 def test_penalty() -> None:
-    assert Chooser(Choice(penalty=1.5))(np.array([2.0, 1.9, -1], "f4"), [0]) == 1
-    assert Chooser(Choice(penalty=1.5))(np.array([-1.0, -1.2], "f4"), [0]) == 1
-    assert Chooser(Choice(penalty=1.5, recent=1))(np.array([2.0, 1.9], "f4"), [0, 1]) == 0
+    assert Sampler(Sampling(penalty=1.5))(np.array([2.0, 1.9, -1], "f4"), [0]) == 1
+    assert Sampler(Sampling(penalty=1.5))(np.array([-1.0, -1.2], "f4"), [0]) == 1
+    assert Sampler(Sampling(penalty=1.5, recent=1))(np.array([2.0, 1.9], "f4"), [0, 1]) == 0
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"penalty": 0}])
 def test_settings_that_choose_nothing(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
-        Choice(**wrong)  # type: ignore[arg-type]
+        Sampling(**wrong)  # type: ignore[arg-type]
 
 
 # ---- streams -------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ class Echo:
         return {"logits": logits}
 
 
-def session(run: Any, sizes: Sequence[int] = (1, 4, 8), room: int = 32) -> Session:
+def session(run: Any, sizes: Sequence[int] = (1, 4, 8), room: int = 32) -> CacheSession:
     empty = FileRef(file="", digest="", bytes=0)
     info = [TensorInfo(name=n, dtype="i64", shape=()) for n in ("input_ids", "seqlens_k")]
     state = StateEntry(name="k", dtype="f32", shape=(1, 1, room, 2))
@@ -269,7 +270,7 @@ def session(run: Any, sizes: Sequence[int] = (1, 4, 8), room: int = 32) -> Sessi
         tool="", name="", dims={"n": tuple(sizes)}, extents=(), inputs=tuple(info), outputs=(),
         states=(state,), weights=Weights(bytes=0), kernels=empty, plans=(), targets={}, assets=(),
     )  # fmt: skip
-    return Session(run, manifest)
+    return CacheSession(run, manifest)
 
 
 def test_prompts_in_parts_that_fit() -> None:

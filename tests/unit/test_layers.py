@@ -43,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "assembly": {"base", "fusion", "graph", "kernel", "plan", "targets", "bundle"},
     "tuning": {"base", "kernel", "plan", "targets", "bundle"},
     "hosts": {"base", "bundle"},
+    "language": {"base", "frontend", "graph", "bundle", "hosts"},
     "hosts/plan_walker": {"base", "bundle", "hosts", "kernel", "plan"},
     "hosts/browser": {"base", "bundle", "hosts", "server"},
     "server": {"base", "bundle", "store", "tuning"},

@@ -21,17 +21,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tilewright import TOOL
+from tilewright.base.compiler_digest import compiler_name
 from tilewright.base.errors import ContextFull, InputError, UsageError
 from tilewright.bundle import is_bundle, open_bundle, write
 from tilewright.cli.hosts import HOSTS, check_host, open_runner, targets_of, variants_of
 from tilewright.cli.options import Json
-from tilewright.cli.output import Answer as Printed
-from tilewright.cli.output import progress
+from tilewright.cli.output import Answer, progress
 
 if TYPE_CHECKING:
     from tilewright.frontend.gguf import GgufModel
-    from tilewright.language import Answer, Choice, LanguageModel, Run
+    from tilewright.language import Completion, LanguageModel, Run, Sampling
 
 #: Tokens that the caches hold, if the model was trained for as many.
 CONTEXT = 4096
@@ -89,7 +88,7 @@ def generate(
     threads: Threads = None,
     cache: Cache = None,
     as_json: Json = False,
-) -> Printed:
+) -> Answer:
     """Let a language model go on with a text, or answer one message."""
     if system is not None and not chat:
         raise UsageError("--system is for chats", hint="Add --chat")
@@ -105,7 +104,7 @@ def generate(
         code = _shown(answer, None if as_json else _write)
     if not as_json:
         _say(_figures(answer))
-    return Printed(_data(answer, host), Text(""), code)
+    return Answer(_data(answer, host), Text(""), code)
 
 
 def chat(
@@ -122,7 +121,7 @@ def chat(
     host: Host = "wasmtime",
     threads: Threads = None,
     cache: Cache = None,
-) -> Printed:
+) -> Answer:
     """Talk to a language model in the terminal."""
     choice = _choice(temperature, top_k, top_p, min_p, penalty, seed)
     with _opened(_Where(model, host, threads, context, cache), False) as lm:
@@ -136,11 +135,11 @@ def chat(
                 messages = _messages(system)
             elif line:
                 messages = _turn(lm, messages, line, most, choice)
-    return Printed({}, Text(""))
+    return Answer({}, Text(""))
 
 
 def _turn(
-    lm: LanguageModel, messages: list[dict[str, str]], line: str, most: int, choice: Choice
+    lm: LanguageModel, messages: list[dict[str, str]], line: str, most: int, choice: Sampling
 ) -> list[dict[str, str]]:
     """The chat with the message and its answer; without both if the answer could not begin."""
     asked = [*messages, {"role": "user", "content": line}]
@@ -168,7 +167,7 @@ def _messages(system: str | None, *user: str) -> list[dict[str, str]]:
 # ---- words in and out ----------------------------------------------------------------------------
 
 
-def _shown(answer: Answer, show: Callable[[str], None] | None) -> int:
+def _shown(answer: Completion, show: Callable[[str], None] | None) -> int:
     """Runs the answer to its end; gives the exit code."""
     try:
         for piece in answer:
@@ -205,7 +204,7 @@ def _line() -> str | None:
             _say("")
 
 
-def _figures(answer: Answer) -> str:
+def _figures(answer: Completion) -> str:
     read = len(answer.prompt) - answer.reused
     end = {"most": "; --most allows more", "context": "; the context is full"}.get(answer.ended, "")
     return (
@@ -214,7 +213,7 @@ def _figures(answer: Answer) -> str:
     )
 
 
-def _data(answer: Answer, host: str) -> dict[str, object]:
+def _data(answer: Completion, host: str) -> dict[str, object]:
     return {
         "text": answer.text,
         "ids": answer.ids,
@@ -228,10 +227,10 @@ def _data(answer: Answer, host: str) -> dict[str, object]:
 
 def _choice(
     temperature: float, top_k: int, top_p: float, min_p: float, penalty: float, seed: int
-) -> Choice:
-    from tilewright.language import Choice
+) -> Sampling:
+    from tilewright.language import Sampling
 
-    return Choice(temperature, top_k, top_p, min_p, penalty, seed=seed)
+    return Sampling(temperature, top_k, top_p, min_p, penalty, seed=seed)
 
 
 @contextmanager
@@ -270,7 +269,7 @@ class _Where:
 def _opened(where: _Where, as_json: bool) -> Generator[LanguageModel]:
     """The model on its host; it is built if it is not in the cache."""
     from tilewright.frontend.gguf import GgufModel, is_gguf, read_gguf
-    from tilewright.language import Language, LanguageModel, Session
+    from tilewright.language import CacheSession, Language, LanguageModel
 
     check_host(where.host)
     if where.model.is_file() and not is_gguf(where.model):
@@ -284,7 +283,7 @@ def _opened(where: _Where, as_json: bool) -> Generator[LanguageModel]:
     folder = _built(model, where, as_json)
     manifest = open_bundle(folder).manifest
     with _runner(where, folder) as run:
-        yield LanguageModel(language, Session(run, manifest))
+        yield LanguageModel(language, CacheSession(run, manifest))
 
 
 @contextmanager
@@ -313,7 +312,9 @@ def _built(model: GgufModel, where: _Where, as_json: bool) -> Path:
     )  # fmt: skip
     with progress(as_json) as report:
         report("reading the file", 0, 1)
-        digest = _digest(where.model, (TOOL, model.room, rows, options.targets, options.variants))
+        digest = _digest(
+            where.model, (compiler_name(), model.room, rows, options.targets, options.variants)
+        )
         folder = _cache(where.cache) / digest
         if is_bundle(folder):
             return folder

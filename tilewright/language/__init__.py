@@ -4,9 +4,9 @@ Input: a GGUF file and its bundle on a host.  Output: answers, streamed.  What i
 matter of `frontend/gguf` and the compiler; here are words, templates and choices.
 """
 
-from tilewright.language.choosing import Choice
-from tilewright.language.model import Answer, Language, LanguageModel
-from tilewright.language.session import Run, Session
+from tilewright.language.cache_session import CacheSession, Run
+from tilewright.language.language_model import Completion, Language, LanguageModel
+from tilewright.language.sampling import Sampling
 from tilewright.language.template import Message
 
-__all__ = ["Answer", "Choice", "Language", "LanguageModel", "Message", "Run", "Session"]
+__all__ = ["CacheSession", "Completion", "Language", "LanguageModel", "Message", "Run", "Sampling"]

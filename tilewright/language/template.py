@@ -20,8 +20,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from tilewright.base.errors import InputError, InvalidModel
-from tilewright.base.invariants import of_kind
+from tilewright.base.errors import InputError, InvalidModel, of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

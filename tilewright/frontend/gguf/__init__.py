@@ -5,6 +5,6 @@ error that names the architecture, the tensor, the type or the key.  Text is not
 """
 
 from tilewright.frontend.gguf.file import GgufFile, is_gguf, read_gguf
-from tilewright.frontend.gguf.model import IDS, LAST, LOGITS, ROWS, GgufModel
+from tilewright.frontend.gguf.gguf_model import IDS, LAST, LOGITS, ROWS, GgufModel
 
 __all__ = ["IDS", "LAST", "LOGITS", "ROWS", "GgufFile", "GgufModel", "is_gguf", "read_gguf"]

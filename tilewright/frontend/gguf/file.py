@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.base.errors import InvalidModel, UnsupportedDType
-from tilewright.base.limits import LIMITS
-from tilewright.frontend.gguf.blocks import BLOCKS, NAMES, Block
+from tilewright.base.model_limits import LIMITS
+from tilewright.frontend.gguf.tensor_types import NAMES, TENSOR_TYPES, TensorType
 from tilewright.graph.ops import Array, Shape
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
@@ -42,7 +42,7 @@ class GgufTensor:
 
     name: str
     shape: Shape
-    block: Block
+    block: TensorType
     data: Array
 
 
@@ -212,14 +212,14 @@ class _Reader:
         return name, shape, int(self.number("I")), int(self.number("Q"))
 
     def tensor(self, name: str, shape: Shape, kind: int, start: int) -> GgufTensor:
-        if kind not in BLOCKS:
+        if kind not in TENSOR_TYPES:
             raise UnsupportedDType(
                 f"the tensor {name!r} has the type {NAMES.get(kind, kind)}",
-                hint=f"Supported are {', '.join(b.name for b in BLOCKS.values())}: choose "
+                hint=f"Supported are {', '.join(b.name for b in TENSOR_TYPES.values())}: choose "
                 "another file of the model",
                 tensor=name, dtype=NAMES.get(kind, str(kind)),
             )  # fmt: skip
-        block = BLOCKS[kind]
+        block = TENSOR_TYPES[kind]
         row = shape[-1] if shape else 1
         if prod(shape) > LIMITS.elements or 0 in shape or row % block.elements:
             raise _damaged(f"the tensor {name!r} cannot have the shape {list(shape)}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.errors import InvalidModel, UnsupportedOp
 from tilewright.frontend.gguf.file import GgufFile
-from tilewright.frontend.gguf.sizes import Sizes
+from tilewright.frontend.gguf.hyperparameters import Hyperparameters
 from tilewright.graph.ops import Array
 
 #: Of YaRN: rotations of a pair over the trained length from which it keeps its rate, and up to
@@ -20,7 +20,7 @@ from tilewright.graph.ops import Array
 FAST, SLOW = 32.0, 1.0
 
 
-def tables(file: GgufFile, sizes: Sizes, room: int, local: bool) -> tuple[Array, Array]:
+def tables(file: GgufFile, sizes: Hyperparameters, room: int, local: bool) -> tuple[Array, Array]:
     """Cosines and sines for positions from 0 on.  Raises InvalidModel, UnsupportedOp.
 
     local: of layers that see only a window; Gemma 3 gives them another base and no scaling
@@ -46,7 +46,7 @@ def _rates(base: float, width: int) -> Array:
 
 
 def _scaled(
-    file: GgufFile, sizes: Sizes, rates: Array, base: float, room: int
+    file: GgufFile, sizes: Hyperparameters, rates: Array, base: float, room: int
 ) -> tuple[Array, float]:
     """The rates as the file scales them, and what all numbers are multiplied by."""
     scaling = f"{sizes.name}.rope.scaling"

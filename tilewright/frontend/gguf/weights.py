@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.base.dtypes import F32, I8, U8
 from tilewright.base.errors import InvalidModel, UnsupportedOp
-from tilewright.frontend import algebra as al
-from tilewright.frontend.gguf.blocks import Part
+from tilewright.frontend import arithmetic as al
 from tilewright.frontend.gguf.file import GgufFile, GgufTensor
+from tilewright.frontend.gguf.tensor_types import Part
 from tilewright.graph import ops
 from tilewright.graph.node import Node, cast, contract, gather, node, picking, reshape
 from tilewright.graph.ops import Array, Shape
@@ -48,20 +48,15 @@ class Matrix:
 
     def rows(self, ids: Node) -> Node:
         """ids[m] -> [m, columns]"""
-        whole, *parts = (
-            None if x is None else gather(x, ids, 0, picking(0))
-            for x in (self.whole, self.scale, self.least)
-        )
-        assert whole is not None
-        scale, least = parts
-        if scale is None:
+        whole = gather(self.whole, ids, 0, picking(0))
+        if self.scale is None:
             return whole
-        made = self._scaled(whole, scale)
-        if least is None:
+        made = self._scaled(whole, gather(self.scale, ids, 0, picking(0)))
+        if self.least is None:
             return made
-        wide = al.unsqueeze(least, [2])
+        least = al.unsqueeze(gather(self.least, ids, 0, picking(0)), [2])
         blocks = reshape(made, (made.shape[0], -1, self.group))
-        return reshape(al.add(blocks, wide), made.shape)
+        return reshape(al.add(blocks, least), made.shape)
 
     def _scaled(self, whole: Node, scale: Node) -> Node:
         # the form that graph/quantised.py knows

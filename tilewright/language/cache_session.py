@@ -21,7 +21,7 @@ Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 Stopped = Callable[[], bool]
 
 
-class Session:
+class CacheSession:
     """One sequence.  ids: what the caches hold;  room: how many they have room for"""
 
     def __init__(self, run: Run, manifest: Manifest) -> None:

@@ -5,7 +5,7 @@ Input: the bytes of a tensor's rows.  Output: integers, scales and least values,
     weight = f32(integer) * scale + least
 
 is the number that llama.cpp's dequantisation gives, rounded at the same places.  Nothing is
-requantised.  A new type is a row of `BLOCKS` and a test.
+requantised.  A new type is a row of `TENSOR_TYPES` and a test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Part = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Block:
+class TensorType:
     """A type of tensors.
 
     elements, bytes: of a block;  stored: "f16" or "bf16" if elements are such numbers
@@ -149,31 +149,31 @@ def _signed(b: Array) -> Array:
 
 
 #: By the file's number for the type.
-BLOCKS: dict[int, Block] = {
-    0: Block("F32", 1, 4, _as("<f4")),
-    1: Block("F16", 1, 2, _as("<f2"), stored="f16"),
-    2: Block("Q4_0", 32, 18, _less(_nibbles(2), 8), 32, _half(0), halves=True),
-    3: Block("Q4_1", 32, 20, _nibbles(4), 32, _half(0), _half(2), halves=True),
-    6: Block("Q5_0", 32, 22, _less(_fives(2), 16), 32, _half(0), halves=True),
-    7: Block("Q5_1", 32, 24, _fives(4), 32, _half(0), _half(2), halves=True),
-    8: Block("Q8_0", 32, 34, lambda b: _signed(b[:, 2:]), 32, _half(0), halves=True),
-    10: Block(
+TENSOR_TYPES: dict[int, TensorType] = {
+    0: TensorType("F32", 1, 4, _as("<f4")),
+    1: TensorType("F16", 1, 2, _as("<f2"), stored="f16"),
+    2: TensorType("Q4_0", 32, 18, _less(_nibbles(2), 8), 32, _half(0), halves=True),
+    3: TensorType("Q4_1", 32, 20, _nibbles(4), 32, _half(0), _half(2), halves=True),
+    6: TensorType("Q5_0", 32, 22, _less(_fives(2), 16), 32, _half(0), halves=True),
+    7: TensorType("Q5_1", 32, 24, _fives(4), 32, _half(0), _half(2), halves=True),
+    8: TensorType("Q8_0", 32, 34, lambda b: _signed(b[:, 2:]), 32, _half(0), halves=True),
+    10: TensorType(
         "Q2_K", 256, 84, lambda b: _bits(b[:, 16:80], 2, 8, 32), 16,
         _times(80, lambda b: b[:, :16] & 15), _times(82, lambda b: b[:, :16] >> 4, -1.0),
     ),
-    11: Block("Q3_K", 256, 110, _q3_integers, 16, _times(108, _q3_scales)),
-    12: Block(
+    11: TensorType("Q3_K", 256, 110, _q3_integers, 16, _times(108, _q3_scales)),
+    12: TensorType(
         "Q4_K", 256, 144, lambda b: _bits(b[:, 16:144], 4, 8, 32), 32,
         _times(0, lambda b: _k_pairs(b)[0]), _times(2, lambda b: _k_pairs(b)[1], -1.0),
     ),
-    13: Block(
+    13: TensorType(
         "Q5_K", 256, 176, _q5_integers, 32,
         _times(0, lambda b: _k_pairs(b)[0]), _times(2, lambda b: _k_pairs(b)[1], -1.0),
     ),
-    14: Block(
+    14: TensorType(
         "Q6_K", 256, 210, _q6_integers, 16, _times(208, lambda b: _signed(b[:, 192:208]))
     ),
-    30: Block("BF16", 1, 2, _bf16, stored="bf16"),
+    30: TensorType("BF16", 1, 2, _bf16, stored="bf16"),
 }  # fmt: skip
 
 #: Types that are known by name, for errors.

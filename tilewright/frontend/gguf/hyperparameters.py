@@ -1,6 +1,7 @@
 """The sizes of a GGUF model, read from its metadata and checked once.
 
-Input: a `GgufFile`.  Output: `Sizes`, or a typed error that names the key.  It reads no tensor.
+Input: a `GgufFile`.  Output: `Hyperparameters`, or a typed error that names the key.  It reads no
+tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MOST_LAYERS, MOST = 1 << 10, 1 << 24
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Hyperparameters:
     """name: the architecture's; its metadata begin with it;  head: numbers of a head
     trained: tokens that the model was trained for;  window: keys that a row sees, where it does not
     see all;  caps: of scores and of logits; 0 if none
@@ -50,7 +51,7 @@ class Sizes:
         return float(size**-0.5)
 
 
-def sizes_of(file: GgufFile) -> Sizes:
+def hyperparameters_of(file: GgufFile) -> Hyperparameters:
     """Raises UnsupportedOp, InvalidModel."""
     name = file.text("general.architecture")
     kind = architecture(name)
@@ -73,7 +74,7 @@ def sizes_of(file: GgufFile) -> Sizes:
             f"{heads} heads of queries beside {own} of keys with {head} numbers are not supported",
             architecture=name,
         )
-    return Sizes(
+    return Hyperparameters(
         name=name, kind=kind, layers=whole("block_count", most=MOST_LAYERS), width=width,
         heads=heads, kv_heads=own, head=head, trained=whole("context_length"),
         epsilon=file.number(f"{name}.attention.layer_norm_rms_epsilon"),

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tilewright.base.dtypes import F32, I32, I64, DType
 from tilewright.base.errors import InvalidModel, UnsupportedOp, UsageError
-from tilewright.frontend import algebra as al
+from tilewright.frontend import arithmetic as al
 from tilewright.frontend.gguf.file import GgufFile, read_gguf
+from tilewright.frontend.gguf.hyperparameters import hyperparameters_of
 from tilewright.frontend.gguf.rotation import tables
-from tilewright.frontend.gguf.sizes import sizes_of
 from tilewright.frontend.gguf.weights import WeightTable
 from tilewright.frontend.operators.activation import gelu, swish
 from tilewright.frontend.operators.normalization import rms_norm
@@ -55,7 +55,7 @@ class GgufModel:
     ) -> None:
         """Raises InvalidModel, UnsupportedOp, UnsupportedDType, UsageError."""
         self.file = source if isinstance(source, GgufFile) else read_gguf(source)
-        self.sizes = sizes_of(self.file)
+        self.sizes = hyperparameters_of(self.file)
         self.room = room or min(self.sizes.trained, most or self.sizes.trained)
         if not 0 < self.room <= self.sizes.trained:
             raise UsageError(

@@ -16,7 +16,7 @@ from tilewright.base.numpy_scalars import Array
 
 
 @dataclass(frozen=True)
-class Choice:
+class Sampling:
     """temperature: 0 takes the likeliest;  top_k: so many of the likeliest, 0: all
     top_p: of these the likeliest that have this probability together
     min_p: of these the ones that have so much of the likeliest one's probability
@@ -43,14 +43,14 @@ class Choice:
 
 
 @dataclass
-class Chooser:
+class Sampler:
     """Chooses one id after the other."""
 
-    choice: Choice
-    _random: Random = field(init=False)
+    choice: Sampling
+    _random: Mulberry32 = field(init=False)
 
     def __post_init__(self) -> None:
-        self._random = Random(self.choice.seed)
+        self._random = Mulberry32(self.choice.seed)
 
     def __call__(self, logits: Array, ids: Sequence[int]) -> int:
         c = self.choice
@@ -69,7 +69,7 @@ class Chooser:
         return int(order[min(place, len(order) - 1)])
 
 
-class Random:
+class Mulberry32:
     """mulberry32: a number in [0, 1) from 32 bits of state."""
 
     def __init__(self, seed: int) -> None:

@@ -1,6 +1,6 @@
 """A language model that answers: vocabulary, template, caches and choosing as one thing.
 
-Input: a GGUF model, and its bundle on a host.  Output: `Answer`s, which give their text piece by
+Input: a GGUF model, and its bundle on a host.  Output: `Completion`s, which give their text piece by
 piece.  It compiles nothing and opens no host.
 """
 
@@ -13,8 +13,8 @@ from typing import Literal
 
 from tilewright.base.errors import ContextFull, UsageError
 from tilewright.frontend.gguf import GgufModel
-from tilewright.language.choosing import Choice, Chooser
-from tilewright.language.session import Session, Stopped
+from tilewright.language.cache_session import CacheSession, Stopped
+from tilewright.language.sampling import Sampler, Sampling
 from tilewright.language.stream import TextStream
 from tilewright.language.template import ChatTemplate, Message
 from tilewright.language.tokenizer import vocabulary
@@ -28,7 +28,7 @@ NONE = 1 << 40
 
 
 @dataclass
-class Answer:
+class Completion:
     """An answer that is being made: iterate over it for its text.  It raises ContextFull.
 
     reused: tokens of the prompt that the caches held;  ids: of the answer, its end included
@@ -38,7 +38,7 @@ class Answer:
     model: LanguageModel
     prompt: Sequence[int]
     most: int
-    choice: Choice = field(default_factory=Choice)
+    choice: Sampling = field(default_factory=Sampling)
     stops: Sequence[str] = ()
     stopped: Stopped = lambda: False
     reused: int = 0
@@ -71,7 +71,7 @@ class Answer:
 
     def _pieces(self) -> Iterator[bytes]:
         session, vocabulary = self.model.session, self.model.vocabulary
-        choose, start = Chooser(self.choice), time.perf_counter()
+        choose, start = Sampler(self.choice), time.perf_counter()
         self.reused = session.held(self.prompt)
         text = list(self.prompt)
         while len(self.ids) < self.most:
@@ -124,22 +124,22 @@ class Language:
 class LanguageModel:
     """One model on one host, for one text at a time."""
 
-    def __init__(self, language: Language, session: Session) -> None:
+    def __init__(self, language: Language, session: CacheSession) -> None:
         self.language, self.session = language, session
         self.vocabulary = language.vocabulary
 
     def complete(
-        self, prompt: str, most: int, choice: Choice | None = None, stops: Sequence[str] = (),
+        self, prompt: str, most: int, choice: Sampling | None = None, stops: Sequence[str] = (),
         stopped: Stopped = lambda: False,
-    ) -> Answer:  # fmt: skip
+    ) -> Completion:  # fmt: skip
         """What follows a text."""
-        return Answer(
-            self, self.vocabulary.encode(prompt), most, choice or Choice(), stops, stopped
+        return Completion(
+            self, self.vocabulary.encode(prompt), most, choice or Sampling(), stops, stopped
         )
 
     def chat(
-        self, messages: Sequence[Message], most: int, choice: Choice | None = None,
+        self, messages: Sequence[Message], most: int, choice: Sampling | None = None,
         stops: Sequence[str] = (), stopped: Stopped = lambda: False,
-    ) -> Answer:  # fmt: skip
+    ) -> Completion:  # fmt: skip
         """The answer to messages.  Raises UsageError for a model without a template, InputError."""
         return self.complete(self.language.prompt(messages), most, choice, stops, stopped)
