@@ -119,8 +119,9 @@ class Builder:
         return self.let(index(limit.extent) * limit.times, "end")
 
     def fresh(self, stem: str, extent: int) -> Var:
+        """An index with a name of its own; b1, b2, … are buffers in the text of targets."""
         self._count += 1
-        return Var(f"{stem}{self._count}", extent)
+        return Var(f"{stem}{'_' if stem == 'b' else ''}{self._count}", extent)
 
     def add(self, stmt: Stmt) -> None:
         self._frames[-1].stmts.append(stmt)

@@ -1,7 +1,7 @@
 """A language model that answers: vocabulary, template, caches and choosing as one thing.
 
-Input: a GGUF model, and its bundle on a host.  Output: `Completion`s, which give their text piece by
-piece.  It compiles nothing and opens no host.
+Input: a GGUF model, and its bundle on a host.  Output: `Completion`s, which give their text piece
+by piece.  It compiles nothing and opens no host.
 """
 
 from __future__ import annotations

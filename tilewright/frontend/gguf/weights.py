@@ -123,8 +123,7 @@ class WeightTable:
         name, block, shape = tensor.name, tensor.block, tensor.shape
         if block.scale is None:
             load = partial(_numbers, tensor)
-            loose = "f16" if block.stored == "f16" else ""
-            made = node(ops.Weight(name, shape, F32, load, block.stored, loose))
+            made = node(ops.Weight(name, shape, F32, load, block.stored, self.loose))
             return Matrix(made, None, None, 0)
         signed = np.dtype(np.int8) == block.integers(tensor.data[:1].reshape(-1, block.bytes)).dtype
         load = partial(_part, tensor, block.integers, shape[1])
