@@ -6,6 +6,7 @@ tiny model; scripts must exist.
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import shutil
@@ -18,7 +19,9 @@ import onnx
 import pytest
 import uvicorn
 from cli_call import Called, LabCalled
+from helpers.gguf_files import Tiny, write_tiny
 from helpers.llama import llama
+from helpers.vocabularies import merges
 from onnx import helper
 
 from tilewright.base.errors import TilewrightError
@@ -68,6 +71,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(MODEL, folder / "model.onnx")
     onnx.save(llama(), folder / "llama.onnx")
     onnx.save(detector(), folder / "detector.onnx")
+    spoken = Tiny(words=300, room=256, text=merges().write, layers=1)
+    write_tiny(folder / "SmolLM2-135M-Instruct.Q4_1.gguf", spoken)
     shutil.copy(ROOT / "examples" / "camera" / "camera.json", folder)
     shutil.copy(ROOT / "tests" / "elastic_sources" / "samples.cu", folder / "kernel.cu")
     return folder
@@ -89,6 +94,8 @@ def test_command_runs(
     page: Path, command: str, place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
     program = next(name for name in PROGRAMS if command.removeprefix("uv run ").startswith(name))
     words = shlex.split(command.removeprefix("uv run ").removeprefix(program))
     if words[0] in BROWSER and find("chromium") is None:
