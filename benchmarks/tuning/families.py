@@ -37,9 +37,8 @@ from tilewright.targets.simd.contraction import (
     ContractionSchedule,
     walked,
 )
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import Machine, unroll
 from tilewright.targets.simd.register_tiles import register_tile, register_tiles
-from tilewright.targets.simd.sizes import unroll
 from tilewright.targets.simd.strategies import VectorStrategy, default_schedule, strategy_of
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning.candidates import space_of

@@ -23,8 +23,7 @@ from tilewright.targets import target
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.protocol import Candidate
 from tilewright.targets.sharing import Work, share
-from tilewright.targets.simd.space import SCRATCH
-from tilewright.targets.simd.strategies import default_schedule, objection
+from tilewright.targets.simd.strategies import SCRATCH, default_schedule, objection
 from tilewright.targets.wasm import TARGETS
 from tilewright.tuning import candidates, catalogue
 from tilewright.tuning.candidates import build, mixed, space_of

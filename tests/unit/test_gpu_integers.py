@@ -25,7 +25,7 @@ from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedu
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTERS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
-from tilewright.targets.wgsl.nibbles import small
+from tilewright.targets.wgsl.calls import small
 
 WGSL = Wgsl()
 

@@ -25,7 +25,7 @@ from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.strategies import MATRICES as BY_MATRICES
 from tilewright.targets.gpu.product.schedule import GroupSchedule, SubgroupSchedule
 from tilewright.targets.packing import PACKING
-from tilewright.targets.wgsl.features import LINES, head
+from tilewright.targets.wgsl.prelude import LINES, head
 from tilewright.tuning.candidates import build, space_of
 
 SCRIPT = """

@@ -31,9 +31,8 @@ from tilewright.kernel.collapse import collapse
 from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.elementwise import MapSchedule
 from tilewright.targets.simd.inner_product import InnerProductSchedule
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import Machine, even
 from tilewright.targets.simd.register_tiles import register_tile
-from tilewright.targets.simd.sizes import even
 from tilewright.targets.simd.strategies import (
     SCHEDULES,
     TABLE,

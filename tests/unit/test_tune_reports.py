@@ -17,7 +17,7 @@ from tuning_votes import counted, site, space, vote
 
 from tilewright.server import BackgroundServer
 from tilewright.store import KernelStore
-from tilewright.targets.simd import gold_questions
+from tilewright.targets.simd import strategies
 from tilewright.tuning import candidate_order
 from tilewright.tuning.messages import Ack, GoldAnswer, Offer, Report, Vote
 
@@ -159,7 +159,7 @@ def test_too_many_reports_of_one_source(url: str) -> None:
 def all_gold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products have gold too, so that the tests are quick."""
     monkeypatch.setattr(candidate_order, "GOLD_EVERY", 1)
-    monkeypatch.setattr(gold_questions, "DEEP", 16)
+    monkeypatch.setattr(strategies, "DEEP", 16)
 
 
 def test_a_gold_question_must_be_answered(url: str, all_gold: None) -> None:

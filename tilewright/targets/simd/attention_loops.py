@@ -23,8 +23,7 @@ from tilewright.kernel.tree import rewrite
 from tilewright.targets.masks import last_seen
 from tilewright.targets.simd.attention import AttentionSchedule
 from tilewright.targets.simd.attention_tile import VECTORS, AttentionTile
-from tilewright.targets.simd.lanes import across_lanes, lane_sums, transposed
-from tilewright.targets.simd.vectorize import vector
+from tilewright.targets.simd.vectorize import across_lanes, lane_sums, transposed, vector
 
 
 def lower(kernel: Kernel, schedule: AttentionSchedule) -> TileFn:

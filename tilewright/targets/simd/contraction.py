@@ -42,18 +42,18 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import inner_product
-from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.microkernel import Microkernel
-from tilewright.targets.simd.register_tiles import register_tile
-from tilewright.targets.simd.sizes import (
+from tilewright.targets.simd.machine import (
     ENOUGH_TILES,
     LONG,
     SHORT,
     TILE_WORK,
     USUAL,
+    Machine,
     even,
     unroll,
 )
+from tilewright.targets.simd.microkernel import Microkernel
+from tilewright.targets.simd.register_tiles import register_tile
 
 #: Multiply-accumulates of a tile from which on it is large enough: its operands are used often.
 LARGE_TILE_WORK = 1 << 20

@@ -23,8 +23,7 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.packing import PACKING
 from tilewright.targets.simd.integer_gemm import begun, store_vectors
-from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.sizes import TILE_WORK, even
+from tilewright.targets.simd.machine import TILE_WORK, Machine, even
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 from tilewright.targets.simd.windows import Unit, UnitRules, UnitSchedule, tiled
 

@@ -20,8 +20,7 @@ from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.sizes import TILE_ELEMENTS
+from tilewright.targets.simd.machine import TILE_ELEMENTS, Machine
 from tilewright.targets.simd.spans import (
     SpanRules,
     SpanSchedule,

@@ -20,11 +20,9 @@ from tilewright.kernel.loops import Set, TileFn
 from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.lanes import across_lanes
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import TILE_WORK, Machine
 from tilewright.targets.simd.microkernel import moved
-from tilewright.targets.simd.sizes import TILE_WORK
-from tilewright.targets.simd.vectorize import scalar
+from tilewright.targets.simd.vectorize import across_lanes, scalar
 
 
 @dataclass(frozen=True)

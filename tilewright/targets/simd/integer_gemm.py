@@ -27,10 +27,9 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import WalkSchedule, tiled
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import TILE_WORK, Machine, around
 from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, moved
 from tilewright.targets.simd.products import ProductRules
-from tilewright.targets.simd.sizes import TILE_WORK, around
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 
 #: The number of dot products per result below which the epilogue costs more than they do.

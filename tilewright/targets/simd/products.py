@@ -33,10 +33,9 @@ from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import contraction, inner_product
 from tilewright.targets.simd.contraction import ContractionSchedule, WalkSchedule, walked
 from tilewright.targets.simd.inner_product import InnerProductSchedule
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, unroll, whole
 from tilewright.targets.simd.register_tiles import register_tiles, tile_cycles, usual_tiles
 from tilewright.targets.simd.search_rules import Rules
-from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, unroll, whole
 
 #: The number of register tiles whose other settings are varied.
 VARIED = 3

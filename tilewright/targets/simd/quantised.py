@@ -34,13 +34,11 @@ from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
 from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import COLUMNS, WalkSchedule, tiled
-from tilewright.targets.simd.lanes import across_lanes
-from tilewright.targets.simd.machine import Machine
+from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, even
 from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, moved
 from tilewright.targets.simd.products import VARIED, ProductRules
 from tilewright.targets.simd.register_tiles import register_tiles
-from tilewright.targets.simd.sizes import TILE_WORK, aligned, around, even
-from tilewright.targets.simd.vectorize import LANES, vector
+from tilewright.targets.simd.vectorize import LANES, across_lanes, vector
 
 #: Up to this number of rows integers are used directly; more rows share the cost of converting
 #: them.

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.sizes import SHORT
+from tilewright.targets.simd.machine import SHORT, Machine
 
 #: Vectors of columns, and rows, that register tiles may have.
 VECTORS = (1, 2, 3, 4, 8)

@@ -33,10 +33,9 @@ from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Scratch, TileFn
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.simd.lanes import across_lanes
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SumsSchedule, rows_per_tile
-from tilewright.targets.simd.vectorize import scalar, storable, vector
+from tilewright.targets.simd.vectorize import across_lanes, scalar, storable, vector
 
 Combine = Callable[[Expr, Expr], Call]
 

@@ -15,8 +15,7 @@ from typing import Generic, TypeVar
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.lite_space import RELAXATION, Core
 from tilewright.targets.schedule import Schedule
-from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.sizes import ENOUGH_TILES
+from tilewright.targets.simd.machine import ENOUGH_TILES, Machine
 
 S = TypeVar("S", bound=Schedule)
 

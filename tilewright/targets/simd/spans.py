@@ -14,8 +14,8 @@ from typing import TypeVar
 from tilewright.kernel.index import stride
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
+from tilewright.targets.simd.machine import TILE_ELEMENTS, around
 from tilewright.targets.simd.search_rules import Rules
-from tilewright.targets.simd.sizes import TILE_ELEMENTS, around
 
 
 @dataclass(frozen=True)

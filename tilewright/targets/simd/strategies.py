@@ -1,20 +1,28 @@
 """The strategies of targets that run one thread with vectors, one row per form of kernel.
 
-Input: a kernel, and a schedule or a machine. Output: its default schedule, the rules of its space,
-its loops. Callers use only this module; kernel/form.py finds the form of a kernel.
+Input: a kernel, and a schedule or a machine.  Output: its default schedule, the rules of its space,
+its loops.  Callers use only this module; kernel/form.py finds the form of a kernel.
+
+The space has every schedule worth trying on a device, in order, each once, the default first; equal
+input gives equal candidates in every process.  It has two parts.  "lite" are the tiles of
+targets/lite_space.py, for matrix products.  "extended" are ours: the default with one or two
+changes, and the same for other register tiles.  docs/spaces.md explains which settings vary and
+why.  A gold question (control sample) is a schedule outside of the space, many times slower than
+the default on any device, also on those that were never tested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from tilewright.base.errors import CompilerBug, ensure, required
 from tilewright.kernel import form
+from tilewright.kernel.form import Contraction, form_as
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
-from tilewright.targets.protocol import Candidate
+from tilewright.targets.protocol import Candidate, Mark, fixed
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd import (
     attention,
@@ -31,10 +39,37 @@ from tilewright.targets.simd import (
     transpose,
     windows,
 )
+from tilewright.targets.simd.contraction import ContractionSchedule
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.search_rules import Rules
-from tilewright.targets.simd.space import candidates
 from tilewright.targets.strategy import Search, Strategy, kinds_by_form, schedule_of
+
+#: The most bytes of scratch memory of a worker, for all schedules but the default.
+SCRATCH = 256 * 1024
+
+
+def candidates(rules: Rules[S], search: Search) -> list[Candidate]:
+    """The default, then all others once each: lite candidates in the paper's order, then ours."""
+    found: dict[Schedule, Candidate] = {}
+
+    def take(schedules: Iterable[S], mark: Mark) -> None:
+        for schedule in schedules:
+            normal = rules.normal(schedule)
+            scratch = rules.scratch(normal)
+            if normal in found or (mark != "default" and scratch > SCRATCH):
+                continue
+            cost, words = rules.cost(normal), rules.words(normal)
+            kept = schedule if mark == "default" else normal
+            found[normal] = Candidate(kept, mark, cost, scratch, words, rules.family(normal))
+
+    take([rules.default], "default")
+    if fixed(rules.kernel):
+        return list(found.values())
+    lite = rules.lite(search.core, search.relaxation)
+    take((c for s in lite for c in search.settings(s)), "lite")
+    take((s for s in rules.extended() if rules.balanced(s)), "extended")
+    return list(found.values())
+
 
 S = TypeVar("S", bound=Schedule)
 
@@ -178,3 +213,28 @@ def objection(kernel: Kernel, schedule: Schedule) -> str:
 def schedule_from_json(data: Mapping[str, object]) -> Schedule:
     """The schedule whose `to_json` gave `data`; see `schedule_of`."""
     return schedule_of(data, SCHEDULES)
+
+
+#: The least steps of a sum for which products, not the epilogue, take most of the time.
+DEEP = 64
+#: The least rows and columns for which operands are reused often enough to hide memory latency.
+MANY = 16
+
+
+def slow_schedule(kernel: Kernel, default: Schedule) -> Schedule | None:
+    """A schedule with one number per instruction and a single row of four: scalar code, few
+    registers.
+
+    A vector instruction multiplies four numbers, and a register tile of 6x8 loads 14 numbers for 48
+    products; this schedule loads five for four.  So it needs about ten times as many instructions
+    of every kind on any processor.  No two candidates of a space differ as much.
+
+    None where the order is not certain before a measurement: where the device, or loading the
+    weights of a product with few rows or columns, can hide the cost of a schedule.
+    """
+    if not isinstance(default, ContractionSchedule) or default.lanes == 1:
+        return None
+    roles = form_as(kernel, Contraction).operands
+    if roles.steps < DEEP or min(roles.m.extent, roles.n.extent) < MANY:
+        return None
+    return replace(default, x0=1, y0=4, r0=1, r1=0, lanes=1, stage=False)

@@ -18,10 +18,9 @@ from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite
-from tilewright.targets.simd.lanes import transposed
 from tilewright.targets.simd.machine import Machine
 from tilewright.targets.simd.spans import SpanRules, SpanSchedule, rows_per_tile
-from tilewright.targets.simd.vectorize import storable, vector
+from tilewright.targets.simd.vectorize import storable, transposed, vector
 
 #: Rows and columns of a block: its cache lines of both tensors fit L1 whatever their distance.
 BLOCK = 16

@@ -2,15 +2,17 @@
 
 Input: an expression over variables, and the axis with a base index.  Output: an expression on
 lanes: loads of adjacent elements become vector loads, constant ones become splats, and all others
-one scalar per lane.  The caller chooses the axis and the width.
+one scalar per lane.  The caller chooses the axis and the width.  Values move between the lanes of
+vectors by 4x4 transposes, and by reductions across lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8, DType
-from tilewright.kernel.builder import Values
+from tilewright.base.scalars import COMBINE
+from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import (
     Acc,
     Call,
@@ -22,6 +24,7 @@ from tilewright.kernel.expr import (
     Lanes,
     Load,
     Reg,
+    Shuffle,
     Splat,
     dtype_of,
     lanes_of,
@@ -143,3 +146,48 @@ def _each(
 
 def _lane(reg: Expr, lane: int) -> Expr:
     return Lane(reg, lane) if lanes_of(reg) > 1 else reg
+
+
+LOW, HIGH = (0, 4, 1, 5), (2, 6, 3, 7)
+FIRST, LAST = (0, 1, 4, 5), (2, 3, 6, 7)
+
+
+def transposed(b: Builder, rows: Sequence[Expr]) -> list[Expr]:
+    """Four vectors: vector i holds lane i of each row, in order."""
+    named = [_named(b, f"row{i}", row) for i, row in enumerate(rows)]
+    pairs = [
+        _named(b, f"pair{i}{j}", Shuffle(named[2 * i], named[2 * i + 1], half))
+        for i in range(2)
+        for j, half in enumerate((LOW, HIGH))
+    ]
+    low, high = (pairs[0], pairs[2]), (pairs[1], pairs[3])
+    return [Shuffle(*half, picks) for half in (low, high) for picks in (FIRST, LAST)]
+
+
+def lane_sums(rows: Sequence[Expr]) -> Expr:
+    """A vector: lane i is the sum of the lanes of row i."""
+
+    def halves(a: Expr, b: Expr) -> Expr:
+        return _sum(Shuffle(a, b, LOW), Shuffle(a, b, HIGH))
+
+    first, last = halves(rows[0], rows[1]), halves(rows[2], rows[3])
+    return _sum(Shuffle(first, last, FIRST), Shuffle(first, last, LAST))
+
+
+def across_lanes(op: str, acc: Reg) -> Expr:
+    """One scalar from the lanes of a register, which are combined pairwise."""
+    parts: list[Expr] = [Lane(acc, i) for i in range(acc.lanes)]
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [Call(COMBINE[op], pair, acc.dtype) for pair in pairs]
+    return parts[0]
+
+
+def _sum(a: Expr, b: Expr) -> Call:
+    return Call("add", (a, b), dtype_of(a), lanes_of(a))
+
+
+def _named(b: Builder, stem: str, value: Expr) -> Reg:
+    reg = Reg(f"{stem}{dtype_of(value)}", dtype_of(value), lanes_of(value))
+    b.set(reg.name, value)
+    return reg

@@ -21,14 +21,14 @@ from tilewright.targets.packing import PACKING
 from tilewright.targets.protocol import Candidate, Code, Facts, setting, slots_of
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.sharing import USUAL, Costs, Work, tiles_per_ticket
-from tilewright.targets.simd.gold_questions import slow_schedule
 from tilewright.targets.simd.machine import Machine
-from tilewright.targets.simd.space import SCRATCH
 from tilewright.targets.simd.strategies import (
+    SCRATCH,
     default_schedule,
     lower,
     objection,
     schedule_from_json,
+    slow_schedule,
     strategy_of,
 )
 from tilewright.targets.strategy import Search

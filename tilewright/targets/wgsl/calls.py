@@ -1,10 +1,25 @@
-"""Tables of the WGSL text of scalar functions, by name and kind of type.
+"""The WGSL text of scalar functions: tables by name and kind of type, and two faster texts.
 
-Input: none.  Output: patterns, in which {0} and {1} stand for operands, {t} for their type, {r} for
+Input: none for the tables: in patterns {0} and {1} stand for operands, {t} for their type, {r} for
 the result's type and {u} for the type of shifts.  Functions without WGSL text are in prelude.py.
+For `larger` and `small`, an expression; their output is its text, or None for other expressions.
+
+`larger` compares two magnitudes as integers: non-negative floats have the same order as their bits,
+with NaN above all, so no test for NaN is needed, and vectors can be compared.
+
+`small` converts 4-bit integers to f32 by bit operations: on GPUs a conversion is slower than an
+addition.  The 4 bits, at a constant place of a word, are put into the fraction of a number whose
+exponent matches their place, so only bits at the high end of a word need a shift:
+
+    f32(nibble(w, 8)) - 8   ->   bitcast<f32>((w & 0xf00) | exponent of 2^15) - (2^15 + 8)
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.base.dtypes import F32, I32
+from tilewright.kernel.expr import Call, Const, Expr
 
 ARITHMETIC = {"add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "neg": "(-{0})"}
 ANY = {
@@ -45,3 +60,51 @@ PACK = {
     "f32": "bitcast<u32>({0})", "i32": "bitcast<u32>({0})", "u32": "{0}",
     "bool": "select(0u, 1u, {0})",
 }  # fmt: skip
+
+
+def larger(e: Call, args: list[str]) -> str | None:
+    """The text of max(|a|, |b|)."""
+    if e.fn != "max" or e.dtype != F32 or not all(map(_is_magnitude, e.operands)):
+        return None
+    whole, real = (t if e.lanes == 1 else f"vec{e.lanes}<{t}>" for t in ("u32", "f32"))
+    a, b = (f"bitcast<{whole}>({text})" for text in args)
+    return f"bitcast<{real}>(max({a}, {b}))"
+
+
+def _is_magnitude(e: Expr) -> bool:
+    match e:
+        case Const(value, _, _):
+            return value > 0
+        case Call("abs", _, _, _):
+            return True
+        case Call("max", operands, _, _):
+            return all(map(_is_magnitude, operands))
+    return False
+
+
+#: Bits of an f32's fraction; the last place of a nibble that lies wholly within them; the shift of
+#: later nibbles.
+MANTISSA, LAST, SHIFT = 23, 16, 12
+BIAS = 127
+
+
+def small(e: Call, text_of: Callable[[Expr], str]) -> str | None:
+    """The text of (f32(nibble(words, place)) - zero), where place and zero are constants."""
+    number, zero = e, 0.0
+    if e.fn == "sub" and isinstance(e.operands[0], Call) and isinstance(e.operands[1], Const):
+        number, zero = e.operands[0], float(e.operands[1].value)
+    if number.fn != "cast" or number.dtype != F32 or not zero.is_integer() or abs(zero) > 16:
+        return None
+    (nibble,) = number.operands
+    if not isinstance(nibble, Call) or nibble.fn != "nibble" or nibble.dtype != I32:
+        return None
+    words, place = nibble.operands
+    if not isinstance(place, Const):
+        return None
+    lanes = nibble.lanes
+    whole, real = ("i32", "f32") if lanes == 1 else (f"vec{lanes}<i32>", f"vec{lanes}<f32>")
+    text, at = text_of(words), int(place.value)
+    if at > LAST:
+        text, at = f"({text} >> {whole.replace('i32', 'u32')}({SHIFT}))", at - SHIFT
+    bits = f"({text} & {whole}({15 << at})) | {whole}({BIAS + MANTISSA - at << MANTISSA:#x})"
+    return f"(bitcast<{real}>({bits}) - {real}({2 ** (MANTISSA - at) + zero}))"

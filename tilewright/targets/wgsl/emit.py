@@ -31,12 +31,19 @@ from tilewright.targets.brace_text import Dialect, at, body, value_of
 from tilewright.targets.gpu.gpu_target import group_of
 from tilewright.targets.gpu.vectors import packs_bytes, vectors
 from tilewright.targets.wgsl.arrays import MEMORY, Arrays, entry
-from tilewright.targets.wgsl.calls import ANY, CUT, FLOAT, INTEGER, LONG, PACK, UNPACK
-from tilewright.targets.wgsl.features import head
-from tilewright.targets.wgsl.magnitudes import larger
-from tilewright.targets.wgsl.nibbles import small
+from tilewright.targets.wgsl.calls import (
+    ANY,
+    CUT,
+    FLOAT,
+    INTEGER,
+    LONG,
+    PACK,
+    UNPACK,
+    larger,
+    small,
+)
 from tilewright.targets.wgsl.packed_bytes import as_floats, element, in_bytes
-from tilewright.targets.wgsl.prelude import prelude
+from tilewright.targets.wgsl.prelude import head, prelude
 from tilewright.targets.wgsl.units import kind_of, on_bytes, statement
 
 #: Words of an element, by dtype.

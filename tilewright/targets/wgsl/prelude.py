@@ -3,7 +3,8 @@
 Input: coefficients of targets/coefficients.py. Output: text. Our own polynomials replace WGSL's
 functions where those may be less exact than base/scalars.py allows. i64 is vec2<u32>, low word
 first. Each kernel declares `memory` itself (emit.py). Infinity and NaN come from a variable,
-because WGSL rejects them as constants.
+because WGSL rejects them as constants.  `head` has the lines with which a text requires features of
+the GPU (targets/gpu/workgroup_limits.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Collection
 from functools import cache
 
 from tilewright.targets.coefficients import (
@@ -21,6 +23,14 @@ from tilewright.targets.coefficients import (
     LOG2E,
     TURNS,
     TURNS_BELOW,
+)
+from tilewright.targets.gpu.workgroup_limits import (
+    F16_FEATURE,
+    MATRIX,
+    PACKED,
+    SIZES,
+    SUBGROUPS,
+    size_of,
 )
 
 INTEGERS = """\
@@ -442,3 +452,25 @@ def _poly(name: str, terms: tuple[float, ...]) -> str:
     for c in reversed(terms[:-1]):
         total = f"fma({total}, x, {c!r}f)"
     return f"fn poly_{name}(x: f32) -> f32 {{ return {total}; }}"
+
+
+#: The line for each feature; engines reject any other `enable` line.
+LINES = {
+    F16_FEATURE: "enable f16;\n",
+    SUBGROUPS: "enable subgroups;\n",
+    PACKED: "requires packed_4x8_integer_dot_product;\n",
+    # A matrix may be loaded from an address with the subgroup's number: it is the same in all
+    # threads.
+    MATRIX: "enable chromium_experimental_subgroup_matrix;\n"
+    "diagnostic(off, chromium.subgroup_matrix_uniformity);\n",
+}
+
+
+#: The line of a text that needs one subgroup size: engines then request it from adapters that have
+#: several.
+SIZED = {size_of(threads): f"// subgroups of {threads}\n" for threads in SIZES}
+
+
+def head(needs: Collection[str]) -> str:
+    """The first lines of a text that needs these features."""
+    return "".join(line for name, line in (LINES | SIZED).items() if name in needs)

@@ -14,7 +14,7 @@ const [MOST_FUNCTIONS, MOST_COUNTERS] = [256, 64];
 const MATRIX = 'chromium-experimental-subgroup-matrix';
 /** The only allowed pointers: matrices are loaded from shared areas, and stored there.  No loop variable is an array. */
 const PLACED = /\b(subgroupMatrix(?:Load|Store)<[\w<>, ]{1,80}>\()&(?=b\d{1,4}(?:\[\w{1,80}\])?, )/g;
-/** The lines by which a text enables features, in this order, at its start (targets/wgsl/features.py). */
+/** The lines by which a text enables features, in this order, at its start (targets/wgsl/prelude.py). */
 const ASKED = {
   'shader-f16': 'enable f16;\n',
   subgroups: 'enable subgroups;\n',
