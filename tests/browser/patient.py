@@ -33,7 +33,8 @@ LIMITS = {
 }
 #: What goes on after a job was given up may take its time in any case.
 ALWAYS = (
-    ("tune/exchange/watchdog.js", "< most * times)", "< most * times * (acts ? 100 : 1))"),
+    ("tune/exchange/watchdog.js", "slowest()) * times)",
+     "slowest()) * times * (acts ? 100 : 1))"),
     ("tune/trial/trials.js", "    this.#trusted = this.#asked++",
      "    globalThis.underTrial = work.candidate.digest;\n    this.#trusted = this.#asked++"),
     ("tune/trial/trials.js", "Math.ceil(this.#patience / LOOK)",

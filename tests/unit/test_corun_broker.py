@@ -323,7 +323,6 @@ def test_a_late_answer_is_not_that_of_another_task(
         if task == CRITICAL:
             for each in late:
                 join(client, each)
-                time.sleep(0.05)  # the client hears one answer at a time
 
     def admitted() -> tuple[Normal | Critical, ...]:
         state = served.broker.coordinator.state

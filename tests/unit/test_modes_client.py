@@ -114,15 +114,15 @@ def test_source_alone_makes_the_same_candidates(bundle: Bundle, tmp_path: Path) 
     code = """
 import hashlib, json, sys
 sys.path.insert(0, sys.argv[1])
-from tilewright.tuning import client
-error, offers = client.answer("open", sys.stdin.read())
+from tilewright.tuning import page_compiler
+error, offers = page_compiler.answer("open", sys.stdin.read())
 assert not error, error
 made = []
 for candidate in [0, *json.loads(offers)[0]["order"]]:
-    error, header, module = client.answer("make", 0, candidate)
+    error, header, module = page_compiler.answer("make", 0, candidate)
     assert json.loads(header)["digest"] == hashlib.sha256(module).hexdigest()
     made.append(json.loads(header))
-error, = client.answer("open", json.dumps({"device": "nothing"}))
+error, = page_compiler.answer("open", json.dumps({"device": "nothing"}))
 print(json.dumps({"offers": json.loads(offers), "made": made, "error": json.loads(error)}))
 """
     result = subprocess.run(

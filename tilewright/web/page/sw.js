@@ -12,7 +12,7 @@ const FILES = [
     .map((name) => `/engine/${name}.js`),
   '/tune/check.js',
   '/tune/tuner.js',
-  ...['candidate', 'candidate_queue', 'forecast', 'hot_kernels', 'latency', 'objective', 'pace', 'session_lock', 'summary', 'tuning_session']
+  ...['active_session', 'candidate', 'candidate_queue', 'forecast', 'hot_kernels', 'latency', 'objective', 'pace', 'session_lock', 'summary']
     .map((name) => `/tune/loop/${name}.js`),
   ...['backend', 'wasm', 'webgpu']
     .map((name) => `/tune/backend/${name}.js`),
