@@ -62,6 +62,15 @@ def by_turns(
     return found
 
 
+def figures(values: Sequence[float], name: str, digits: int = 4) -> dict[str, float]:
+    """What rows say of repeated measurements: the median by this name, how much they spread, n."""
+    return {
+        name: round(statistics.median(values), digits),
+        "spread": round(spread(values), 4),
+        "n": len(values),
+    }
+
+
 def spread(values: Sequence[float]) -> float:
     """Interquartile range over the median."""
     low, _, high = statistics.quantiles(values, n=4)

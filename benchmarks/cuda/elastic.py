@@ -30,7 +30,7 @@ from benchmarks.cuda.kernels import CUDA, cases
 from benchmarks.gpu.cublas import WARM_MS
 from benchmarks.gpu.products import RUN_MS, Case
 from benchmarks.options import Rounds, begins
-from benchmarks.timing import by_turns, spread
+from benchmarks.timing import by_turns, figures
 from lab.workloads.models import model
 from tilewright.base.budget import EVERYBODY
 from tilewright.base.dtypes import DTYPES
@@ -92,9 +92,7 @@ def alone(name: str, host: CudaHost, rounds: int) -> Row:
         "workers": max(step.launch.blocks for step in plan.steps),
         "plain_ms": round(statistics.median(found["plain"]), 5),
         "elastic_ms": round(statistics.median(found["elastic"]), 5),
-        "ratio": round(statistics.median(ratios), 4),
-        "spread": round(spread(ratios), 4),
-        "n": len(ratios),
+        **figures(ratios, "ratio"),
     }
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Row, Run, nvidia_machine
 from benchmarks.options import Rounds
-from benchmarks.timing import spread
+from benchmarks.timing import figures
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
 from tilewright.elastic.transform.cpu_trial import TrialLaunch, bits, copies
 from tilewright.elastic.transform.gpu_trial import GpuTrial
@@ -108,13 +108,8 @@ def compared(cost: Cost, rounds: int) -> tuple[float, float, Row]:
         spent += sum(cost(times)) * times
     pairs = [cost(times) for _ in range(rounds)]
     ratios = [second / first for first, second in pairs]
-    found = {
-        "ratio": round(statistics.median(ratios), 4),
-        "spread": round(spread(ratios), 4),
-        "n": rounds,
-    }
     first, second = (round(statistics.median(p[n] for p in pairs), 5) for n in range(2))
-    return first, second, found
+    return first, second, dict(figures(ratios, "ratio"))
 
 
 def measured(trial: GpuTrial, name: str, rounds: int, evictions: int) -> Row:

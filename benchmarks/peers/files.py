@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -21,6 +20,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from benchmarks.common import Row
 from tilewright.base.dtypes import BY_NUMPY
 from tilewright.bundle import open_bundle, write
 from tilewright.compiler import Options, compile_model
@@ -57,7 +57,7 @@ class Files:
     onnx: Path
     inputs: Arrays
     expected: Arrays
-    task: dict[str, Any]
+    task: Row
     flops: int
     missing: dict[str, str] = field(default_factory=dict)
     dims: dict[str, int] = field(default_factory=dict)
@@ -216,7 +216,7 @@ def _links(made: Files, kind: str, files: Mapping[str, Path]) -> None:
         _link(made.folder / name, target)
 
 
-def _described(folder: Path, name: str, value: Array) -> dict[str, Any]:
+def _described(folder: Path, name: str, value: Array) -> Row:
     """Writes the tensor as raw bytes: as it is, and channels-last if it is an image."""
     file = f"{name.replace('/', '_').replace(':', '_')}.bin"
     _store(folder / file, value)
@@ -229,7 +229,7 @@ def _described(folder: Path, name: str, value: Array) -> dict[str, Any]:
     return facts | {"file": file}
 
 
-def _facts(name: str, value: Array) -> dict[str, Any]:
+def _facts(name: str, value: Array) -> Row:
     dtype = "f16" if value.dtype == np.float16 else BY_NUMPY[value.dtype.name].name
     return {"name": name, "dtype": dtype, "shape": list(value.shape)}
 

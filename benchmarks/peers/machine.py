@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmarks.common import Row
 from lab.subjects import peak
 from tilewright.bundle import Contents, write
 from tilewright.compiler import compile_model
@@ -37,7 +37,7 @@ def _files(case: Case, contents: Contents, flops: int) -> Files:
     return Files(case, folder, Path(), {}, {}, {"name": case.name}, flops)
 
 
-def facts(lanes: Sequence[Lane], threads: int) -> dict[str, Any]:
+def facts(lanes: Sequence[Lane], threads: int) -> Row:
     """The limits for that many threads, of the rounds that the lanes ran."""
     return dict(_facts(lanes, threads))
 

@@ -6,13 +6,12 @@ read it in environments of their own.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from tilewright.base.numpy_scalars import Array as Array
 
 from .cases import Attention, Conv, Kernel, Matmul
 
-Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 
 

@@ -7,15 +7,16 @@ else, and the memory of its page is that engine's memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from tilewright.base.errors import HostError, TilewrightError
 from tilewright.hosts.browser_dawn import Dawn, require_dawn
 from tilewright.hosts.browser_find import require
-from tilewright.hosts.browser_link import Json, Link, tensors
+from tilewright.hosts.browser_link import Json, Link, Reply, tensors
 from tilewright.hosts.browser_process import BrowserProcess, started
 from tilewright.hosts.browser_programs import PageProgram
 from tilewright.server import BackgroundServer
@@ -24,6 +25,8 @@ from . import process
 from .files import Files
 from .operands import Arrays
 from .site import Site
+
+T = TypeVar("T")
 
 START_SECONDS = 60.0
 #: The longest silence of a page, by what it was asked.
@@ -131,10 +134,9 @@ class Session:
 
     def cpu_seconds(self) -> float | None:
         """Processor time of the browser so far; None where the system does not say."""
-        found: float | None = self._group(process.cpu_seconds)
-        return found
+        return self._group(process.cpu_seconds)
 
-    def _group(self, ask: Any) -> Any:
+    def _group(self, ask: Callable[[int], T]) -> T:
         assert self._process is not None
         return ask(self._process.pid)
 
@@ -151,11 +153,11 @@ class Session:
         assert self._link is not None
         self.user_agent = self._link.wait_for_page(START_SECONDS)["userAgent"]
 
-    def _ask(self, method: str, timeout: float, **params: Any) -> Json:
+    def _ask(self, method: str, timeout: float, **params: object) -> Json:
         found: Json = self._request(method, timeout, params).result
         return found
 
-    def _request(self, method: str, timeout: float, params: Json) -> Any:
+    def _request(self, method: str, timeout: float, params: Json) -> Reply:
         assert self._link is not None
         return self._link.request(method, params, timeout=timeout)
 
