@@ -22,7 +22,7 @@ from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
 from tilewright.compiler import Compiled, Options, assemble
 from tilewright.fusion.fuse import fuse
-from tilewright.fusion.program import Planned
+from tilewright.fusion.program import BucketPlan
 from tilewright.fusion.specs import kernel_steps
 from tilewright.fusion.steps import KernelStep
 from tilewright.graph import ops
@@ -196,9 +196,9 @@ def steps_of(graph: Graph) -> tuple[KernelStep, ...]:
     return _planned(graph).steps
 
 
-def _planned(graph: Graph) -> Planned:
+def _planned(graph: Graph) -> BucketPlan:
     packed = optimise(graph, find_target(DEFAULT[0]).facts.packing)
-    return Planned({}, packed, kernel_steps(packed, fuse(packed)))
+    return BucketPlan({}, packed, kernel_steps(packed, fuse(packed)))
 
 
 #: The dimension whose sizes are numbers of candidates.
@@ -228,7 +228,9 @@ def candidates(
 
     graph = _around(step)
     plans = [
-        Planned({CANDIDATE: i}, graph, (replace(step, kernel=replace(step.kernel, name=str(i))),))
+        BucketPlan(
+            {CANDIDATE: i}, graph, (replace(step, kernel=replace(step.kernel, name=str(i))),)
+        )
         for i in range(len(schedules))
     ]
     plans = [replace(p, steps=p.steps * times) for p in plans]
@@ -243,7 +245,7 @@ def candidates(
 
 def alone(step: KernelStep, options: Options | None = None, times: int = 1) -> Subject:
     """One kernel of a model as a bundle of its own, which runs it `times`."""
-    plan = Planned({}, _around(step), (step,) * times)
+    plan = BucketPlan({}, _around(step), (step,) * times)
     compiled = assemble(step.kernel.name, [plan], options or Options())
     return Subject(step.kernel.name, compiled.contents, times * step.kernel.flops)
 

@@ -24,7 +24,7 @@ from tilewright.bundle import Asset, Contents, Manifest, TensorInfo, Weights, ad
 from tilewright.bundle.format import encode
 from tilewright.bundle.sections import store
 from tilewright.bundle.widening import narrowed
-from tilewright.fusion.program import Planned, States
+from tilewright.fusion.program import BucketPlan, States
 from tilewright.graph.node import Graph, Node, computed
 from tilewright.kernel.layout import layout_to_data
 from tilewright.kernel.serial import kernel_to_data
@@ -61,7 +61,7 @@ class TargetOutput:
 
 def contents_of(
     facts: ModelFacts,
-    plans: Sequence[Planned],
+    plans: Sequence[BucketPlan],
     program: Program,
     tensors: Sequence[Node],
     made: Mapping[str, TargetOutput],
@@ -154,7 +154,7 @@ def _slots(made: TargetOutput, specs: Sequence[Mapping[str, object]]) -> list[se
 
 
 def _infos(
-    plans: Sequence[Planned],
+    plans: Sequence[BucketPlan],
     facts: ModelFacts,
     pick: Callable[[Graph], tuple[tuple[str, Node], ...]],
 ) -> tuple[TensorInfo, ...]:

@@ -20,9 +20,9 @@ from tilewright.bundle import Contents, Manifest
 from tilewright.frontend import Importer, Model, combinations, load
 from tilewright.frontend.float16_types import narrow_of, nodes_in_f16
 from tilewright.frontend.gguf import GgufModel
-from tilewright.fusion.f16_operands import loosened
+from tilewright.fusion.f16_operands import with_rounded_attention
 from tilewright.fusion.fuse import fuse
-from tilewright.fusion.program import Planned, States, program_of
+from tilewright.fusion.program import BucketPlan, States, program_of
 from tilewright.fusion.specs import Known, kernel_steps
 from tilewright.graph.extents import Probe, follow
 from tilewright.graph.node import Graph
@@ -87,7 +87,7 @@ class Compiled:
     """
 
     contents: Contents
-    plans: tuple[Planned, ...]
+    plans: tuple[BucketPlan, ...]
     program: Program
     made: Mapping[str, TargetOutput]
     seconds: dict[str, float]
@@ -134,7 +134,7 @@ def compile_model(
     _check_states(options.states, narrow)
     # what all combinations share is imported, rewritten, packed and fused once
     passes, known = Passes(_packing(options.targets)), Known()
-    plans: list[Planned] = []
+    plans: list[BucketPlan] = []
     _check_extents(options)
     choices = combinations(options.dims)
     for number, dims in enumerate(choices):
@@ -143,7 +143,7 @@ def compile_model(
             graph, extents = follow(graph, _sizes(importer, passes, dims, options))
         with clock.stage("kernels", number, len(choices)):
             steps = kernel_steps(graph, fuse(graph), known, extents)
-            plans.append(_rounding(Planned(dims, graph, steps, extents), rounded))
+            plans.append(_rounding(BucketPlan(dims, graph, steps, extents), rounded))
     with clock.stage("graph"):
         probes = tuple(_probes(importer, options))
     return assemble(read.name, plans, options, clock, probes, narrow)
@@ -181,11 +181,11 @@ def _read(source: Path | Model | GgufModel, options: Options) -> _Read:
     return _Read(Importer(model), model.name, names, narrow_of(model), nodes_in_f16(model))
 
 
-def _rounding(plan: Planned, nodes: Collection[str] | None = None) -> Planned:
+def _rounding(plan: BucketPlan, nodes: Collection[str] | None = None) -> BucketPlan:
     """Attention of which all products are of these nodes (None: any) may round its operands to
     f16."""
     steps = tuple(
-        replace(step, kernel=loosened(step.kernel))
+        replace(step, kernel=with_rounded_attention(step.kernel))
         if nodes is None or (step.products and all(name in nodes for name in step.products))
         else step
         for step in plan.steps
@@ -307,7 +307,7 @@ def _probes(
 @paused()
 def assemble(
     name: str,
-    plans: Sequence[Planned],
+    plans: Sequence[BucketPlan],
     options: Options,
     clock: _Clock | None = None,
     probes: Probes = (),

@@ -21,7 +21,7 @@ from tilewright.server.static import write_compiler, write_pages
 from tilewright.targets.classes import CLASSES, find
 from tilewright.tuning.candidates import space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import wanted, write_candidates
+from tilewright.tuning.folder import tunable_classes, write_candidates
 from tilewright.tuning.relink import relink
 
 from .bundles import Library
@@ -48,7 +48,7 @@ def whole(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def publish(folder: Path) -> None:
     write_pages(folder)
-    write_candidates(open_bundle(folder), wanted(()))
+    write_candidates(open_bundle(folder), tunable_classes(()))
     write_compiler(folder, core())
 
 
@@ -107,7 +107,7 @@ def test_page_tunes_for_the_folders_objective(
     """Without being told; another one than the folder's is refused with what to do."""
     site = library.copied("staged", tmp_path / "site")
     write_pages(site)
-    write_candidates(open_bundle(site), wanted(("wasm",)), "traffic")
+    write_candidates(open_bundle(site), tunable_classes(("wasm",)), "traffic")
     with plain(site) as url:
         found = visit(f"{url}/?tune=static").do("staticPage")
         other = visit(f"{url}/?tune=static&objective=scratch").do("staticPage")

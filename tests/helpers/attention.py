@@ -11,7 +11,7 @@ from random import Random
 
 from helpers.graphs import softmax
 from tilewright.base.dtypes import F32, I32
-from tilewright.frontend.arithmetic import counted
+from tilewright.frontend.arithmetic import position_along
 from tilewright.graph.node import (
     Graph,
     Node,
@@ -192,7 +192,7 @@ def with_cache(rows: int, heads: int, kv_heads: int, room: int, depth: int) -> G
     q = reshape(m.given("q", 1, rows, heads * depth), (1, rows, kv_heads, each, depth))
     k, v = (m.given(name, 1, kv_heads, room, depth) for name in "kv")
     past = cast(m.given("past", 1, 1), I32)
-    row, key = (cast(counted((rows, room), axis), I32) for axis in (0, 1))
+    row, key = (cast(position_along((rows, room), axis), I32) for axis in (0, 1))
     seen = elementwise("le", key, elementwise("add", past, row))
     scores = times(contract("bmhgd,bhnd->bhgmn", q, k), 0.35)
     mask = broadcast(reshape(seen, (1, 1, 1, rows, room)), scores.shape)
@@ -229,7 +229,7 @@ def random_attention(rng: Random) -> Graph:
     if rng.random() < 0.3:
         past = cast(times(m.given("past", 1, 1, 1, 1), keys / 2), I32)
         past = elementwise("max", past, constant(0, I32))
-        row, key = (cast(counted((1, 1, rows, keys), axis), I32) for axis in (2, 3))
+        row, key = (cast(position_along((1, 1, rows, keys), axis), I32) for axis in (2, 3))
         seen = elementwise("le", key, elementwise("add", past, row))
         scores = elementwise("where", seen, scores, scalar_like(float("-inf"), scores))
     elif rng.random() < 0.7:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.fusion.program import Planned, program_of
+from tilewright.fusion.program import BucketPlan, program_of
 from tilewright.graph.node import Graph, Node, evaluate
 from tilewright.graph.passes import optimise
 from tilewright.hosts.reference import run_kernel
@@ -30,7 +30,7 @@ Lower = Callable[[Joint], TileFn]
 def planned(graph: Graph) -> tuple[Program, tuple[Node, ...]]:
     """The program of a graph, and the nodes of its tensors."""
     packed = optimise(graph, PACKING)
-    return program_of([Planned({}, packed, steps_of(packed))])
+    return program_of([BucketPlan({}, packed, steps_of(packed))])
 
 
 def run_joined(graph: Graph, inputs: dict[str, np.ndarray], lower: Lower) -> list[np.ndarray]:

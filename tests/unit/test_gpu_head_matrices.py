@@ -19,8 +19,8 @@ from test_attention import attentions, compiled, values_of
 from lab.subjects import compile_graph
 from tilewright.base.dtypes import F32, I32
 from tilewright.compiler import Options
-from tilewright.frontend.arithmetic import counted
-from tilewright.fusion.f16_operands import loosened
+from tilewright.frontend.arithmetic import position_along
+from tilewright.fusion.f16_operands import with_rounded_attention
 from tilewright.graph.node import (
     Graph,
     broadcast,
@@ -59,7 +59,7 @@ class Loosened(ByGroups):
         super().__init__(strategy, lambda _: schedule)
 
     def __call__(self, kernel: Kernel, buffers: list[np.ndarray]) -> None:
-        super().__call__(loosened(kernel), buffers)
+        super().__call__(with_rounded_attention(kernel), buffers)
 
 
 def by_matrices(
@@ -81,7 +81,7 @@ def cached(rows: int, keys: int, depth: int) -> Graph:
     q = reshape(m.given("q", 1, rows, 4 * depth), (1, rows, 2, 2, depth))
     k, v = (m.given(name, 1, 2, keys, depth) for name in "kv")
     past = cast(m.given("past", 1, 1), I32)
-    row, key = (cast(counted((rows, keys), axis), I32) for axis in (0, 1))
+    row, key = (cast(position_along((rows, keys), axis), I32) for axis in (0, 1))
     seen = elementwise("le", key, elementwise("add", past, row))
     scores = times(contract("bmhgd,bhnd->bhgmn", q, k), depth**-0.5)
     mask = broadcast(reshape(seen, (1, 1, 1, rows, keys)), scores.shape)
@@ -175,11 +175,11 @@ def test_only_where_operands_may_be_rounded() -> None:
     assert not any(isinstance(s, HeadMatrixSchedule) for s in schedules)
     assert "may be rounded to halves" in HeadMatrixSchedule().objection(kernel)
     for other in (kernel_of(rows=4), kernel_of(depth=20), kernel_of(width=6)):
-        assert not MANY.suits(loosened(other))
+        assert not MANY.suits(with_rounded_attention(other))
 
 
 def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
-    kernel = loosened(kernel_of())
+    kernel = with_rounded_attention(kernel_of())
     found = [
         s
         for s in WGSL.defaults_with_features(kernel)
@@ -202,13 +202,13 @@ def test_a_prompt_has_tiles_for_each_size_of_memory() -> None:
 
 
 def test_the_space_has_some_for_each_unit() -> None:
-    kernel = loosened(kernel_of())
+    kernel = with_rounded_attention(kernel_of())
     space = space_of(kernel, CLASSES["webgpu"])
     some_for_each_unit(space, kernel, HeadMatrixSchedule, "f16-f32")
 
 
 def test_no_text_assigns_to_what_does_not_change() -> None:
-    kernel = loosened(kernel_of(40, 70, 16, 32))
+    kernel = with_rounded_attention(kernel_of(40, 70, 16, 32))
     for unit in MATRIX_UNITS["f16-f32"]:
         schedule = HeadMatrixSchedule(*unit, down=1, along=1, y1=32)
         text = str(WGSL.code(kernel, schedule).body)
@@ -244,4 +244,6 @@ def test_whoever_allows_halves_gets_them(halves: bool) -> None:
     ],
 )
 def test_objections(change: dict[str, int], words: str) -> None:
-    assert words in WGSL.objection(loosened(kernel_of()), HeadMatrixSchedule(**change))
+    assert words in WGSL.objection(
+        with_rounded_attention(kernel_of()), HeadMatrixSchedule(**change)
+    )

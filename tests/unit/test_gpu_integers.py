@@ -25,7 +25,7 @@ from tilewright.targets.gpu.product.schedule import FewRowsSchedule, GroupSchedu
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, REGISTERS
 from tilewright.targets.packing import PACKING
 from tilewright.targets.wgsl.api import Wgsl
-from tilewright.targets.wgsl.calls import small
+from tilewright.targets.wgsl.calls import nibble_as_f32
 
 WGSL = Wgsl()
 
@@ -92,7 +92,7 @@ def test_an_integer_becomes_a_number_exactly(place: int, zero: float | None) -> 
     """By the numbers that the text has."""
     number = Call("cast", (Call("nibble", (Reg("w", I32), Const(place, I32)), I32),), F32)
     e = number if zero is None else Call("sub", (number, Const(zero, F32)), F32)
-    text = small(e, str)
+    text = nibble_as_f32(e, str)
     assert text is not None
     found = re.search(r"& i32\((\d+)\)\) \| i32\((\w+)\)\) - f32\((.*)\)\)$", text)
     assert found is not None
@@ -108,7 +108,7 @@ def test_other_numbers_are_no_such_integers() -> None:
     moving = Call("cast", (Call("nibble", (Reg("w", I32), Reg("s", I32)), I32),), F32)
     half = Call("sub", (number, Const(0.5, F32)), F32)
     for e in (moving, half, Call("sub", (number, Reg("z", F32)), F32)):
-        assert small(e, str) is None
+        assert nibble_as_f32(e, str) is None
 
 
 def test_a_block_of_steps_has_whole_words() -> None:

@@ -37,8 +37,8 @@ from tilewright.graph.node import (
 )
 from tilewright.kernel.loops import TileFn
 from tilewright.plan.arena import lasting
+from tilewright.targets.gpu.joined.horizontal_fusion import fuse_horizontally
 from tilewright.targets.gpu.joined.joints import Joint, joints
-from tilewright.targets.gpu.joined.side_by_side import together
 from tilewright.targets.gpu.product.schedule import FewRowsInt8Schedule, FewRowsSchedule
 from tilewright.targets.gpu.product.strategies import lower_chain
 from tilewright.targets.gpu.vectors import vectors
@@ -213,7 +213,7 @@ def test_maps_side_by_side() -> None:
     (joint,) = joints(plan, program.kernels)
     assert (joint.first, joint.last) == (0, len(plan.steps) - 1)
     functions = [plainly(program.kernels[step.kernel]) for step in plan.steps]
-    got = run_joined(graph, given, lambda _: together(functions))
+    got = run_joined(graph, given, lambda _: fuse_horizontally(functions))
     for value, want in zip(got, results(graph, given), strict=True):
         np.testing.assert_allclose(value, want, rtol=1e-6)
 

@@ -28,7 +28,7 @@ from tilewright.targets.classes import CLASSES, find
 from tilewright.targets.schedule import Schedule
 from tilewright.tuning.candidates import Built, build, space_of
 from tilewright.tuning.catalogue import kernels_of
-from tilewright.tuning.folder import wanted, write_candidates
+from tilewright.tuning.folder import tunable_classes, write_candidates
 from tilewright.tuning.page_compiler import PageCompiler
 from tilewright.tuning.relink import relink
 
@@ -194,10 +194,10 @@ def test_classes_of_targets_that_the_bundle_lacks_have_no_candidates(bundle: Bun
 
 
 def test_wanted_classes() -> None:
-    assert wanted(()) == tuple(CLASSES.values())
-    assert [c.id for c in wanted([WIDE, NARROW, WIDE])] == [WIDE, NARROW]
+    assert tunable_classes(()) == tuple(CLASSES.values())
+    assert [c.id for c in tunable_classes([WIDE, NARROW, WIDE])] == [WIDE, NARROW]
     with pytest.raises(UsageError, match="no device class"):
-        wanted(["wasm-vax"])
+        tunable_classes(["wasm-vax"])
 
 
 @pytest.mark.parametrize("as_json", [True, False])

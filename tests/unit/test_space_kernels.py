@@ -17,7 +17,7 @@ from wasm_machine import run_module
 
 from tilewright.graph.passes import optimise
 from tilewright.kernel.collapse import collapse
-from tilewright.kernel.loops import settled
+from tilewright.kernel.loops import at_fixed_shape
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.packing import PACKING
@@ -39,7 +39,7 @@ def test_candidates_compute_what_the_kernel_means(seed: int, anchor: str) -> Non
     want = expected(case)
     space = space_of(kernel, rng.choice(DEVICES))
     for schedule in rng.sample(space.schedules, min(TRIED, len(space.schedules))):
-        fn = settled(lower(kernel, schedule))
+        fn = at_fixed_shape(lower(kernel, schedule))
         assert not fn.scalars
         check_loops(fn)
         out = interpret(fn, case.data, [list(range(fn.tiles))])

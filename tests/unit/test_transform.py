@@ -11,7 +11,7 @@ from test_cuda import nvrtc as nvrtc
 
 from tilewright.base.errors import NotElastic, UsageError
 from tilewright.elastic.transform import ElasticOptions, Transformed, transform
-from tilewright.elastic.transform.cpu_trial import each_of, shard, tasks_of
+from tilewright.elastic.transform.cpu_trial import shard, tasks_of, tiles_per_task
 
 SOURCES = Path(__file__).parents[1] / "elastic_sources"
 Nvrtc = Callable[[str, str], bytes]
@@ -351,7 +351,7 @@ def test_blocks_of_known_size() -> None:
     [(100, 8, 0, 2), (100, 1000, 0, 1), (10**6, 4, 0, 8), (10**6, 4, 5.0, 3), (10**6, 4, 99.0, 1)],
 )
 def test_tiles_of_a_task(tiles: int, workers: int, tile_us: float, each: int) -> None:
-    assert each_of(tiles, workers, tile_us) == each
+    assert tiles_per_task(tiles, workers, tile_us) == each
     given = shard((tiles, 1, 1), (32, 1, 1), 1, each=each)
     assert (tasks_of(given) - 1) * each < tiles - 1 <= tasks_of(given) * each
 

@@ -14,7 +14,7 @@ from tilewright.tuning import candidate_order as composing
 from tilewright.tuning.candidate_order import (
     KNOWN_MOST,
     KNOWN_SHARE,
-    Known,
+    KnownCandidate,
     Pick,
     Tunable,
     asks_gold,
@@ -44,7 +44,7 @@ def subjects(draw: st.DrawFn) -> list[Tunable]:
         count = draw(st.integers(1, 25))
         order = tuple(draw(st.permutations(range(1, count))))
         numbers = st.integers(0, count - 1)
-        known = draw(st.lists(st.builds(Known, numbers, st.floats(0.1, 5)), max_size=7))
+        known = draw(st.lists(st.builds(KnownCandidate, numbers, st.floats(0.1, 5)), max_size=7))
         found.append(
             Tunable(
                 spec=spec,
@@ -100,14 +100,14 @@ def test_what_earlier_visits_are_likely_to_have_tried_comes_last(
 
 
 def test_skipping_spares_the_first_but_neither_known_nor_gold() -> None:
-    one = subject(0, count=9, known=(Known(7, 1.5),), gold=20)
+    one = subject(0, count=9, known=(KnownCandidate(7, 1.5),), gold=20)
     order = [p.candidate for p in compose([one], 0, skip=4)]
     assert order == [7, 20, 4, 5, 6, 8, 1, 2, 3]
 
 
 def test_what_others_found_comes_before_what_nobody_knows() -> None:
     cold = subject(0, share=0.6)
-    warm = subject(1, share=0.4, known=(Known(7, 1.5), Known(3, 1.2)))
+    warm = subject(1, share=0.4, known=(KnownCandidate(7, 1.5), KnownCandidate(3, 1.2)))
     picks = compose([cold, warm], 0)
     assert picks[:2] == (Pick(1, 7), Pick(1, 3))
 
@@ -121,13 +121,13 @@ def test_the_hottest_kernel_comes_first_and_most_often() -> None:
 
 
 def test_known_candidates_come_by_what_they_save() -> None:
-    little = subject(0, share=0.9, known=(Known(4, 1.02),))
-    much = subject(1, share=0.1, known=(Known(9, 3.0),))
+    little = subject(0, share=0.9, known=(KnownCandidate(4, 1.02),))
+    much = subject(1, share=0.1, known=(KnownCandidate(9, 3.0),))
     assert compose([little, much], 0)[:2] == (Pick(1, 9), Pick(0, 4))
 
 
 def test_a_settled_space_leaves_a_tenth_to_explore() -> None:
-    settled = subject(count=101, known=(Known(5, 1.4),), settled=True)
+    settled = subject(count=101, known=(KnownCandidate(5, 1.4),), settled=True)
     seen: set[int] = set()
     for seed in range(200):
         picks = compose([settled], seed)
@@ -141,7 +141,9 @@ def test_a_settled_space_without_a_lite_one_is_explored_as_well() -> None:
     """Attention, softmax, layer norm and products of bytes have none."""
     seen: set[int] = set()
     for seed in range(200):
-        picks = compose([subject(count=42, lite=0, known=(Known(5, 1.4),), settled=True)], seed)
+        picks = compose(
+            [subject(count=42, lite=0, known=(KnownCandidate(5, 1.4),), settled=True)], seed
+        )
         assert len(picks) == 1 + 5  # a tenth of 41, and what is known
         seen |= {p.candidate for p in picks if p.candidate is not None}
     assert seen == set(range(1, 42))
@@ -168,7 +170,7 @@ def test_nothing_to_tune() -> None:
 
 
 def test_of_many_known_candidates_the_best_come_first_and_the_rest_is_explored() -> None:
-    known = tuple(Known(c, 2 - c / 100) for c in range(20, 4, -1))
+    known = tuple(KnownCandidate(c, 2 - c / 100) for c in range(20, 4, -1))
     picks = compose([subject(known=known)], 0)
     assert [p.candidate for p in picks[:6]] == [20, 19, 18, 17, 16, 1]
     assert len(picks) == 29
@@ -186,7 +188,7 @@ def test_a_bundle_with_another_default_may_try_the_compilers() -> None:
 
 def test_the_compilers_own_comes_first_where_a_bundle_has_another() -> None:
     """Settled or not: devices judge what they were given by it."""
-    known = (Known(7, 1.5), Known(5, 1.2))
+    known = (KnownCandidate(7, 1.5), KnownCandidate(5, 1.2))
     for settled in (False, True):
         one = subject(default=7, known=known, settled=settled)
         assert [p.candidate for p in compose([one], 1)][:2] == [0, 5]
@@ -197,7 +199,7 @@ def test_the_compilers_own_comes_first_where_a_bundle_has_another() -> None:
 
 def test_what_others_found_must_serve_this_devices_objective() -> None:
     """Another objective has other candidates that may be tried; the compiler's own always may."""
-    known = (Known(9, 2.0), Known(4, 1.5), Known(0, 1.0))
+    known = (KnownCandidate(9, 2.0), KnownCandidate(4, 1.5), KnownCandidate(0, 1.0))
     one = subject(order=(0, 3, 4), default=7, known=known)
     assert [p.candidate for p in compose([one], 0)] == [0, 4, 3]
 

@@ -15,7 +15,7 @@ from tilewright.server import async_store
 from tilewright.server.client import KernelResults
 from tilewright.store import KernelStore
 from tilewright.tuning import candidate_order
-from tilewright.tuning.candidate_order import Known, Tunable, takes_part
+from tilewright.tuning.candidate_order import KnownCandidate, Tunable, takes_part
 from tilewright.tuning.messages import Gold, Offer
 
 BEST = 3
@@ -88,7 +88,7 @@ def test_a_page_that_checks_gets_the_compilers_own_alone(server: Any) -> None:
     assert offered(server, asked(server), check=True).gold is None
 
 
-CROWD = Tunable(0, 1.0, 4, tuple(range(9)), default=5, known=(Known(7, 1.5),), gold=9)
+CROWD = Tunable(0, 1.0, 4, tuple(range(9)), default=5, known=(KnownCandidate(7, 1.5),), gold=9)
 
 
 @pytest.mark.parametrize(("default", "sent"), [(5, [0, None]), (None, [0, None]), (0, [None])])

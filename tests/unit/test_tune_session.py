@@ -26,7 +26,7 @@ from tilewright.cli.workers import makers
 from tilewright.compiler import Options
 from tilewright.kernel.spec import Kernel
 from tilewright.server import BackgroundServer, Tuning, create_app
-from tilewright.server.tune import spread
+from tilewright.server.tune import latency_summary
 from tilewright.targets.classes import CLASSES
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import Machine, by_machine
@@ -147,7 +147,7 @@ def test_done_tells_what_it_took(site: str) -> None:
 def test_times_are_told_in_order(count: int) -> None:
     """Of a few rounds, too: the 95th percentile of two is the longer one."""
     times = [36.4 / n for n in range(1, count + 1)]
-    told = spread(times)
+    told = latency_summary(times)
     assert told["median_ms"] <= told["p95_ms"] <= told["most_ms"]
     assert sum(t <= told["p95_ms"] + 5e-4 for t in times) >= 0.95 * count
 

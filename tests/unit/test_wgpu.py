@@ -167,13 +167,13 @@ def test_joined_steps_run_as_one() -> None:
     """Unless no way to do so can run, or one of them has another kernel."""
     joined = {"steps": 2, "ways": [WAY], "words": [0, 64]}
     calls = wgpu_calls.ways(steps(TWO | {"joined": joined}, TWO, TWO), {})
-    assert [call.slot for call in wgpu_calls.together(calls)] == [1, 0]
-    assert wgpu_calls.together(calls)[0].words == [0, 64]
+    assert [call.slot for call in wgpu_calls.joined_dispatches(calls)] == [1, 0]
+    assert wgpu_calls.joined_dispatches(calls)[0].words == [0, 64]
     alone = wgpu_calls.ways(steps(TWO | {"joined": joined}, TWO, TWO), {1: {"a"}})
-    for found in (alone, wgpu_calls.apart(calls)):
-        assert [call.slot for call in wgpu_calls.together(found)] == [0, 0, 0]
+    for found in (alone, wgpu_calls.separate_dispatches(calls)):
+        assert [call.slot for call in wgpu_calls.joined_dispatches(found)] == [0, 0, 0]
     new = wgpu_calls.exchanged(calls, [5, 6, 7], {6: wgpu_calls.WgpuAlternative(9, 3, 16, [])})
-    assert [call.slot for call in wgpu_calls.together(new)] == [0, 9, 0]
+    assert [call.slot for call in wgpu_calls.joined_dispatches(new)] == [0, 9, 0]
     with pytest.raises(ValueError, match="not there"):
         wgpu_calls.ways(steps(TWO | {"joined": joined}), {})
 
@@ -213,14 +213,14 @@ def adapter_of(refused: str, *features: str, shared: int = 16384, vendor: int = 
 
 def test_features_are_those_that_texts_can_use() -> None:
     every = ("shader-f16", "subgroup", "timestamp-query")
-    found = wgpu_features.opened(adapter_of("enable subgroups", *every, shared=40000), {})
+    found = wgpu_features.open_device(adapter_of("enable subgroups", *every, shared=40000), {})
     packed = "packed_4x8_integer_dot_product"
     assert found.features == ("shader-f16", "subgroups", packed, "shared-memory-32768")
     assert found.clock
     assert found.text("enable f16;\nenable subgroups;\nfn") == "enable f16;\nfn"
-    found = wgpu_features.opened(adapter_of("f16|Shuffle|dot4", *every), {})
+    found = wgpu_features.open_device(adapter_of("f16|Shuffle|dot4", *every), {})
     assert found.features == ()
-    found = wgpu_features.opened(adapter_of("none", "subgroup", vendor=0x10DE), {})
+    found = wgpu_features.open_device(adapter_of("none", "subgroup", vendor=0x10DE), {})
     assert found.features == ("subgroups", packed, "subgroups-32")
     assert not found.clock
 
@@ -228,5 +228,5 @@ def test_features_are_those_that_texts_can_use() -> None:
 def test_the_vendor_names_the_class() -> None:
     for number, id in ((0x10DE, "webgpu-nvidia"), (0x8086, "webgpu-intel"), (1, "webgpu")):
         info = {"device": "d", "description": "", "adapter_type": "CPU", "vendor_id": number}
-        about = wgpu.about(SimpleNamespace(info=info))
+        about = wgpu.adapter_description(SimpleNamespace(info=info))
         assert match(facts(about)).id == id

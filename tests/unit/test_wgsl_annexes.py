@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from tilewright.base.abi import align
 from tilewright.base.errors import MemoryLimit
 from tilewright.compiler import Compiled, Options, compile_model
-from tilewright.plan.arena import Life, spread
+from tilewright.plan.arena import Life, place_in_arenas
 from tilewright.targets import target
 from tilewright.targets.gpu.memory.gpu_memory import Location, lay_out
 from tilewright.targets.gpu.workgroup_limits import WORD
@@ -137,7 +137,7 @@ LIVES = st.lists(
 @settings(max_examples=200, derandomize=True)
 @given(LIVES, st.integers(0, 700), st.sets(st.integers(0, 29), max_size=3))
 def test_buffers_in_several_arenas(lives: list[Life], first: int, kept: set[int]) -> None:
-    offsets, of, sizes = spread(lives, first, 512, kept)
+    offsets, of, sizes = place_in_arenas(lives, first, 512, kept)
     for n, (life, at, arena) in enumerate(zip(lives, offsets, of, strict=True)):
         assert at + align(life.size) <= sizes[arena]
         assert arena == 0 or n not in kept

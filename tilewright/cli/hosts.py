@@ -27,7 +27,7 @@ LONGEST = 3600.0
 
 
 @dataclass(frozen=True)
-class Ran:
+class HostRun:
     """The result of one run; `milliseconds` is what the host itself measured.
 
     adapter: what WebGPU or CUDA ran on: `name`, `description`, and whether it is `software`; of
@@ -42,7 +42,7 @@ class Ran:
     lost: Sequence[str] = ()
 
 
-Runner = Callable[[Arrays], Ran]
+Runner = Callable[[Arrays], HostRun]
 
 
 class Timer(Protocol):
@@ -216,10 +216,10 @@ def _browser_runner(host: str, bundle: Path, threads: int | None) -> Generator[R
     with BrowserHost(host) as browser:
         model = browser.load(bundle, threads=threads)
 
-        def run(inputs: Arrays) -> Ran:
+        def run(inputs: Arrays) -> HostRun:
             found, info = model.run(inputs), model.info
             adapter, lost = info["adapter"], tuple(info["lost"])
-            return Ran(found.outputs, found.bucket, found.milliseconds, adapter, lost)
+            return HostRun(found.outputs, found.bucket, found.milliseconds, adapter, lost)
 
         yield run
 
@@ -239,10 +239,10 @@ def _browser_timers(host: str, bundles: Sequence[Path], threads: int) -> Generat
         yield [timer(browser.load(bundle, threads=threads)) for bundle in bundles]
 
 
-def _clocked(run: Callable[[Arrays], Any], inputs: Arrays) -> Ran:
+def _clocked(run: Callable[[Arrays], Any], inputs: Arrays) -> HostRun:
     start = time.perf_counter()
     found = run(inputs)
-    return Ran(found.outputs, found.bucket, (time.perf_counter() - start) * 1e3)
+    return HostRun(found.outputs, found.bucket, (time.perf_counter() - start) * 1e3)
 
 
 def _browser_version(host: str) -> str:
@@ -254,9 +254,9 @@ def _browser_targets(host: str) -> tuple[str, ...]:
 
 
 def _wgpu_version(_host: str) -> str:
-    from tilewright.hosts.wgpu import about, adapter, wgpu
+    from tilewright.hosts.wgpu import adapter, adapter_description, wgpu
 
-    found = about(adapter())
+    found = adapter_description(adapter())
     kind = "software" if found["software"] else "GPU"
     return f"wgpu {wgpu().__version__} ({kind}: {found['name']})"
 

@@ -401,7 +401,7 @@ def relink(
     return Answer(data, pairs(data | {"code_bytes": size(build.code.bytes)}))
 
 
-class Saved(msgspec.Struct):
+class SavedWinners(msgspec.Struct):
     """What `tune --save` writes: the class that was measured, schedules by spec number."""
 
     device: str = msgspec.field(name="class")
@@ -415,7 +415,7 @@ def _winners(
     try:
         data = path.read_bytes()
         if "class" in msgspec.json.decode(data, type=dict[str, msgspec.Raw]):
-            saved = msgspec.json.decode(data, type=Saved)
+            saved = msgspec.json.decode(data, type=SavedWinners)
             chosen = find(device or saved.device)
             if chosen.id != saved.device:
                 raise UsageError(

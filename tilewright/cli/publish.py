@@ -99,9 +99,9 @@ def publication(
         )
     if classes and not static:
         raise UsageError("--classes without --static has no effect", hint="Add --static")
-    from tilewright.tuning.folder import wanted
+    from tilewright.tuning.folder import tunable_classes
 
-    found = wanted(classes or ()) if static else ()
+    found = tunable_classes(classes or ()) if static else ()
     return Publication(found, serves, core_of(client, pyodide), signer)
 
 

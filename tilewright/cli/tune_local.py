@@ -36,7 +36,7 @@ OnEvent = Callable[[Plain], None]
 NAME = "model"
 
 
-class Tunes(Protocol):
+class AnyHostTuner(Protocol):
     """A `HostTuner`, whatever the kernels of its device are."""
 
     @property
@@ -59,7 +59,7 @@ class LoadedModel:
     device: DeviceClass
     features: tuple[str, ...]
     adapter: Mapping[str, object]
-    tuner: Tunes
+    tuner: AnyHostTuner
 
 
 def _on_wgpu(

@@ -20,14 +20,14 @@ from tilewright.elastic.policy import Noticed, Recalibrated
 EARLY_S = 2e-4
 
 
-class Checked(Protocol):
+class MayFail(Protocol):
     """An object with threads that may fail."""
 
     def check(self) -> None:
         """Raises the error of a thread."""
 
 
-def check_all(*every: Sequence[Checked]) -> None:
+def check_all(*every: Sequence[MayFail]) -> None:
     for group in every:
         for each in group:
             each.check()

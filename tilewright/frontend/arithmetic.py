@@ -110,14 +110,14 @@ def square(x: Node) -> Node:
     return mul(x, x)
 
 
-def powered(x: Node, p: int) -> Node:
+def norm_terms(x: Node, p: int) -> Node:
     """What a norm of order `p` sums.  Raises UnsupportedOp."""
     if p not in (1, 2):
         raise UnsupportedOp(f"the norm with p={p} is not supported", hint="p may be 1 or 2")
     return square(x) if p == 2 else apply("abs", x)
 
 
-def rooted(total: Node, p: int) -> Node:
+def norm_of_terms(total: Node, p: int) -> Node:
     """The norm of order `p`, from that sum."""
     return sqrt(total) if p == 2 else total
 
@@ -163,7 +163,7 @@ def _limit(dtype: DType, infinite: float, end: str) -> Number:
     return int(getattr(np.iinfo(dtype.numpy), end))
 
 
-def counted(shape: Shape, axis: int) -> Node:
+def position_along(shape: Shape, axis: int) -> Node:
     """The position along `axis`, never folded: kernels count instead of loading a table, and see
     what is counted."""
     return Node(ops.Iota(shape, axis), (), shape, I64, constant=True)
@@ -274,7 +274,7 @@ def ints(values: Sequence[int] | Array) -> Node:
 PIECES = 8
 
 
-def picked(x: Node, places: Array, axis: int) -> Node:
+def gather_positions(x: Node, places: Array, axis: int) -> Node:
     """x at these positions along an axis; few of them by a table, which one kernel reads."""
     ends = [] if places.size <= FOLD_LIMIT else _pieces(places)
     if not 0 < len(ends) <= PIECES:
@@ -305,7 +305,7 @@ def _piece(x: Node, places: Array, axis: int) -> Node:
     return take(flip(x, (axis,)), axis, x.shape[axis] - 1 - first, places.size, -step)
 
 
-def repeated(x: Node, times: int, axis: int) -> Node:
+def repeat_each(x: Node, times: int, axis: int) -> Node:
     """Each element `times` times, one after the other."""
     wide = unsqueeze(x, (axis + 1,))
     shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])

@@ -25,7 +25,7 @@ from tilewright.frontend.shapes import Shapes, resolve
 from tilewright.frontend.structure_checks import describe, domain_of
 from tilewright.frontend.subgraphs import CONTROL, Visible
 from tilewright.graph.nearest import nearest, with_nearest
-from tilewright.graph.node import Graph, ModelNode, Node, graph_input, sourced
+from tilewright.graph.node import Graph, ModelNode, Node, graph_input, with_source
 from tilewright.graph.ops import Shape
 
 
@@ -98,7 +98,7 @@ def step(model: Model, node: NodeProto, values: Visible) -> None:
         for name in node.input:
             check_halves(node.op_type, model.weights.get(name))
         operands = _as_declared(model.types, node, operands)
-        with sourced(ModelNode(describe(node), node.op_type, _opset(model, node))):
+        with with_source(ModelNode(describe(node), node.op_type, _opset(model, node))):
             results = _narrow(model.types, node, _results(model, node, operands, values))
     except Exception as error:
         raise _located(typed(error, node.op_type), model, node, operands) from error

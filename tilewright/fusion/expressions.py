@@ -22,7 +22,7 @@ from tilewright.fusion.regions import StoredNodes, buffer_of
 from tilewright.graph import ops
 from tilewright.graph.extents import Follow
 from tilewright.graph.node import Node, literal
-from tilewright.graph.views import Indices, below, joined_axes, joins_rows
+from tilewright.graph.views import Indices, joined_axes, joins_rows, operand_indices
 from tilewright.kernel.expr import (
     Acc,
     Bound,
@@ -187,7 +187,7 @@ class ExpressionBuilder:
             case ops.Realize() | ops.Input() | ops.Weight() | ops.Constant():
                 return (yield n.inputs[0], at) if n.inputs else self._copy(n, at)
             case _:
-                return (yield n.inputs[0], below(n, at))
+                return (yield n.inputs[0], operand_indices(n, at))
 
     def _copy(self, n: Node, at: Indices) -> Expr:
         host, where = self.memory.spot(n, at)

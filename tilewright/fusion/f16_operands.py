@@ -48,10 +48,10 @@ def operand_to_round(kernel: Kernel) -> int:
     ops = product(kernel)
     if ops is None or not in_halves(kernel):
         return 0
-    return ops.row.buffer if pays(kernel, ops) else 0
+    return ops.row.buffer if is_worthwhile(kernel, ops) else 0
 
 
-def pays(kernel: Kernel, ops: Operands) -> bool:
+def is_worthwhile(kernel: Kernel, ops: Operands) -> bool:
     """True if a copy of the row operand can be made, and gains more than it costs."""
     number = ops.row.buffer
     values = (kernel.value, *(stage.value for stage in kernel.stages))
@@ -76,7 +76,7 @@ def rounding_of(size: int) -> Kernel:
     return Kernel(f"round_{size}", (axis,), (), value, index(axis), (target, source))
 
 
-def loosened(kernel: Kernel) -> Kernel:
+def with_rounded_attention(kernel: Kernel) -> Kernel:
     """The same kernel; if it is attention, one that may round its queries, keys, values and
     probabilities to f16."""
     form = classify(kernel)
@@ -146,7 +146,7 @@ def rows_to_divide(kernel: Kernel) -> int:
     number, depth = ops.row.buffer, ops.steps
     dense = ops.row_step == depth and kernel.buffers[number].size == ops.m.extent * depth
     fits = loose and whole and weights.word > 1 and dense and not ops.outer
-    return number if fits and depth % EIGHT == 0 and pays(kernel, ops) else 0
+    return number if fits and depth % EIGHT == 0 and is_worthwhile(kernel, ops) else 0
 
 
 def fit_halves(scales: Array) -> bool:

@@ -25,7 +25,7 @@ from itertools import islice
 
 from tilewright.base.dtypes import BOOL, F32, I8, I16, I32, U8
 from tilewright.graph import ops
-from tilewright.graph.constants import counted
+from tilewright.graph.constants import kernel_constants
 from tilewright.graph.node import Graph, Node, literal
 from tilewright.graph.passes.attention import Users, region, scored
 from tilewright.graph.scan import Scan
@@ -44,7 +44,7 @@ LEAVES = (ops.Input, ops.Weight, ops.Constant)
 
 def fuse(graph: Graph) -> tuple[Node, ...]:
     """The nodes that get a buffer of their own (inputs and constants not counted)."""
-    computed = counted(graph)
+    computed = kernel_constants(graph)
     nodes = [n for n in graph.nodes() if not n.constant or n in computed]
     kept = set(nodes)
     users = {n: tuple(filter(kept.__contains__, graph.users[n])) for n in nodes}

@@ -44,7 +44,7 @@ from tilewright.plan.depends import dependencies
 
 
 @dataclass(frozen=True)
-class Planned:
+class BucketPlan:
     """One combination of buckets during compilation."""
 
     dims: Mapping[str, int]
@@ -58,7 +58,7 @@ States = Mapping[str, str]
 
 
 def program_of(
-    planned: Sequence[Planned],
+    planned: Sequence[BucketPlan],
     states: States | None = None,
     extents: Mapping[str, int] | None = None,
     halves: bool = False,
@@ -132,7 +132,7 @@ class _Shared:
 class _Maker:
     """Makes one plan."""
 
-    def __init__(self, planned: Planned, shared: _Shared) -> None:
+    def __init__(self, planned: BucketPlan, shared: _Shared) -> None:
         self.shared = shared
         self.dims = dict(planned.dims)
         self.given = planned.steps

@@ -25,7 +25,7 @@ from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node, computed, fact, literal, toposort
 from tilewright.graph.passes.pack_blocks import from_blocks
 from tilewright.graph.scan import Scan
-from tilewright.graph.views import Indices, below, root_of
+from tilewright.graph.views import Indices, operand_indices, root_of
 from tilewright.kernel.index import Index, Var, flatten, index
 from tilewright.kernel.layout import ROWS
 from tilewright.kernel.spec import PAIR_LIMIT, Buffer
@@ -105,7 +105,7 @@ def _stays_plain(view: Node, n: Node, spot: Place) -> bool:
     """True if the view of `n` has plain strides at its place, or had none before."""
     at: Indices = tuple(index(Var(f"i{i}", extent)) for i, extent in enumerate(view.shape))
     while view is not n:
-        at, view = below(view, at), view.inputs[0]
+        at, view = operand_indices(view, at), view.inputs[0]
     moved = tuple(i + offset for i, offset in zip(at, spot.offsets, strict=True))
     plain = flatten(moved, spot.host.shape).is_affine
     return plain or not flatten(at, n.shape).is_affine

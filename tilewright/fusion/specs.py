@@ -16,7 +16,7 @@ from tilewright.fusion.fuse import fuse
 from tilewright.fusion.regions import Region, StoredNodes, buffer_of, place, region_of
 from tilewright.fusion.steps import KernelStep, distinct, unrolled
 from tilewright.graph import ops
-from tilewright.graph.constants import counted
+from tilewright.graph.constants import kernel_constants
 from tilewright.graph.extents import NONE, Extents
 from tilewright.graph.node import Graph, Node
 from tilewright.graph.passes.attention import scored
@@ -60,7 +60,7 @@ def kernel_steps(
     """
     kept, known = set(stored), {} if known is None else known
     places, scores = place(graph, stored), scored(graph, kept)
-    memory = StoredNodes(kept, places, scores, counted(graph), extents)
+    memory = StoredNodes(kept, places, scores, kernel_constants(graph), extents)
     steps: list[KernelStep] = []
     for n in stored:
         steps += _steps(n, memory, known)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from tilewright.base.errors import required
 from tilewright.graph import ops
 from tilewright.graph.node import Graph, ModelNode, Node, node
-from tilewright.graph.scan import Scan, turn
+from tilewright.graph.scan import Scan, iteration_index
 from tilewright.graph.views import window
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Check
@@ -78,7 +78,7 @@ def unrolled(
         for n, (root, at), back in zip(
             inputs[op.states :], given[op.states : end], op.backward, strict=False
         ):
-            places[n] = root, at + n.size * turn(i, op.length, back)
+            places[n] = root, at + n.size * iteration_index(i, op.length, back)
         last = (op.length - 1 - i) % 2 == 0
         made: list[Spot] = [
             (scan, part.at(i, op.length)) if part.many or last else (mine, 0)

@@ -79,7 +79,7 @@ def _is_cheap(n: Node, fn: str) -> bool:
     return exact and all(x.dtype in _COUNTED for x in (n, *n.inputs))
 
 
-def counted(graph: Graph) -> frozenset[Node]:
+def kernel_constants(graph: Graph) -> frozenset[Node]:
     """The constants that kernels compute, among those with at least as many elements as all
     weights."""
     constants = [n for n in graph.nodes() if n.constant]

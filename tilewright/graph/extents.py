@@ -21,7 +21,7 @@ from tilewright.base.errors import ShapeError, of_kind
 from tilewright.graph import ops
 from tilewright.graph.node import NOWHERE, Graph, ModelNode, Node, computed, literal
 from tilewright.graph.scan import Scan
-from tilewright.graph.views import below
+from tilewright.graph.views import operand_indices
 from tilewright.kernel.index import Index, Var, index
 
 #: The most that an inverse may differ from the exact value: two roundings of f32.
@@ -274,8 +274,8 @@ class _Walk:
                 shorter: dict[Var, Index] = {
                     a: index(b) for a, b in zip(here, there, strict=True) if a != b
                 }
-                ours = (i.substitute(shorter) for i in below(n, tuple(map(index, here))))
-                if tuple(ours) != below(m, tuple(map(index, there))):
+                ours = (i.substitute(shorter) for i in operand_indices(n, tuple(map(index, here))))
+                if tuple(ours) != operand_indices(m, tuple(map(index, there))):
                     raise self.refusal(n, m, "reads its operand in another order at the other size")
 
     def _scan(self, n: Node, a: Scan, m: Node) -> None:

@@ -74,7 +74,7 @@ _SOURCE: ContextVar[ModelNode] = ContextVar("source", default=NOWHERE)
 
 
 @contextmanager
-def sourced(source: ModelNode) -> Iterator[None]:
+def with_source(source: ModelNode) -> Iterator[None]:
     """Nodes made inside get this source."""
     token = _SOURCE.set(source)
     try:
@@ -83,7 +83,7 @@ def sourced(source: ModelNode) -> Iterator[None]:
         _SOURCE.reset(token)
 
 
-def picking(axis: int) -> ModelNode:
+def with_pick_source(axis: int) -> ModelNode:
     """The source of the ops made now, for an operator that picks along this axis by indices that
     may be negative."""
     return replace(_SOURCE.get(), axis=axis)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.graph import ops
-from tilewright.graph.node import Graph, Node, node, sourced
+from tilewright.graph.node import Graph, Node, node, with_source
 from tilewright.graph.scan import Scan
 
 RuleFn = Callable[[Node], Node | None]
@@ -67,7 +67,7 @@ class Rewriter:
 
     def _better(self, n: Node) -> Node:
         """The result of the first rule that applies to a node, with the node's source."""
-        with sourced(n.source):
+        with with_source(n.source):
             return next(filter(None, (rule(n) for rule in self._rules)), n)
 
     def _rebuilt(self, n: Node) -> Node:

@@ -55,10 +55,10 @@ class Part:
         """The first element of an iteration."""
         if not self.many:
             return self.offset
-        return self.offset + self.size * turn(iteration, length, self.backward)
+        return self.offset + self.size * iteration_index(iteration, length, self.backward)
 
 
-def turn(iteration: int, length: int, backward: bool) -> int:
+def iteration_index(iteration: int, length: int, backward: bool) -> int:
     """The position along the sequence that an iteration works on."""
     return length - 1 - iteration if backward else iteration
 
@@ -200,7 +200,10 @@ def _numpy(op: Scan, *operands: Array) -> Array:
     states, sequences = list(operands[: op.states]), operands[op.states : end]
     value = np.zeros(op.size, outputs[0].dtype.numpy)
     for i in range(op.length):
-        now = [s[turn(i, op.length, back)] for s, back in zip(sequences, op.backward, strict=True)]
+        now = [
+            s[iteration_index(i, op.length, back)]
+            for s, back in zip(sequences, op.backward, strict=True)
+        ]
         given = (*states, *now, *operands[end:])
         made = evaluate(outputs, given=dict(zip(inputs, given, strict=True)))
         for part, array in zip(op.parts, made, strict=True):

@@ -26,7 +26,7 @@ REPEATS = 1024
 def through_views(x: Node, at: Indices) -> tuple[Node, Indices]:
     """The first node below `x` that is not a view, and the indices of the same element in it."""
     while isinstance(x.op, ops.VIEWS):
-        at = below(x, at)
+        at = operand_indices(x, at)
         x = x.inputs[0]
     return x, at
 
@@ -69,7 +69,7 @@ def offset(x: Node) -> tuple[tuple[Var, ...], Index]:
     return axes, flatten(at, root.shape)
 
 
-def below(x: Node, at: Indices) -> Indices:
+def operand_indices(x: Node, at: Indices) -> Indices:
     """Indices into the operand of the view `x`."""
     shape = x.inputs[0].shape
     match x.op:

@@ -30,11 +30,11 @@ from tilewright.hosts.wgpu_calls import (
     WgpuCall,
     exchanged,
     groups_of,
+    joined_dispatches,
     number_at,
-    together,
     ways,
 )
-from tilewright.hosts.wgpu_features import lost, opened
+from tilewright.hosts.wgpu_features import open_device, what_is_lost
 from tilewright.hosts.wgpu_types import (
     AdapterFacts,
     GpuAdapter,
@@ -91,7 +91,7 @@ def adapter() -> GpuAdapter:
     return min(found, key=lambda a: _ORDER.get(a.info["adapter_type"], len(_ORDER)))
 
 
-def about(found: GpuAdapter) -> AdapterFacts:
+def adapter_description(found: GpuAdapter) -> AdapterFacts:
     """Name, vendor and description of an adapter, and whether it is software."""
     info = found.info
     return {
@@ -125,7 +125,7 @@ class WgpuHost(DeviceMemoryHost):
     def __init__(self, path: Path) -> None:
         self.bundle = open_bundle(path)
         found = adapter()
-        self.adapter = about(found)
+        self.adapter = adapter_description(found)
         with working(), reading("the section for WGSL"):
             self._load(found, self.bundle.manifest.section(TARGET))
 
@@ -147,7 +147,7 @@ class WgpuHost(DeviceMemoryHost):
         room = max(size, USUAL_BYTES)
         limits = {"max-storage-buffer-binding-size": room, "max-buffer-size": 2 * room}
         limits["max-buffer-size"] = min(2 * room, found.limits["max-buffer-size"])
-        self.device = opened(found, limits)
+        self.device = open_device(found, limits)
         self._device = self.device.device
         self.adapter["features"] = list(self.device.features)
         self._buffers = Buffers(api, self._device, facts)
@@ -164,7 +164,7 @@ class WgpuHost(DeviceMemoryHost):
         self._layouts = layout, self._device.create_pipeline_layout(bind_group_layouts=[layout])
         needs = {int(slot): set(names) for slot, names in build.facts.get("needs", {}).items()}
         lacking = {slot: names - set(self.device.features) for slot, names in needs.items()}
-        self.lost = lost(self.adapter["name"], self.adapter["software"], lacking.values())
+        self.lost = what_is_lost(self.adapter["name"], self.adapter["software"], lacking.values())
         self.calls = [
             ways(parse(self.bundle.read(ref), list[WgpuCall], "a plan for WGSL"), lacking)
             for ref in build.plans
@@ -192,7 +192,7 @@ class WgpuHost(DeviceMemoryHost):
 
     def dispatches(self, calls: Sequence[WgpuCall]) -> Dispatches:
         """The dispatches of these steps; steps of a joint are one dispatch."""
-        run = together(calls)
+        run = joined_dispatches(calls)
         for slot in {call.slot for call in run} - self._pipelines.keys():
             self._pipelines[slot] = self._pipeline(self._layouts[1], self._texts[slot])
         return Dispatches(self, self._layouts[0], self._pipelines, run)

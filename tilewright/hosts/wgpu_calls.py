@@ -82,7 +82,7 @@ def ways(calls: Sequence[WgpuCall], lacking: Mapping[int, Collection[str]]) -> l
     return taken
 
 
-def together(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
+def joined_dispatches(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
     """The dispatches of a run: a joint's dispatch replaces its steps."""
     found, at = [], 0
     while at < len(calls):
@@ -97,12 +97,12 @@ def together(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
     return found
 
 
-def apart(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
+def separate_dispatches(calls: Sequence[WgpuCall]) -> list[WgpuCall]:
     """The dispatches if each step runs by itself."""
     return [msgspec.structs.replace(call, joined=None) for call in calls]
 
 
-def takes(call: WgpuCall) -> bool:
+def is_exchangeable(call: WgpuCall) -> bool:
     """True if a step can run another kernel.  Candidates expect the model's own buffer, and may
     read vectors."""
     return not (call.bank or call.annexes or any(word % LANES for word in call.words))
@@ -113,7 +113,7 @@ def exchanged(
 ) -> list[WgpuCall]:
     """The steps with these kernels, by number; they keep their run-time scalars.  A joint with such
     a step is dissolved."""
-    new = [spec in kernels and takes(c) for c, spec in zip(calls, specs, strict=True)]
+    new = [spec in kernels and is_exchangeable(c) for c, spec in zip(calls, specs, strict=True)]
     found = []
     for at, (call, spec) in enumerate(zip(calls, specs, strict=True)):
         if new[at]:

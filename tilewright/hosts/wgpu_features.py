@@ -57,7 +57,7 @@ class WgpuDevice:
         return given
 
 
-def opened(found: GpuAdapter, limits: Mapping[str, int]) -> WgpuDevice:
+def open_device(found: GpuAdapter, limits: Mapping[str, int]) -> WgpuDevice:
     """The device of an adapter, with these limits and all features that kernels may use."""
     known = {own for own, _, _ in FEATURES.values() if own in found.features}
     most = max((n for n in SHARED if found.limits.get(SHARED_LIMIT, 0) >= n), default=0)
@@ -102,7 +102,7 @@ def _size(info: AdapterInfo) -> Iterator[str]:
     yield from (f"subgroups-{n}" for n in SIZES if n == size)
 
 
-def lost(name: str, software: bool, lacking: Iterable[Collection[str]]) -> list[str]:
+def what_is_lost(name: str, software: bool, lacking: Iterable[Collection[str]]) -> list[str]:
     """Sentences about what slows kernels down here, as the engine has them (web/engine/webgpu.js).
 
     lacking: for each kernel, the features that the device lacks

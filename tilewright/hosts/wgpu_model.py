@@ -30,7 +30,13 @@ from tilewright.hosts.tuned_plan import (
     WordStorage,
 )
 from tilewright.hosts.wgpu import WgpuHost, wgpu
-from tilewright.hosts.wgpu_calls import WgpuCall, apart, groups_of, number_at, takes
+from tilewright.hosts.wgpu_calls import (
+    WgpuCall,
+    groups_of,
+    is_exchangeable,
+    number_at,
+    separate_dispatches,
+)
 from tilewright.hosts.wgpu_features import WgpuDevice
 from tilewright.hosts.wgpu_types import BufferUsage, GpuPass, GpuQueue, working
 
@@ -210,7 +216,9 @@ class WgpuModel(TunedPlan[WgpuHost, WgpuKernel]):
 
     def own(self, spec: int) -> BundleKernel | None:
         steps = zip(self._specs, self._calls, strict=True)
-        call = next((call for number, call in steps if number == spec and takes(call)), None)
+        call = next(
+            (call for number, call in steps if number == spec and is_exchangeable(call)), None
+        )
         if call is None:
             return None
         tiles, *scalars = (number_at(n, self._extents) for n in (call.tiles, *call.scalars))
@@ -218,7 +226,7 @@ class WgpuModel(TunedPlan[WgpuHost, WgpuKernel]):
 
     def _stopwatch(self) -> Callable[[int], float]:
         clock = Clock(self._host.device, wgpu().BufferUsage)
-        steps = self._host.dispatches(apart(self._calls))
+        steps = self._host.dispatches(separate_dispatches(self._calls))
         steps.resize(self._extents)
         return lambda at: clock.milliseconds(partial(steps.put, at=at))
 

@@ -360,7 +360,7 @@ class Join(Wrapper):
         return f"join({', '.join(map(str, self.parts))})"
 
 
-def zipped(a: Expr, b: Expr, unit: int, upper: bool) -> Shuffle:
+def interleave(a: Expr, b: Expr, unit: int, upper: bool) -> Shuffle:
     """Interleaves runs of `unit` lanes of a and b, from their lower or upper halves."""
     lanes = lanes_of(a)
     start = lanes // 2 if upper else 0

@@ -229,7 +229,7 @@ def in_tf32(kernel: Kernel) -> bool:
     return weights.loose == "tf32" and not weights.halves
 
 
-def turned(kernel: Kernel, axis: Var) -> list[Load]:
+def transposed_loads(kernel: Kernel, axis: Var) -> list[Load]:
     """The loads that are contiguous along `axis` and far apart along the last one."""
     n = kernel.axes[-1]
     loads = dict.fromkeys(x for x in walk(kernel.value) if isinstance(x, Load))
@@ -246,7 +246,7 @@ def _elementwise(kernel: Kernel) -> Form:
     guarded = any(isinstance(n, Guard) for n in walk(kernel.value))
     if len(kernel.axes) < 2 or guarded or stride(kernel.store, kernel.axes[-1]) != 1:
         return Map()
-    axes = tuple(v for v in kernel.axes[:-1] if turned(kernel, v))
+    axes = tuple(v for v in kernel.axes[:-1] if transposed_loads(kernel, v))
     return Transposition(axes) if axes else Map()
 
 

@@ -312,20 +312,20 @@ class TileFn:
         return 1 if self.thread is None else self.thread.extent
 
 
-def each(stmts: Iterable[Stmt]) -> Iterator[Stmt]:
+def every_statement(stmts: Iterable[Stmt]) -> Iterator[Stmt]:
     """Every statement, and those inside of it, in the order of the text."""
     for s in stmts:
         yield s
         match s:
             case For():
-                yield from each(s.body)
+                yield from every_statement(s.body)
             case If():
-                yield from each((*s.then, *s.orelse))
+                yield from every_statement((*s.then, *s.orelse))
 
 
 def gathers(stmts: Iterable[Stmt]) -> Iterator[LetGather]:
     """Every index that is read and checked."""
-    return (s for s in each(stmts) if isinstance(s, LetGather))
+    return (s for s in every_statement(stmts) if isinstance(s, LetGather))
 
 
 def checks(fn: TileFn) -> bool:
@@ -333,7 +333,7 @@ def checks(fn: TileFn) -> bool:
     return any(s.check is not None for s in gathers((*fn.prologue, *fn.body)))
 
 
-def settled(fn: TileFn) -> TileFn:
+def at_fixed_shape(fn: TileFn) -> TileFn:
     """The same function for this one shape: its scalars are numbers, not arguments.
 
     scalars (rows,) values (384,)   ->   no scalars; prologue: rows = 384, ...

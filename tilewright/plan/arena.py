@@ -72,11 +72,11 @@ class _Room:
 
 def place(lives: Sequence[Life]) -> tuple[tuple[int, ...], int]:
     """(offset of each buffer, size of the arena): largest first, at the lowest free offset."""
-    offsets, _, (size,) = spread(lives, None)
+    offsets, _, (size,) = place_in_arenas(lives, None)
     return offsets, size
 
 
-def spread(
+def place_in_arenas(
     lives: Sequence[Life], first: int | None, most: int = 0, kept: Collection[int] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """(offset of each buffer, its arena, size of each arena), in as many arenas as they need.
@@ -140,7 +140,7 @@ def lives_of(plan: Plan, numbers: Sequence[int], size: Callable[[Value], int]) -
     return [Life(size(v), v.first, v.last) for v in values]
 
 
-def row(sizes: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:
+def consecutive(sizes: Sequence[int], at: int) -> tuple[tuple[int, ...], int]:
     """(where regions begin that follow each other from `at` on, the end of the last)"""
     ends = list(accumulate(map(align, sizes), initial=at))
     return tuple(ends[:-1]), ends[-1]

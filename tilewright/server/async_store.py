@@ -181,7 +181,8 @@ class AsyncStore:
     async def settled(self, device: str, browser: Browser) -> Settled:
         """The defaults of a class and browser.  Raises Unavailable."""
         return await self._settled.get(
-            (device, browser), lambda: self._call(lambda store: settled(store, device, browser))
+            (device, browser),
+            lambda: self._call(lambda store: non_default_winners(store, device, browser)),
         )
 
     async def page(self, device: str | None, number: int) -> Page:
@@ -242,7 +243,7 @@ def page(store: KernelStore, device: str | None, number: int) -> Page:
     return Page(data, more=len(entries) > ROWS and number + 1 < MOST_PAGES)
 
 
-def settled(store: KernelStore, device: str, browser: Browser) -> Settled:
+def non_default_winners(store: KernelStore, device: str, browser: Browser) -> Settled:
     """The defaults of this class and browser that are not the compiler's own."""
     found: dict[str, dict[str, int]] = {}
     for entry in store.overview(device, settled=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tilewright.tuning.candidate_order import Known
+from tilewright.tuning.candidate_order import KnownCandidate
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import OpenedBundle, Winners
 from tilewright.tuning.messages import Ack, Browser, Hello, Offer, Report, Unknown
@@ -48,7 +48,7 @@ class KernelResults:
     default: what new devices start with;  shadow: the candidate in its trial; None: there is none
     """
 
-    known: tuple[Known, ...] = ()
+    known: tuple[KnownCandidate, ...] = ()
     default: int | None = None
     shadow: int | None = None
 

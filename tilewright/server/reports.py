@@ -18,7 +18,7 @@ from tilewright.server.session_resources import SessionResources
 from tilewright.store import Key, Ranked, Standing, StoredGold, StoredVote, Thresholds
 from tilewright.store import StoredReport as Stored
 from tilewright.tuning import catalogue
-from tilewright.tuning.candidate_order import HOPE, Known
+from tilewright.tuning.candidate_order import HOPE, KnownCandidate
 from tilewright.tuning.candidates import Space
 from tilewright.tuning.catalogue import OpenedBundle, Winners
 from tilewright.tuning.messages import MOST_VOTE, TOP, Ack, Browser, Busy, Reason, Report, Vote
@@ -109,18 +109,18 @@ class StoredResults(CrowdResults):
         stages = [c if c in number else None for c in (standing.default, standing.shadow)]
         first = [c for c in stages if c is not None]
         ratios = {r.candidate: _believed(r) for r in standing.ranked if r.candidate in number}
-        own = [Known(c, ratios.get(c, 1.0)) for c in dict.fromkeys([*first, *ratios])]
+        own = [KnownCandidate(c, ratios.get(c, 1.0)) for c in dict.fromkeys([*first, *ratios])]
         if first or standing.voices >= QUORUM:
             return KernelResults(tuple(own), *stages)
-        near = [device.id for device in catalogue.relatives(space.device)]
+        near = [device.id for device in catalogue.similar_classes(space.device)]
         found = await self._ledger.similar(key, near)
         known = [k for r in found if (k := await self._translated(client, spec, r)) is not None]
-        first_of: dict[int, Known] = {}
+        first_of: dict[int, KnownCandidate] = {}
         for each in (*known, *own):
             first_of.setdefault(each.candidate, each)
         return KernelResults(tuple(first_of.values()))
 
-    async def _translated(self, client: Client, spec: int, ranked: Ranked) -> Known | None:
+    async def _translated(self, client: Client, spec: int, ranked: Ranked) -> KnownCandidate | None:
         """A candidate of another class's space with its number in the client's; None if it has
         none."""
         objective = client.hello.objective
@@ -132,7 +132,7 @@ class StoredResults(CrowdResults):
         if theirs.checksum != ranked.space:
             return None
         number = catalogue.translate(ranked.candidate, theirs, client.spaces[spec])
-        return None if number is None else Known(number, ranked.ratio)
+        return None if number is None else KnownCandidate(number, ranked.ratio)
 
 
 def _believed(ranked: Ranked) -> float:

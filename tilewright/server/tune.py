@@ -165,7 +165,7 @@ class Tuner:
         stats = {
             "sessions": {"now": counts.sessions, "opened": counts.opened},
             "refused": dict(counts.refused),
-            "rounds": spread(counts.rounds) | {"count": counts.sent},
+            "rounds": latency_summary(counts.rounds) | {"count": counts.sent},
             "candidates": {"made": built.made, "shared": built.found},
             "verdicts": dict(counts.verdicts),
             "reports": dict(counts.reports),
@@ -185,7 +185,7 @@ def _desk(tuning: Tuning, workshop: SessionResources) -> CrowdResults:
     return StoredResults(AsyncStore(tuning.store), workshop, TokenBuckets(rate / 60, burst))
 
 
-def spread(milliseconds: list[float]) -> dict[str, float]:
+def latency_summary(milliseconds: list[float]) -> dict[str, float]:
     """Median, 95th percentile and maximum."""
     if not milliseconds:
         return {}

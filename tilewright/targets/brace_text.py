@@ -154,7 +154,9 @@ def declarations(fn: l.TileFn, dialect: Dialect, pad: str) -> Iterator[str]:
         yield pad + dialect.declare(name, dtype, lanes)
     if fn.unit:
         # Operand matrices are declared where they are loaded.
-        for name in dict.fromkeys(s.name for s in l.each(stmts) if isinstance(s, l.ZeroMatrix)):
+        for name in dict.fromkeys(
+            s.name for s in l.every_statement(stmts) if isinstance(s, l.ZeroMatrix)
+        ):
             yield pad + dialect.result(name, fn.unit)
     for number, (scalar, value) in enumerate(zip(fn.scalars, fn.values, strict=True)):
         known = dialect.scalar(number) if fn.counts else str(value)
@@ -163,7 +165,7 @@ def declarations(fn: l.TileFn, dialect: Dialect, pad: str) -> Iterator[str]:
 
 def registers(stmts: tuple[l.Stmt, ...]) -> dict[str, tuple[DType, int]]:
     """Type and lanes of each register that is written."""
-    sets = (s for s in l.each(stmts) if isinstance(s, l.Set))
+    sets = (s for s in l.every_statement(stmts) if isinstance(s, l.Set))
     return {s.name: (dtype_of(s.value), lanes_of(s.value)) for s in sets}
 
 

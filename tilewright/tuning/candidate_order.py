@@ -38,7 +38,7 @@ TRIAL_EVERY = 3
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCandidate:
     """A candidate with reports: its speed over the default's."""
 
     candidate: int
@@ -66,7 +66,7 @@ class Tunable:
     lite: int
     order: tuple[int, ...]
     default: int | None = 0
-    known: tuple[Known, ...] = ()
+    known: tuple[KnownCandidate, ...] = ()
     settled: bool = False
     tried: frozenset[int] = frozenset()
     gold: int | None = None
@@ -149,12 +149,12 @@ def takes_part(spec: int, seed: int) -> bool:
     return random.Random(f"trial {seed} {spec}").randrange(TRIAL_EVERY) == 0
 
 
-def _exploitation(subject: Tunable) -> Iterator[Known]:
+def _exploitation(subject: Tunable) -> Iterator[KnownCandidate]:
     """Candidates with votes.  If the bundle already has their choice, the compiler's default comes
     first, since devices judge the bundle's candidate against it."""
     seen, may = {subject.default, 0}, set(subject.order)
     if subject.default != 0:
-        yield Known(0, HOPE)
+        yield KnownCandidate(0, HOPE)
     if subject.only_own:
         return
     for found in subject.known:

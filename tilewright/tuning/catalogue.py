@@ -128,7 +128,7 @@ def class_table() -> list[dict[str, object]]:
     return classes.table()
 
 
-def relatives(device: DeviceClass) -> tuple[DeviceClass, ...]:
+def similar_classes(device: DeviceClass) -> tuple[DeviceClass, ...]:
     """Classes of similar hardware, most similar first: the class itself, whose votes other browsers
     of the device may lack; then classes with the same wider class; then the wider ones."""
     found = {device.id: device}

@@ -49,7 +49,7 @@ Progress = Callable[[str, int, int], None]
 Call = Callable[..., Awaitable[Any]]
 
 
-async def here(function: Callable[..., Any], *given: object) -> Any:
+async def in_process(function: Callable[..., Any], *given: object) -> Any:
     """Calls it in this process, without limits."""
     return function(*given)
 
@@ -78,7 +78,7 @@ class Written:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def wanted(ids: Sequence[str]) -> tuple[DeviceClass, ...]:
+def tunable_classes(ids: Sequence[str]) -> tuple[DeviceClass, ...]:
     """The classes of these ids; without ids, all that can be tuned."""
     if not ids:
         return tuple(c for c in devices.CLASSES.values() if c.tunable)
@@ -97,7 +97,7 @@ def write_candidates(
     classes: Sequence[DeviceClass],
     objective: Objective = "latency",
     progress: Progress = lambda *_: None,
-    call: Call = here,
+    call: Call = in_process,
     signer: Signer | None = None,
 ) -> Written:
     """Makes all candidates and writes them into the bundle's own folder.

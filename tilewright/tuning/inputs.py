@@ -77,7 +77,7 @@ def _filled(buffer: Buffer, name: str, bound: int, rng: np.random.Generator) -> 
     return rng.integers(least, most + 1, size).astype(kind)
 
 
-def shaken(inputs: list[Array], seed: int) -> list[Array]:
+def perturbed_inputs(inputs: list[Array], seed: int) -> list[Array]:
     """The inputs with the last bits of floats changed.  The change of a result then shows how exact
     it can be."""
     rng = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ def allowed(wanted: Array, *, rounds: bool) -> float:
     return ROUNDING * float(finite.max(initial=0.0))
 
 
-def spread(found: Array, wanted: Array) -> float:
+def largest_difference(found: Array, wanted: Array) -> float:
     """The largest finite difference."""
     with np.errstate(invalid="ignore"):
         apart = np.abs(found.astype(np.float64) - wanted)
@@ -121,7 +121,7 @@ def difference(found: Array, wanted: Array, most: float) -> str:
     return f"element {at} is {found.reshape(-1)[at]} instead of {wanted.reshape(-1)[at]}"
 
 
-def rounds(kernel: Kernel) -> bool:
+def computes_with_floats(kernel: Kernel) -> bool:
     """True if the kernel computes with floats, which integers may be rounded from."""
     return any(np.dtype(b.dtype.numpy).kind == "f" for b in kernel.buffers)
 

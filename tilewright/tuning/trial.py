@@ -22,12 +22,12 @@ from tilewright.tuning.inputs import (
     SETS,
     Array,
     allowed,
+    computes_with_floats,
     dense,
     difference,
     inputs_of,
-    rounds,
-    shaken,
-    spread,
+    largest_difference,
+    perturbed_inputs,
 )
 from tilewright.tuning.pairs import LONG, NOTHING, Judgement, Over, Pair, contest
 
@@ -115,7 +115,7 @@ class Trials(Generic[R]):
             wanted, wrong = bench.run(own)
             # A correct kernel may trap on unusual numbers; then this input set is dropped.
             if not wrong:
-                most = allowed(wanted, rounds=rounds(kernel))
+                most = allowed(wanted, rounds=computes_with_floats(kernel))
                 self._sets[name] = _Set(inputs, wanted, most)
 
     @property
@@ -187,10 +187,10 @@ class Trials(Generic[R]):
         if not wrong or given.wanted.dtype.kind != "f" or given.doubted:
             return wrong
         given.doubted = True
-        self._bench.begin(shaken(given.inputs, 7))
+        self._bench.begin(perturbed_inputs(given.inputs, 7))
         other, trapped = self._bench.run(self._own)
         if not trapped:
-            doubt = DOUBTS * spread(other, given.wanted)
+            doubt = DOUBTS * largest_difference(other, given.wanted)
             given.most += min(doubt, MOST_DOUBT * given.most)
         return difference(found, given.wanted, given.most)
 

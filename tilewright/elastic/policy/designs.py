@@ -157,7 +157,7 @@ def may_begin(together: int, state: SchedulerState, tasks: Sequence[int]) -> Col
     return sorted(waiting, key=lambda n: state.normal[n].began)[:free]
 
 
-def passed_on(state: SchedulerState) -> SchedulerState:
+def pass_device_on(state: SchedulerState) -> SchedulerState:
     """Passes the device to the next task with work.  For designs that run one inference at a time,
     whose task keeps the device until the inference ends."""
     if state.running is not None or any(p.busy for p in state.normal):

@@ -115,7 +115,7 @@ def _corrected(state: SchedulerState, number: int, found: Evidence) -> Answer:
         for progress in state.normal
         if (error := disturbing(progress.task.name, state.critical)) is not None
     )
-    state = left(state, [progress.task.name for progress in state.normal])
+    state = departed(state, [progress.task.name for progress in state.normal])
     return changed(state, normal=()), (notice, *ended)
 
 
@@ -125,7 +125,7 @@ DEAD_US = 1e6
 PAUSE_US = 100_000.0
 
 
-def left(state: SchedulerState, tasks: Collection[str], died: bool = False) -> SchedulerState:
+def departed(state: SchedulerState, tasks: Collection[str], died: bool = False) -> SchedulerState:
     """The state after normal tasks have left with launches in flight.
 
     died: their process has ended, so their workers stay in the count.  Workers of tasks that only

@@ -27,7 +27,7 @@ from tilewright.elastic.policy.designs import (
     eligible,
     may_begin,
     most_concurrent,
-    passed_on,
+    pass_device_on,
 )
 from tilewright.elastic.policy.events import (
     Allow,
@@ -47,7 +47,7 @@ from tilewright.elastic.policy.events import (
 from tilewright.elastic.policy.feedback import (
     Answer,
     answered,
-    left,
+    departed,
     paused,
     probes_ended,
     probing,
@@ -204,7 +204,7 @@ class Scheduler:
         state, told = probes_ended(state)
         actions = [*counted, *told]
         if self.design.exclusive:
-            state = passed_on(state)
+            state = pass_device_on(state)
         if state.running is None and state.waiting and self._critical_may_go(state):
             first, *rest = state.waiting
             task = state.task(first.task)
@@ -376,7 +376,7 @@ def _gone(state: SchedulerState, event: Gone) -> Answer:
     kept = [n for n, task in enumerate(state.critical) if task.name != event.task]
     ran = state.running is not None and state.running.request.task == event.task
     state = changed(
-        left(state, [event.task], event.died),
+        departed(state, [event.task], event.died),
         critical=tuple(state.critical[n] for n in kept),
         margins=tuple(state.margins[n] for n in kept),
         due=tuple(state.due[n] for n in kept),

@@ -60,7 +60,7 @@ class Turn(ctypes.Structure):
 TASKS_EACH, MOST_EACH, MOST_US = 6, 8, 15.0
 
 
-def each_of(tiles: int, workers: int, tile_us: float = 0.0) -> int:
+def tiles_per_task(tiles: int, workers: int, tile_us: float = 0.0) -> int:
     """How many tiles should form one task.
 
     tile_us: the time of a worker for a tile, if known; otherwise tiles are assumed to be short
@@ -69,7 +69,7 @@ def each_of(tiles: int, workers: int, tile_us: float = 0.0) -> int:
     return max(1, min(most, tiles // (TASKS_EACH * workers)))
 
 
-def alone(budget: int, words: int, told: int, tasks: int, workers: int) -> Turn:
+def single_kernel_arguments(budget: int, words: int, told: int, tasks: int, workers: int) -> Turn:
     """The parameters of a kernel that follows no other one; all arguments but the counts are
     addresses.
 
@@ -222,7 +222,7 @@ class Trial:
         budget, words, told = (
             np.zeros(n, np.uint32) for n in (BLOCK // WORD, KERNEL + SLOT * workers.count, 1)
         )
-        turn = alone(
+        turn = single_kernel_arguments(
             budget.ctypes.data, words.ctypes.data, told.ctypes.data, tasks_of(given), workers.count
         )
         block = launch.block if workers.threads is None else (workers.threads, 1, 1)

@@ -24,7 +24,7 @@ from tilewright.elastic.transform.definitions import (
     Definition,
 )
 from tilewright.elastic.transform.flow import LAMBDA, Flow
-from tilewright.elastic.transform.spin_loops import asking, spins, waits
+from tilewright.elastic.transform.spin_loops import asking, is_spin_macro, waits
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -330,7 +330,7 @@ class Rulebook:
         """Macros of these names with a loop that waits for another block."""
         for name in sorted(names):
             for macro in self.module.macros.get(name, ()):
-                if spins(macro, self.asked):
+                if is_spin_macro(macro, self.asked):
                     why = f"the macro {name} has a loop that may wait for another block"
                     yield self._reason(macro.node, why)
 

@@ -16,11 +16,11 @@ from tilewright.base.budget import BLOCK, EVERYBODY, KERNEL, SLOT, WORD
 from tilewright.base.errors import HostError
 from tilewright.elastic.transform.cpu_trial import (
     TrialLaunch,
-    alone,
-    each_of,
     names_of_forms,
     shard,
+    single_kernel_arguments,
     tasks_of,
+    tiles_per_task,
 )
 from tilewright.hosts.cuda_devices import DeviceMemory, HostWords, NvidiaDevice
 from tilewright.hosts.cuda_driver import OPTIONS, compiled_kernels
@@ -31,7 +31,7 @@ class GpuTrial:
     """Kernels of a text that `transform` made.
 
     names: the C++ name of each kernel, by any name;  options: of NVRTC, such as include paths
-    each: tiles of a task; None: as `each_of` says
+    each: tiles of a task; None: as `tiles_per_task` says
 
     Raises HostError if there is no GPU, or the text does not compile.
     """
@@ -102,7 +102,7 @@ class GpuTrial:
         return min(launch.tiles, most)
 
     def tiles_of_task(self, name: str, launch: TrialLaunch) -> int:
-        return self.each or each_of(launch.tiles, self.workers(name, launch))
+        return self.each or tiles_per_task(launch.tiles, self.workers(name, launch))
 
     def _turn(
         self, name: str, launch: TrialLaunch
@@ -114,7 +114,9 @@ class GpuTrial:
         control = self.device.memory(WORD * (KERNEL + SLOT * workers))
         told = self.device.words()
         budget = self._budget.address
-        turn = alone(budget, control.address, told.address, tasks_of(tiles), workers)
+        turn = single_kernel_arguments(
+            budget, control.address, told.address, tasks_of(tiles), workers
+        )
         return tiles, turn, control, told
 
     def elastic(self, name: str, launch: TrialLaunch, away: Callable[[], int | None]) -> int:

@@ -117,7 +117,7 @@ def asking(module: CudaSource) -> frozenset[str]:
     return frozenset(own)
 
 
-def spins(macro: Macro, asked: frozenset[str]) -> bool:
+def is_spin_macro(macro: Macro, asked: frozenset[str]) -> bool:
     """True if a macro has a loop and reads memory which other threads write.
 
     asked: names of code that reads such memory

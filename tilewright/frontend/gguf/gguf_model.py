@@ -30,9 +30,9 @@ from tilewright.graph.node import (
     gather,
     graph_input,
     node,
-    picking,
     reshape,
-    sourced,
+    with_pick_source,
+    with_source,
 )
 
 IDS, LAST, LOGITS = "input_ids", "seqlens_k", "logits"
@@ -98,7 +98,7 @@ class GgufModel:
         ids, last = self._input(IDS, (1, rows), I64), self._input(LAST, (1,), I32)
         caches = {name: self._input(name, shape, F32) for name in self.states}
         results: dict[str, Node] = {}
-        with sourced(ModelNode("token_embd", "Gather")):
+        with with_source(ModelNode("token_embd", "Gather")):
             x = self.weights.matrix("token_embd.weight", (self.words, s.width)).rows(
                 reshape(ids, (rows,))
             )
@@ -108,7 +108,7 @@ class GgufModel:
             made = self._layer(layer, x, last, caches[f"{named}.key"], caches[f"{named}.value"])
             x, *present = made
             results |= zip((f"present.{layer}.key", f"present.{layer}.value"), present, strict=True)
-        with sourced(ModelNode("output", "MatMul")):
+        with with_source(ModelNode("output", "MatMul")):
             logits = self._logits(x, last)
         self._check_all_used()
         inputs = ((IDS, ids), (LAST, last), *caches.items())
@@ -127,14 +127,14 @@ class GgufModel:
     ) -> tuple[Node, Node, Node]:
         """Attention and the gated part, each with its norm before and the sum with x behind."""
         at = f"blk.{layer}"
-        with sourced(ModelNode(f"{at}.attn", "GroupQueryAttention")):
+        with with_source(ModelNode(f"{at}.attn", "GroupQueryAttention")):
             mixed, *present = self._attention(
                 layer, self._norm(x, f"{at}.attn_norm"), last, key, value
             )
             if self.sizes.kind.posts:
                 mixed = self._norm(mixed, f"{at}.post_attention_norm")
             x = al.add(x, mixed)
-        with sourced(ModelNode(f"{at}.ffn", "MatMul")):
+        with with_source(ModelNode(f"{at}.ffn", "MatMul")):
             gated = self._gated(at, self._norm(x, f"{at}.ffn_norm"))
             if self.sizes.kind.posts:
                 gated = self._norm(gated, f"{at}.post_ffw_norm")
@@ -185,7 +185,7 @@ class GgufModel:
         rows, s = x.shape[0], self.sizes
         if rows > 1:
             row = al.apply("min", cast(last, I64), rows - 1)
-            x = gather(x, row, 0, picking(0))
+            x = gather(x, row, 0, with_pick_source(0))
         tied = "output.weight" not in self.weights
         table = self.weights.matrix(
             "token_embd.weight" if tied else "output.weight", (self.words, s.width)

@@ -21,7 +21,7 @@ from tilewright.frontend import arithmetic as al
 from tilewright.frontend.gguf.file import GgufFile, GgufTensor
 from tilewright.frontend.gguf.tensor_types import Part
 from tilewright.graph import ops
-from tilewright.graph.node import Node, cast, contract, gather, node, picking, reshape
+from tilewright.graph.node import Node, cast, contract, gather, node, reshape, with_pick_source
 from tilewright.graph.ops import Array, Shape
 
 
@@ -48,13 +48,13 @@ class Matrix:
 
     def rows(self, ids: Node) -> Node:
         """ids[m] -> [m, columns]"""
-        whole = gather(self.whole, ids, 0, picking(0))
+        whole = gather(self.whole, ids, 0, with_pick_source(0))
         if self.scale is None:
             return whole
-        made = self._scaled(whole, gather(self.scale, ids, 0, picking(0)))
+        made = self._scaled(whole, gather(self.scale, ids, 0, with_pick_source(0)))
         if self.least is None:
             return made
-        least = al.unsqueeze(gather(self.least, ids, 0, picking(0)), [2])
+        least = al.unsqueeze(gather(self.least, ids, 0, with_pick_source(0)), [2])
         blocks = reshape(made, (made.shape[0], -1, self.group))
         return reshape(al.add(blocks, least), made.shape)
 

@@ -274,7 +274,7 @@ def _hidden(
     found = []
     if mask is not None:
         if mask.rank == 1 and mask.shape == (batch,):
-            places = cast(al.counted((1, keys), 1), I32)
+            places = cast(al.position_along((1, keys), 1), I32)
             seen = al.less(places, reshape(cast(mask, I32), (batch, 1)))
         elif mask.rank in (2, 3) and mask.shape[-1] == keys:
             seen = al.less(0, mask)
@@ -286,7 +286,7 @@ def _hidden(
         wide = reshape(seen, (batch, 1, rows if mask.rank == 3 else 1, keys))
         found.append(al.where(wide, constant(0.0, F32), filtered))
     if unidirectional:
-        row, key = (cast(al.counted((rows, keys), axis), I32) for axis in (0, 1))
+        row, key = (cast(al.position_along((rows, keys), axis), I32) for axis in (0, 1))
         later = al.less(al.add(row, before), key)
         found.append(reshape(al.where(later, constant(NEVER, F32), 0.0), (1, 1, rows, keys)))
     return found

@@ -14,7 +14,7 @@ from tilewright.base.dtypes import BOOL, I64
 from tilewright.base.errors import InvalidModel, ShapeError
 from tilewright.frontend import arithmetic as al
 from tilewright.frontend.operator_table import operator
-from tilewright.graph.node import Node, cast, gather, iota, picking, reshape
+from tilewright.graph.node import Node, cast, gather, iota, reshape, with_pick_source
 from tilewright.graph.ops import Shape
 
 
@@ -40,7 +40,7 @@ def wrapped(indices: Node, extent: int, axis: int) -> Node:
 @operator("Gather")
 def take(x: Node, indices: Node, *, axis: int = 0) -> Node:
     along = al.axis_of(axis, x.rank)
-    return gather(x, wrapped(indices, x.shape[along], along), along, picking(along))
+    return gather(x, wrapped(indices, x.shape[along], along), along, with_pick_source(along))
 
 
 def _row(indices: Node, extent: int, axis: int) -> Node:
@@ -49,12 +49,12 @@ def _row(indices: Node, extent: int, axis: int) -> Node:
     value = rows.value
     if value is not None and value.size:
         return cast(rows, I64)
-    return gather(al.counted((extent,), 0), rows, 0, picking(axis))
+    return gather(al.position_along((extent,), 0), rows, 0, with_pick_source(axis))
 
 
 def _positions(indices: Node, shape: Shape, axis: int) -> Node:
     """Positions along an axis of the indices: known where these are, else counted in kernels."""
-    return al.counted(shape, axis) if indices.value is None else iota(shape, axis)
+    return al.position_along(shape, axis) if indices.value is None else iota(shape, axis)
 
 
 def _offset(rows: Sequence[tuple[int, Node]], shape: Shape) -> Node:

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import BOOL
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.base.model_limits import within
 from tilewright.frontend import arithmetic as al
-from tilewright.frontend.arithmetic import picked
+from tilewright.frontend.arithmetic import gather_positions
 from tilewright.frontend.operator_table import operator
 from tilewright.graph import node as gr
 from tilewright.graph.node import Node
@@ -207,7 +207,7 @@ def _pad_by_index(x: Node, before: Sequence[int], after: Sequence[int], mode: st
                 shape=x.shape, axis=axis,
             )  # fmt: skip
         places = np.pad(np.arange(x.shape[axis]), grown, mode=mode)  # type: ignore[call-overload]
-        x = picked(x, places, axis)
+        x = gather_positions(x, places, axis)
     return x
 
 

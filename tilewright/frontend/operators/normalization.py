@@ -134,7 +134,7 @@ def mean_variance_norm(x: Node, *, axes: Sequence[int] = (0, 2, 3)) -> Node:
 def lp_norm(x: Node, *, axis: int = -1, p: int = 2) -> Node:
     """x divided by its norm; zero where the norm is zero."""
     axes = (al.axis_of(axis, x.rank),)
-    norm = al.rooted(al.total(al.powered(x, p), axes), p)
+    norm = al.norm_of_terms(al.total(al.norm_terms(x, p), axes), p)
     return al.where(al.equal(norm, 0), 0.0, al.div(x, norm))
 
 

@@ -35,9 +35,9 @@ from tilewright.graph.node import (
     constant,
     gather,
     node,
-    picking,
     reshape,
     transpose,
+    with_pick_source,
 )
 
 MICROSOFT = "com.microsoft"
@@ -450,14 +450,14 @@ def gather_block_quantized(
             dtype=str(data.dtype), shape=data.shape,
         )  # fmt: skip
     indices = wrapped(indices, data.shape[0], 0)
-    rows = _integers(gather(data, indices, 0, picking(0)), bits)
-    scale = gather(scales, indices, 0, picking(0))
+    rows = _integers(gather(data, indices, 0, with_pick_source(0)), bits)
+    scale = gather(scales, indices, 0, with_pick_source(0))
     shape, blocks = rows.shape, scale.shape[-1]
     if blocks * block_size != shape[-1]:
         raise ShapeError("the scales do not match the rows", shape=[data.shape, scales.shape])
     zero = constant(1 << bits - 1, I16)
     if zeros is not None:
-        own = _integers(gather(zeros, indices, 0, picking(0)), bits)
+        own = _integers(gather(zeros, indices, 0, with_pick_source(0)), bits)
         zero = al.unsqueeze(al.take(own, own.rank - 1, 0, blocks), (-1,))
     whole = reshape(rows, (*shape[:-1], blocks, block_size))
     return reshape(scaled(whole, al.unsqueeze(scale, (-1,)), zero), shape)

@@ -257,7 +257,7 @@ def _at(values: Node, places: Node) -> Node:
     """The elements at places along the last axis; where rows begin is counted, in no table."""
     flat = cast(places, I64)
     if prod(values.shape[:-1]) > 1:
-        counted = reshape(al.counted((values.size,), 0), values.shape)
+        counted = reshape(al.position_along((values.size,), 0), values.shape)
         first = al.take(counted, values.rank - 1, 0, 1)
         flat = al.add(flat, broadcast(first, places.shape))
     return gather(reshape(values, (values.size,)), flat, 0)

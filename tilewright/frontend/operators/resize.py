@@ -18,7 +18,7 @@ from tilewright.base.dtypes import F32, I8, I32, U8, DType
 from tilewright.base.errors import InvalidModel, ShapeError, UnsupportedOp
 from tilewright.base.model_limits import within
 from tilewright.frontend import arithmetic as al
-from tilewright.frontend.arithmetic import picked, repeated
+from tilewright.frontend.arithmetic import gather_positions, repeat_each
 from tilewright.frontend.operator_table import operator
 from tilewright.graph import ops
 from tilewright.graph.node import (
@@ -175,7 +175,7 @@ def _nearest(x: Node, resized: Sequence[tuple[int, Axis]], kind: Resizing) -> No
         times, rest = divmod(size.new, size.old)
         even = not rest and np.array_equal(places, np.repeat(np.arange(size.old), times))
         views = even and _lies_last(x, axis)
-        x = repeated(x, times, axis) if views else picked(x, places, axis)
+        x = repeat_each(x, times, axis) if views else gather_positions(x, places, axis)
     return x
 
 
@@ -365,7 +365,7 @@ def _lies_last(x: Node, axis: int) -> bool:
 
 def _sum(x: Node, axis: int, taps: Neighbours) -> Node:
     pairs = zip(taps.places.T, taps.weights.T, strict=True)
-    terms = [al.mul(picked(x, places, axis), _line(w, x, axis)) for places, w in pairs]
+    terms = [al.mul(gather_positions(x, places, axis), _line(w, x, axis)) for places, w in pairs]
     return fold(al.add, terms)
 
 
@@ -374,7 +374,7 @@ def _phases(x: Node, axis: int, taps: Neighbours, times: int) -> Node:
     count = len(taps.places) // times
     terms = []
     for place, weights in zip(taps.places[0], taps.weights[:times].T, strict=True):
-        rows = repeated(al.take(x, axis, int(place), count), times, axis)
+        rows = repeat_each(al.take(x, axis, int(place), count), times, axis)
         tiled = broadcast(constant(weights[None], x.dtype), (count, times))
         line = reshape(tiled, (count * times, *[1] * (x.rank - axis - 1)))
         terms.append(al.mul(rows, line))

@@ -206,8 +206,8 @@ def group_query_attention(
     if softcap:
         scores = al.mul(al.apply("tanh", al.div(scores, softcap)), softcap)
     number = reshape(past, (1, 1))
-    last_key = al.add(number, cast(al.counted((rows, room), 0), I32))
-    keys = cast(al.counted((rows, room), 1), I32)
+    last_key = al.add(number, cast(al.position_along((rows, room), 0), I32))
+    keys = cast(al.position_along((rows, room), 1), I32)
     seen = al.apply("le", keys, last_key)
     if local_window_size >= 0:
         seen = al.apply("and", seen, al.less(al.sub(last_key, local_window_size), keys))

@@ -357,7 +357,7 @@ def lp_pool(
 ) -> Node:
     given = spans(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
     axes = [_ceiled(s, ceil_mode)[1] for s in given]
-    return al.channels_first(al.rooted(_pooled(al.powered(x, p), axes, "sum", 0), p))
+    return al.channels_first(al.norm_of_terms(_pooled(al.norm_terms(x, p), axes, "sum", 0), p))
 
 
 def _spatial(x: Node) -> tuple[int, ...]:
@@ -376,5 +376,5 @@ def global_max_pool(x: Node) -> Node:
 
 @operator("GlobalLpPool")
 def global_lp_pool(x: Node, *, p: int = 2) -> Node:
-    sums = al.total(al.channels_last(al.powered(x, p)), _spatial(x))
-    return al.channels_first(al.rooted(sums, p))
+    sums = al.total(al.channels_last(al.norm_terms(x, p)), _spatial(x))
+    return al.channels_first(al.norm_of_terms(sums, p))

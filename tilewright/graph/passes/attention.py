@@ -31,7 +31,7 @@ from tilewright.graph.node import (
     transpose,
 )
 from tilewright.graph.passes.algebra import constant_value
-from tilewright.graph.views import below, offset
+from tilewright.graph.views import offset, operand_indices
 from tilewright.kernel.index import Index, Var, index, stride
 
 Indices = tuple[Index, ...]
@@ -125,7 +125,7 @@ def _peel(x: Node, at: Indices) -> tuple[Node, Indices, int, tuple[Node, ...], b
         clean = _nan_to_zero(x)
         if isinstance(x.op, (ops.Reshape, ops.Transpose)):
             views.append(x)
-            at, x = below(x, at), x.inputs[0]
+            at, x = operand_indices(x, at), x.inputs[0]
         elif rounding(x):
             x = x.inputs[0]
         elif clean is not None:
@@ -183,7 +183,7 @@ def _contractions(x: Node, at: Indices) -> Iterator[tuple[Node, Indices]]:
             case ops.Elementwise():
                 operands = [(i, at) for i in x.inputs]
             case ops.Reshape() | ops.Transpose():
-                operands = [(x.inputs[0], below(x, at))]
+                operands = [(x.inputs[0], operand_indices(x, at))]
         fresh = [pair for pair in dict.fromkeys(operands) if pair not in seen]
         seen.update(fresh)
         pending += reversed(fresh)

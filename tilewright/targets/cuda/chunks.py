@@ -24,7 +24,7 @@ from tilewright.kernel.expr import Expr, Load, Reg
 from tilewright.kernel.index import Index, index
 from tilewright.kernel.tree import walk
 from tilewright.targets.brace_text import registers
-from tilewright.targets.cuda.clock_model import passes
+from tilewright.targets.cuda.clock_model import passes_per_chunk
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def chunks_of(fn: l.TileFn) -> Chunks | None:
             before, refill, after = *_split(stmts[:n], s), stmts[n + 1 :]
             known = s.begin == Index() or refill
             several = s.chunk > 1 and (s.step > 1 or _met(s))
-            every = s.chunk if s.chunk > 1 else passes(fn, s.body)
+            every = s.chunk if s.chunk > 1 else passes_per_chunk(fn, s.body)
             if not known or several or ceil(s.var.extent / s.step) <= every:
                 return None
             if not _fresh(fn, before, s) or not (fn.thread or _apart(fn, stmts, after)):
@@ -123,7 +123,9 @@ def _apart(fn: l.TileFn, stmts: Sequence[l.Stmt], after: Sequence[l.Stmt]) -> bo
     """True if threads that compute a tile each can all reach the loop's barriers: none returns
     early at an index out of range, all state is in registers, and all stores come after the
     loop."""
-    stores = [sum(isinstance(s, l.Store) for s in l.each(part)) for part in (stmts, after)]
+    stores = [
+        sum(isinstance(s, l.Store) for s in l.every_statement(part)) for part in (stmts, after)
+    ]
     ends = any(l.gathers(stmts))
     return not (fn.scratch or ends or stores[0] > stores[1])
 

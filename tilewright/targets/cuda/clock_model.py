@@ -26,12 +26,12 @@ LATENCY = 128
 CLOCKS = 2048
 
 
-def is_long(fn: l.TileFn) -> bool:
+def is_long_tile(fn: l.TileFn) -> bool:
     """True if a whole tile takes longer than the time between two checks of the budget."""
     return clocks(fn, fn.body) > CLOCKS
 
 
-def passes(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
+def passes_per_chunk(fn: l.TileFn, body: Sequence[l.Stmt]) -> int:
     """The number of passes of a loop that take about `CLOCKS`, as a power of two."""
     return 1 << max(1, int(CLOCKS / max(1.0, clocks(fn, body)))).bit_length() - 1
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tilewright.kernel.loops import TileFn
 from tilewright.targets.brace_text import at, body, declarations, lines
 from tilewright.targets.cuda.chunks import Chunks, chunks_of
-from tilewright.targets.cuda.clock_model import is_long, passes
+from tilewright.targets.cuda.clock_model import is_long_tile, passes_per_chunk
 from tilewright.targets.cuda.emit import CudaDialect, areas_of, parameters, tile_of
 from tilewright.targets.cuda.units import part_of
 from tilewright.targets.gpu.gpu_target import group_of
@@ -96,7 +96,7 @@ def elastic(fn: TileFn) -> Elastic:
         text += [f"    {line}" for line in _tile(fn, d)]
         text += _by_chunks(fn, d, parts, threads)
     # The worker requested the budget when a short tile began, and need not request it again.
-    looks = "true" if parts is None and is_long(fn) else "false"
+    looks = "true" if parts is None and is_long_tile(fn) else "false"
     text += [
         f"    if (threadIdx.x == 0) next_task(turn, tasks[side ^ 1], worker, own, {looks});",
         "    __syncthreads();",
@@ -107,7 +107,7 @@ def elastic(fn: TileFn) -> Elastic:
     ]
     saved = parts.bytes * threads if parts else 0
     short = parts is None and not fn.thread
-    per_task = min(MOST_PER_TASK, passes(fn, fn.body)) if short else 1
+    per_task = min(MOST_PER_TASK, passes_per_chunk(fn, fn.body)) if short else 1
     return Elastic("\n".join(text), saved, parts.count if parts else 1, per_task)
 
 

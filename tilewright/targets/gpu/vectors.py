@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tilewright.base.dtypes import F16, I8, U8
 from tilewright.kernel.expr import Dot, Load, lanes_of
-from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, each
+from tilewright.kernel.loops import CopyAhead, Set, Stmt, Store, TileFn, every_statement
 from tilewright.kernel.tree import walk
 
 #: Bytes of a word; elements of a vector in memory.
@@ -19,7 +19,7 @@ WORD = LANES = 4
 
 def statements(stmts: tuple[Stmt, ...]) -> Iterator[Set | Store | CopyAhead]:
     """All statements that compute a value or copy one."""
-    return (s for s in each(stmts) if isinstance(s, Set | Store | CopyAhead))
+    return (s for s in every_statement(stmts) if isinstance(s, Set | Store | CopyAhead))
 
 
 def vectors(stmts: tuple[Stmt, ...]) -> dict[int, int]:

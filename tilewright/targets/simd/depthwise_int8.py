@@ -15,7 +15,7 @@ from itertools import product as combinations
 
 from tilewright.base.dtypes import I8, I32, U8
 from tilewright.kernel.builder import Values
-from tilewright.kernel.expr import Const, Dot, Expr, Load, Reg, zipped
+from tilewright.kernel.expr import Const, Dot, Expr, Load, Reg, interleave
 from tilewright.kernel.form import ByteWindows, form_as
 from tilewright.kernel.index import Index, Var, index, stride
 from tilewright.kernel.loops import TileFn
@@ -151,8 +151,10 @@ class _TapUnit(Unit):
             self.b.set(reg.name, Load(ops.row.buffer, at, U8, BYTES, TAP_CHANNELS))
             x.append(reg)
         x += x[-1:] * (GROUP - len(x))  # any value will do where the weights are zero
-        pairs = [self._keep(f"p{number}_{t}", zipped(x[t], x[t + 1], 1, False)) for t in (0, 2)]
-        return [self._keep(f"z{number}_{q}", zipped(pairs[0], pairs[1], 2, q == 1)) for q in (0, 1)]
+        pairs = [self._keep(f"p{number}_{t}", interleave(x[t], x[t + 1], 1, False)) for t in (0, 2)]
+        return [
+            self._keep(f"z{number}_{q}", interleave(pairs[0], pairs[1], 2, q == 1)) for q in (0, 1)
+        ]
 
     def _keep(self, name: str, value: Expr) -> Reg:
         self.b.set(name, value)

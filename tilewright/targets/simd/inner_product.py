@@ -21,7 +21,7 @@ from tilewright.kernel.roles import Operands
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.schedule import Schedule
 from tilewright.targets.simd.machine import TILE_WORK, Machine
-from tilewright.targets.simd.microkernel import moved
+from tilewright.targets.simd.microkernel import shifted
 from tilewright.targets.simd.vectorize import across_lanes, scalar
 
 
@@ -158,7 +158,7 @@ class _Dots:
             for u in range(count):
                 for i, j in pairs:
                     acc = self._sum((i, j), lanes)
-                    factors = moved(down[i], u * lanes), moved(across[j], u * lanes)
+                    factors = shifted(down[i], u * lanes), shifted(across[j], u * lanes)
                     b.add(Set(acc.name, Call("fma", (*factors, acc), F32, lanes)))
 
         with nest(b, tuple(outer), values) as inside:
@@ -182,7 +182,7 @@ class _Dots:
             return [self.b.resolve(Load(load.buffer, i, F32, lanes)) for i in each]
         start = load.index.substitute({**at, axis: first})
         resolved = self.b.resolve(Load(load.buffer, start, F32, lanes))
-        return [moved(resolved, by * i) for i in range(count)]
+        return [shifted(resolved, by * i) for i in range(count)]
 
     def _store(self, at: Values, pair: tuple[int, int], rest: int) -> None:
         whole = across_lanes("sum", self._sum(pair, self.lanes))

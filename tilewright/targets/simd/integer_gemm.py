@@ -28,7 +28,7 @@ from tilewright.kernel.tree import rewrite, walk
 from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import WalkSchedule, tiled
 from tilewright.targets.simd.machine import TILE_WORK, Machine, around
-from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, moved
+from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, shifted
 from tilewright.targets.simd.products import ProductRules
 from tilewright.targets.simd.vectorize import BYTES, LANES, storable, vector
 
@@ -181,11 +181,11 @@ class _DotMicro(Microkernel):
         row_depth, col_depth = (stride(x.index, inner) or 0 for x in (self.ops.row, col_load))
         for u in range(count):
             for i, row in enumerate(first):
-                splat = moved(row, row_depth * u)
+                splat = shifted(row, row_depth * u)
                 for (j, h), col in cols.items():
                     acc = self._part(i, j, h)
                     self.b.add(
-                        Set(acc.name, Dot(acc, splat, moved(col, col_depth * u), self.narrow))
+                        Set(acc.name, Dot(acc, splat, shifted(col, col_depth * u), self.narrow))
                     )
 
     def _finish(self, points: TileRows, panel: Panel) -> None:

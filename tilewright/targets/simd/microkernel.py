@@ -58,7 +58,7 @@ class TileRows:
             at = [offset + rest for offset in self._offsets]
             return [b.resolve(self._ops.row.at(i)) for i in at]
         first = b.resolve(self._ops.row.substitute({**values, **self.points[0]}))
-        return [moved(first, step * i) for i in range(len(self.points))]
+        return [shifted(first, step * i) for i in range(len(self.points))]
 
 
 def _point(b: Builder, ops: Operands, row: Index) -> Values:
@@ -269,8 +269,8 @@ class Microkernel:
             pairs.sort(key=lambda pair: pair[1])
         sums = [(i, j, self._sum(i, j)) for i, j in pairs]
         for u in range(count):
-            across = [moved(col, col_depth * u) for col in cols]
-            down = [Splat(moved(row, row_depth * u), lanes) for row in first]
+            across = [shifted(col, col_depth * u) for col in cols]
+            down = [Splat(shifted(row, row_depth * u), lanes) for row in first]
             for i, j, acc in sums:
                 self.b.add(Set(acc.name, Call("fma", (down[i], across[j], acc), F32, lanes)))
 
@@ -304,7 +304,7 @@ class Microkernel:
                 col = self._column(panel.number, j, valid, values)
                 for u in range(steps):
                     at = self._staged(panel, inside, local + u, j)
-                    self.b.store(staged, at, moved(col, depth * u))
+                    self.b.store(staged, at, shifted(col, depth * u))
 
         with self.b.loop("np", Index(), count) as panel:
             self._each_width(first, panel, copy)
@@ -337,7 +337,7 @@ class Microkernel:
         return low < 0 or high >= self.kernel.buffers[self.ops.col.buffer].size
 
 
-def moved(e: Expr, by: int) -> Expr:
+def shifted(e: Expr, by: int) -> Expr:
     """The same expression with all loads moved by `by` elements."""
     if not by:
         return e

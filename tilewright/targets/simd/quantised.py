@@ -35,7 +35,7 @@ from tilewright.kernel.tree import rewrite
 from tilewright.targets.lite_space import Tile
 from tilewright.targets.simd.contraction import COLUMNS, WalkSchedule, tiled
 from tilewright.targets.simd.machine import TILE_WORK, Machine, aligned, around, even
-from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, moved
+from tilewright.targets.simd.microkernel import Microkernel, Panel, TileRows, shifted
 from tilewright.targets.simd.products import VARIED, ProductRules
 from tilewright.targets.simd.register_tiles import register_tiles
 from tilewright.targets.simd.vectorize import LANES, across_lanes, vector
@@ -252,7 +252,7 @@ class _BlockMicro(Microkernel):
         vectors = self._vectors(panel)
         quanta = [self._quanta(panel, j, values, start, steps) for j, _ in vectors]
         for u, columns in enumerate(zip(*quanta, strict=True)):
-            down = [Splat(moved(row, u), lanes) for row in first]
+            down = [Splat(shifted(row, u), lanes) for row in first]
             for (j, _), column in zip(vectors, columns, strict=True):
                 if len(down) > 1:
                     column = self._named("q", column)

@@ -13,7 +13,7 @@ from math import prod
 
 from tilewright.kernel.builder import Builder, Values
 from tilewright.kernel.expr import Acc, Expr, Load, Reg
-from tilewright.kernel.form import Transposition, classify, turned
+from tilewright.kernel.form import Transposition, classify, transposed_loads
 from tilewright.kernel.index import Index, Var, index, unflatten
 from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
@@ -63,7 +63,7 @@ def _axes(kernel: Kernel) -> list[Var]:
 
 
 def _turned(kernel: Kernel, c: Var) -> list[Load]:
-    return [x for x in turned(kernel, c) if storable(x.dtype)]
+    return [x for x in transposed_loads(kernel, c) if storable(x.dtype)]
 
 
 def lower(kernel: Kernel, schedule: TransposeSchedule) -> TileFn:

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 from tilewright.base.errors import BundleVersion, of_kind
 from tilewright.base.sections import Build, File, Section
-from tilewright.kernel.loops import settled
+from tilewright.kernel.loops import at_fixed_shape
 from tilewright.kernel.spec import Kernel
 from tilewright.plan import Program
 from tilewright.targets.device_class import DeviceClass
@@ -99,7 +99,7 @@ class Wasm:
         for schedule in dict.fromkeys(schedules.values()):
             loops = lower(kernel, schedule)
             if alone:
-                loops = settled(loops)
+                loops = at_fixed_shape(loops)
             # All kernels get the same name here, so that equal kernels give equal code.
             nameless = replace(loops, name="kernel")
             variants = [v for v in schedules if schedules[v] == schedule]

@@ -70,7 +70,7 @@ def cell(shape: str) -> str:
     return "i32x4" if shape == "mask" else shape
 
 
-def minus(flag: Expr) -> Expr:
+def flag_to_mask(flag: Expr) -> Expr:
     """A flag, 0 or 1, as a lane of a mask."""
     if is_const(flag):
         return times(flag, -1)
@@ -160,7 +160,7 @@ def nmadd(b: FuncBuilder, x: Expr, y: Expr, z: Expr) -> Expr:
     return Op("f32x4.relaxed_nmadd", (x, y, z))
 
 
-def choose(b: FuncBuilder, mask: Expr, x: Expr, y: Expr) -> Expr:
+def select_lanes(b: FuncBuilder, mask: Expr, x: Expr, y: Expr) -> Expr:
     """x where the mask is set, else y, lane by lane; a mask lane is all ones or all zeros."""
     # x86 can blend by a mask in one instruction; v128.bitselect takes several.
     b.relaxed = True
@@ -225,7 +225,7 @@ SEVERAL: dict[tuple[str, str], Recipe] = {
     ("nibble", "i32"): _nibble,
     ("nibble", "i32x4"): _nibbles,
     **{("where", s): _where for s in ("f32", "f64", "i32", "i64", "flag")},
-    **{("where", s): choose for s in ("f32x4", "i32x4", "mask")},
+    **{("where", s): select_lanes for s in ("f32x4", "i32x4", "mask")},
 }
 
 

@@ -30,7 +30,7 @@ def put(address: int, value: Expr, base: Expr | None = None) -> Effect:
     return Effect(atomic("i32.atomic.store", address, value, base=base))
 
 
-def left(check: int, index: Expr) -> tuple[Store, Store]:
+def report_out_of_range(check: int, index: Expr) -> tuple[Store, Store]:
     """The two stores by which a kernel reports an index (i64) that is out of range."""
     number = Store("i32.store", const(0), CHECK, const(check + 1), -1)
     return number, Store("i64.store", const(0), INDEX, index, -1)
@@ -61,7 +61,7 @@ def or_default(value: Expr, default: int) -> Expr:
     return op("select", value, const(default), value)
 
 
-def least(a: Expr, b: Expr) -> Expr:
+def minimum(a: Expr, b: Expr) -> Expr:
     """The smaller of two numbers."""
     return op("select", a, b, op("i32.lt_s", a, b))
 

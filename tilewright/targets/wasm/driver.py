@@ -65,8 +65,8 @@ from tilewright.targets.wasm.control_words import (
     get,
     i32_locals,
     i64,
-    least,
     line_of,
+    minimum,
     or_default,
     put,
     sleep_on,
@@ -211,7 +211,7 @@ def _work() -> Func:
         BrIf(3, const(1)),
     )
     following = (  # in: if exhausted, loop, block
-        Assign(step, least(add(step, word(SKIP)), last)),
+        Assign(step, minimum(add(step, word(SKIP)), last)),
         place,
         If(
             op("i32.or", flag(WAITS), op("i32.eq", step, last)),
@@ -229,7 +229,7 @@ def _work() -> Func:
         Assign(begin, op("i32.mul", op("select", mirrored, ticket, flag(BACK)), word(GRAIN))),
         Run(
             SLOT_TYPE,
-            (word(ARGS), begin, least(add(begin, word(GRAIN)), word(TILES))),
+            (word(ARGS), begin, minimum(add(begin, word(GRAIN)), word(TILES))),
             word(SLOT),
         ),
         Assign(finished, add(finished, const(1))),
@@ -258,7 +258,7 @@ def _work() -> Func:
             ),
         ),
         Assign(spins, const(0)),
-        Assign(stop, least(add(step, word(SKIP)), last)),
+        Assign(stop, minimum(add(step, word(SKIP)), last)),
         Loop(tiles),
         BrIf(0, const(1)),
     )

@@ -36,7 +36,7 @@ from tilewright.targets.wasm.ir import (
     const,
     op,
 )
-from tilewright.targets.wasm.naive import written_out
+from tilewright.targets.wasm.naive import inline_indices
 from tilewright.targets.wasm.values import ValueLowering
 from tilewright.targets.wasm.wasm_target import WasmTarget
 
@@ -260,7 +260,7 @@ class _Block:
 def lower(fn: l.TileFn, target: WasmTarget, placed: bool = True) -> Lowered:
     """The Wasm IR of a kernel before the passes; `placed` as in `FuncBuilder`."""
     if not placed:
-        fn = written_out(fn)
+        fn = inline_indices(fn)
     args, first, last = (Local(name, "i32", 0) for name in ("args", "first", "last"))
     inline = mathlib.inlined(fn)
     offsets, scratch = scratch_offsets(fn)

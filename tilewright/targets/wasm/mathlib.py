@@ -18,7 +18,7 @@ from tilewright.kernel import loops as l
 from tilewright.kernel.loops import For, LetGather, Set, Stmt, Store, TileFn
 from tilewright.targets.coefficients import COEFFICIENTS, HALF_PI, LN2_HIGH, LN2_LOW, LOG2E
 from tilewright.targets.wasm import int64_math
-from tilewright.targets.wasm.arith import choose, madd, nmadd
+from tilewright.targets.wasm.arith import madd, nmadd, select_lanes
 from tilewright.targets.wasm.build import FuncBuilder
 from tilewright.targets.wasm.ir import Assign, Expr, Func, If, Invoke, Local, Op, const, op
 from tilewright.targets.wasm.wasm_target import WasmTarget
@@ -37,7 +37,7 @@ def f16(b: FuncBuilder, x: Expr) -> Expr:
     large = b.vec(op("i32x4.add", power, b.i32x4(MOVED)))
     rounded = b.vec(op("f32x4.sub", op("f32x4.add", size, large), large))
     endless = b.vec(op("f32x4.ge", rounded, b.i32x4(BEYOND)))
-    value = choose(b, endless, b.i32x4(EXPONENT), rounded)
+    value = select_lanes(b, endless, b.i32x4(EXPONENT), rounded)
     return op("v128.or", value, op("v128.xor", x, size))
 
 
@@ -47,7 +47,7 @@ def bf16(b: FuncBuilder, x: Expr) -> Expr:
     odd = op("v128.and", op("i32x4.shr_u", x, const(16)), b.i32x4(1))
     carried = op("i32x4.add", op("i32x4.add", x, b.i32x4(0x7FFF)), odd)
     even = b.vec(op("v128.and", carried, b.i32x4(-(1 << 16))))
-    return choose(b, op("f32x4.eq", x, x), even, x)
+    return select_lanes(b, op("f32x4.eq", x, x), even, x)
 
 
 #: The largest angle that is reduced by parts of pi / 2; `longs.angle` reduces larger ones.
@@ -167,7 +167,7 @@ def _split(b: FuncBuilder, x: Expr) -> tuple[Local, Local]:
     0."""
     x = b.vec(x)
     tiny = b.vec(op("f32x4.lt", x, b.f32x4(2.0**-126)))
-    lifted = b.vec(choose(b, tiny, _mul(x, b.f32x4(2.0**23)), x))
+    lifted = b.vec(select_lanes(b, tiny, _mul(x, b.f32x4(2.0**23)), x))
     root_half = 0x3F3504F3
     e = b.vec(op("i32x4.shr_s", op("i32x4.sub", lifted, b.i32x4(root_half)), const(23)))
     mantissa = op("i32x4.sub", lifted, op("i32x4.shl", e, const(23)))
@@ -205,10 +205,10 @@ def log1p(b: FuncBuilder, x: Expr) -> Expr:
 def _log_limits(b: FuncBuilder, x: Local, value: Expr) -> Expr:
     """`value`, except for the logarithms of 0, infinity, negative numbers and NaN."""
     inf, zero = b.i32x4(INF_BITS), b.f32x4(0.0)
-    other = choose(b, op("f32x4.eq", x, zero), b.i32x4(INF_BITS + SIGN), b.i32x4(NAN_BITS))
-    other = choose(b, op("f32x4.eq", x, inf), inf, other)
+    other = select_lanes(b, op("f32x4.eq", x, zero), b.i32x4(INF_BITS + SIGN), b.i32x4(NAN_BITS))
+    other = select_lanes(b, op("f32x4.eq", x, inf), inf, other)
     normal = op("v128.and", op("f32x4.gt", x, zero), op("f32x4.lt", x, inf))
-    return choose(b, b.vec(normal), value, b.vec(other))
+    return select_lanes(b, b.vec(normal), value, b.vec(other))
 
 
 def _reduced(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
@@ -235,7 +235,9 @@ def _reduced_far(b: FuncBuilder, x: Local) -> tuple[Local, Local]:
     size = b.vec(op("f32x4.abs", x))
     far = op("f32x4.gt", size, b.f32x4(FAR))
     finite = b.vec(op("v128.and", far, op("f32x4.lt", size, b.i32x4(INF_BITS))))
-    return b.vec(choose(b, finite, rest, r)), b.vec(choose(b, finite, quarters, rounded))
+    return b.vec(select_lanes(b, finite, rest, r)), b.vec(
+        select_lanes(b, finite, quarters, rounded)
+    )
 
 
 def _trig(turn: int) -> Callable[[FuncBuilder, Local, Local], Expr]:
@@ -249,7 +251,7 @@ def _trig(turn: int) -> Callable[[FuncBuilder, Local, Local], Expr]:
         if turn:
             quadrant = b.vec(op("i32x4.add", quadrant, b.i32x4(turn)))
         minus = op("v128.and", op("i32x4.shl", quadrant, const(30)), b.i32x4(SIGN))
-        return op("v128.xor", choose(b, _odd(quadrant), cos, sin), minus)
+        return op("v128.xor", select_lanes(b, _odd(quadrant), cos, sin), minus)
 
     return fn
 
@@ -262,7 +264,7 @@ def _tan(b: FuncBuilder, r: Local, quadrant: Local) -> Expr:
     """tan(r), or -1 / tan(r) after an odd number of quarter turns."""
     square = b.vec(_mul(r, r))
     value = b.vec(madd(b, _mul(square, _poly(b, "TAN", square)), r, r))
-    return choose(b, b.vec(_odd(quadrant)), op("f32x4.div", b.f32x4(-1.0), value), value)
+    return select_lanes(b, b.vec(_odd(quadrant)), op("f32x4.div", b.f32x4(-1.0), value), value)
 
 
 #: Functions of angles, from the rest of the angle and the number of quarter turns.
@@ -322,9 +324,9 @@ def _size_of_power(b: FuncBuilder, x: Local, y: Local) -> Expr:
     # 2^n in two steps, because n may be 128.
     half = b.vec(op("f32x4.floor", _mul(n, b.f32x4(0.5))))
     value = _mul(_mul(value, _power_of_two(b, half)), _power_of_two(b, _sub(n, half)))
-    value = choose(b, op("f32x4.gt", total, b.f32x4(88.8)), b.i32x4(INF_BITS), value)
-    value = choose(b, op("f32x4.lt", total, b.f32x4(-87.4)), b.f32x4(0.0), b.vec(value))
-    return choose(b, op("f32x4.eq", total, total), b.vec(value), total)
+    value = select_lanes(b, op("f32x4.gt", total, b.f32x4(88.8)), b.i32x4(INF_BITS), value)
+    value = select_lanes(b, op("f32x4.lt", total, b.f32x4(-87.4)), b.f32x4(0.0), b.vec(value))
+    return select_lanes(b, op("f32x4.eq", total, total), b.vec(value), total)
 
 
 def pow_(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
@@ -340,13 +342,13 @@ def pow_(b: FuncBuilder, x: Expr, y: Expr) -> Expr:
         "v128.and", op("f32x4.lt", x, b.f32x4(0.0)), op("f32x4.lt", size, b.i32x4(INF_BITS))
     )
     bad = op("v128.andnot", negative, whole)
-    value = choose(b, bad, b.i32x4(NAN_BITS), b.vec(value))
+    value = select_lanes(b, bad, b.i32x4(NAN_BITS), b.vec(value))
     sure = op("v128.or", op("f32x4.eq", y, b.f32x4(0.0)), op("f32x4.eq", x, b.f32x4(1.0)))
     one = b.f32x4(1.0)
     minus_one = op(
         "v128.and", op("f32x4.eq", size, one), op("f32x4.eq", op("f32x4.abs", y), b.i32x4(INF_BITS))
     )
-    return choose(b, op("v128.or", sure, minus_one), one, b.vec(value))
+    return select_lanes(b, op("v128.or", sure, minus_one), one, b.vec(value))
 
 
 _MAKE: dict[str, Math] = {

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from tilewright.base.abi import CONTROL_BYTES, MEMORY_LIMIT, MOST_WORKERS, align
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Program
-from tilewright.plan.arena import arena_of, row
+from tilewright.plan.arena import arena_of, consecutive
 from tilewright.targets.protocol import Code
 from tilewright.targets.sharing import Costs, share, work_of
 from tilewright.targets.wasm.image import StepCall, image, image_bytes
@@ -54,11 +54,11 @@ def memory_map(
     """
     weights = align(CONTROL_BYTES)
     tensors = tuple(weights + t.offset for t in program.tensors)
-    images, at = row(
+    images, at = consecutive(
         [max(image_bytes(_calls(p, c)) for c in codes.values()) for p in program.plans],
         weights + program.tensor_bytes,
     )
-    states, arena = row([s.bytes for s in program.states], at)
+    states, arena = consecutive([s.bytes for s in program.states], at)
     placed = [arena_of(plan, lambda v: v.bytes) for plan in program.plans]
     arena_bytes = max((total for _, total in placed), default=0)
     values = tuple(

@@ -21,7 +21,7 @@ from tilewright.kernel.index import Index, Var
 _Named = dict[Var, Index]
 
 
-def written_out(fn: l.TileFn) -> l.TileFn:
+def inline_indices(fn: l.TileFn) -> l.TileFn:
     """The function in which no sum or multiple of variables has a name."""
     named: _Named = {}
     prologue = _stmts(fn.prologue, named)

@@ -23,14 +23,14 @@ from tilewright.targets.wasm.arith import (
     VALTYPE,
     cell,
     clamp_const,
-    minus,
+    flag_to_mask,
     scalar_const,
     shape_of,
     wrap,
 )
 from tilewright.targets.wasm.build import Addresses, FuncBuilder, Terms
 from tilewright.targets.wasm.casts import cast
-from tilewright.targets.wasm.control_words import left
+from tilewright.targets.wasm.control_words import report_out_of_range
 from tilewright.targets.wasm.ir import (
     ANY_LOW,
     LOWEST_ADDRESS,
@@ -123,7 +123,11 @@ class ValueLowering:
         shape = "i64" if wide else "i32"
         x = self.b.let(self.value(value), shape, "g", 0)
         limit = Op(f"{shape}.const", (), (extent,))
-        told = () if check is None else left(check, x if wide else op("i64.extend_i32_s", x))
+        told = (
+            ()
+            if check is None
+            else report_out_of_range(check, x if wide else op("i64.extend_i32_s", x))
+        )
         self.b.emit(If(op(f"{shape}.ge_u", x, limit), (*told, Trap())))
         return self.b.let(op("i32.wrap_i64", x), "i32", "g", 0) if wide else x
 
@@ -254,7 +258,7 @@ class ValueLowering:
             return self.const(k.Const(e.value.value, dtype, e.lanes))
         shape = shape_of(dtype, e.lanes)
         value = self.load(e.value, True) if isinstance(e.value, k.Load) else self.value(e.value)
-        return op(f"{cell(shape)}.splat", minus(value) if shape == "mask" else value)
+        return op(f"{cell(shape)}.splat", flag_to_mask(value) if shape == "mask" else value)
 
     def lanes(self, e: k.Lanes) -> Expr:
         shape = shape_of(e.dtype, e.lanes)
@@ -262,7 +266,7 @@ class ValueLowering:
         if len(values) == 1:
             return values[0]
         if shape == "mask":
-            values = [minus(v) for v in values]
+            values = [flag_to_mask(v) for v in values]
         # Lane 0 by a splat; the other lanes are overwritten right after.
         vector: Expr = op(f"{cell(shape)}.splat", values[0])
         for lane, v in enumerate(values[1:], 1):

@@ -2,14 +2,15 @@
 
 Input: none for the tables: in patterns {0} and {1} stand for operands, {t} for their type, {r} for
 the result's type and {u} for the type of shifts.  Functions without WGSL text are in prelude.py.
-For `larger` and `small`, an expression; their output is its text, or None for other expressions.
+For `max_magnitude` and `nibble_as_f32`, an expression; their output is its text, or None for other
+expressions.
 
-`larger` compares two magnitudes as integers: non-negative floats have the same order as their bits,
-with NaN above all, so no test for NaN is needed, and vectors can be compared.
+`max_magnitude` compares two magnitudes as integers: non-negative floats have the same order as
+their bits, with NaN above all, so no test for NaN is needed, and vectors can be compared.
 
-`small` converts 4-bit integers to f32 by bit operations: on GPUs a conversion is slower than an
-addition.  The 4 bits, at a constant place of a word, are put into the fraction of a number whose
-exponent matches their place, so only bits at the high end of a word need a shift:
+`nibble_as_f32` converts 4-bit integers to f32 by bit operations: on GPUs a conversion is slower
+than an addition.  The 4 bits, at a constant place of a word, are put into the fraction of a number
+whose exponent matches their place, so only bits at the high end of a word need a shift:
 
     f32(nibble(w, 8)) - 8   ->   bitcast<f32>((w & 0xf00) | exponent of 2^15) - (2^15 + 8)
 """
@@ -62,7 +63,7 @@ PACK = {
 }  # fmt: skip
 
 
-def larger(e: Call, args: list[str]) -> str | None:
+def max_magnitude(e: Call, args: list[str]) -> str | None:
     """The text of max(|a|, |b|)."""
     if e.fn != "max" or e.dtype != F32 or not all(map(_is_magnitude, e.operands)):
         return None
@@ -88,7 +89,7 @@ MANTISSA, LAST, SHIFT = 23, 16, 12
 BIAS = 127
 
 
-def small(e: Call, text_of: Callable[[Expr], str]) -> str | None:
+def nibble_as_f32(e: Call, text_of: Callable[[Expr], str]) -> str | None:
     """The text of (f32(nibble(words, place)) - zero), where place and zero are constants."""
     number, zero = e, 0.0
     if e.fn == "sub" and isinstance(e.operands[0], Call) and isinstance(e.operands[1], Const):

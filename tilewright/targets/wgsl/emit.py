@@ -39,8 +39,8 @@ from tilewright.targets.wgsl.calls import (
     LONG,
     PACK,
     UNPACK,
-    larger,
-    small,
+    max_magnitude,
+    nibble_as_f32,
 )
 from tilewright.targets.wgsl.packed_bytes import as_floats, element, in_bytes
 from tilewright.targets.wgsl.prelude import head, prelude
@@ -132,7 +132,7 @@ class WgslDialect(Dialect):
             return as_floats(args[0], dtype)
         if self.words(dtype, e.lanes):  # unpack
             args = [f"unpack4x{dtype.name.upper()}({args[0]})"]
-        known = small(e, lambda words: value_of(words, self)) or larger(e, args)
+        known = nibble_as_f32(e, lambda words: value_of(words, self)) or max_magnitude(e, args)
         if known is not None:
             return known
         if e.fn == "cast":

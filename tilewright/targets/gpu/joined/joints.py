@@ -22,7 +22,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.kernel.tree import rewrite, walk
 from tilewright.plan import Plan, Step
-from tilewright.targets.gpu.joined import side_by_side
+from tilewright.targets.gpu.joined import horizontal_fusion
 from tilewright.targets.gpu.pointwise.schedule import SHORT
 from tilewright.targets.gpu.product.chains import Chain, chained, for_chain
 from tilewright.targets.gpu.product.strategies import FEW_ROWS, lower_chain
@@ -71,9 +71,11 @@ def joint_alternatives(
     """
     if joint.chain is None:
         usual = [each[-1] for each in codes]
-        if not all(side_by_side.suits(code.loops) for code in usual):
+        if not all(horizontal_fusion.suits(code.loops) for code in usual):
             return []
-        return [(side_by_side.together([code.loops for code in usual]), usual[0].schedule)]
+        return [
+            (horizontal_fusion.fuse_horizontally([code.loops for code in usual]), usual[0].schedule)
+        ]
     found: list[tuple[TileFn, Schedule]] = []
     for code in codes[-1]:
         made = lower_chain(joint.chain, code.schedule)

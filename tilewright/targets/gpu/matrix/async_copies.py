@@ -31,11 +31,11 @@ from tilewright.targets.gpu.matrix.operands import (
 )
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
 from tilewright.targets.gpu.matrix.tiles import MatrixTile
-from tilewright.targets.gpu.tile.addressing import Placed
-from tilewright.targets.gpu.tile.staging import Piece, inside, shared_out
+from tilewright.targets.gpu.tile.addressing import TilePosition
+from tilewright.targets.gpu.tile.staging import OperandTile, inside, shared_out
 
 
-class Copied:
+class CopiedOperand:
     """One operand's blocks in shared memory, in lines of steps or of rows (or columns).
 
     Panels of the memory layout stay panels in shared memory: a copy of 128 adjacent bytes to eight
@@ -45,67 +45,76 @@ class Copied:
     apart: elements from a panel to the next one
     """
 
-    def __init__(self, b: Builder, piece: Piece, lie: OperandLayout, s: MatrixSchedule) -> None:
-        self.b, self.piece, self.lie, self.s = b, piece, lie, s
+    def __init__(
+        self, b: Builder, piece: OperandTile, operand: OperandLayout, s: MatrixSchedule
+    ) -> None:
+        self.b, self.piece, self.operand, self.s = b, piece, operand, s
         width, depth = piece.width, s.depth
-        self.panel = 0 if lie.along or width % (lie.panel or width + 1) else lie.panel
-        self.run, self.apart = self.panel * lie.group, self.panel * lie.group * depth
-        self.stride = self.run or stride_of(lie.along, width, depth, lie.dtype.size, lie.group)
-        self.size = (width if lie.along else depth) * self.stride * (width // (self.panel or width))
+        self.panel = 0 if operand.along or width % (operand.panel or width + 1) else operand.panel
+        self.run, self.apart = self.panel * operand.group, self.panel * operand.group * depth
+        self.stride = self.run or stride_of(
+            operand.along, width, depth, operand.dtype.size, operand.group
+        )
+        self.size = (
+            (width if operand.along else depth) * self.stride * (width // (self.panel or width))
+        )
 
     def within(self, place: Index, step: Index) -> Index:
         """The offset in a block of a step of one row (or column)."""
         if self.panel:
-            at = place % self.panel * self.lie.group
+            at = place % self.panel * self.operand.group
             return place // self.panel * self.apart + step * self.stride + at
-        line, at = (place, step) if self.lie.along else (step, place)
-        return line * self.stride + at * self.lie.group
+        line, at = (place, step) if self.operand.along else (step, place)
+        return line * self.stride + at * self.operand.group
 
     def scratch(self, depth: int) -> Scratch:
-        return Scratch(self.lie.dtype, self.s.stages * self.size)
+        return Scratch(self.operand.dtype, self.s.stages * self.size)
 
     def copy(self, stage: Index, block: Index) -> None:
         """Adds this thread's copies of a block; nothing is read beyond the ends."""
-        b, piece, lie = self.b, self.piece, self.lie
+        b, piece, operand = self.b, self.piece, self.operand
         ragged = piece.steps % self.s.depth != 0
         for place, step in self._units():
             row, at = piece.start + place, block * self.s.depth + step
             b.copy_ahead(
                 piece.area, stage * self.size + self.within(place, step),
-                Load(lie.load.buffer, element(lie, piece, row, at), lie.dtype, lie.lanes),
+                Load(
+                    operand.load.buffer, element(operand, piece, row, at),
+                    operand.dtype, operand.lanes,
+                ),
                 (Bound(row, piece.extent), *([Bound(at, piece.steps)] if ragged else [])),
             )  # fmt: skip
 
     def _units(self) -> Iterator[tuple[Index, Index]]:
         """First row (or column) and step of each copy; neighbouring threads copy adjacent bytes."""
-        lie, width, depth = self.lie, self.piece.width, self.s.depth
-        if lie.along:
-            shape: tuple[int, ...] = (width, depth // lie.units)
+        operand, width, depth = self.operand, self.piece.width, self.s.depth
+        if operand.along:
+            shape: tuple[int, ...] = (width, depth // operand.units)
         else:
             panel = self.panel or width
-            shape = (width // panel, depth, panel // lie.units)
+            shape = (width // panel, depth, panel // operand.units)
         for _, at in shared_out(self.b, shape):
-            if lie.along:
-                yield at[0], at[1] * lie.units
+            if operand.along:
+                yield at[0], at[1] * operand.units
             else:
-                yield at[0] * panel + at[2] * lie.units, at[1]
+                yield at[0] * panel + at[2] * operand.units, at[1]
 
 
 class CopiedTile(MatrixTile):
     """One tile whose operands are copied without change."""
 
-    sides: tuple[Copied, Copied]
-    kind: type[Copied] = Copied
+    sides: tuple[CopiedOperand, CopiedOperand]
+    kind: type[CopiedOperand] = CopiedOperand
     #: False: copies are issued before the products, which the threads wait for.
     late = False
 
-    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         found = required(
             operand_layouts(tile.kernel), "it cannot be copied", kernel=tile.kernel.name
         )
         pieces = tile.pieces(s.x1, s.y1)
-        made = (self.kind(self.b, p, lie, s) for p, lie in zip(pieces, found, strict=True))
+        made = (self.kind(self.b, p, operand, s) for p, operand in zip(pieces, found, strict=True))
         self.sides = next(made), next(made)
 
     @contextmanager
@@ -141,42 +150,46 @@ class CopiedTile(MatrixTile):
 
     def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
         side, s = self.sides[right], self.s
-        lie, group = side.lie, side.lie.group
+        operand, group = side.operand, side.operand.group
         if right:
             place = self.along * (s.columns * s.n) + number * s.n
         else:
             place = self.down * (s.rows * s.m) + number * s.m
         at = self.stage * side.size + side.within(place, self.slice * s.own + step * s.k // group)
-        area, across = side.piece.area, not lie.along
+        area, across = side.piece.area, not operand.along
         return LoadMatrix(
             name, right, area, self.b.address(at), side.stride, across, group if across else 1,
             side.run, side.apart,
         )  # fmt: skip
 
 
-class Swizzled(Copied):
+class SwizzledOperand(CopiedOperand):
     """Blocks in swizzled lines of 128 bytes, as a detached unit reads them.
 
     A line has steps, or 64 rows (or columns) of a step, after which those of the next step follow.
     Panels keep their layout: such a unit reads them, too.
     """
 
-    def __init__(self, b: Builder, piece: Piece, lie: OperandLayout, s: MatrixSchedule) -> None:
-        super().__init__(b, piece, lie, s)
+    def __init__(
+        self, b: Builder, piece: OperandTile, operand: OperandLayout, s: MatrixSchedule
+    ) -> None:
+        super().__init__(b, piece, operand, s)
         if self.panel:
             return
-        self.stride = LINE // lie.dtype.size
-        if not lie.along:
+        self.stride = LINE // operand.dtype.size
+        if not operand.along:
             self.panel = self.run = self.stride
             self.apart = s.depth * self.stride
         self.size = piece.width * s.depth
 
     def scratch(self, depth: int) -> Scratch:
-        return replace(super().scratch(depth), swizzled=self.stride * self.lie.dtype.size == LINE)
+        return replace(
+            super().scratch(depth), swizzled=self.stride * self.operand.dtype.size == LINE
+        )
 
 
 class WarpgroupTile(CopiedTile):
     """One tile by detached units (warp groups), which multiply while the next block is copied."""
 
-    kind = Swizzled
+    kind = SwizzledOperand
     late = True

@@ -17,7 +17,7 @@ from tilewright.kernel.index import Index, Var, index
 from tilewright.kernel.layout import Groups, Panels
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.tile.addressing import Places, operands
-from tilewright.targets.gpu.tile.staging import Piece, multiple, side_by_side
+from tilewright.targets.gpu.tile.staging import OperandTile, are_adjacent, multiple
 
 #: Bytes of one copy; the numbers of stages that are tried.
 COPIED, STAGES = 16, (2, 3, 4)
@@ -67,12 +67,14 @@ def operand_layouts(kernel: Kernel) -> tuple[OperandLayout, OperandLayout] | Non
     ops, form = operands(kernel), classify(kernel)
     axis = kernel.stages[0].axes[-1] if isinstance(form, ByteContraction) else None
     places = Places(ops, {})
-    rows = _lie(kernel, ops.row, axis, places.rows(1, Index(), 0))
-    columns = _lie(kernel, ops.col, axis, places.columns(1, Index(), 0))
+    rows = _operand_layout(kernel, ops.row, axis, places.rows(1, Index(), 0))
+    columns = _operand_layout(kernel, ops.col, axis, places.columns(1, Index(), 0))
     return None if rows is None or columns is None else (rows, columns)
 
 
-def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> OperandLayout | None:
+def _operand_layout(
+    kernel: Kernel, load: Expr, axis: Var | None, piece: OperandTile
+) -> OperandLayout | None:
     if not isinstance(load, Load):
         return None
     buffer = kernel.buffers[load.buffer]
@@ -80,28 +82,30 @@ def _lie(kernel: Kernel, load: Expr, axis: Var | None, piece: Piece) -> OperandL
     layout = buffer.layout
     panel = layout.width if isinstance(layout, Panels | Groups) else 0
     for along in (True, False):
-        lie = OperandLayout(load, dtype, axis, along, panel)
-        units = lie.units
+        operand = OperandLayout(load, dtype, axis, along, panel)
+        units = operand.units
         extent, steps = piece.extent, piece.steps
         whole = (steps if along else extent) % units == 0
         q = index(Var("q", extent if along else ceil(extent / units)))
         k = index(Var("k", ceil(steps / units) if along else steps))
         run = [
-            element(lie, piece, *((q, k * units + i) if along else (q * units + i, k)), part)
+            element(operand, piece, *((q, k * units + i) if along else (q * units + i, k)), part)
             for i in range(units)
-            for part in range(lie.group)
+            for part in range(operand.group)
         ]
-        if whole and side_by_side(run) and multiple(run[0], lie.lanes):
-            return lie
+        if whole and are_adjacent(run) and multiple(run[0], operand.lanes):
+            return operand
     return None
 
 
-def element(lie: OperandLayout, piece: Piece, place: Index, step: Index, part: int = 0) -> Index:
+def element(
+    operand: OperandLayout, piece: OperandTile, place: Index, step: Index, part: int = 0
+) -> Index:
     """The index in its buffer of an element, by row or column, step, and number in the step."""
     values = piece.point(place, step)
-    if lie.axis is not None:
-        values = values | {lie.axis: index(part)}
-    return lie.load.index.substitute(values)
+    if operand.axis is not None:
+        values = values | {operand.axis: index(part)}
+    return operand.load.index.substitute(values)
 
 
 def stride_of(along: bool, width: int, depth: int, size: int, group: int) -> int:

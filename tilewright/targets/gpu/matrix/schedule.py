@@ -225,4 +225,4 @@ def copied_as(types: str, kernel: Kernel) -> bool:
     """True if both operands can be copied directly as operands of these types."""
     found = operand_layouts(kernel)
     want = (U8, I8) if types == "u8-i32" else (TYPES[types].operand,) * 2
-    return found is not None and tuple(lie.dtype for lie in found) == want
+    return found is not None and tuple(operand.dtype for operand in found) == want

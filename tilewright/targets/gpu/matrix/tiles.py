@@ -32,11 +32,11 @@ from tilewright.kernel.loops import (
     ZeroMatrix,
 )
 from tilewright.targets.gpu.matrix.schedule import MatrixSchedule
-from tilewright.targets.gpu.matrix.vector_staging import side_in_lines
+from tilewright.targets.gpu.matrix.vector_staging import staged_in_vectors
 from tilewright.targets.gpu.product.integer_gemm import Bytes, ColumnCounts, sides_of_bytes
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP
-from tilewright.targets.gpu.tile.addressing import Placed, Sums, sides
-from tilewright.targets.gpu.tile.staging import LANES, PAD, Side, own, shared_out, staged
+from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides
+from tilewright.targets.gpu.tile.staging import LANES, PAD, StagedOperand, own, shared_out, staged
 
 
 class Area(Protocol):
@@ -51,7 +51,7 @@ class MatrixTile(ABC):
 
     sides: tuple[Area, Area]
 
-    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
         self.b, self.kernel, self.places, self.s = tile.b, tile.kernel, tile.places, s
         self.row0, self.col0, self.unit = tile.row0, tile.col0, s.unit
         b = self.b
@@ -118,7 +118,7 @@ class MatrixTile(ABC):
     def _store(self, patches: int) -> None:
         """Stores each result through the subgroup's area; the slices' results are added up in
         turn."""
-        b, s, output = self.b, self.s, Sums(self.b, self.kernel, self.places)
+        b, s, output = self.b, self.s, SumStore(self.b, self.kernel, self.places)
         each, others = s.m * s.pitch, s.down * s.along
         place = self.down * s.along + self.along
         units, threads = s.m * s.n // LANES, s.width * s.slices
@@ -149,9 +149,9 @@ def _result(i: int, j: int) -> str:
 class PartsTile(MatrixTile):
     """One tile whose operands are staged through registers, in parts of shared memory."""
 
-    sides: tuple[Side, Side]
+    sides: tuple[StagedOperand, StagedOperand]
 
-    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         b = self.b
         #: The parts of shared memory with this subgroup's rows, and with its columns.
@@ -168,11 +168,11 @@ class PartsTile(MatrixTile):
 class HalfTile(PartsTile):
     """Operands as f16, each step with all rows or columns; sums in f32."""
 
-    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         rows, columns = sides(tile, (s.x1, s.y1))
         parts = (rows, s.x1 // s.down), (columns, s.y1 // s.along)
-        made = (side_in_lines(side, tile.kernel, part, s.own, PAD) for side, part in parts)
+        made = (staged_in_vectors(side, tile.kernel, part, s.own, PAD) for side, part in parts)
         self.sides = next(made), next(made)
 
     def load(self, name: str, right: bool, step: int, number: int) -> LoadMatrix:
@@ -208,7 +208,7 @@ class _Words(Bytes):
         return self.where(place, step) * BYTES_PER_STEP
 
     def scratch(self, depth: int) -> Scratch:
-        groups = Side.scratch(self, depth)
+        groups = StagedOperand.scratch(self, depth)
         return Scratch(I8, groups.size * BYTES_PER_STEP, groups.part * BYTES_PER_STEP)
 
     def _groups(self, depth: int) -> Iterator[tuple[int, Index, Index]]:
@@ -225,7 +225,7 @@ class ByteTile(PartsTile):
 
     sides: tuple[_Words, _Words]
 
-    def __init__(self, tile: Placed, s: MatrixSchedule) -> None:
+    def __init__(self, tile: TilePosition, s: MatrixSchedule) -> None:
         super().__init__(tile, s)
         self.sides = sides_of_bytes(tile, (s.x1, s.y1), False, kind=_Words)
         for side, parts in zip(self.sides, (s.down, s.along), strict=True):

@@ -19,14 +19,16 @@ from tilewright.targets.gpu.tile.staging import (
     LANES,
     Floats,
     Integers,
-    Side,
+    StagedOperand,
+    are_adjacent,
     multiple,
     shared_out,
-    side_by_side,
 )
 
 
-def side_in_lines(side: Side, kernel: Kernel, part: int, own: int, gap: int) -> Side:
+def staged_in_vectors(
+    side: StagedOperand, kernel: Kernel, part: int, own: int, gap: int
+) -> StagedOperand:
     """The same operand as f16, in parts.
 
     part, own: rows (or columns) and steps of a part;  gap: unused elements between two lines
@@ -52,7 +54,7 @@ class _Eights(Floats):
             self.lanes = EIGHT
 
 
-class _InLines(Side):
+class _InLines(StagedOperand):
     """In shared memory each row or column has a line of steps; `stride` is from line to line."""
 
     along = True
@@ -91,7 +93,7 @@ class _Lines(_InLines, Floats):
         p, load = self.piece, self.load
         q, k = index(Var("q", p.extent)), index(Var("k", ceil(p.steps / EIGHT))) * EIGHT
         run = [load.index.substitute(p.point(q, k + i)) for i in range(EIGHT)]
-        whole = p.steps % EIGHT == 0 and side_by_side(run) and multiple(run[0], EIGHT)
+        whole = p.steps % EIGHT == 0 and are_adjacent(run) and multiple(run[0], EIGHT)
         if whole and load.dtype == F16:
             self.lanes = EIGHT
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.base.abi import align
 from tilewright.base.errors import MemoryLimit
 from tilewright.plan import Plan, Value
-from tilewright.plan.arena import Life, lives_of, movable, row, spread
+from tilewright.plan.arena import Life, consecutive, lives_of, movable, place_in_arenas
 
 #: Tensors of fewer units, or of less than this part of a buffer, stay in the model's own buffer.
 LEAST, PART = 2**18, 16
@@ -81,7 +81,7 @@ def banks_of(
             filled += align(sizes[n])
         ends[-1] = filled
     kept = [n for n in range(len(sizes)) if not of[n]]
-    places, end = row([sizes[n] for n in kept], head)
+    places, end = consecutive([sizes[n] for n in kept], head)
     for n, place in zip(kept, places, strict=True):
         begins[n] = place
     return Regions(tuple(of), tuple(begins), tuple(ends)), end
@@ -91,7 +91,9 @@ def states_apart(sizes: Sequence[int], head: int, most: int) -> Regions:
     """Puts large states in annexes of at most `most` units, and small ones in the model's own
     buffer from unit `head` on."""
     kept = [n for n, size in enumerate(sizes) if _small(size, most)]
-    offsets, of, (_, *further) = spread([Life(size, 0, 0) for size in sizes], 0, most, kept)
+    offsets, of, (_, *further) = place_in_arenas(
+        [Life(size, 0, 0) for size in sizes], 0, most, kept
+    )
     begins = (at if annex else head + at for at, annex in zip(offsets, of, strict=True))
     return Regions(of, tuple(begins), tuple(further))
 
@@ -106,7 +108,9 @@ def values_apart(
     """
     inside = movable(plan)
     kept = {n for n, i in enumerate(inside) if plan.values[i].kind in ("input", "output")}
-    offsets, of, (own, *further) = spread(lives_of(plan, inside, size_of), room, most, kept)
+    offsets, of, (own, *further) = place_in_arenas(
+        lives_of(plan, inside, size_of), room, most, kept
+    )
     at = dict(zip(inside, zip(offsets, of, strict=True), strict=True))
     every = [at.get(i, (0, 0)) for i in range(len(plan.values))]
     numbers = tuple(number and number + before for _, number in every)

@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import MemoryLimit
 from tilewright.base.sections import Section
 from tilewright.plan import Access, Plan, Program, State, Step, Tensor, Value
-from tilewright.plan.arena import arena_of, lasting, row
+from tilewright.plan.arena import arena_of, consecutive, lasting
 from tilewright.targets.gpu.memory.further_buffers import (
     Regions,
     banks_of,
@@ -205,10 +205,10 @@ def lay_out(
 
     def in_one(banks: Regions, end: int) -> MemoryLayout:
         """The layout with states and values in the model's own buffer, after its weights."""
-        begins, at = row(states, end)
+        begins, at = consecutive(states, end)
         return MemoryLayout(kind, dense, banks, Regions.in_one(begins), at, arenas)
 
-    begins, end = row(sizes, kind.head)
+    begins, end = consecutive(sizes, kind.head)
     found = in_one(Regions.in_one(begins), end)
     if kind.bank is None:
         return found

@@ -25,7 +25,7 @@ from tilewright.kernel.index import Index, Var, index, stride, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn, gathers
 from tilewright.kernel.spec import Kernel, Stage
 from tilewright.kernel.tree import rewrite, walk
-from tilewright.targets.gpu.tile.staging import inside, over_swaps, spread
+from tilewright.targets.gpu.tile.staging import inside, multi_index, over_swaps
 
 #: The number of parts that a thread combines between two barriers.
 FAN = 4
@@ -200,7 +200,7 @@ def _dealt(b: Builder, axes: tuple[Var, ...], rows: Values) -> Iterator[list[Poi
         found = [first + n * b.threads for n in range(together)]
         yield [
             (
-                rows | dict(zip(axes, spread(point, shape), strict=True)),
+                rows | dict(zip(axes, multi_index(point, shape), strict=True)),
                 () if exact or not n else (Bound(point, size),),
             )
             for n, point in enumerate(found)

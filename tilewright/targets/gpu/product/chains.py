@@ -29,10 +29,10 @@ from tilewright.targets.gpu.product.schedule import FewRowsSchedule
 from tilewright.targets.gpu.tile.addressing import Places, operands
 from tilewright.targets.gpu.tile.staging import (
     LANES,
+    are_adjacent,
     in_lanes,
     multiple,
     panel_of,
-    side_by_side,
 )
 from tilewright.targets.gpu.workgroup_limits import WORD, beyond
 
@@ -107,7 +107,7 @@ class OperandRows:
     def in_vectors(self, row: Index, step: Index) -> bool:
         """True if one vector load reads four steps, beginning at `step`."""
         ats = [self._at(row, step + n) for n in range(LANES)]
-        return side_by_side(ats) and multiple(ats[0])
+        return are_adjacent(ats) and multiple(ats[0])
 
     def read(self, row: int, step: Index, lanes: int = 1) -> Expr:
         """One step of a row, or four steps as a vector."""
@@ -117,7 +117,7 @@ class OperandRows:
         return self.places.ops.row.index.substitute(self.places.row(row, step))
 
 
-class MadeRows(OperandRows):
+class ComputedRows(OperandRows):
     """Rows that a norm computes element by element, from the results of its reductions."""
 
     def __init__(self, places: Places, norm: Kernel) -> None:
@@ -146,7 +146,7 @@ class MadeRows(OperandRows):
 
 def rows_of(chain: Chain, places: Places) -> OperandRows:
     """The rows that a chain's products read.  places: those of its first product"""
-    return OperandRows(places) if chain.norm is None else MadeRows(places, chain.norm)
+    return OperandRows(places) if chain.norm is None else ComputedRows(places, chain.norm)
 
 
 def _reduced(e: Expr, row: int) -> Expr:

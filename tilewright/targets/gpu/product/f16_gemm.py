@@ -15,7 +15,7 @@ from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.fast_division import fast_division
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import F16Schedule
-from tilewright.targets.gpu.tile.staging import LANES, Side
+from tilewright.targets.gpu.tile.staging import LANES, StagedOperand
 
 
 def lower(kernel: Kernel, schedule: F16Schedule) -> TileFn:
@@ -29,7 +29,7 @@ class _Halves(ProductTile):
 
     operand = F16
 
-    def _sides(self) -> tuple[Side, Side]:
+    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
         sides = super()._sides()
         for side in sides:
             side.as_halves(self.kernel)

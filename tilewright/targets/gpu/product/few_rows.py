@@ -25,17 +25,17 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.chains import Chain, OperandRows, rows_of
 from tilewright.targets.gpu.product.schedule import FewRowsSchedule
-from tilewright.targets.gpu.tile.addressing import Places, Sums, add_up, operands
-from tilewright.targets.gpu.tile.staging import LANES, Side, columns, guarded, inside
+from tilewright.targets.gpu.tile.addressing import Places, SumStore, add_up, operands
+from tilewright.targets.gpu.tile.staging import LANES, StagedOperand, columns, guarded, inside
 
 
-def columns_alone(kernel: Kernel) -> Side:
+def columns_alone(kernel: Kernel) -> StagedOperand:
     """The column operand outside a tile, to query its memory layout."""
     ops = operands(kernel)
     return _columns(Builder({}, 1, kernel), kernel, Places(ops, {v: index(v) for v in ops.outer}))
 
 
-def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> Side:
+def _columns(b: Builder, kernel: Kernel, places: Places, width: int = LANES) -> StagedOperand:
     """The column operand of a tile: vectors of `width` columns."""
     ops = places.ops
     piece = places.columns(width, Index(), 0)
@@ -75,11 +75,11 @@ class FewRowsTile:
             b.set(total(i).name, identity("sum", F32, LANES))
 
     @property
-    def side(self) -> Side:
+    def side(self) -> StagedOperand:
         """The first product's columns; all products' columns have the same layout."""
         return self.sides[0]
 
-    def by_product(self) -> Iterator[Side]:
+    def by_product(self) -> Iterator[StagedOperand]:
         """The columns of each product, in turn.  Statements added meanwhile run only in its
         threads."""
         for n, side in enumerate(self.sides):
@@ -104,11 +104,11 @@ class FewRowsTile:
             with inside(
                 b, (*first, *self._having(0), Bound(self.col, self.places[0].ops.n.extent))
             ):
-                output = Sums(b, chain.products[0], self.places[0])
+                output = SumStore(b, chain.products[0], self.places[0])
                 for i in self.rows:
                     b.store(area, place(Index(), i), output.vector(index(i), self.col, total(i)))
             b.add(Barrier())
-        output = Sums(b, chain.last, self.places[-1], chain.output, given)
+        output = SumStore(b, chain.last, self.places[-1], chain.output, given)
         with inside(b, (*first, *self._having(last))):
             for i in self.rows:
                 for reg in given.values():
@@ -142,7 +142,9 @@ def lower_chain(chain: Chain, s: FewRowsSchedule) -> TileFn:
     return tile.finish()
 
 
-def _multiply(b: Builder, rows: OperandRows, side: Side, i: int, unit: int, step: Index) -> None:
+def _multiply(
+    b: Builder, rows: OperandRows, side: StagedOperand, i: int, unit: int, step: Index
+) -> None:
     """Adds row * columns to the sums of row i, over the steps of a unit.  A scale that the columns
     share is applied once."""
     factor = side.factor(unit)

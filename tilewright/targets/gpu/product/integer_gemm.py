@@ -36,12 +36,12 @@ from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import ProductTile, lower_tile
 from tilewright.targets.gpu.product.schedule import BYTES_PER_STEP, DotSchedule
-from tilewright.targets.gpu.tile.addressing import Placed
+from tilewright.targets.gpu.tile.addressing import TilePosition
 from tilewright.targets.gpu.tile.staging import (
     LANES,
     MOST_GAP,
-    Piece,
-    Side,
+    OperandTile,
+    StagedOperand,
     guarded,
     multiple,
     own,
@@ -57,13 +57,13 @@ def lower(kernel: Kernel, schedule: DotSchedule) -> TileFn:
     return lower_tile(kernel, schedule, _Dots)
 
 
-class Bytes(Side):
+class Bytes(StagedOperand):
     """Stages a byte operand: a thread's unit is one group of each of four rows or columns."""
 
     def __init__(
         self,
         b: Builder,
-        piece: Piece,
+        piece: OperandTile,
         load: Load,
         group: Var,
         *,
@@ -121,7 +121,7 @@ B = TypeVar("B", bound=Bytes)
 
 
 def sides_of_bytes(
-    tile: Placed, widths: tuple[int, int], apart: bool, kind: type[B]
+    tile: TilePosition, widths: tuple[int, int], apart: bool, kind: type[B]
 ) -> tuple[B, B]:
     """This number of rows and of columns of a tile, staged in the first two shared areas."""
     b, kernel, ops = tile.b, tile.kernel, tile.places.ops
@@ -176,7 +176,7 @@ class _Dots(ProductTile):
 
     dtype = I32
 
-    def _sides(self) -> tuple[Side, Side]:
+    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
         s = self.s
         self.counts = ColumnCounts(self.b, s.y1)
         return sides_of_bytes(self.tile, (s.x1, s.y1), s.apart, Bytes)
@@ -188,7 +188,7 @@ class _Dots(ProductTile):
             cols.piece.area, self.s.r1, lambda col, step: (cols.offset(step) + col) * BYTES_PER_STEP
         )
 
-    def _held(self, side: Side, at: Index) -> Load:
+    def _held(self, side: StagedOperand, at: Index) -> Load:
         return Load(side.piece.area, at * BYTES_PER_STEP, I8, LANES * BYTES_PER_STEP)
 
     def _more(self, i: int, v: int) -> tuple[str, Expr]:

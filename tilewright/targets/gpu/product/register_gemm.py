@@ -25,8 +25,8 @@ from tilewright.kernel.index import Index, index, unflatten
 from tilewright.kernel.loops import Barrier, Scratch, TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.schedule import GroupSchedule, Tiled
-from tilewright.targets.gpu.tile.addressing import Placed, Sums, sides, tile_of
-from tilewright.targets.gpu.tile.staging import LANES, Side, inside, staged
+from tilewright.targets.gpu.tile.addressing import SumStore, TilePosition, sides, tile_of
+from tilewright.targets.gpu.tile.staging import LANES, StagedOperand, inside, staged
 
 
 def lower(kernel: Kernel, schedule: GroupSchedule) -> TileFn:
@@ -50,7 +50,7 @@ class RegisterTile:
 
     dtype = operand = F32
 
-    def __init__(self, tile: Placed, sizes: Tiled, slices: int = 1) -> None:
+    def __init__(self, tile: TilePosition, sizes: Tiled, slices: int = 1) -> None:
         self.tile, self.b, self.kernel, self.places = tile, tile.b, tile.kernel, tile.places
         self.row0, self.col0 = tile.row0, tile.col0
         b, self.sizes, self.ops = self.b, sizes, self.places.ops
@@ -58,7 +58,7 @@ class RegisterTile:
         shape = (slices, sizes.x1 // sizes.x0, sizes.y1 // sizes.y0)
         self.slice, self.down, self.along = (b.let(i, "t") for i in unflatten(b.thread, shape))
 
-    def _sides(self) -> tuple[Side, Side]:
+    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
         """Both operands."""
         return sides(self.tile, (self.sizes.x1, self.sizes.y1))
 
@@ -100,7 +100,7 @@ class RegisterTile:
         return self.along * LANES + v * (self.sizes.y1 // self.sizes.y0 * LANES)
 
     def _store(self) -> None:
-        output = Sums(self.b, self.kernel, self.places)
+        output = SumStore(self.b, self.kernel, self.places)
         for i in range(self.sizes.x0):
             row = self._row(i)
             for v in range(self.sizes.y0 // LANES):
@@ -110,11 +110,11 @@ class RegisterTile:
 class ProductTile(RegisterTile):
     """One tile staged in shared memory: the copies, the product and the stores of one thread."""
 
-    def __init__(self, tile: Placed, schedule: GroupSchedule) -> None:
+    def __init__(self, tile: TilePosition, schedule: GroupSchedule) -> None:
         self.s = schedule
         super().__init__(tile, schedule, schedule.slices)
 
-    def _sides(self) -> tuple[Side, Side]:
+    def _sides(self) -> tuple[StagedOperand, StagedOperand]:
         return sides(self.tile, (self.s.x1, self.s.y1), apart=self.s.apart)
 
     def emit(self) -> TileFn:
@@ -152,7 +152,7 @@ class ProductTile(RegisterTile):
                     name, value = self._more(i, v)
                     b.set(name, value)
 
-    def _held(self, side: Side, at: Index) -> Load:
+    def _held(self, side: StagedOperand, at: Index) -> Load:
         """Loads four rows or columns of a step from shared memory."""
         return Load(side.piece.area, at, self.operand, LANES)
 

@@ -26,7 +26,7 @@ from tilewright.kernel.loops import TileFn
 from tilewright.kernel.spec import Kernel
 from tilewright.targets.gpu.product.register_gemm import RegisterTile
 from tilewright.targets.gpu.product.schedule import SubgroupSchedule
-from tilewright.targets.gpu.tile.addressing import Placed, tile_of
+from tilewright.targets.gpu.tile.addressing import TilePosition, tile_of
 from tilewright.targets.gpu.tile.staging import LANES
 
 
@@ -40,7 +40,7 @@ def lower(kernel: Kernel, schedule: SubgroupSchedule) -> TileFn:
 class SubgroupTile(RegisterTile):
     """One tile: what a thread loads itself, and what it gets from other threads."""
 
-    def __init__(self, tile: Placed, schedule: SubgroupSchedule) -> None:
+    def __init__(self, tile: TilePosition, schedule: SubgroupSchedule) -> None:
         super().__init__(tile, schedule)
         self.s, self.lane = schedule, self.b.let(self.b.thread % schedule.width, "lane")
 

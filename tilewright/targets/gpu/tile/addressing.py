@@ -25,12 +25,12 @@ from tilewright.targets.gpu.tile.staging import (
     LANES,
     MOST_GAP,
     Floats,
-    Piece,
-    Side,
+    OperandTile,
+    StagedOperand,
     columns,
     from_whole_vectors,
     inside,
-    spread,
+    multi_index,
 )
 
 #: Types that are stored as whole vectors.
@@ -87,15 +87,15 @@ class Places:
         """Values of the variables in the column operand's index."""
         return self.at | {self.ops.n: col} | self._step(step)
 
-    def rows(self, width: int, start: Index, area: int) -> Piece:
+    def rows(self, width: int, start: Index, area: int) -> OperandTile:
         """`width` rows from `start` on, in a shared area."""
         ops = self.ops
-        return Piece("x", ops.m.extent, ops.steps, width, start, area, self.row)
+        return OperandTile("x", ops.m.extent, ops.steps, width, start, area, self.row)
 
-    def columns(self, width: int, start: Index, area: int) -> Piece:
+    def columns(self, width: int, start: Index, area: int) -> OperandTile:
         """`width` columns from `start` on, in a shared area."""
         ops = self.ops
-        return Piece("y", ops.n.extent, ops.steps, width, start, area, self.col)
+        return OperandTile("y", ops.n.extent, ops.steps, width, start, area, self.col)
 
     def out(self, row: Index, col: Index) -> Values:
         """Values of the variables in the output's index."""
@@ -103,15 +103,15 @@ class Places:
 
     def _rows(self, row: Index) -> Values:
         shape = tuple(v.extent for v in self.ops.rows)
-        return dict(zip(self.ops.rows, spread(row, shape), strict=True))
+        return dict(zip(self.ops.rows, multi_index(row, shape), strict=True))
 
     def _step(self, step: Index) -> Values:
         shape = tuple(v.extent for v in self.ops.depth)
-        return dict(zip(self.ops.depth, spread(step, shape), strict=True))
+        return dict(zip(self.ops.depth, multi_index(step, shape), strict=True))
 
 
 @dataclass(frozen=True)
-class Placed:
+class TilePosition:
     """The position of one tile of a product: its first row and column, and the other axes'
     values."""
 
@@ -121,7 +121,7 @@ class Placed:
     row0: Index
     col0: Index
 
-    def pieces(self, rows: int, columns: int) -> tuple[Piece, Piece]:
+    def pieces(self, rows: int, columns: int) -> tuple[OperandTile, OperandTile]:
         """These numbers of rows and columns, in the first two shared areas."""
         first = len(self.kernel.buffers)
         return (
@@ -130,7 +130,7 @@ class Placed:
         )
 
 
-def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Placed:
+def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> TilePosition:
     """Tiles of x1 rows by y1 columns, with `band` rows of tiles visited together
     (`GroupSchedule`)."""
     ops = operands(kernel)
@@ -143,10 +143,12 @@ def tile_of(kernel: Kernel, x1: int, y1: int, band: int, threads: int) -> Placed
     places = Places(ops, dict(zip(ops.outer, others, strict=True)))
     # Written as products, so that index analysis finds that panels and vectors begin here.
     row0 = b.let(strip * band + row, "row") * x1
-    return Placed(b, kernel, places, row0, b.let(col, "col") * y1)
+    return TilePosition(b, kernel, places, row0, b.let(col, "col") * y1)
 
 
-def sides(tile: Placed, widths: tuple[int, int], *, apart: bool = False) -> tuple[Side, Side]:
+def sides(
+    tile: TilePosition, widths: tuple[int, int], *, apart: bool = False
+) -> tuple[StagedOperand, StagedOperand]:
     """These numbers of rows and columns of a tile, staged in the first two shared areas."""
     ops = tile.places.ops
     rows, cols = tile.pieces(*widths)
@@ -186,7 +188,7 @@ def add_up(
             b.add(Barrier())
 
 
-class Sums:
+class SumStore:
     """Stores four adjacent sums, as a vector where memory allows it.
 
     output: number of the buffer;  given: registers that replace the kernel's loads from a buffer

@@ -59,7 +59,7 @@ LINE = 32
 
 
 @dataclass(frozen=True)
-class Piece:
+class OperandTile:
     """A tile's part of an operand.
 
     extent, steps: sizes of the whole operand;  width, start: the tile's rows or columns, and the
@@ -76,7 +76,7 @@ class Piece:
     point: Point
 
 
-class Side(ABC):
+class StagedOperand(ABC):
     """One operand: stages a block of it in shared memory, `width` rows or columns for each step.
 
     each:   steps of a unit;  lanes: its rows or columns
@@ -98,7 +98,7 @@ class Side(ABC):
     part = own = 0
     along = False
 
-    def __init__(self, b: Builder, piece: Piece, panel: int = 1) -> None:
+    def __init__(self, b: Builder, piece: OperandTile, panel: int = 1) -> None:
         """panel: columns that are adjacent in memory"""
         self.b, self.piece, self.stride = b, piece, piece.width
         in_panels = panel > 1 and panel % LANES == 0 and piece.width % panel == 0
@@ -189,7 +189,7 @@ class Side(ABC):
         q = index(Var("q", -(-self.piece.extent // lanes))) * lanes
         k = index(Var("k", self.piece.steps))
         run = [load.index.substitute(self.piece.point(q + i, k)) for i in range(lanes)]
-        return self.piece.extent % lanes == 0 and side_by_side(run) and multiple(run[0], lanes)
+        return self.piece.extent % lanes == 0 and are_adjacent(run) and multiple(run[0], lanes)
 
     def neighbours(self, load: Load, place: Index, step: Index, whole: bool) -> Expr:
         """The elements of neighbouring rows or columns of a unit, as one load if `whole`."""
@@ -229,24 +229,24 @@ class Side(ABC):
         return Reg(f"{self.piece.name}{n}_{part}", dtype, self.lanes)
 
 
-class Floats(Side):
+class Floats(StagedOperand):
     """An operand of f32 or f16.  If it is contiguous along the depth, a unit is 4 steps of 4
     rows."""
 
     def __init__(
-        self, b: Builder, piece: Piece, load: Load, *, apart: bool = False, panel: int = 1
+        self, b: Builder, piece: OperandTile, load: Load, *, apart: bool = False, panel: int = 1
     ) -> None:
         """apart: steps are padded so that neighbouring threads write to different banks"""
         p = piece
         q, k = index(Var("q", -(-p.extent // LANES))), index(Var("k", p.steps))
         run = [load.index.substitute(p.point(q * LANES + i, k)) for i in range(LANES)]
-        self.deep = not side_by_side(run)
+        self.deep = not are_adjacent(run)
         super().__init__(b, piece, 1 if self.deep else panel)
         self.load = load
         if self.deep:
             q, k = index(Var("q", p.extent)), index(Var("k", -(-p.steps // LANES))) * LANES
             run = [load.index.substitute(p.point(q, k + i)) for i in range(LANES)]
-            self.wide = p.steps % LANES == 0 and side_by_side(run) and multiple(run[0])
+            self.wide = p.steps % LANES == 0 and are_adjacent(run) and multiple(run[0])
         else:
             self.wide = self.in_vectors(load)
         self.each = LANES if self.deep and self.wide else 1
@@ -283,12 +283,18 @@ PAD = 8
 MOST_GAP = 8
 
 
-class Integers(Side):
+class Integers(StagedOperand):
     """Weights of few bits.  Registers of a unit: a word of each column, or of each step, and the
     columns' scales and zero points if there are any."""
 
     def __init__(
-        self, b: Builder, piece: Piece, weights: Quantised, *, apart: bool = False, panel: int = 1
+        self,
+        b: Builder,
+        piece: OperandTile,
+        weights: Quantised,
+        *,
+        apart: bool = False,
+        panel: int = 1,
     ) -> None:
         """apart: words are padded so that neighbouring threads write to different banks"""
         ops = weights.operands
@@ -343,11 +349,11 @@ def columns(
     b: Builder,
     kernel: Kernel,
     ops: Operands,
-    piece: Piece,
+    piece: OperandTile,
     *,
     apart: bool = False,
     widest: int,
-) -> Side:
+) -> StagedOperand:
     """The column operand in its memory layout; panels wider than `widest` columns count as rows."""
     form, panel = classify(kernel), panel_of(kernel, ops)
     panel = panel if panel <= widest else 1
@@ -420,7 +426,7 @@ def over_swaps(
         bits *= 2
 
 
-def spread(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+def multi_index(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     """The multi-index of an offset.  Beyond the end only its first part grows."""
     inner = prod(shape[1:])
     return (flat // inner, *unflatten(flat % inner, shape[1:])) if shape else ()
@@ -448,7 +454,12 @@ def multiple(at: Index, of: int = LANES) -> bool:
 
 @contextmanager
 def staged(
-    b: Builder, sides: Sequence[Side], steps: int, depth: int, ahead: bool, early: bool = False
+    b: Builder,
+    sides: Sequence[StagedOperand],
+    steps: int,
+    depth: int,
+    ahead: bool,
+    early: bool = False,
 ) -> Iterator[None]:
     """A loop over blocks of the steps; statements added meanwhile run while a block is staged.
 
@@ -503,5 +514,5 @@ def shared_out(b: Builder, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[
             yield n, unflatten(flat, shape)
 
 
-def side_by_side(run: Sequence[Index]) -> bool:
+def are_adjacent(run: Sequence[Index]) -> bool:
     return all(at == run[0] + i for i, at in enumerate(run))

@@ -25,7 +25,7 @@ from tilewright.kernel.loops import (
     Stmt,
     Store,
     TileFn,
-    settled,
+    at_fixed_shape,
 )
 from tilewright.kernel.tree import rewrite
 
@@ -35,14 +35,14 @@ def suits(fn: TileFn) -> bool:
     return fn.thread is None and not fn.counts and not fn.scratch and fn.unit is None
 
 
-def together(functions: Sequence[TileFn]) -> TileFn:
+def fuse_horizontally(functions: Sequence[TileFn]) -> TileFn:
     """One function with the tiles of all.  They must be independent: tiles run in any order."""
     ends = list(accumulate(fn.tiles for fn in functions))
     firsts = list(accumulate((len(fn.buffers) for fn in functions), initial=0))
     tile = Var("tile", ends[-1])
     body: tuple[Stmt, ...] = ()
     for n, fn in reversed(list(enumerate(functions))):
-        part = _Part(n, firsts[n], Var(f"tile{n}", fn.tiles), settled(fn))
+        part = _Part(n, firsts[n], Var(f"tile{n}", fn.tiles), at_fixed_shape(fn))
         own = part.statements(index(tile) - (ends[n] - fn.tiles))
         body = (If((Bound(index(tile), ends[n]),), own, body),) if body else own
     return replace(
