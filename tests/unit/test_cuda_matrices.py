@@ -334,7 +334,7 @@ def test_nobody_rounds_f32_unasked() -> None:
         ({"stages": 1}, "2 to 4 stages"),
         ({"stages": 5}, "2 to 4 stages"),
         ({"rows": 4, "columns": 4, "down": 2, "along": 4, "r1": 16, "stages": 4}, "shares at most"),
-        ({"types": "f16-f32", "k": 16}, "no f16"),
+        ({"types": "f16-f32", "k": 16}, "cannot be f16-f32"),
     ],
 )
 def test_objections(change: dict[str, Any], words: str) -> None:
